@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::thread;
 
-use ralph::agent;
+use ralph_agents as agents;
 use ralph_events::event::Event;
 use ralph_events::line_splitter::LineSplitter;
 
@@ -74,7 +74,7 @@ fn split(from: &mut dyn Read) -> io::Result<u64> {
 
 fn parse(from: &mut dyn Read) -> io::Result<u64> {
     let mut events = 0;
-    let mut reader = agent::for_command("claude").reader(true);
+    let mut reader = agents::for_command("claude").reader(true);
     let mut splitter = LineSplitter::new(reader.max_line());
     let mut emit = |event: Event<'_>| {
         black_box(event);

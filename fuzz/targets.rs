@@ -105,7 +105,7 @@ pub fn lines(data: &[u8]) {
 /// An adapter makes the same events of a stream however it arrives, each survives the journal, and
 /// nothing that was printed is passed over without a trace.
 pub fn adapter(name: &str, data: &[u8]) {
-    let adapter = ralph::agent::by_name(name).unwrap();
+    let adapter = ralph_agents::by_name(name).unwrap();
     for structured in [true, false] {
         let events = |pieces: &[&[u8]]| {
             let mut reader = adapter.reader(structured);

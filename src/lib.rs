@@ -7,7 +7,7 @@
 //! - [`config`]: files, environment and flags become settings, and each value's origin is known.
 //! - [`worker`]: runs in the background, by name: what is kept of them, and how to ask them for something.
 //! - [`tmux`]: the windows that those run in.
-//! - [`run`]: the engine. A [`run::spec::RunSpec`] says what to do, the driver does it.
+//! - [`run`]: the engine. A [`ralph_driver::run_spec::RunSpec`] says what to do, the driver does it.
 //! - [`plugin`]: what Claude Code installs.
 //! - [`hook`]: the answers to Claude Code's hooks.
 //! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
@@ -23,16 +23,12 @@
 //!
 //! Each folder may use those below it. `core` uses none.
 
-pub mod agent;
 pub mod cli;
 pub mod commands;
 pub mod config;
-pub mod core;
 pub mod demo;
 pub mod hook;
 pub mod plugin;
-pub mod run;
-pub mod sandbox;
 pub mod tmux;
 pub mod worker;
 
@@ -55,22 +51,22 @@ pub fn main() -> u8 {
         return 0;
     }
     #[cfg(target_os = "linux")]
-    if args.get(1).is_some_and(|command| command == sandbox::inside::COMMAND) {
-        return sandbox::inside::main(&args[2..]);
+    if args.get(1).is_some_and(|command| command == ralph_sandbox::init_process::COMMAND) {
+        return ralph_sandbox::init_process::main(&args[2..]);
     }
     #[cfg(target_os = "linux")]
-    if args.get(1).is_some_and(|command| command == sandbox::mounts::COMMAND) {
-        return sandbox::mounts::main(&args[2..]);
+    if args.get(1).is_some_and(|command| command == ralph_sandbox::mounts::COMMAND) {
+        return ralph_sandbox::mounts::main(&args[2..]);
     }
     #[cfg(target_os = "linux")]
-    if args.get(1).is_some_and(|command| command == sandbox::confined::COMMAND) {
-        return sandbox::confined::main(&args[2..]);
+    if args.get(1).is_some_and(|command| command == ralph_sandbox::landlock::COMMAND) {
+        return ralph_sandbox::landlock::main(&args[2..]);
     }
-    if args.get(1).is_some_and(|command| command == sandbox::probe::COMMAND) {
-        return sandbox::probe::main(&args[2..]);
+    if args.get(1).is_some_and(|command| command == ralph_sandbox::probe::COMMAND) {
+        return ralph_sandbox::probe::main(&args[2..]);
     }
-    if args.get(1).is_some_and(|command| command == agent::filter::helper::COMMAND) {
-        return agent::filter::helper::main(&args[2..]);
+    if args.get(1).is_some_and(|command| command == ralph_driver::response_filter::COMMAND) {
+        return ralph_driver::response_filter::main(&args[2..]);
     }
     cli::main(args)
 }

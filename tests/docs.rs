@@ -522,7 +522,7 @@ fn the_architecture_names_every_folder() {
 /// A new version of an agent is told of wherever its old one was.
 #[test]
 fn the_recorded_versions_of_agents_are_told_everywhere_the_same() {
-    for adapter in ralph::agent::all() {
+    for adapter in ralph_agents::all() {
         let Some(version) = adapter.recorded() else { continue };
         for (page, cell) in [("docs/src/agents.md", ""), ("tests/fixtures/README.md", "/")] {
             let start = format!("| `{}{cell}` | ", adapter.name());

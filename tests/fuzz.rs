@@ -144,7 +144,7 @@ macro_rules! fuzzed {
         fn every_target_and_every_adapter_is_fuzzed() {
             let ours = [$(stringify!($name)),*];
             assert_eq!(TARGETS.map(|(name, _)| name), ours);
-            for adapter in ralph::agent::all() {
+            for adapter in ralph_agents::all() {
                 assert!(ours.contains(&adapter.name()), "{}", adapter.name());
             }
             let fuzzers = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets"));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use ralph::run::world::{Record, Request, World};
+use ralph_driver::world::{Record, Request, World};
 use ralph_engine::machine::Now;
 use ralph_process::{ChildId, Launch, Occurrence, System};
 

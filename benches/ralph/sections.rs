@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ralph::agent;
-use ralph::run::driver;
-use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
+use ralph_agents as agents;
+use ralph_driver::driver;
+use ralph_driver::run_spec::{AgentSpec, PromptSource, RunSpec};
 use ralph_engine::completion::Rule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
@@ -210,7 +210,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         directory: std::env::temp_dir(),
         ralph_dir: std::env::temp_dir(),
         agent: AgentSpec {
-            adapter: agent::for_command("claude"),
+            adapter: agents::for_command("claude"),
             program: claude.to_string_lossy().into_owned(),
             flags: Vec::new(),
             model: None,
@@ -343,7 +343,7 @@ fn of_agent(event: &Event<'_>) -> bool {
 
 /// The events that the adapter makes of the same stream, without a process or a pipe.
 fn events_in(bytes: u64) -> io::Result<u64> {
-    let mut reader = agent::for_command("claude").reader(true);
+    let mut reader = agents::for_command("claude").reader(true);
     let mut splitter = LineSplitter::new(reader.max_line());
     let mut events = 0;
     writer::stream(bytes, |piece| {

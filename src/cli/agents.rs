@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use crate::agent;
+use ralph_agents as agents;
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
@@ -53,7 +53,7 @@ struct Row {
 /// Standard output cannot be written.
 pub(super) fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
     // Each is told at once, because some programs take a while to tell their version.
-    for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
+    for adapter in agents::all().iter().filter(|adapter| adapter.name() != "text") {
         let found = find(adapter.name(), project.root());
         let said = found.as_ref().and_then(|found| found.said.as_deref());
         let version = said.map(|said| number(said).unwrap_or(said).to_owned());

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::run::{scm, session};
+use ralph_driver::session;
 use ralph_events::error::{Error, Kind};
+use ralph_git as git;
 use ralph_store::project::Project;
 use ralph_store::save::{Saving, save_all_within};
 use ralph_store::{home, naming};
@@ -180,8 +181,8 @@ fn archived(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> Strin
 
 /// Commits these paths, and prints what became of that after the `text` that is told anyway.
 fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result<u8, Error> {
-    match scm::commit_only(root, paths, &format!("chore: archive {shown}")) {
-        Ok(scm::Committed::As { commit, left_out }) => {
+    match git::commit_only(root, paths, &format!("chore: archive {shown}")) {
+        Ok(git::Committed::As { commit, left_out }) => {
             text.push_str(&format!("Committed as {commit}.\n"));
             let left_out: Vec<String> = left_out
                 .iter()
@@ -192,10 +193,10 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
                 text.push_str(&format!("Not in that commit, because git ignores it: {files}.\n"));
             }
         }
-        Ok(scm::Committed::NoRepository) => {
+        Ok(git::Committed::NoRepository) => {
             text.push_str("Not committed: this is not a git repository.\n");
         }
-        Ok(scm::Committed::Ignored) => {
+        Ok(git::Committed::Ignored) => {
             text.push_str("Not committed: git ignores these files.\n");
         }
         Err(err) => {

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::config::Flag;
 use crate::demo;
-use crate::run::scm::git;
 use ralph_events::error::Error;
+use ralph_git::git;
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_store::project::Project;

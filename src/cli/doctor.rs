@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 
 use super::settings::LoopFileLook;
 use super::{agents, sandbox, swept};
-use crate::agent;
 use crate::config::{self, Sources};
 use ralph_events::error::Error;
 use ralph_events::exit_code;
@@ -23,7 +22,7 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     swept::sweep_and_go_on(dir);
     let mut out = String::from("Agents\n");
     let mut found = 0;
-    for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
+    for adapter in ralph_agents::all().iter().filter(|adapter| adapter.name() != "text") {
         let line = agents::find(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
         let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema};
-use crate::sandbox::Backend;
 use ralph_events::error::{Error, Kind};
 use ralph_events::json_writer;
 use ralph_events::redact;
+use ralph_sandbox::Backend;
 use ralph_store::project::Project;
 use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;

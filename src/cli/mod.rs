@@ -35,10 +35,10 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::run::scm::link_guard;
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
+use ralph_git::link_guard;
 use ralph_report::style::Capabilities;
 use ralph_store::home;
 

@@ -8,12 +8,12 @@ use clap::Args;
 
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
-use crate::run::scm;
-use crate::run::spec::{PromptSource, Required, RunSpec, Variables};
+use ralph_driver::run_spec::{PromptSource, Required, RunSpec, Variables};
 use ralph_engine::completion::Rule;
 use ralph_engine::template;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
+use ralph_git as git;
 use ralph_store::project::Project;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
@@ -225,8 +225,8 @@ impl Mode {
             }
             return start.print_prompt(&source, Some(&variables));
         }
-        scm::require_repository(project.root())
-            .map_err(|error| scm::hint_at_init(error, "the agent keeps its work in git"))?;
+        git::require_repository(project.root())
+            .map_err(|error| git::hint_at_init(error, "the agent keeps its work in git"))?;
         let mut spec = start.spec(source, completion)?;
         if needs_plan {
             spec.required.push(Required {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::run::session;
+use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 use ralph_store::save::{Saving, save_all_within};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::run::scm;
-use crate::sandbox;
 use crate::worker::store::Workers;
 use ralph_events::error::Error;
+use ralph_git as git;
 use ralph_process::trust::{self, LinkOut};
+use ralph_sandbox as sandbox;
 use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::project_record::{self, ProjectHome};
@@ -73,7 +73,7 @@ pub(super) fn opened(root: PathBuf) -> Project {
         super::warn(&format!("cannot update the record of this project, which was moved: {err}"));
     }
     trust::declare_agent_writable(&root);
-    scm::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
+    git::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
     Project::new(root)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn declare_writable(settings: &Settings, project: &Project) {
 pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name))?;
     let root = project.root();
-    let outside = scm::repository_dirs(root).into_iter().chain(writable.iter().cloned());
+    let outside = git::repository_dirs(root).into_iter().chain(writable.iter().cloned());
     let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
     outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
     let updated = ProjectHome::new(&home, root).update(|record| {

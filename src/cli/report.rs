@@ -3,10 +3,11 @@
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use crate::run::left;
-use crate::run::scm::{self, lookup::look_up};
+use ralph_driver::commit_lookup::look_up;
+use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
+use ralph_git as git;
 use ralph_report::summary::{Reading, html, plain};
 use ralph_store::project::Project;
 
@@ -53,7 +54,7 @@ pub(super) fn report(
 ) -> Result<u8, Error> {
     let (project, dir) = locate(own, args.run.as_deref())?;
     let mut reading = Reading::of(read_journal(&dir)?);
-    if let Some(time_ms) = left::last_sign(&dir, reading.last_ms()) {
+    if let Some(time_ms) = resume::last_sign(&dir, reading.last_ms()) {
         reading.was_there(time_ms);
     }
     let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
@@ -63,7 +64,7 @@ pub(super) fn report(
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }
-    look_up(&mut facts, project.root(), &mut |words| scm::git(words, project.root()).ok());
+    look_up(&mut facts, project.root(), &mut |words| git::git(words, project.root()).ok());
     let zone = TimeZone::system();
     super::print(&match args.format {
         ReportForm::Text => plain::draw(&facts, &zone, plain::Form::Terminal),

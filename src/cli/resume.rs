@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use clap::{Args, Parser};
 
 use crate::config;
-use crate::run::left;
-use crate::run::session;
-use crate::run::told;
 use crate::worker::store::{Known, Workers};
+use ralph_driver::notify_command;
+use ralph_driver::resume;
+use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Outcome;
 use ralph_events::exit_code;
@@ -99,7 +99,7 @@ pub struct ResumeArgs {
 #[derive(Debug, Clone)]
 pub struct Resumption {
     pub run: String,
-    pub left: left::Left,
+    pub left: resume::Left,
     /// What its templates were given; `None` if it had none, or nobody noted it.
     pub variables: Option<BTreeMap<String, String>>,
     /// What there is to say of its settings.
@@ -131,7 +131,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if !args.dry_run {
         // One that still tells of an end would have told of it, too.
         session::settle(&project, super::warn)?;
-        told::tell_missed(&project, None, super::warn)?;
+        notify_command::tell_missed(&project, None, super::warn)?;
     }
     let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
         let names = workers_left(&project);
@@ -225,12 +225,12 @@ fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
 /// A run as it was left.
 struct Left {
     dir: RunDir,
-    found: left::Left,
+    found: resume::Left,
 }
 
 impl Left {
     fn read(dir: RunDir) -> Left {
-        let found = left::Left::read(&dir);
+        let found = resume::Left::read(&dir);
         Left { dir, found }
     }
 
@@ -381,7 +381,7 @@ struct Said<'a> {
     common: &'a mut LoopArgs,
     prompt: &'a mut PromptArgs,
     config: Option<PathBuf>,
-    file: Option<&'a mut Option<PathBuf>>,
+    pub file: Option<&'a mut Option<PathBuf>>,
     limit: Option<&'a mut Option<u32>>,
 }
 

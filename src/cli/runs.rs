@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::run::left;
-use crate::run::session;
 use crate::worker::store::Workers;
+use ralph_driver::resume;
+use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
@@ -81,7 +81,7 @@ fn row(dir: &RunDir) -> Row {
     let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
     if run.outcome.is_none()
-        && let Some(time_ms) = left::last_sign(dir, run.last_ms)
+        && let Some(time_ms) = resume::last_sign(dir, run.last_ms)
     {
         run.was_there(time_ms);
     }

@@ -11,18 +11,19 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::{self, OptionalActions};
 
 use super::{place, swept};
-use crate::agent;
 use crate::config::{self, Settings, Sources};
-use crate::run::scm::link_guard::{self, LinkGuard};
-use crate::sandbox::backend_memory::BackendMemory;
-use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
-use crate::sandbox::proxy::Refusal;
-use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
+use ralph_agents as agents;
 use ralph_events::error::Error;
 use ralph_events::event::{Exit, Stream};
+use ralph_git::link_guard::{self, LinkGuard};
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_process::{Launch, Occurrence, Signal, System};
+use ralph_sandbox as sandbox;
+use ralph_sandbox::backend_memory::BackendMemory;
+use ralph_sandbox::proxy::Refusal;
+use ralph_sandbox::selection::{self, Asked, Choice, ChosenBy};
+use ralph_sandbox::{Backend, Request, Sandbox, Unusable, docker, scratch};
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
 
@@ -120,7 +121,7 @@ impl Said {
         let program = agent.command.as_deref().unwrap_or_default();
         let adapter = match agent.kind {
             Some(kind) => kind.as_str(),
-            None => agent::for_command(program).name(),
+            None => agents::for_command(program).name(),
         };
         let path = trust::user_path();
         let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
@@ -157,7 +158,7 @@ fn try_out(backend: Backend, request: &Request<'_>) -> Tried {
 /// The sandbox that a run of `agent` would get in this project, if any works.
 pub(super) fn usable(project: &Project, agent: &str) -> Option<Backend> {
     let said = Said { settings: Settings::default(), env: Vec::new() };
-    let request = Request { adapter: agent::for_command(agent).name(), ..said.request(project) };
+    let request = Request { adapter: agents::for_command(agent).name(), ..said.request(project) };
     Backend::ALL.into_iter().find(|backend| !matches!(try_out(*backend, &request), Tried::Not(_)))
 }
 
@@ -366,7 +367,7 @@ fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>,
         },
     };
     let memory = BackendMemory::load(request.project, &asked)?;
-    let choice = choice::choose(&asked, request, &memory)?;
+    let choice = selection::choose(&asked, request, &memory)?;
     memory.remember(&asked, &choice)?;
     match choice {
         Choice::Found { sandbox, .. } => Ok(sandbox),

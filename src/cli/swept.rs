@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::sandbox::scratch::{self, Left};
 use ralph_events::error::Error;
+use ralph_sandbox::scratch::{self, Left};
 use ralph_store::home;
 
 /// Puts right what sandboxes that nobody uses any more have left in projects. What there is to say of it.

@@ -1,10 +1,10 @@
 //! What is known of a task list before a run starts: by the ledger of the last run, or, where there is none, by the
 //! history of the file in git.
 
-use crate::run::scm::file_history::{Reach, file_versions};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::Want;
+use ralph_git::file_history::{Reach, file_versions};
 use ralph_store::project::Project;
 use ralph_store::{home, runs};
 use ralph_tasks as task_list;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
-use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
+use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use ralph_engine::completion::Rule;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;

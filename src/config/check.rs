@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use super::args;
 use super::duration::{self, Duration};
 use super::schema::{allows, join, keys, literals, nearest, plain, quote, schema, type_of, walk};
-use crate::sandbox::hosts::AllowList;
 use ralph_events::redact;
 use ralph_events::text;
+use ralph_sandbox::hosts::AllowList;
 
 /// Everything that is wrong with a document of settings, each as `key: what is wrong`.
 pub(crate) fn problems(document: &Value) -> Vec<String> {

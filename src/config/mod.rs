@@ -304,7 +304,7 @@ impl Layers {
 /// The agent that is meant, if it is one that is known: by its type, or else by the name of its program.
 fn known_agent<'a>(kind: Option<&'a str>, program: Option<&'a str>) -> Option<&'a str> {
     let name = || Path::new(program?).file_name()?.to_str();
-    kind.or_else(name).filter(|name| *name != "text" && crate::agent::by_name(name).is_some())
+    kind.or_else(name).filter(|name| *name != "text" && ralph_agents::by_name(name).is_some())
 }
 
 /// Merges documents as the layers of settings are merged.

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration::Duration;
-use crate::agent::PromptVia;
-pub use crate::sandbox::settings::{Sandbox, SandboxBackend, SandboxNetwork};
+use ralph_agents::PromptVia;
 use ralph_events::event::FailAction;
+pub use ralph_sandbox::settings::{Sandbox, SandboxBackend, SandboxNetwork};
 
 /// Settings of ralph, from `.ralph/settings.json` and `.ralph/settings.local.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

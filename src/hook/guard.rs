@@ -13,7 +13,7 @@ use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
-use crate::core::json::{Raw, RawText};
+use ralph_agents::json::{Raw, RawText};
 use ralph_events::env_names::GUARDED;
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{AllowList, Context, Verdict};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Read};
 
-use crate::core::json::{Raw, RawText};
+use ralph_agents::json::{Raw, RawText};
 
 /// More than any tool call; what is larger is not looked at.
 const LARGEST: u64 = 128 << 20;

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
-use crate::run::scm;
 use ralph_events::env_names::STOP_CHECK;
+use ralph_git as git;
 use ralph_store::active_marker;
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
@@ -91,7 +91,7 @@ fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) 
 
 fn uncommitted_work(project: &Path) -> Option<String> {
     // Outside of a repository there is nothing to commit to.
-    let files = scm::uncommitted_files(project).unwrap_or_default();
+    let files = git::uncommitted_files(project).unwrap_or_default();
     let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
     (!files.is_empty()).then(|| uncommitted(&files, keeps_progress))
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::store::{Known, Worker};
-use crate::run::world::{Control, Request};
+use ralph_driver::world::{Control, Request};
 use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
 use ralph_store::save::save_for_now;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::scm::{self, worktree_entry};
 use ralph_events::error::Error;
+use ralph_git as git;
+use ralph_git::worktree_entry;
 use ralph_store::{lock, safe_fs};
 
 /// How long one waits while worktrees of the same repository are made or removed by others: git does
@@ -49,9 +50,9 @@ impl Worktree {
         branch: Option<&str>,
         copy: &[String],
     ) -> Result<Worktree, Error> {
-        scm::require_repository(project)?;
+        git::require_repository(project)?;
         let ask = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
-        let answer = scm::git(&ask, project)?;
+        let answer = git::git(&ask, project)?;
         let mut lines = answer.lines().map(PathBuf::from);
         let (Some(top), Some(git_dir)) = (lines.next(), lines.next()) else {
             return Err(Error::failed("git rev-parse: it did not tell where the repository is"));
@@ -75,7 +76,7 @@ impl Worktree {
         worker: &str,
         branch: Option<&str>,
     ) -> Result<Worktree, Error> {
-        if scm::git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], project).is_err() {
+        if git::git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], project).is_err() {
             return Err(Error::input("the repository has no commit for a worktree to start from")
                 .hint("commit something first"));
         }
@@ -105,7 +106,7 @@ impl Worktree {
         }
         let name = branch.unwrap_or(worker);
         let reference = format!("refs/heads/{name}");
-        let exists = scm::git(&["show-ref", "--verify", "--quiet", &reference], project).is_ok();
+        let exists = git::git(&["show-ref", "--verify", "--quiet", &reference], project).is_ok();
         if exists && branch.is_none() {
             return Err(Error::failed(format!("the branch '{name}' exists already"))
                 .hint(format!("to go on with it: --branch {name}"))
@@ -132,7 +133,7 @@ impl Worktree {
         } else {
             words.extend([path, OsStr::new(&self.branch)]);
         }
-        scm::git_at_length(&words, project)?;
+        git::git_at_length(&words, project)?;
         if !self.directory.is_dir() {
             return Err(Error::input(format!(
                 "HEAD has no {}: nothing of this directory is in a commit",
@@ -196,7 +197,7 @@ impl Worktree {
                 .hint(format!("look at it: git -C {path} status"))
                 .hint("--force removes it all the same"))
         };
-        let mut files = scm::every_uncommitted_file(&self.path).map_err(|err| {
+        let mut files = git::every_uncommitted_file(&self.path).map_err(|err| {
             Error::failed(format!("whether {path} holds uncommitted work is not known: {err}"))
                 .hint("--force removes it all the same")
         })?;
@@ -210,14 +211,14 @@ impl Worktree {
                 return keep(format!("{path} holds uncommitted work: {first} and {more} more"));
             }
         }
-        if let Some(submodule) = scm::submodules(&self.path)?.first() {
+        if let Some(submodule) = git::submodules(&self.path)?.first() {
             return keep(format!(
                 "{path} holds a submodule, whose work is not looked at: {submodule}"
             ));
         }
         // An agent may have left its branch and committed beside it.
         let holders = ["for-each-ref", "--count=1", "--contains", "HEAD"];
-        if scm::git(&holders, &self.path)?.trim().is_empty() {
+        if git::git(&holders, &self.path)?.trim().is_empty() {
             return keep(format!("{path} holds commits that are on no branch"));
         }
         Ok(())
@@ -236,7 +237,7 @@ impl Worktree {
                 let words =
                     [&repository, OsStr::new("worktree"), "remove".as_ref(), "--force".as_ref()];
                 let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
-                scm::git_at_length(&words, &self.git_dir)?;
+                git::git_at_length(&words, &self.git_dir)?;
             }
             Ok(_) => return Err(failed(&"it is not a directory")),
             // It was removed without git's knowledge.
@@ -257,7 +258,7 @@ impl Worktree {
         let repository = self.repository();
         let words: Vec<&OsStr> =
             std::iter::once(repository.as_os_str()).chain(words.iter().map(OsStr::new)).collect();
-        scm::git(&words, &self.git_dir)
+        git::git(&words, &self.git_dir)
     }
 
     /// Which repository is meant: a bare one is used only by its name.

@@ -3,7 +3,7 @@
 //! `scripts/install-agents` installs them. A new agent is an entry in `testing/agents.json`, one in
 //! [`AGENTS`], and its name at the head of each theme.
 //!
-//! | what such programs do | tested here, beside the recorded streams in `tests/adapters.rs` |
+//! | what such programs do | tested here, beside the recorded streams in `crates/agents/tests/adapters.rs` |
 //! |---|---|
 //! | exit codes that lie | `processes`, `failures::refused_credentials`, `failures::cut_stream` |
 //! | tools in sessions of their own, wrappers whose child holds the output | `processes` |

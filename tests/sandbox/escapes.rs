@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 
-use ralph::sandbox::plan::{Guard, Mount, Plan};
+use ralph_sandbox::plan::{Guard, Mount, Plan};
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::scene::{

@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use ralph::sandbox::plan::Plan;
+use ralph_sandbox::plan::Plan;
 
 use crate::escapes::ATTACKS;
 use crate::scene::{

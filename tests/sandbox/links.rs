@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use ralph::sandbox::plan::{Mount, Wanted};
+use ralph_sandbox::plan::{Mount, Wanted};
 
 use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
 use crate::support::{Project, skipped};

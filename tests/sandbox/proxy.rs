@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ralph::sandbox::hosts::AllowList;
-use ralph::sandbox::proxy::{Proxy, Refusal, Resolver, Rules, Upstream};
+use ralph_sandbox::hosts::AllowList;
+use ralph_sandbox::proxy::{Proxy, Refusal, Resolver, Rules, Upstream};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -9,11 +9,11 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use ralph::sandbox::aside::set_aside;
-use ralph::sandbox::bwrap::{self, MountsBy};
-use ralph::sandbox::confined::{self, Orders};
-use ralph::sandbox::disk::RealDisk;
-use ralph::sandbox::plan::{self, Mount, Network, Plan, Wanted};
+use ralph_sandbox::bwrap_args::{self, MountsBy};
+use ralph_sandbox::disk::RealDisk;
+use ralph_sandbox::landlock::{self, Orders};
+use ralph_sandbox::plan::{self, Mount, Network, Plan, Wanted};
+use ralph_sandbox::quarantine::set_aside;
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::support::skipped;
@@ -155,7 +155,7 @@ impl Scene {
         let (socket, terminal, spare) = (None, None, false);
         match cage {
             Cage::Bwrap | Cage::BwrapAlone => {
-                let command = bwrap::Command {
+                let command = bwrap_args::Command {
                     program,
                     args,
                     directory: &directory,
@@ -164,7 +164,8 @@ impl Scene {
                     spare,
                 };
                 let by = if cage == Cage::Bwrap { MountsBy::Ralph } else { MountsBy::Bwrap };
-                let (first, args) = bwrap::line(Path::new("/usr/bin/bwrap"), plan, &command, by);
+                let (first, args) =
+                    bwrap_args::line(Path::new("/usr/bin/bwrap"), plan, &command, by);
                 // Not this program, but the one that it is a test of.
                 let first = if by == MountsBy::Ralph { RALPH.into() } else { first };
                 [first].into_iter().chain(args).collect()
@@ -173,7 +174,7 @@ impl Scene {
                 let orders = self.path.join("scratch/orders.json");
                 Orders::new(plan, Some(Vec::new())).save(&orders).unwrap();
                 let words =
-                    [RALPH.as_ref(), confined::COMMAND.as_ref(), orders.as_os_str(), program];
+                    [RALPH.as_ref(), landlock::COMMAND.as_ref(), orders.as_os_str(), program];
                 words.map(OsStr::to_owned).into_iter().chain(args.iter().cloned()).collect()
             }
         }

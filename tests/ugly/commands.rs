@@ -1,6 +1,6 @@
 //! The other commands, on a real terminal where they need one.
 
-use ralph::agent::{Adapter, by_name};
+use ralph_agents::{Adapter, by_name};
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::modes;
 use crate::config;
-use crate::sandbox::Backend;
+use ralph_sandbox::Backend;
 use ralph_store::project::Project;
 
 use super::SCHEMA_FILE;

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::agent::filter::helper;
-use crate::agent::{self, Adapter, ResponseFilter};
 use crate::config::settings::OutputFormat;
 use crate::config::{self, Loaded, Origin};
-use crate::run::scm;
-use crate::run::spec::{AgentSpec, Errand};
+use ralph_agents as agents;
+use ralph_agents::{Adapter, ResponseFilter};
+use ralph_driver::response_filter;
+use ralph_driver::run_spec::{AgentSpec, Errand};
 use ralph_events::error::Error;
 use ralph_events::event::Purpose;
+use ralph_git as git;
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_store::project::Project;
@@ -36,9 +37,9 @@ pub(super) fn spec(
         return Err(loaded.warnings.iter().fold(no_agent(defaults.command), Error::hint));
     };
     let adapter = match agent.kind {
-        None => agent::for_command(&program),
-        Some(kind) => agent::by_name(kind.as_str()).ok_or_else(|| {
-            let names: Vec<&str> = agent::all().iter().map(|adapter| adapter.name()).collect();
+        None => agents::for_command(&program),
+        Some(kind) => agents::by_name(kind.as_str()).ok_or_else(|| {
+            let names: Vec<&str> = agents::all().iter().map(|adapter| adapter.name()).collect();
             Error::config(format!("agent.type: there is no adapter for {} yet", kind.as_str()))
                 .hint(format!("known are {}", names.join(", ")))
         })?,
@@ -67,7 +68,7 @@ pub(super) fn spec(
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
     // What ralph's own environment says of it is in these values, and would not reach a Docker sandbox otherwise.
-    for (name, value) in scm::identity(project.root()) {
+    for (name, value) in git::identity(project.root()) {
         if !env.iter().any(|(chosen, _)| chosen == name) {
             env.push((name.into(), Some(value.into())));
         }
@@ -100,7 +101,7 @@ pub(super) fn spec(
         model: agent.model.clone(),
         autonomous: agent.autonomous,
         sandboxed: false,
-        git_directories: scm::git_directories(project.root()),
+        git_directories: git::git_directories(project.root()),
         guarded: false,
         files: Vec::new(),
         stream,
@@ -170,7 +171,7 @@ fn response_filter(
     loaded: &Loaded,
     directory: &Path,
 ) -> Result<ResponseFilter, Error> {
-    helper::check(expression, directory).map_err(|bad| {
+    response_filter::check(expression, directory).map_err(|bad| {
         let origin = origin(loaded, "agent.responseFilter");
         let message = &bad.message;
         let marked = bad.marked(expression);
@@ -183,7 +184,7 @@ fn response_filter(
 fn no_agent(command: &str) -> Error {
     let path = trust::user_path();
     let here = PathBuf::from(".");
-    let found: Vec<&str> = agent::all()
+    let found: Vec<&str> = agents::all()
         .iter()
         .map(|adapter| adapter.name())
         .filter(|name| *name != "text")

@@ -3,10 +3,10 @@
 use std::os::fd::OwnedFd;
 
 use crate::cli::args::OutputForm;
-use crate::run::session::Session;
 use crate::worker::control::{Kept, Obedience};
 use crate::worker::files::WorkerFiles;
 use crate::worker::store::Worker;
+use ralph_driver::session::Session;
 use ralph_events::error::Error;
 use ralph_report::json::Json;
 use ralph_report::mirror::Mirror;

@@ -1,6 +1,6 @@
 //! What keeps a run from starting, found before anything is spent.
 
-use crate::run::spec::RunSpec;
+use ralph_driver::run_spec::RunSpec;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, Progress};

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 
 use crate::config::settings::SandboxNetwork;
 use crate::config::{Loaded, Origin, Settings};
-use crate::run::spec::RunSpec;
-use crate::sandbox::backend_memory::BackendMemory;
-use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
-use crate::sandbox::{Backend, Request, Unusable};
+use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_process as process;
 use ralph_process::trust;
+use ralph_sandbox::backend_memory::BackendMemory;
+use ralph_sandbox::selection::{self, Asked, Choice, ChosenBy};
+use ralph_sandbox::{Backend, Request, Unusable};
 use ralph_store::project::Project;
 
 use super::Start;
@@ -26,7 +26,8 @@ pub(super) fn choose(
     start: &Start<'_>,
 ) -> Result<Choice, Error> {
     let settings = &start.loaded.settings;
-    let asked = choice::asked(&settings.sandbox, start.defaults.sandbox, chosen_by(start.loaded));
+    let asked =
+        selection::asked(&settings.sandbox, start.defaults.sandbox, chosen_by(start.loaded));
     let memory = BackendMemory::load(start.origin.root(), &asked)?;
     if !matches!(asked, Asked::None(_)) && !start.args.dry_run {
         // What is ours has to be there before the agent is, or it could be there first.
@@ -46,7 +47,7 @@ pub(super) fn choose(
         agent: process::find_program(program, path.as_deref(), &spec.directory),
         env: &agent.env,
     };
-    let choice = choice::choose(&asked, &request, &memory)?;
+    let choice = selection::choose(&asked, &request, &memory)?;
     if let Choice::Found { sandbox, .. } = &choice
         && spec.agent.interactive
         && sandbox.backend() == Backend::Docker

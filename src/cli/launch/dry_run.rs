@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use crate::agent::PromptVia;
 use crate::commands::stories;
 use crate::config::{self, Loaded};
-use crate::run::spec::{Errand, RunSpec};
-use crate::sandbox::choice::Choice;
+use ralph_agents::PromptVia;
+use ralph_driver::run_spec::{Errand, RunSpec};
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::event::Purpose;
 use ralph_events::redact;
 use ralph_events::text;
+use ralph_sandbox::selection::Choice;
 use ralph_tasks::ledger::Progress;
 
 use super::prompt;

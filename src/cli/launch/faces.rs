@@ -6,8 +6,8 @@ use jiff::tz::TimeZone;
 
 use crate::cli::args::{LoopArgs, OutputForm};
 use crate::config::{self, Settings};
-use crate::run::session::{self, Keep};
-use crate::run::world::{RealWorld, World};
+use ralph_driver::session::{self, Keep};
+use ralph_driver::world::{RealWorld, World};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_report::json::Json;

@@ -20,21 +20,21 @@ use serde_json::json;
 
 use crate::config::settings::{Guardrail, SandboxBackend, Scm};
 use crate::config::{self, Flag, Loaded, Settings, Sources, loop_file};
-use crate::run::driver;
-use crate::run::left;
-use crate::run::scm::environment::refuse_other_repository;
-use crate::run::scm::moves::Since;
-use crate::run::session::{self, Keep, Opening, Session, Started};
-use crate::run::spec::{PromptSource, RunSpec, Variables};
-use crate::run::told;
-use crate::sandbox::choice::Choice;
+use ralph_driver::driver;
+use ralph_driver::notify_command;
+use ralph_driver::resume;
+use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
+use ralph_driver::session::{self, Keep, Opening, Session, Started};
 use ralph_engine::completion::Rule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_events::error::Error;
 use ralph_events::event::{Event, FailAction};
 use ralph_events::exit_code;
 use ralph_events::redact;
+use ralph_git::environment::refuse_other_repository;
+use ralph_git::head_log::Since;
 use ralph_report::Pace;
+use ralph_sandbox::selection::Choice;
 use ralph_shell_policy::AllowList;
 use ralph_store::home;
 use ralph_store::lock::Holder;
@@ -349,7 +349,7 @@ impl Start<'_> {
         if let Some(moved) = session.world.watch_repository(since) {
             let progress = spec.progress.as_ref();
             let committing = progress.and_then(|progress| progress.committing.as_deref());
-            events.splice(0..0, left::found_commits(moved, committing));
+            events.splice(0..0, resume::found_commits(moved, committing));
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
@@ -481,7 +481,11 @@ pub(in crate::cli) fn load_from(
         add_checks(&mut loaded.settings, args)?;
     }
     if is_new && !args.dry_run && !args.print_prompt {
-        told::tell_missed(project, loaded.settings.notify.command.as_deref(), super::warn)?;
+        notify_command::tell_missed(
+            project,
+            loaded.settings.notify.command.as_deref(),
+            super::warn,
+        )?;
     }
     super::place::declare_writable(&loaded.settings, project);
     loaded.warnings.extend(planted);

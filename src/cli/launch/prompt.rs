@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::config;
-use crate::run::spec::{PromptSource, Variables, not_utf8};
+use ralph_driver::run_spec::{PromptSource, Variables, not_utf8};
 use ralph_engine::prompt::compose;
 use ralph_events::error::Error;
 use ralph_store::user_files;

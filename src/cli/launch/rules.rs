@@ -4,12 +4,12 @@ use std::path::Path;
 
 use crate::cli::args::CompletionArgs;
 use crate::config::{Duration, Settings};
-use crate::run::scm::ScmSpec;
-use crate::run::spec::GuardrailSpec;
+use ralph_driver::run_spec::GuardrailSpec;
 use ralph_engine::completion::Rule;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::error::Error;
+use ralph_git::ScmSpec;
 
 use super::Defaults;
 

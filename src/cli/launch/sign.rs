@@ -1,7 +1,7 @@
 //! Telling others that a task list is being worked off.
 
-use crate::run::scm;
-use crate::run::spec::RunSpec;
+use ralph_driver::run_spec::RunSpec;
+use ralph_git as git;
 use ralph_store::active_marker::{self, Active, Sign};
 use ralph_store::project::Project;
 use ralph_store::save::save_atomically;
@@ -10,7 +10,7 @@ use ralph_store::save::save_atomically;
 /// commit that. This calls git, so that it has to come before the run.
 pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> {
     let root = project.root();
-    if spec.tasks.is_none() || !scm::is_unignored(root, active_marker::NAME) {
+    if spec.tasks.is_none() || !git::is_unignored(root, active_marker::NAME) {
         return None;
     }
     let saved = active_marker::ignored(root).and_then(|ignored| match ignored {

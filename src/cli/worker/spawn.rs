@@ -6,13 +6,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
-use crate::run::scm;
-use crate::run::spec::{PromptSource, RunSpec};
 use crate::tmux::{SESSION, Tmux, Window};
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
 use crate::worker::watch::{Found, Watch};
 use crate::worker::worktree::Worktree;
+use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_events::error::{Error, Kind};
+use ralph_git as git;
 use ralph_process::Interrupts;
 use ralph_report::worker_lines::{Status, WorkerState};
 use ralph_store::lock;
@@ -257,8 +257,8 @@ fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
 
 /// git leaves the directories of submodules empty in a new worktree.
 fn warn_of_submodules(project: &Project) {
-    let submodules = scm::submodules(project.root()).unwrap_or_default();
-    if let Some(names) = scm::list_files(&submodules) {
+    let submodules = git::submodules(project.root()).unwrap_or_default();
+    if let Some(names) = git::list_files(&submodules) {
         warn(&format!(
             "submodules are empty in the worktree: {names}. Run `git submodule update --init` in it if the agent needs them"
         ));
@@ -272,7 +272,7 @@ fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
         _ => None,
     };
     // Where git does not answer, making the worktree says why.
-    let mut files = scm::uncommitted_files(project.root()).unwrap_or_default();
+    let mut files = git::uncommitted_files(project.root()).unwrap_or_default();
     files.retain(|file| Some(file.as_str()) != prompt);
     if let [first, rest @ ..] = files.as_slice() {
         let more =

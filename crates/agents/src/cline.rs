@@ -1,0 +1,479 @@
+//! Cline: `cline --json`.
+//!
+//! A text comes in pieces, each perhaps with all that was said so far, then whole, and the last one
+//! twice more; only the whole one counts. A subagent's words are in the stream without any mark, but
+//! they come while the tool runs that called it, and then the agent itself is silent. The result
+//! repeats the agent's own last words.
+//!
+//! It would hand its work to a daemon, which stays, which may be another run's or the user's own, and
+//! whose tools nobody could end with this run. It is told to do its work itself.
+//!
+//! The prompt is an argument, whose length the system limits. A longer one goes to standard input,
+//! which cline adds to an argument.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::structured::{LineParser, Read, Structured};
+use super::text::{PlainReader, Words};
+use super::tools::{End, Tools, key_values, summary, tool_output};
+use super::{
+    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
+    sets, with_remedy,
+};
+use crate::json::{Count, Raw, RawText, Size, Str, lenient};
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Event, Failure, FailureKind, Usage};
+
+/// The adapter for `cline`.
+#[derive(Debug)]
+pub(super) struct Cline;
+
+/// Linux takes no argument of 128 KiB or more.
+const MAX_ARGUMENT: usize = 100 * 1024;
+
+/// The argument that a prompt on standard input is added to.
+const SEE_BELOW: &str = "Follow the instructions below.";
+
+impl Adapter for Cline {
+    fn name(&self) -> &'static str {
+        "cline"
+    }
+
+    fn install(&self) -> &'static str {
+        "npm install -g cline"
+    }
+
+    fn recorded(&self) -> Option<&'static str> {
+        Some("3.0.65")
+    }
+
+    fn invocation(&self, request: &Request<'_>) -> Invocation {
+        let usual = if request.prompt.len() > MAX_ARGUMENT {
+            PromptVia::Stdin
+        } else {
+            PromptVia::Argument
+        };
+        let mut invocation = Invocation::new(request, usual);
+        let flags = request.flags;
+        if request.stream && !sets(flags, &["--json"]) {
+            invocation.arg("--json");
+        }
+        // It approves everything unless it is told not to.
+        if !sets(flags, &["--auto-approve"]) {
+            invocation.args(["--auto-approve", if request.autonomous { "true" } else { "false" }]);
+        }
+        invocation.model(request, flags, &["-m", "--model"]);
+        invocation.args(flags);
+        if !sets(flags, &["--zen"]) {
+            invocation.env.push(("CLINE_SESSION_BACKEND_MODE", "local".into()));
+        }
+        let mut prompt = invocation.prompt_words(request).unwrap_or(SEE_BELOW.into());
+        if !prompt.contains(char::is_whitespace) {
+            // A single word would be taken for a command.
+            prompt.to_mut().push('\n');
+        }
+        invocation.args(["--", &*prompt]);
+        invocation
+    }
+
+    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        if structured {
+            Box::new(Structured::new(AgentEvents::default()))
+        } else {
+            Box::new(PlainReader::new(explain))
+        }
+    }
+
+    fn tells_cost(&self) -> bool {
+        true
+    }
+}
+
+/// Makes events of the lines of one cline process.
+#[derive(Debug, Default)]
+struct AgentEvents {
+    session: String,
+    tools: Tools,
+    /// Ids of tools that run, so that what is said meanwhile is a subagent's.
+    running: Vec<String>,
+    /// What the agent itself said last.
+    last_text: String,
+    /// The kind of the last error, which the result tells only in words.
+    error_class: Option<FailureKind>,
+    used: Usage,
+}
+
+impl LineParser for AgentEvents {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        match &*line.kind {
+            "hook_event" => {
+                // The conversation; a subagent's has a parent.
+                let id = line.task.as_deref().unwrap_or_default();
+                let main = line.parent.is_none_or(Raw::is_null);
+                if main && !id.is_empty() && id != self.session {
+                    id.clone_into(&mut self.session);
+                    emit(Event::Session { id: Some(id.into()), model: None });
+                }
+                Read::Understood
+            }
+            "agent_event" => match line.event {
+                Some(event) => Read::understood(self.event(&event, emit)),
+                None => Read::Unknown,
+            },
+            "run_result" => self.result(&line, emit),
+            "error" => {
+                let text = line.message.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice { text: one_line(&text).into() });
+                Read::Understood
+            }
+            // Said after its result, when it was asked to end.
+            "run_aborted" => Read::Understood,
+            _ => Read::Unknown,
+        }
+    }
+
+    fn read_stderr(&mut self, line: &str, emit: &mut Emit<'_>) -> bool {
+        let Ok(Line { message: Some(message), .. }) = serde_json::from_str::<Line<'_>>(line) else {
+            return false;
+        };
+        emit(Event::Notice { text: one_line(&message.text()).into() });
+        true
+    }
+
+    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+        explain(words)
+    }
+}
+
+impl AgentEvents {
+    fn event(&mut self, event: &AgentEvent<'_>, emit: &mut Emit<'_>) -> bool {
+        let content = event.content.as_deref().unwrap_or_default();
+        match (&*event.kind, content) {
+            ("content_start" | "content_update", "text" | "reasoning") => {}
+            ("content_end", "text") => {
+                let text = event.text.map(RawText::text).unwrap_or_default();
+                let subagent = !self.running.is_empty();
+                if !subagent {
+                    self.last_text = text.clone().into_owned();
+                }
+                if !text.is_empty() {
+                    emit(Event::Text { text, joined: false, subagent });
+                }
+            }
+            ("content_end", "reasoning") => {
+                let text = event.reasoning.map(RawText::text).unwrap_or_default();
+                let subagent = !self.running.is_empty();
+                if !text.is_empty() {
+                    emit(Event::Thinking { text, joined: false, subagent });
+                }
+            }
+            ("content_start", "tool") => self.tool_started(event, emit),
+            ("content_update", "tool") => {}
+            ("content_end", "tool") => self.tool_ended(event, emit),
+            ("usage", _) => {
+                // The totals that come with it are those of one agent; a subagent begins at 0.
+                self.used.add(&event.used());
+                emit(Event::Usage(self.used));
+            }
+            ("error", _) => {
+                let error: ErrorObject<'_> = lenient(event.error);
+                let text = error.message.map(RawText::text).unwrap_or_default();
+                if event.recoverable == Some(true) {
+                    emit(Event::Notice { text: one_line(&text).into() });
+                }
+                self.error_class = match event.error_class.as_deref() {
+                    Some("auth") => Some(FailureKind::Credentials),
+                    Some("context_window_exceeded") => Some(FailureKind::Context),
+                    _ => None,
+                };
+            }
+            ("notice", _) => {
+                let text = event.message.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice { text: one_line(&text).into() });
+            }
+            // Told by other lines, or by the result.
+            ("iteration_start" | "iteration_end" | "done", _) => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn tool_started(&mut self, event: &AgentEvent<'_>, emit: &mut Emit<'_>) {
+        const MAX_RUNNING: usize = 256;
+        let id = event.tool_id.as_deref().unwrap_or_default();
+        let name = event.tool.as_deref().unwrap_or("tool");
+        let subagent = !self.running.is_empty();
+        self.tools.started(id, name, tool_summary(name, event.input), None, subagent, emit);
+        if self.running.len() < MAX_RUNNING {
+            self.running.push(id.to_owned());
+        }
+    }
+
+    fn tool_ended(&mut self, event: &AgentEvent<'_>, emit: &mut Emit<'_>) {
+        let id = event.tool_id.as_deref().unwrap_or_default();
+        self.running.retain(|running| running != id);
+        let subagent = !self.running.is_empty();
+        let mut end = tool_end(event.output);
+        end.failed |= event.error.is_some_and(|error| !error.is_null());
+        end.denied = end.failed && DENIALS.iter().any(|words| end.preview.contains(words));
+        self.tools.ended(id, end, subagent, emit);
+    }
+
+    fn result(&mut self, line: &Line<'_>, emit: &mut Emit<'_>) -> Read {
+        let text = line.text.map(RawText::text).unwrap_or_default();
+        let model: Model<'_> = lenient(line.model);
+        if let Some(id) = model.id {
+            emit(Event::Session { id: None, model: Some(id.0) });
+        }
+        let failure = match line.finish.as_deref() {
+            Some("completed") => None,
+            Some("max_iterations") => {
+                Some(failure(FailureKind::TurnLimit, "cline ended at its own limit of iterations"))
+            }
+            Some(reason) => Some(self.failed(reason, &text)),
+            None => return Read::Malformed,
+        };
+        // What the agent said last is known for sure only now.
+        if failure.is_none() && !text.is_empty() && *text != self.last_text {
+            emit(Event::Text { text, joined: false, subagent: false });
+        }
+        let tokens: Tokens = lenient(line.aggregate.or(line.usage));
+        let told = tokens.usage();
+        // The result leaves subagents out, the lines before it leave out what was not told there.
+        if told.total_tokens() > self.used.total_tokens() {
+            self.used = Usage { cost_usd: told.cost_usd.or(self.used.cost_usd), ..told };
+        }
+        emit(Event::Result { failure, usage: Some(self.used), turns: line.iterations() });
+        Read::Verdict
+    }
+
+    fn failed(&self, reason: &str, text: &str) -> Failure {
+        if text.is_empty() {
+            return failure(
+                FailureKind::Other,
+                format!("cline ended: {}", reason.replace('_', " ")),
+            );
+        }
+        let mut failure = api::failure(0, text);
+        failure.kind = self.error_class.unwrap_or(failure.kind);
+        with_remedy(failure, REMEDY)
+    }
+}
+
+/// Words in the error of a tool that was not run for want of permission: through the daemon, and
+/// without it.
+const DENIALS: [&str; 2] = ["Tool approval", "requires approval in a TTY session"];
+
+/// What to do about credentials.
+const REMEDY: &str = "run `cline auth`, or check the key that it was given";
+
+/// What cline's last words mean when there was no result. In a stream they are JSON.
+fn explain(words: &Words<'_>) -> Option<Failure> {
+    let stderr = cleaned(words.stderr);
+    let mut said = stderr.lines().map(str::trim).filter_map(|line| {
+        match serde_json::from_str::<Line<'_>>(line) {
+            Ok(Line { message: Some(message), .. }) => Some(message.text().into_owned()),
+            Ok(_) => None,
+            Err(_) => line.strip_prefix("error:").map(|said| said.trim().to_owned()),
+        }
+    });
+    let said = said.rfind(|said| !said.starts_with("hook dispatch failed"))?;
+    let failed = with_remedy(api::failure(0, &said), REMEDY);
+    if failed.kind != FailureKind::Other {
+        return Some(failed);
+    }
+    const REFUSALS: [&str; 3] = ["requires a prompt", "Unknown command", "unknown option"];
+    REFUSALS.iter().any(|words| said.contains(words)).then(|| {
+        failure(
+            FailureKind::Usage,
+            format!(
+                "cline would not start: {said} (see \"agent\" in the settings, and cline --help)"
+            ),
+        )
+    })
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(rename = "taskId")]
+    task: Option<Str<'a>>,
+    #[serde(rename = "parentAgentId")]
+    parent: Option<Raw<'a>>,
+    event: Option<AgentEvent<'a>>,
+    message: Option<RawText<'a>>,
+    #[serde(rename = "finishReason")]
+    finish: Option<Str<'a>>,
+    iterations: Option<Raw<'a>>,
+    text: Option<RawText<'a>>,
+    usage: Option<Raw<'a>>,
+    #[serde(rename = "aggregateUsage")]
+    aggregate: Option<Raw<'a>>,
+    model: Option<Raw<'a>>,
+}
+
+impl Line<'_> {
+    fn iterations(&self) -> Option<u32> {
+        let count: Count = lenient(self.iterations);
+        self.iterations.map(|_| u32::try_from(count.0).unwrap_or(u32::MAX))
+    }
+}
+
+#[derive(Deserialize)]
+struct AgentEvent<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(rename = "contentType")]
+    content: Option<Str<'a>>,
+    text: Option<RawText<'a>>,
+    reasoning: Option<RawText<'a>>,
+    message: Option<RawText<'a>>,
+    #[serde(rename = "toolName")]
+    tool: Option<Str<'a>>,
+    #[serde(rename = "toolCallId")]
+    tool_id: Option<Str<'a>>,
+    input: Option<Raw<'a>>,
+    output: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    #[serde(rename = "errorClass")]
+    error_class: Option<Str<'a>>,
+    recoverable: Option<bool>,
+    cost: Option<f64>,
+    #[serde(rename = "inputTokens", default)]
+    input_tokens: Count,
+    #[serde(rename = "outputTokens", default)]
+    output_tokens: Count,
+    #[serde(rename = "cacheReadTokens", default)]
+    cache_read_tokens: Count,
+    #[serde(rename = "cacheWriteTokens", default)]
+    cache_write_tokens: Count,
+}
+
+impl AgentEvent<'_> {
+    fn used(&self) -> Usage {
+        let tokens = Tokens {
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            cache_read_tokens: self.cache_read_tokens,
+            cache_write_tokens: self.cache_write_tokens,
+            total_cost: self.cost,
+        };
+        tokens.usage()
+    }
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorObject<'a> {
+    #[serde(borrow)]
+    message: Option<RawText<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct Model<'a> {
+    #[serde(borrow)]
+    id: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Tokens {
+    input_tokens: Count,
+    output_tokens: Count,
+    cache_read_tokens: Count,
+    cache_write_tokens: Count,
+    total_cost: Option<f64>,
+}
+
+impl Tokens {
+    /// Its input includes what came from or went into a cache; ours does not. A cost of nothing is
+    /// one that it does not know.
+    fn usage(&self) -> Usage {
+        let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
+        Usage {
+            cost_usd: self.total_cost.filter(|cost| *cost > 0.0),
+            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
+            output_tokens: self.output_tokens.0,
+            cache_read_tokens: read,
+            cache_write_tokens: write,
+        }
+    }
+}
+
+/// What a tool works on: `run_commands` and `read_files` take lists.
+fn tool_summary(name: &str, input: Option<Raw<'_>>) -> String {
+    let wanted: &[u8] = match name {
+        "run_commands" => b"commands",
+        "read_files" => b"files",
+        _ => return summary(name, input),
+    };
+    let mut parts: Vec<Cow<'_, str>> = Vec::new();
+    if let Some(input) = input {
+        let _ = input.members(|key, value| {
+            if key == wanted {
+                let _ = value.elements(|element| {
+                    let text = element.text().or_else(|| member(element, b"path"));
+                    parts.extend(text.map(|text| text.head(super::SUMMARY_CHARS + 1)));
+                });
+            }
+        });
+    }
+    if parts.is_empty() { key_values(input) } else { one_line(&parts.join("; ")) }
+}
+
+/// What a tool gave back: a list of what each of its parts did, or an error, or something else.
+fn tool_end(output: Option<Raw<'_>>) -> End<'_> {
+    let (size, preview) = tool_output(output);
+    let mut end = End { size, preview, ..End::default() };
+    let Some(output) = output else {
+        return end;
+    };
+    if let Some(error) = member(output, b"error") {
+        return End {
+            failed: true,
+            denied: false,
+            size: error.size(),
+            preview: error.head(PREVIEW_CHARS),
+        };
+    }
+    let mut parts: Vec<RawText<'_>> = Vec::new();
+    let mut known = true;
+    let listed = output.elements(|part| {
+        let mut result = None;
+        let object = part.members(|key, value| match key {
+            b"result" => result = value.text(),
+            b"success" => end.failed |= value.bytes() == b"false",
+            _ => {}
+        });
+        known &= object.is_some() && result.is_some();
+        parts.extend(result);
+    });
+    if listed.is_some() && known {
+        end.size = Size::default();
+        let mut preview = String::new();
+        for part in parts {
+            let size = part.size();
+            end.size.lines += size.lines;
+            end.size.chars += size.chars;
+            let room = PREVIEW_CHARS.saturating_sub(preview.chars().count());
+            preview.push_str(&part.head(room));
+        }
+        end.preview = preview.into();
+    }
+    end
+}
+
+fn member<'a>(object: Raw<'a>, name: &[u8]) -> Option<RawText<'a>> {
+    let mut found = None;
+    object.members(|key, value| {
+        if key == name {
+            found = value.text();
+        }
+    })?;
+    found
+}

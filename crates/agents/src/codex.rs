@@ -1,0 +1,464 @@
+//! Codex: `codex exec --json`.
+//!
+//! It tells neither its model nor what it cost. A line of type `error` is one of its own retries;
+//! only `turn.failed` ends its work. The usage of a turn is that of the whole thread so far.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use jiff::Zoned;
+use serde::Deserialize;
+
+use super::structured::{LineParser, Read, Structured};
+use super::text::{PlainReader, Words};
+use super::tools::{key_values, tool_output};
+use super::{
+    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, failure, one_line, reset,
+    sets,
+};
+use crate::json::{Count, Raw, RawText, Size, Str, lenient};
+use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
+
+/// The adapter for `codex`.
+#[derive(Debug)]
+pub(super) struct Codex;
+
+impl Adapter for Codex {
+    fn name(&self) -> &'static str {
+        "codex"
+    }
+
+    fn install(&self) -> &'static str {
+        "npm install -g @openai/codex"
+    }
+
+    fn recorded(&self) -> Option<&'static str> {
+        Some("0.166.0")
+    }
+
+    fn invocation(&self, request: &Request<'_>) -> Invocation {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        // What `--full-auto` once meant is passed anyway; today's program refuses the word. It also
+        // refuses any flag that is given twice, so the user's own come instead of these.
+        let flags: Vec<String> =
+            request.flags.iter().filter(|flag| *flag != "--full-auto").cloned().collect();
+        invocation.arg("exec");
+        if request.stream {
+            if !sets(&flags, &["--json"]) {
+                invocation.arg("--json");
+            }
+        } else {
+            invocation.arg("-o");
+            invocation.arg(request.side_file);
+            invocation.side_file = Some(request.side_file.to_owned());
+        }
+        // Outside of a git repository it would not start; whether that is wise is for ralph to say.
+        if !sets(&flags, &["--skip-git-repo-check"]) {
+            invocation.arg("--skip-git-repo-check");
+        }
+        if request.autonomous && !sets(&flags, &OWN_SANDBOX) {
+            if request.sandboxed {
+                invocation.arg("--dangerously-bypass-approvals-and-sandbox");
+            } else {
+                // Its workspace leaves `.git` out, and an agent that cannot commit is of no use.
+                invocation.args(["-s", "workspace-write"]);
+                invocation.args(self.writable_directories(request.git_directories));
+            }
+        }
+        invocation.model(request, &flags, &["-m", "--model"]);
+        invocation.args(&flags);
+        if invocation.prompt_via == PromptVia::Stdin {
+            invocation.arg("-");
+        }
+        invocation.prompt_after_dashes(request);
+        invocation
+    }
+
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["-s", "workspace-write", "-a", "never"]
+    }
+
+    fn writable_directories(&self, directories: &[PathBuf]) -> Vec<OsString> {
+        directories.iter().flat_map(|path| ["--add-dir".into(), path.into()]).collect()
+    }
+
+    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        if structured {
+            Box::new(Structured::new(ThreadEvents::default()))
+        } else {
+            Box::new(PlainReader::with_answer_file(explain))
+        }
+    }
+
+    fn confines_itself(&self) -> bool {
+        true
+    }
+}
+
+/// Flags by which a user chooses a sandbox of codex, or none.
+const OWN_SANDBOX: [&str; 4] =
+    ["-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo"];
+
+/// Makes events of the lines of one codex process.
+#[derive(Debug, Default)]
+struct ThreadEvents {
+    /// Ids of items that were started, so that one that was not gets its beginning too.
+    running: Vec<String>,
+    todo: Vec<TodoItem>,
+}
+
+impl LineParser for ThreadEvents {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<EventLine<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        match &*line.kind {
+            "thread.started" => {
+                emit(Event::Session { id: line.thread_id.map(|id| id.0), model: None })
+            }
+            "turn.started" => {}
+            "item.started" | "item.updated" | "item.completed" => {
+                let Some(item) = line.item else {
+                    return Read::Unknown;
+                };
+                return Read::understood(self.item(&line.kind, &item, emit));
+            }
+            "error" => {
+                let text = line.message.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice { text: one_line(&text).into() });
+            }
+            "turn.completed" => {
+                let tokens: Tokens = lenient(line.usage);
+                emit(Event::Result {
+                    failure: None,
+                    usage: line.usage.map(|_| tokens.usage()),
+                    turns: None,
+                });
+                return Read::Verdict;
+            }
+            "turn.failed" => {
+                let error: ErrorObject<'_> = lenient(line.error);
+                let message = error.message.map(RawText::text).unwrap_or_default();
+                emit(Event::Result {
+                    failure: Some(verdict(&message, &Zoned::now())),
+                    usage: None,
+                    turns: None,
+                });
+                return Read::Verdict;
+            }
+            _ => return Read::Unknown,
+        }
+        Read::Understood
+    }
+
+    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+        explain(words)
+    }
+}
+
+impl ThreadEvents {
+    fn item(&mut self, event: &str, item: &Item<'_>, emit: &mut Emit<'_>) -> bool {
+        let completed = event == "item.completed";
+        match &*item.kind {
+            "agent_message" => {
+                let text = item.text.map(RawText::text).unwrap_or_default();
+                if completed && !text.is_empty() {
+                    emit(Event::Text { text, joined: false, subagent: false });
+                }
+            }
+            "reasoning" => {
+                let text = item.text.map(RawText::text).unwrap_or_default();
+                if completed && !text.is_empty() {
+                    emit(Event::Thinking { text, joined: false, subagent: false });
+                }
+            }
+            "todo_list" => self.todo(item, emit),
+            "error" => {
+                let text = item.message.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice { text: one_line(&text).into() });
+            }
+            "command_execution" | "file_change" | "mcp_tool_call" | "web_search"
+            | "collab_tool_call" => match event {
+                "item.started" => self.started(item, emit),
+                "item.completed" => self.ended(item, emit),
+                // Output so far; all of it comes at the end.
+                _ => {}
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    fn todo(&mut self, item: &Item<'_>, emit: &mut Emit<'_>) {
+        #[derive(Deserialize)]
+        struct Entry<'a> {
+            #[serde(borrow)]
+            text: RawText<'a>,
+            completed: Option<bool>,
+        }
+        let entries: Vec<Entry<'_>> = lenient(item.items);
+        let items: Vec<TodoItem> = entries
+            .iter()
+            .map(|entry| TodoItem {
+                text: entry.text.text().into_owned(),
+                status: match entry.completed {
+                    Some(true) => TodoStatus::Completed,
+                    _ => TodoStatus::Pending,
+                },
+            })
+            .collect();
+        // At the end of a turn it is told once more.
+        if items != self.todo {
+            self.todo.clone_from(&items);
+            emit(Event::Todo { items });
+        }
+    }
+
+    fn started(&mut self, item: &Item<'_>, emit: &mut Emit<'_>) {
+        const MAX_RUNNING: usize = 256;
+        if self.running.len() >= MAX_RUNNING {
+            self.running.remove(0);
+        }
+        self.running.push(item.id().to_owned());
+        emit(Event::ToolStarted {
+            id: item.id().into(),
+            name: item.name(),
+            summary: item.summary().into(),
+            subagent: false,
+        });
+    }
+
+    fn ended(&mut self, item: &Item<'_>, emit: &mut Emit<'_>) {
+        match self.running.iter().rposition(|id| id == item.id()) {
+            Some(at) => {
+                self.running.remove(at);
+            }
+            None => {
+                self.started(item, emit);
+                self.running.pop();
+            }
+        }
+        let status = item.status.as_deref().unwrap_or_default();
+        let denied = status == "declined";
+        let (size, preview) = item.output();
+        emit(Event::ToolEnded {
+            id: item.id().into(),
+            name: item.name(),
+            failed: denied || status == "failed" || item.exit_code.0 != 0,
+            denied,
+            lines: size.lines,
+            chars: size.chars,
+            preview,
+            subagent: false,
+        });
+    }
+}
+
+/// What codex's last words on standard error mean when there was no result.
+fn explain(words: &Words<'_>) -> Option<Failure> {
+    for line in words.stderr.lines() {
+        if line.starts_with("error: ") {
+            return Some(failure(
+                FailureKind::Usage,
+                format!(
+                    "codex would not start: {line} (see \"agent\": {{\"flags\"}} in the settings, and codex exec --help)"
+                ),
+            ));
+        }
+        if line.contains("--skip-git-repo-check was not specified") {
+            return Some(failure(
+                FailureKind::Usage,
+                format!(
+                    "codex would not start: {line} (run ralph inside a git repository, or add --skip-git-repo-check to \"agent\": {{\"flags\"}})"
+                ),
+            ));
+        }
+        if line.contains("Not logged in") {
+            return Some(failure(
+                FailureKind::Credentials,
+                "codex is not logged in: run `codex login`, or set OPENAI_API_KEY",
+            ));
+        }
+        if let Some(message) = line.strip_prefix("ERROR: ") {
+            let failure = verdict(message, &Zoned::now());
+            if failure.kind != FailureKind::Other {
+                return Some(failure);
+            }
+        }
+    }
+    None
+}
+
+/// The kind of a failure that codex told as the end of its turn.
+fn verdict(message: &str, now: &Zoned) -> Failure {
+    // The first that fits: a usage limit is told with the status 429 too.
+    const PHRASES: [(&str, FailureKind); 15] = [
+        ("hit your usage limit", FailureKind::RateLimit),
+        ("usage limit", FailureKind::RateLimit),
+        ("429 too many requests", FailureKind::RateLimit),
+        ("rate limit", FailureKind::RateLimit),
+        ("quota exceeded", FailureKind::RateLimit),
+        ("at capacity", FailureKind::Overloaded),
+        ("overloaded", FailureKind::Overloaded),
+        ("high demand", FailureKind::Overloaded),
+        ("503 service unavailable", FailureKind::Overloaded),
+        ("401 unauthorized", FailureKind::Credentials),
+        ("403 forbidden", FailureKind::Credentials),
+        ("not logged in", FailureKind::Credentials),
+        ("sign in again", FailureKind::Credentials),
+        ("context window", FailureKind::Context),
+        ("context_length_exceeded", FailureKind::Context),
+    ];
+    let lower = message.to_lowercase();
+    let kind = PHRASES
+        .iter()
+        .find(|(phrase, _)| lower.contains(phrase))
+        .map_or(FailureKind::Other, |(_, kind)| *kind);
+    Failure {
+        kind,
+        message: if message.is_empty() {
+            "the turn failed, and codex did not say why".to_owned()
+        } else {
+            message.to_owned()
+        },
+        resets_at: (kind == FailureKind::RateLimit).then(|| reset::codex(message, now)).flatten(),
+    }
+}
+
+#[derive(Deserialize)]
+struct EventLine<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    thread_id: Option<Str<'a>>,
+    item: Option<Item<'a>>,
+    usage: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    message: Option<RawText<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorObject<'a> {
+    #[serde(borrow)]
+    message: Option<RawText<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow)]
+    id: Option<Str<'a>>,
+    #[serde(rename = "type")]
+    kind: Str<'a>,
+    status: Option<Str<'a>>,
+    text: Option<RawText<'a>>,
+    message: Option<RawText<'a>>,
+    command: Option<RawText<'a>>,
+    aggregated_output: Option<RawText<'a>>,
+    #[serde(default)]
+    exit_code: ExitCode,
+    changes: Option<Raw<'a>>,
+    items: Option<Raw<'a>>,
+    query: Option<RawText<'a>>,
+    server: Option<Str<'a>>,
+    tool: Option<Str<'a>>,
+    arguments: Option<Raw<'a>>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+}
+
+/// 0 while it is not known.
+#[derive(Default)]
+struct ExitCode(i64);
+
+impl<'de> Deserialize<'de> for ExitCode {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(ExitCode(Option::deserialize(deserializer)?.unwrap_or(0)))
+    }
+}
+
+impl Item<'_> {
+    fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        match (&*self.kind, &self.server, &self.tool) {
+            ("command_execution", ..) => "Shell".into(),
+            ("file_change", ..) => "Edit".into(),
+            ("web_search", ..) => "WebSearch".into(),
+            (_, Some(server), Some(tool)) => format!("{}.{}", &**server, &**tool).into(),
+            (_, None, Some(tool)) => (**tool).into(),
+            (kind, ..) => kind.into(),
+        }
+    }
+
+    fn summary(&self) -> String {
+        #[derive(Deserialize)]
+        struct Change<'a> {
+            #[serde(borrow)]
+            path: RawText<'a>,
+        }
+        if let Some(command) = self.command {
+            return one_line(&unwrap_shell(&command.text()));
+        }
+        if let Some(query) = self.query {
+            return one_line(&query.text());
+        }
+        if self.changes.is_some() {
+            let changes: Vec<Change<'_>> = lenient(self.changes);
+            let paths: Vec<_> = changes.iter().map(|change| change.path.text()).collect();
+            return one_line(&paths.join(", "));
+        }
+        key_values(self.arguments)
+    }
+
+    fn output(&self) -> (Size, Cow<'_, str>) {
+        let error: ErrorObject<'_> = lenient(self.error);
+        let text = self.aggregated_output.or(error.message);
+        match text {
+            Some(text) => (text.size(), text.head(PREVIEW_CHARS)),
+            None => tool_output(self.result),
+        }
+    }
+}
+
+/// The command of the model inside the shell that codex puts around it:
+/// `/bin/bash -lc 'echo hi'` is `echo hi`.
+fn unwrap_shell(command: &str) -> Cow<'_, str> {
+    let Ok(words) = shell_words::split(command) else {
+        return Cow::Borrowed(command);
+    };
+    match <[String; 3]>::try_from(words) {
+        Ok([shell, flag, script])
+            if ["bash", "sh", "zsh"].iter().any(|name| {
+                shell == *name || shell.strip_suffix(name).is_some_and(|dir| dir.ends_with('/'))
+            }) && ["-lc", "-c"].contains(&flag.as_str()) =>
+        {
+            Cow::Owned(script)
+        }
+        _ => Cow::Borrowed(command),
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Tokens {
+    input_tokens: Count,
+    cached_input_tokens: Count,
+    cache_write_input_tokens: Count,
+    output_tokens: Count,
+}
+
+impl Tokens {
+    /// Its input includes what came from or went into a cache; ours does not.
+    fn usage(&self) -> Usage {
+        let (read, write) = (self.cached_input_tokens.0, self.cache_write_input_tokens.0);
+        Usage {
+            cost_usd: None,
+            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
+            output_tokens: self.output_tokens.0,
+            cache_read_tokens: read,
+            cache_write_tokens: write,
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! GitHub Copilot CLI: `copilot --output-format json`.
+//!
+//! Messages come in pieces and then whole; only the whole ones count. The prompt comes back as a
+//! message of the user, in lines that are as long as it is. What a subagent does carries the id of
+//! that agent. Tokens are told only in a file, after the end; it never tells dollars.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::messages::todo_items;
+use super::structured::{LineParser, Read, Structured};
+use super::text::{PlainReader, Words};
+use super::tools::{End, Tools, summary, tool_output};
+use super::{
+    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
+    sets,
+};
+use crate::json::{Count, Raw, RawText, Str, lenient};
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Event, Failure, FailureKind, Usage};
+
+/// The adapter for `copilot`.
+#[derive(Debug)]
+pub(super) struct Copilot;
+
+impl Adapter for Copilot {
+    fn name(&self) -> &'static str {
+        "copilot"
+    }
+
+    fn install(&self) -> &'static str {
+        "npm install -g @github/copilot"
+    }
+
+    fn recorded(&self) -> Option<&'static str> {
+        Some("1.0.102")
+    }
+
+    fn invocation(&self, request: &Request<'_>) -> Invocation {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        let flags = request.flags;
+        if !request.stream {
+            // The answer and nothing but the answer.
+            if !sets(flags, &["-s", "--silent"]) {
+                invocation.arg("-s");
+            }
+        } else if !sets(flags, &["--output-format"]) {
+            invocation.args(["--output-format", "json"]);
+        }
+        if request.autonomous && !sets(flags, &OWN_PERMISSIONS) {
+            // Outside of the directory it keeps its own watch, unless a sandbox does.
+            invocation.arg(if request.sandboxed { "--allow-all" } else { "--allow-all-tools" });
+        }
+        // Nobody is there to answer.
+        if !sets(flags, &["--no-ask-user"]) {
+            invocation.arg("--no-ask-user");
+        }
+        invocation.model(request, flags, &["--model"]);
+        if request.stream && !sets(flags, &["--usage-output-file"]) {
+            invocation.arg("--usage-output-file");
+            invocation.arg(request.side_file);
+            invocation.side_file = Some(request.side_file.to_owned());
+        }
+        invocation.args(flags);
+        invocation.prompt_as_option(request);
+        invocation
+    }
+
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--allow-all-tools"]
+    }
+
+    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        if structured {
+            Box::new(Structured::new(SessionEvents::default()))
+        } else {
+            Box::new(PlainReader::new(explain))
+        }
+    }
+}
+
+/// Flags by which a user says what copilot may do.
+const OWN_PERMISSIONS: [&str; 4] = ["--allow-all-tools", "--allow-all", "--yolo", "--allow-tool"];
+
+/// Makes events of the lines of one copilot process.
+#[derive(Debug, Default)]
+struct SessionEvents {
+    model: String,
+    tools: Tools,
+    /// The latest message came with its reasoning, which is told once more after it.
+    reasoned: bool,
+    /// The status of the API's last answer that was an error.
+    status: u64,
+    /// The error that the result will refer to.
+    error: Option<Failure>,
+    /// The latest message is [`BLOCKED`].
+    blocked: bool,
+}
+
+impl LineParser for SessionEvents {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        let subagent = line.agent.is_some();
+        match &*line.kind {
+            // Pieces and progress of what other lines tell whole.
+            "assistant.message_start"
+            | "assistant.message_delta"
+            | "assistant.reasoning_delta"
+            | "assistant.tool_call_delta"
+            | "assistant.turn_start"
+            | "assistant.turn_end"
+            | "assistant.idle"
+            | "assistant.intent"
+            | "assistant.streaming_delta"
+            | "assistant.usage"
+            | "model.call_start"
+            | "model.call_finished"
+            | "model.call_final_result"
+            | "tool.shell_output"
+            | "tool.execution_partial_result"
+            | "tool.execution_progress"
+            | "session.skills_loaded"
+            | "session.mcp_servers_loaded"
+            | "session.mcp_server_status_changed"
+            | "session.custom_agents_updated"
+            | "session.background_tasks_changed"
+            | "session.usage_info"
+            | "session.title_changed"
+            | "session.start"
+            | "session.idle"
+            | "subagent.started"
+            | "subagent.selected"
+            | "subagent.configured"
+            | "subagent.deselected"
+            | "subagent.completed" => {}
+            // The prompt, and what a subagent is told.
+            "user.message" | "system.message" => {}
+            "session.tools_updated" | "session.model_change" => {
+                let data: ModelData<'_> = lenient(line.data);
+                let model = data.model.as_deref().unwrap_or_default();
+                if !subagent && !model.is_empty() && model != self.model {
+                    model.clone_into(&mut self.model);
+                    emit(Event::Session { id: None, model: Some(model.into()) });
+                }
+            }
+            "assistant.message" => {
+                let data: MessageData<'_> = lenient(line.data);
+                self.reasoned = data.reasoning.is_some_and(|text| !text.is_empty());
+                if let Some(text) = data.reasoning.filter(|text| !text.is_empty()) {
+                    emit(Event::Thinking { text: text.text(), joined: false, subagent });
+                }
+                if let Some(text) = data.content.filter(|text| !text.is_empty()) {
+                    let text = text.text();
+                    self.blocked = !subagent && text == BLOCKED;
+                    if self.blocked {
+                        emit(Event::Notice { text });
+                    } else {
+                        emit(Event::Text { text, joined: false, subagent });
+                    }
+                }
+            }
+            "assistant.reasoning" => {
+                let data: MessageData<'_> = lenient(line.data);
+                let told = std::mem::replace(&mut self.reasoned, false);
+                if let Some(text) = data.content.filter(|text| !told && !text.is_empty()) {
+                    emit(Event::Thinking { text: text.text(), joined: false, subagent });
+                }
+            }
+            "tool.execution_start" => {
+                let data: ToolData<'_> = lenient(line.data);
+                let id = data.id.as_deref().unwrap_or_default();
+                let name = data.name.as_deref().unwrap_or("tool");
+                let plan = data.arguments.filter(|_| name == "update_todo").and_then(todo_items);
+                let summary = summary(name, data.arguments);
+                self.tools.started(id, name, summary, plan, subagent, emit);
+            }
+            "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
+            "model.call_failure" => {
+                let data: ErrorData<'_> = lenient(line.data);
+                self.status = data.status.0;
+            }
+            "assistant.turn_retry" => {
+                let data: RetryData<'_> = lenient(line.data);
+                let reason = data.reason.as_deref().unwrap_or("unknown").replace('_', " ");
+                let text = match std::mem::take(&mut self.status) {
+                    0 => format!("a call of the API failed ({reason}), trying again"),
+                    status => format!("API error {status} ({reason}), trying again"),
+                };
+                emit(Event::Notice { text: text.into() });
+            }
+            "session.info" | "session.warning" => {
+                let data: NoticeData<'_> = lenient(line.data);
+                // Retries are told of already.
+                if data.kind.as_deref() != Some("model_retry") {
+                    let text = data.message.map(RawText::text).unwrap_or_default();
+                    emit(Event::Notice { text: one_line(&text).into() });
+                }
+            }
+            "session.error" => {
+                let data: ErrorData<'_> = lenient(line.data);
+                let failure = data.failure();
+                if subagent {
+                    emit(Event::Notice { text: one_line(&failure.message).into() });
+                } else {
+                    self.error = Some(failure);
+                }
+            }
+            "abort" | "agent.interrupted" => {
+                let data: RetryData<'_> = lenient(line.data);
+                let reason = data.reason.as_deref().unwrap_or_default().replace('_', " ");
+                let text = match reason.as_str() {
+                    "" => "copilot was interrupted".to_owned(),
+                    reason => format!("copilot was interrupted: {reason}"),
+                };
+                emit(Event::Notice { text: one_line(&text).into() });
+            }
+            "subagent.failed" => {
+                let data: NoticeData<'_> = lenient(line.data);
+                let text = data.error.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice { text: one_line(&format!("subagent failed: {text}")).into() });
+            }
+            "result" => {
+                let Some(code) = line.exit_code else {
+                    return Read::Malformed;
+                };
+                if let Some(id) = line.session {
+                    emit(Event::Session { id: Some(id.0), model: None });
+                }
+                let failure = if code != 0.0 {
+                    Some(self.error.take().unwrap_or_else(|| {
+                        failure(FailureKind::Other, "copilot failed and did not say why")
+                    }))
+                } else {
+                    self.blocked.then(|| failure(FailureKind::Refusal, BLOCKED))
+                };
+                emit(Event::Result { failure, usage: None, turns: None });
+                return Read::Verdict;
+            }
+            _ => return Read::Unknown,
+        }
+        Read::Understood
+    }
+
+    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+        // It may have been ended between its error and its result.
+        self.error.clone().or_else(|| explain(words))
+    }
+
+    fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) -> bool {
+        let Ok(account) = serde_json::from_str::<Account<'_>>(text) else {
+            return false;
+        };
+        let mut used = Usage::default();
+        for model in account.models.values() {
+            used.add(&model.usage.usage());
+        }
+        emit(Event::Usage(used));
+        true
+    }
+}
+
+impl SessionEvents {
+    fn tool_ended(&mut self, data: Option<Raw<'_>>, subagent: bool, emit: &mut Emit<'_>) {
+        let data: ToolData<'_> = lenient(data);
+        let error: ToolError<'_> = lenient(data.error);
+        let result: ToolResult<'_> = lenient(data.result);
+        let shell: ShellExecution = lenient(data.shell);
+        let (size, preview) = match error.message {
+            Some(message) => (message.size(), message.head(PREVIEW_CHARS)),
+            None => tool_output(result.content),
+        };
+        // A command that failed is a tool that has done its work.
+        let failed = data.success == Some(false) || shell.exit_code.is_some_and(|code| code != 0.0);
+        let denied = matches!(error.code.as_deref(), Some("denied" | "rejected"));
+        let id = data.id.as_deref().unwrap_or_default();
+        self.tools.ended(id, End { failed, denied, size, preview }, subagent, emit);
+    }
+}
+
+/// What copilot puts into the model's mouth when the service kept an answer back.
+const BLOCKED: &str =
+    "The model returned no content because the response was blocked by content filtering.";
+
+/// What copilot's last words mean when there was no result.
+fn explain(words: &Words<'_>) -> Option<Failure> {
+    let stderr = cleaned(words.stderr);
+    for line in stderr.lines().map(str::trim) {
+        if line.contains("No authentication information found") {
+            return Some(failure(
+                FailureKind::Credentials,
+                "copilot is not logged in: run `copilot login`, or set COPILOT_GITHUB_TOKEN",
+            ));
+        }
+        if line.starts_with("error: ") {
+            return Some(failure(
+                FailureKind::Usage,
+                format!(
+                    "copilot would not start: {line} (see \"agent\": {{\"flags\"}} in the settings, and copilot --help)"
+                ),
+            ));
+        }
+    }
+    let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let failure = api::failure(0, said);
+    (failure.kind != FailureKind::Other).then_some(failure)
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    data: Option<Raw<'a>>,
+    #[serde(rename = "agentId")]
+    agent: Option<Raw<'a>>,
+    #[serde(rename = "sessionId")]
+    session: Option<Str<'a>>,
+    #[serde(rename = "exitCode")]
+    exit_code: Option<f64>,
+}
+
+#[derive(Deserialize, Default)]
+struct ModelData<'a> {
+    #[serde(borrow, alias = "newModel")]
+    model: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct MessageData<'a> {
+    #[serde(borrow)]
+    content: Option<RawText<'a>>,
+    #[serde(rename = "reasoningText")]
+    reasoning: Option<RawText<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ToolData<'a> {
+    #[serde(borrow, rename = "toolCallId")]
+    id: Option<Str<'a>>,
+    #[serde(rename = "toolName")]
+    name: Option<Str<'a>>,
+    arguments: Option<Raw<'a>>,
+    success: Option<bool>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    #[serde(rename = "shellExecution")]
+    shell: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ToolError<'a> {
+    #[serde(borrow)]
+    message: Option<RawText<'a>>,
+    code: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ToolResult<'a> {
+    #[serde(borrow)]
+    content: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ShellExecution {
+    #[serde(rename = "exitCode")]
+    exit_code: Option<f64>,
+}
+
+#[derive(Deserialize, Default)]
+struct RetryData<'a> {
+    #[serde(borrow)]
+    reason: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct NoticeData<'a> {
+    #[serde(borrow, rename = "infoType")]
+    kind: Option<Str<'a>>,
+    message: Option<RawText<'a>>,
+    error: Option<RawText<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorData<'a> {
+    #[serde(borrow, rename = "errorType")]
+    kind: Option<Str<'a>>,
+    message: Option<RawText<'a>>,
+    #[serde(rename = "statusCode", default)]
+    status: Count,
+}
+
+impl ErrorData<'_> {
+    fn failure(&self) -> Failure {
+        let message = self.message.map(RawText::text).unwrap_or_default();
+        let mut failure = api::failure(self.status.0, &message);
+        failure.kind = match self.kind.as_deref().unwrap_or_default() {
+            "authentication" | "authorization" => FailureKind::Credentials,
+            "rate_limit" | "quota" => FailureKind::RateLimit,
+            "context_limit" => FailureKind::Context,
+            _ => failure.kind,
+        };
+        failure
+    }
+}
+
+#[derive(Deserialize)]
+struct Account<'a> {
+    #[serde(borrow, rename = "modelMetrics")]
+    models: BTreeMap<Str<'a>, ModelMetrics>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ModelMetrics {
+    usage: Tokens,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Tokens {
+    input_tokens: Count,
+    output_tokens: Count,
+    cache_read_tokens: Count,
+    cache_write_tokens: Count,
+}
+
+impl Tokens {
+    /// Its input includes what came from or went into a cache; ours does not.
+    fn usage(&self) -> Usage {
+        let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
+        Usage {
+            cost_usd: None,
+            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
+            output_tokens: self.output_tokens.0,
+            cache_read_tokens: read,
+            cache_write_tokens: write,
+        }
+    }
+}

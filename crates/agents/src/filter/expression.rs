@@ -1,0 +1,293 @@
+//! A jq expression, understood and evaluated.
+//!
+//! Nothing here keeps an expression from running for ever or from using up the stack, so that only
+//! [`ralph_driver::response_filter`], a process of its own, comes here.
+
+use std::fmt;
+
+use jaq_core::load::{self, Arena, File, Loader};
+use jaq_core::{Compiler, Ctx, Vars, compile, data};
+use jaq_json::Val;
+
+use super::{Answer, BadExpression};
+
+/// The most values that are taken of one line: an expression may make any number of one.
+const MAX_VALUES: usize = 10_000;
+
+type Data = data::JustLut<Val>;
+
+/// An expression that was understood.
+pub struct Expression {
+    filter: jaq_core::Filter<Data>,
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expression").finish_non_exhaustive()
+    }
+}
+
+impl Expression {
+    /// # Errors
+    /// The first thing that is wrong with the expression.
+    pub fn new(expression: &str) -> Result<Self, BadExpression> {
+        let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
+        let funs = jaq_core::funs::<Data>().chain(jaq_std::funs()).chain(jaq_json::funs());
+        // What an expression prints would go to the terminal past everything that keeps it in order.
+        let funs = funs.map(|(name, args, run)| match name {
+            "stderr_empty" => (name, args, jaq_core::Native::new(|_| Box::new(std::iter::empty()))),
+            _ => (name, args, run),
+        });
+        let arena = Arena::default();
+        let modules = Loader::new(defs)
+            .load(&arena, File { code: expression, path: () })
+            .map_err(|errors| not_loaded(expression, &errors))?;
+        let filter = Compiler::default()
+            .with_funs(funs)
+            .compile(modules)
+            .map_err(|errors| not_compiled(expression, &errors))?;
+        Ok(Expression { filter })
+    }
+
+    /// What the expression finds in a line: strings are said, `null` is nothing, and any other value is
+    /// nothing that anybody said.
+    pub fn answer(&self, line: &[u8]) -> Answer {
+        let mut answer = Answer::default();
+        let line = document(line);
+        let Some(value) = serde_json::from_slice::<Val>(line)
+            .ok()
+            .or_else(|| serde_json::from_slice(mended(line).as_bytes()).ok())
+        else {
+            return answer;
+        };
+        answer.is_json = true;
+        let ctx = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
+        for (nth, result) in self.filter.id.run((ctx, value)).enumerate() {
+            if nth == MAX_VALUES {
+                let message =
+                    format!("it finds more than {MAX_VALUES} values, and no more are taken");
+                answer.failure = Some(message);
+                break;
+            }
+            match result {
+                Ok(Val::Null) => {}
+                Ok(Val::TStr(bytes) | Val::BStr(bytes)) => {
+                    answer.said.push(String::from_utf8_lossy(&bytes).into_owned());
+                }
+                Ok(other) => {
+                    answer.unsaid.get_or_insert_with(|| kind(&other).to_owned());
+                }
+                // What is no error is `halt`, which ends the line, and not the program.
+                Err(exception) => {
+                    answer.failure = exception.get_err().ok().map(|err| err.to_string());
+                    break;
+                }
+            }
+        }
+        answer
+    }
+}
+
+/// A line without what some programs put before a document: blanks, and a mark of its encoding.
+pub(super) fn document(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start()
+}
+
+/// A document with U+FFFD for bytes that are not UTF-8, and for halves of surrogate pairs.
+fn mended(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let mut mended = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        mended.push_str(before);
+        let taken = match (surrogate(escape), escape.get(6..).and_then(surrogate)) {
+            (Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => 12,
+            (Some(_), _) => {
+                mended.push('\u{fffd}');
+                rest = &escape[6..];
+                continue;
+            }
+            // Whatever is escaped is no beginning of another escape.
+            (None, _) => escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end),
+        };
+        mended.push_str(&escape[..taken]);
+        rest = &escape[taken..];
+    }
+    mended.push_str(rest);
+    mended
+}
+
+/// The half of a surrogate pair that an escape at the beginning of a text stands for.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let code = u32::from_str_radix(digits, 16).ok()?;
+    (0xD800..0xE000).contains(&code).then_some(code)
+}
+
+fn kind(value: &Val) -> &'static str {
+    match value {
+        Val::Null => "null",
+        Val::Bool(_) => "a boolean",
+        Val::Num(_) => "a number",
+        Val::TStr(_) | Val::BStr(_) => "a string",
+        Val::Arr(_) => "an array",
+        Val::Obj(_) => "an object",
+    }
+}
+
+fn not_loaded(expression: &str, errors: &load::Errors<&str, ()>) -> BadExpression {
+    let end = expression.len()..expression.len();
+    let Some((_, error)) = errors.first() else {
+        return BadExpression { message: "it is not understood".to_owned(), place: end };
+    };
+    let (message, part) = match error {
+        load::Error::Io(errors) => match errors.first() {
+            Some((path, _)) => ("other files cannot be included here".to_owned(), *path),
+            None => ("other files cannot be included here".to_owned(), ""),
+        },
+        load::Error::Lex(errors) => match errors.first() {
+            Some((expected, found)) => (format!("expected {}", lexed(expected)), *found),
+            None => (String::new(), ""),
+        },
+        load::Error::Parse(errors) => match errors.first() {
+            Some((expected, found)) => (format!("expected {}", expected.as_str()), *found),
+            None => (String::new(), ""),
+        },
+    };
+    BadExpression { message, place: place(expression, part) }
+}
+
+/// The library's own words for it panic for delimiters that it does not know.
+fn lexed(expected: &load::lex::Expect<&str>) -> String {
+    match expected {
+        load::lex::Expect::Delim(open) => match *open {
+            "(" => "a closing parenthesis".to_owned(),
+            "[" => "a closing bracket".to_owned(),
+            "{" => "a closing brace".to_owned(),
+            "\"" => "a closing quote".to_owned(),
+            other => format!("the end of {other}"),
+        },
+        other => other.as_str().to_owned(),
+    }
+}
+
+fn not_compiled(expression: &str, errors: &compile::Errors<&str, ()>) -> BadExpression {
+    let first = errors.iter().flat_map(|(_, errors)| errors).next();
+    let Some((name, undefined)) = first else {
+        let end = expression.len()..expression.len();
+        return BadExpression { message: "it is not understood".to_owned(), place: end };
+    };
+    let message = match undefined {
+        compile::Undefined::Filter(0) => format!("there is no filter {name}"),
+        compile::Undefined::Filter(n) => {
+            format!(
+                "there is no filter {name} that takes {n} argument{}",
+                if *n == 1 { "" } else { "s" }
+            )
+        }
+        other => format!("there is no {} {name}", other.as_str()),
+    };
+    BadExpression { message, place: place(expression, name) }
+}
+
+/// Where a part of the expression stands in it; its end for what is not a part of it.
+fn place(expression: &str, part: &str) -> std::ops::Range<usize> {
+    let (start, end) = (expression.as_ptr().addr(), expression.as_ptr().addr() + expression.len());
+    let at = part.as_ptr().addr();
+    if at < start || at + part.len() > end {
+        return expression.len()..expression.len();
+    }
+    at - start..at - start + part.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(expression: &str, line: &str) -> Vec<String> {
+        Expression::new(expression).unwrap().answer(line.as_bytes()).said
+    }
+
+    #[test]
+    fn strings_are_said_and_other_values_are_not() {
+        let line = r#"{"a": [1, "x", null, {"b": "y"}, "z"]}"#;
+        assert_eq!(said(".a[]", line), ["x", "z"]);
+        assert_eq!(said(".a[3].b, .a[0]", line), ["y"]);
+        assert_eq!(said(".missing", line), [""; 0]);
+        assert_eq!(said("empty", line), [""; 0]);
+        assert_eq!(said("halt, .a[1]", line), [""; 0], "it ends the line, not the program");
+        assert_eq!(said("range(infinite) | tostring", line).len(), MAX_VALUES);
+        assert_eq!(said(".a[1] | stderr", line), ["x"], "and prints nothing");
+        for (expression, unsaid) in [
+            (".a[]", Some("a number")),
+            (".", Some("an object")),
+            (".a", Some("an array")),
+            (".a == 1", Some("a boolean")),
+            (".a[1], null", None),
+        ] {
+            let answer = Expression::new(expression).unwrap().answer(line.as_bytes());
+            assert_eq!(answer.unsaid.as_deref(), unsaid, "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_came_before_a_failure_counts() {
+        let answer = Expression::new(".a, .a[]").unwrap().answer(br#"{"a": "x"}"#);
+        assert_eq!(answer.said, ["x"]);
+        assert!(answer.failure.is_some());
+    }
+
+    #[test]
+    fn broken_characters_do_not_lose_the_line() {
+        let expression = Expression::new(".a").unwrap();
+        for (line, said) in [
+            (&br#"{"a": "x\ud83d y"}"#[..], "x\u{fffd} y"),
+            (br#"{"a": "x\ude00\ud83d\ude00\\ud83d"}"#, "x\u{fffd}\u{1f600}\\ud83d"),
+            (b"{\"a\": \"x\xff\"}", "x\u{fffd}"),
+            (b"\xef\xbb\xbf \t{\"a\": \"x\"}", "x"),
+        ] {
+            assert_eq!(expression.answer(line).said, [said]);
+        }
+    }
+
+    #[test]
+    fn deep_and_broken_lines_are_no_json() {
+        let expression = Expression::new(".a").unwrap();
+        for line in ["[".repeat(100_000), "{\"a\":".repeat(100_000), "not JSON".into()] {
+            assert_eq!(expression.answer(line.as_bytes()), Answer::default());
+        }
+        assert!(expression.answer(br#"{"a": "\ud800"}"#).said.len() <= 1);
+    }
+
+    #[test]
+    fn a_bad_expression_is_marked_at_its_place() {
+        for (expression, message, marked) in [
+            (".a |", "expected term", "  1 | .a |\n    |     ^"),
+            (".a | nope", "there is no filter nope", "  1 | .a | nope\n    |      ^^^^"),
+            ("f(.; .)", "there is no filter f that takes 2 arguments", "  1 | f(.; .)\n    | ^"),
+            (".a | $x", "there is no variable $x", "  1 | .a | $x\n    |      ^^"),
+            ("[.a", "expected a closing bracket", "  1 | [.a\n    |    ^"),
+            ("\"a", "expected a closing quote", "  1 | \"a\n    |   ^"),
+            ("é | \u{1b}", "expected token", "  1 | é |  \n    | ^^^^^"),
+            (".a\n| b", "there is no filter b", "  2 | | b\n    |   ^"),
+            (
+                "include \"x\"; .",
+                "other files cannot be included here",
+                "  1 | include \"x\"; .\n    |          ^",
+            ),
+        ] {
+            let bad = Expression::new(expression).unwrap_err();
+            assert_eq!((bad.message.as_str(), bad.marked(expression).as_str()), (message, marked));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_expression_is_taken_or_refused(text in "[.|\\[\\](){}\"$a-c0 ;:,é\n-]{0,16}") {
+            if let Err(bad) = Expression::new(&text) {
+                bad.marked(&text);
+            }
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! What finds an agent's words in its output: a jq expression, for agents that are not known, and for
+//! whoever knows better.
+//!
+//! An expression is a program: it may run for ever, use up the stack (which no process survives) or all
+//! memory. So it is evaluated by a [`helper`], this same program as a child, which is asked line by line and
+//! can be ended. What its answers mean for the agent is decided by [`Judge`].
+
+pub mod expression;
+
+use serde::{Deserialize, Serialize};
+use unicode_width::UnicodeWidthStr;
+
+use super::text::output;
+use super::{Emit, failure};
+use crate::json::utf8;
+use ralph_events::event::{Event, FailureKind, Stream};
+use ralph_events::line_splitter::Line;
+use ralph_events::text;
+
+/// The longest line that is looked at.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+/// So many lines of one agent that the helper gives no answer to, and nobody hears that agent any more.
+const MAX_UNANSWERED: u32 = 3;
+
+/// A checked expression; see [`ralph_driver::response_filter::check`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseFilter {
+    expression: String,
+}
+
+impl ResponseFilter {
+    /// Wraps an expression that was checked before.
+    pub fn of_checked(expression: &str) -> ResponseFilter {
+        ResponseFilter { expression: expression.to_owned() }
+    }
+
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+}
+
+/// What is wrong with an expression, and which part of it is: a range of bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadExpression {
+    pub message: String,
+    pub place: std::ops::Range<usize>,
+}
+
+impl BadExpression {
+    /// The line of the expression that is wrong, with the place marked beneath it.
+    pub fn marked(&self, expression: &str) -> String {
+        let start = expression[..self.place.start].rfind('\n').map_or(0, |at| at + 1);
+        let number = expression[..start].matches('\n').count() + 1;
+        let line = expression[start..].lines().next().unwrap_or_default();
+        // A terminal must neither act upon it nor move the mark.
+        let clean = |text: &str| text.replace(char::is_control, " ");
+        let (before, after) = line.split_at((self.place.start - start).min(line.len()));
+        let wrong = &after[..self.place.len().min(after.len())];
+        let gap = " ".repeat(clean(before).width());
+        let carets = "^".repeat(clean(wrong).width().max(1));
+        let gutter = " ".repeat(number.to_string().len());
+        let line = clean(line);
+        format!("  {number} | {line}\n  {gutter} | {gap}{carets}")
+    }
+}
+
+/// What an expression finds in one line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The line is one of a stream at all.
+    pub is_json: bool,
+    pub said: Vec<String>,
+    /// What sort of value it found that is no string, if it did.
+    unsaid: Option<String>,
+    /// What went wrong after that.
+    pub failure: Option<String>,
+    /// Nobody looked.
+    #[serde(default)]
+    unasked: bool,
+}
+
+impl Answer {
+    /// That of a line which nobody wants to know about any more.
+    pub fn none() -> Answer {
+        Answer { is_json: true, unasked: true, ..Answer::default() }
+    }
+}
+
+/// Takes for the words of one agent process only what the expression finds.
+#[derive(Debug)]
+pub struct Judge {
+    /// What else reads the agent takes anything for an answer, so that what is no stream must be told here.
+    stands_alone: bool,
+    /// Lines that the expression was given, those that it failed for, and why it did so first.
+    asked: u64,
+    failures: u64,
+    first_failure: Option<String>,
+    /// It has found something that the agent said.
+    heard: bool,
+    /// Somebody else found such a thing where it did not.
+    missed: bool,
+    /// Not every line was looked at, or not every line was there.
+    unasked: bool,
+    /// The expression, as people see it.
+    expression: String,
+    warned_of_value: bool,
+    unanswered: u32,
+    /// Nobody hears the agent any more, and why.
+    deaf: Option<String>,
+    /// Lines that are JSON, and lines that are not.
+    streamed: bool,
+    printed: bool,
+}
+
+impl Judge {
+    pub fn new(stands_alone: bool, expression: &str) -> Self {
+        Judge {
+            stands_alone,
+            missed: false,
+            unasked: false,
+            expression: text::truncate(expression, 200, "…").into_owned(),
+            asked: 0,
+            failures: 0,
+            first_failure: None,
+            heard: false,
+            warned_of_value: false,
+            unanswered: 0,
+            deaf: None,
+            streamed: false,
+            printed: false,
+        }
+    }
+
+    /// The longest line to be held in memory.
+    pub fn max_line(&self) -> usize {
+        MAX_LINE
+    }
+
+    /// Whether the helper is to be asked about a line.
+    pub fn wants_to_know(&mut self, line: Line<'_>) -> bool {
+        self.printed |= !line.bytes.trim_ascii().is_empty();
+        self.deaf.is_none()
+            && line.is_whole()
+            && matches!(expression::document(line.bytes).first(), Some(b'{' | b'['))
+            // Answers and questions are a line each.
+            && !line.bytes.contains(&b'\n')
+    }
+
+    /// What the agent said in a line, by the answer to it; an error is why there is none.
+    pub fn words(
+        &mut self,
+        line: Line<'_>,
+        answer: Result<Answer, String>,
+        emit: &mut Emit<'_>,
+    ) -> Vec<String> {
+        let line = || text::truncate(&utf8(line.bytes), 100, "…").into_owned();
+        match answer {
+            Ok(Answer { is_json, said, unsaid, failure, unasked }) => {
+                self.streamed |= is_json;
+                self.unasked |= unasked;
+                self.asked += u64::from(is_json);
+                self.heard |= !said.is_empty();
+                if let Some(message) = failure {
+                    self.failures += 1;
+                    if self.first_failure.is_none() {
+                        let message = text::truncate(&message, 200, "…").into_owned();
+                        let line = line();
+                        warn(
+                            emit,
+                            format!("the response filter fails: {message}, for the line {line}"),
+                        );
+                        self.first_failure = Some(message);
+                    }
+                }
+                if let Some(kind) = unsaid
+                    && !std::mem::replace(&mut self.warned_of_value, true)
+                {
+                    let line = line();
+                    warn(
+                        emit,
+                        format!(
+                            "the response filter finds {kind}, which says nothing: only strings do; \
+                             for the line {line}"
+                        ),
+                    );
+                }
+                said
+            }
+            Err(why) => {
+                self.streamed = true;
+                self.asked += 1;
+                self.failures += 1;
+                self.unanswered += 1;
+                if self.unanswered < MAX_UNANSWERED {
+                    let line = line();
+                    warn(emit, format!("the response filter {why}, for the line {line}"));
+                } else {
+                    let why = format!(
+                        "the response filter {why}, {MAX_UNANSWERED} times, so that nobody can tell what \
+                         the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                    );
+                    self.deaf = Some(why);
+                    self.finish(false, emit);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Hands on what another reader made of a line in which these words were found.
+    pub fn pass(&mut self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
+        match event {
+            // What the expression does not find is kept, but nobody said it.
+            Event::Text { text, joined, .. } => {
+                if words.is_empty() {
+                    self.missed = true;
+                    emit(output(Stream::Stdout, text, joined));
+                }
+            }
+            other => emit(other),
+        }
+    }
+
+    /// The agent printed JSON.
+    pub fn has_seen_stream(&self) -> bool {
+        self.streamed
+    }
+
+    /// Lines that the expression failed for.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The agent came to no good end by itself, and may never have come to speak.
+    pub fn was_cut_short(&mut self) {
+        self.unasked = true;
+    }
+
+    /// The last word on an agent that could not be heard, which may have `told` by itself why it failed.
+    pub fn finish(&self, told: bool, emit: &mut Emit<'_>) {
+        let message = match (&self.deaf, &self.first_failure) {
+            (Some(why), _) => why.clone(),
+            (None, _) if self.stands_alone && self.printed && !self.streamed => {
+                "it printed no JSON, though it was to".to_owned()
+            }
+            // An iteration in which nobody was listening must not pass for one in which nothing was said.
+            (None, Some(why)) if self.failures == self.asked && !self.heard && !told => {
+                let lines = match self.asked {
+                    1 => "the only line".to_owned(),
+                    n => format!("all {n} lines"),
+                };
+                format!(
+                    "the response filter fails for {lines} of its stream ({why}), so that nobody can tell \
+                     what the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                )
+            }
+            // Nor must one in which the agent spoke, and was not understood.
+            (None, None)
+                if self.missed && self.asked > 0 && !self.heard && !self.unasked && !told =>
+            {
+                let lines = match self.asked {
+                    1 => "the only line".to_owned(),
+                    n => format!("any of the {n} lines"),
+                };
+                format!(
+                    "the response filter found nothing in {lines} of its stream, so that nobody can tell what \
+                     the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER): {}",
+                    self.expression
+                )
+            }
+            _ => return,
+        };
+        let failure = Some(failure(FailureKind::Other, message));
+        emit(Event::Result { failure, usage: None, turns: None });
+    }
+}
+
+fn warn(emit: &mut Emit<'_>, message: String) {
+    emit(Event::Warning { message: message.into() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expression::Expression;
+    use super::*;
+    use crate::by_name;
+    use ralph_events::line_splitter::LineSplitter;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Read {
+        said: Vec<String>,
+        kept: Vec<String>,
+        warned: Vec<String>,
+        failed: Vec<String>,
+    }
+
+    /// What is made of the lines of an agent, if lines are answered in this way.
+    fn read_with(
+        adapter: &str,
+        mut answer: impl FnMut(&[u8]) -> Result<Answer, String>,
+        lines: &str,
+    ) -> Read {
+        let mut reader = by_name(adapter).unwrap().reader(adapter != "text");
+        let mut judge = Judge::new(true, "EXPRESSION");
+        let mut read = Read::default();
+        let mut emit = |event: Event<'_>| match event {
+            Event::Text { text, .. } => read.said.push(text.into_owned()),
+            Event::Output { text, .. } => read.kept.push(text.into_owned()),
+            Event::Warning { message } => read.warned.push(message.into_owned()),
+            Event::Result { failure: Some(failure), .. } => read.failed.push(failure.message),
+            _ => {}
+        };
+        let mut take = |line: Line<'_>| {
+            let words = if judge.wants_to_know(line) {
+                judge.words(line, answer(line.bytes), &mut emit)
+            } else {
+                Vec::new()
+            };
+            reader.stdout(line, &mut |event| judge.pass(event, &words, &mut emit));
+            for text in words {
+                emit(Event::Text { text: text.into(), joined: false, subagent: false });
+            }
+        };
+        let mut splitter = LineSplitter::new(judge_max());
+        splitter.push(lines.as_bytes(), &mut take);
+        splitter.finish(&mut take);
+        judge.finish(false, &mut emit);
+        read
+    }
+
+    fn judge_max() -> usize {
+        Judge::new(true, "").max_line()
+    }
+
+    fn read(adapter: &str, expression: &str, lines: &str) -> Read {
+        let expression = Expression::new(expression).unwrap();
+        read_with(adapter, |line| Ok(expression.answer(line)), lines)
+    }
+
+    const ASSISTANT: &str =
+        r#"select(.type == "assistant") | .message.content[]? | select(.type == "text") | .text"#;
+
+    #[test]
+    fn only_what_the_expression_finds_is_said() {
+        let lines = concat!(
+            r#"{"type":"user","message":{"content":[{"type":"text","text":"the prompt"}]}}"#,
+            "\n",
+            r#"{"type":"assistant","message":{"content":[{"type":"text","text":"a\nb"},{"type":"tool_use"},{"type":"text","text":"c"}]}}"#,
+            "\nnot JSON\n{\"broken\": \n",
+        );
+        let Read { said, kept, warned, failed } = read("text", ASSISTANT, lines);
+        assert_eq!(said, ["a\nb", "c"]);
+        assert_eq!(kept.len(), 3, "{kept:?}");
+        assert!(kept[0].contains("the prompt"));
+        assert_eq!(kept[1..], ["not JSON", "{\"broken\": "]);
+        assert_eq!((warned, failed), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_known_agents_own_words_are_judged_by_the_expression_too() {
+        let lines = concat!(
+            r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"yes"}]},"who":"a"}"#,
+            "\n",
+            r#"{"type":"assistant","message":{"id":"2","content":[{"type":"text","text":"no"}]},"who":"b"}"#,
+            "\n",
+        );
+        let read = read("claude", r#"select(.who == "a") | .message.content[].text"#, lines);
+        assert_eq!(read.said, ["yes"]);
+        assert!(read.kept.contains(&"no".to_owned()), "{read:?}");
+    }
+
+    #[test]
+    fn what_stands_before_a_document_is_no_part_of_it() {
+        for before in [" ", "\t  ", "\u{feff}", "\u{feff} "] {
+            let lines = format!("{before}{{\"a\": \"x\"}}\n");
+            assert_eq!(read("text", ".a", &lines).said, ["x"], "{before:?}");
+        }
+    }
+
+    #[test]
+    fn an_endless_answer_is_cut_and_told() {
+        let read = read("text", "range(infinite) | tostring", "{\"a\": \"x\"}\n");
+        assert!(read.warned[0].contains("more than 10000 values"), "{:?}", read.warned);
+        assert!(!read.said.is_empty());
+    }
+
+    #[test]
+    fn each_sort_of_trouble_is_told_once() {
+        let lines = "{\"a\": \"x\"}\n{\"a\": \"y\"}\n";
+        let read = read("text", ".a, ., .a[]", lines);
+        assert_eq!(read.said, ["x", "y"]);
+        assert_eq!(read.warned.len(), 2, "{read:?}");
+        assert!(read.warned[0].contains("fails") && read.warned[0].contains("{\"a\": \"x\"}"));
+        assert!(read.warned[1].contains("finds an object, which says nothing"), "{read:?}");
+    }
+
+    #[test]
+    fn an_agent_that_nobody_can_hear_has_failed() {
+        let mut asked = 0;
+        let never = |_: &[u8]| {
+            asked += 1;
+            Err("took longer than 3 s".to_owned())
+        };
+        let read = read_with("text", never, &"{\"a\": 1}\n".repeat(5));
+        assert_eq!(asked, 3, "it is not asked again");
+        assert_eq!(read.warned.len(), 2, "{read:?}");
+        assert_eq!(read.kept.len(), 5, "and nothing is lost");
+        // At once, so that the agent can be ended, and as the last word.
+        assert_eq!(read.failed.len(), 2);
+        assert!(read.failed[0].contains("took longer than 3 s, 3 times"), "{read:?}");
+    }
+
+    #[test]
+    fn an_expression_that_fails_for_every_line_hears_nobody() {
+        let lines = "{\"a\": \"x\"}\nplain\n{\"a\": \"y\"}\n";
+        for (expression, lines, failed) in [
+            (".a[]", lines, Some("fails for all 2 lines of its stream (")),
+            (".a[]", "{\"a\": 1}\n", Some("fails for the only line")),
+            // It says something before it fails, or fails for some lines only.
+            (".a, .a[]", lines, None),
+            ("if .a == \"x\" then .a[] else empty end", lines, None),
+        ] {
+            let read = read("text", expression, lines);
+            let told = read.failed.first().map(String::as_str);
+            assert_eq!(told.is_some(), failed.is_some(), "{expression}: {read:?}");
+            assert!(told.unwrap_or_default().contains(failed.unwrap_or_default()), "{told:?}");
+            assert_eq!(read.warned.len(), 1, "{read:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_stream_is_a_failure_where_nobody_else_reads_it() {
+        assert_eq!(read("text", ".a", "plain\n").failed.len(), 1);
+        assert_eq!(read("text", ".a", "").failed.len(), 0);
+        assert_eq!(read("text", ".a", "plain\n{\"a\": \"x\"}\n").failed.len(), 0);
+    }
+
+    #[test]
+    fn an_expression_that_finds_nothing_hears_nobody() {
+        let spoken =
+            r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"yes"}]}}"#;
+        let silent = r#"{"type":"assistant","message":{"id":"1","content":[{"type":"tool_use","id":"2","name":"Bash","input":{}}]}}"#;
+        for (adapter, expression, line, failed) in [
+            ("text", ".mesage.content", spoken, true),
+            ("text", "empty", spoken, true),
+            ("text", ".message", spoken, true),
+            ("text", ".type", spoken, false),
+            ("claude", ".mesage.content", spoken, true),
+            // It said nothing, and that is no fault of the expression.
+            ("claude", ".mesage.content", silent, false),
+        ] {
+            let read = read(adapter, expression, &format!("{line}\n{line}\n"));
+            assert_eq!(read.failed.len(), usize::from(failed), "{adapter} {expression}: {read:?}");
+            if failed {
+                let told = &read.failed[0];
+                assert!(told.contains("found nothing in any of the 2 lines"), "{told}");
+                assert!(told.ends_with("EXPRESSION"), "{told}");
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Gemini CLI: `gemini -o stream-json`.
+//!
+//! The model's words come only in pieces, which belong together until something else comes. The
+//! prompt comes back as a message of the user. When the API failed, the exit code is the status of
+//! its answer modulo 256: 401 is 145, 429 is 173.
+
+use serde::Deserialize;
+
+use super::messages::todo_items;
+use super::structured::{LineParser, Read, Structured};
+use super::text::{PlainReader, Words};
+use super::tools::{End, Tools, summary, tool_output};
+use super::{
+    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
+    sets, with_remedy,
+};
+use crate::json::{Count, Raw, RawText, Str, lenient};
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
+
+/// The adapter for `gemini`.
+#[derive(Debug)]
+pub(super) struct Gemini;
+
+impl Adapter for Gemini {
+    fn name(&self) -> &'static str {
+        "gemini"
+    }
+
+    fn install(&self) -> &'static str {
+        "npm install -g @google/gemini-cli"
+    }
+
+    fn streams_text(&self) -> bool {
+        true
+    }
+
+    fn recorded(&self) -> Option<&'static str> {
+        Some("0.61.0")
+    }
+
+    fn invocation(&self, request: &Request<'_>) -> Invocation {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        let flags = request.flags;
+        if !sets(flags, &["-o", "--output-format"]) {
+            invocation.args(["-o", if request.stream { "stream-json" } else { "text" }]);
+        }
+        if request.autonomous {
+            if !sets(flags, &["-y", "--yolo", "--approval-mode"]) {
+                invocation.args(["--approval-mode", "yolo"]);
+            }
+            // In a directory that it was never told to trust it would not start.
+            invocation.env.push(("GEMINI_CLI_TRUST_WORKSPACE", "true".into()));
+        }
+        invocation.model(request, flags, &["-m", "--model"]);
+        invocation.args(flags);
+        invocation.prompt_as_option(request);
+        invocation
+    }
+
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--approval-mode", "yolo"]
+    }
+
+    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        if structured {
+            Box::new(Structured::new(Messages::default()))
+        } else {
+            Box::new(PlainReader::new(explain))
+        }
+    }
+}
+
+/// Makes events of the lines of one gemini process.
+#[derive(Debug, Default)]
+struct Messages {
+    /// The line before was a piece of a text, which the next piece continues.
+    speaking: bool,
+    tools: Tools,
+    /// The last error that was told, which a result without words of its own refers to.
+    error: Option<String>,
+    /// What the result told, if that was a failure.
+    failure: Option<Failure>,
+}
+
+impl LineParser for Messages {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        let continued = std::mem::replace(&mut self.speaking, false);
+        match &*line.kind {
+            "init" => {
+                let told = |word: Option<Str<'_>>| word.map(|word| word.0.into_owned().into());
+                emit(Event::Session { id: told(line.session), model: told(line.model) });
+            }
+            "message" => match line.role.as_deref() {
+                Some("assistant") => {
+                    let text = line.content.map(RawText::text).unwrap_or_default();
+                    self.speaking = line.delta.unwrap_or(false);
+                    if !text.is_empty() {
+                        emit(Event::Text {
+                            text,
+                            joined: continued && self.speaking,
+                            subagent: false,
+                        });
+                    }
+                }
+                // The prompt.
+                Some("user") => {}
+                _ => return Read::Unknown,
+            },
+            "tool_use" => {
+                let id = line.tool_id.as_deref().unwrap_or_default();
+                let name = line.tool_name.as_deref().unwrap_or("tool");
+                let plan = line.parameters.filter(|_| name == "write_todos").and_then(todo_items);
+                let summary = summary(name, line.parameters);
+                self.tools.started(id, name, summary, plan, false, emit);
+            }
+            "tool_result" => self.tool_result(&line, emit),
+            "error" => {
+                let text = line.message.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice { text: one_line(&text).into() });
+                if line.severity.as_deref() == Some("error") {
+                    self.error = Some(text.into_owned());
+                }
+            }
+            "result" => {
+                let stats: Stats = lenient(line.stats);
+                self.failure = match line.status.as_deref() {
+                    Some("success") => None,
+                    Some(_) => Some(self.verdict(line.error, line.timestamp)),
+                    None => return Read::Malformed,
+                };
+                emit(Event::Result {
+                    failure: self.failure.clone(),
+                    usage: line.stats.map(|_| stats.usage()),
+                    turns: None,
+                });
+                return Read::Verdict;
+            }
+            _ => return Read::Unknown,
+        }
+        Read::Understood
+    }
+
+    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+        explain(words)
+    }
+
+    fn reconsider(&self, exit: Option<Exit>) -> Option<Failure> {
+        let told = self.failure.as_ref().filter(|failure| failure.kind == FailureKind::Other)?;
+        let kind = by_exit(exit)?;
+        Some(Failure { kind, ..told.clone() })
+    }
+}
+
+impl Messages {
+    fn tool_result(&mut self, line: &Line<'_>, emit: &mut Emit<'_>) {
+        let error: ErrorObject<'_> = lenient(line.error);
+        let failed = line.status.as_deref() == Some("error");
+        let (size, preview) = match (line.output, error.message) {
+            (None, Some(message)) => (message.size(), message.head(PREVIEW_CHARS)),
+            (output, _) => tool_output(output),
+        };
+        let denied = failed && error.kind.as_deref() == Some("policy_violation");
+        let id = line.tool_id.as_deref().unwrap_or_default();
+        self.tools.ended(id, End { failed, denied, size, preview }, false, emit);
+    }
+
+    fn verdict(&self, error: Option<Raw<'_>>, said_at: Option<Str<'_>>) -> Failure {
+        let error: ErrorObject<'_> = lenient(error);
+        let told = error.message.map(|message| message.text().into_owned());
+        let message = told.or_else(|| self.error.clone()).unwrap_or_default();
+        if message.is_empty() {
+            return failure(FailureKind::Other, "gemini failed and did not say why");
+        }
+        let (status, words) = match message.strip_prefix("[API Error: ") {
+            Some(words) => answer(words),
+            None => (0, message.clone()),
+        };
+        let said_at = said_at.and_then(|at| at.parse().ok());
+        let mut failure = api::failure_at(status, &words, said_at);
+        failure.kind = match (error.kind.as_deref().unwrap_or_default(), failure.kind) {
+            ("FatalAuthenticationError", _) => FailureKind::Credentials,
+            ("FatalTurnLimitedError", _) => FailureKind::TurnLimit,
+            (_, FailureKind::Other) if message.contains("session turns") => FailureKind::TurnLimit,
+            (_, FailureKind::Other) if BLOCKED.iter().any(|words| message.contains(words)) => {
+                FailureKind::Refusal
+            }
+            (_, kind) => kind,
+        };
+        with_remedy(failure, REMEDY)
+    }
+}
+
+/// Words of an answer that was withheld.
+const BLOCKED: [&str; 3] = ["safety", "recitation", "blocked"];
+
+/// What to do about credentials.
+const REMEDY: &str = "check GEMINI_API_KEY, or run `gemini` once and log in";
+
+/// Status and words of an error, which may be the API's answer as it came: JSON, with what gemini
+/// added after it.
+fn answer(message: &str) -> (u64, String) {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: AnswerError,
+    }
+    #[derive(Deserialize)]
+    struct AnswerError {
+        #[serde(default)]
+        code: Count,
+        message: String,
+    }
+    if message.starts_with('{') {
+        let mut values = serde_json::Deserializer::from_str(message).into_iter();
+        if let Some(Ok(Answer { error })) = values.next() {
+            let status = error.code.0;
+            return (status, format!("API error {status}: {}", error.message));
+        }
+    }
+    // The bracket that is closed was opened before this.
+    let words = message.replacen("]\n", "\n", 1);
+    let words = words.trim_end_matches(']');
+    (api::leading_status(message), format!("API error: {words}"))
+}
+
+/// What an exit code means that is the status of the API's answer modulo 256, or one of gemini's own.
+fn by_exit(exit: Option<Exit>) -> Option<FailureKind> {
+    let Some(Exit::Code(code)) = exit else {
+        return None;
+    };
+    match code {
+        41 => return Some(FailureKind::Credentials),
+        42 | 44 | 52 | 55 => return Some(FailureKind::Usage),
+        53 => return Some(FailureKind::TurnLimit),
+        _ => {}
+    }
+    [401, 403, 429, 503, 529]
+        .into_iter()
+        .find(|status| status % 256 == u64::from(code.unsigned_abs()))
+        .map(|status| api::kind(status, ""))
+}
+
+/// What gemini's last words mean when there was no result.
+fn explain(words: &Words<'_>) -> Option<Failure> {
+    let stderr = cleaned(words.stderr);
+    let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let said = said.unwrap_or("it did not say why");
+    if words.exit == Some(Exit::Code(55)) {
+        return Some(failure(
+            FailureKind::Usage,
+            "gemini does not trust this directory: trust it once in an interactive session, set \
+             GEMINI_CLI_TRUST_WORKSPACE=true in \"agent\": {\"env\"}, or let it be autonomous",
+        ));
+    }
+    let kind = by_exit(words.exit)?;
+    let message = match kind {
+        FailureKind::Credentials => format!("gemini is not logged in: {said}"),
+        FailureKind::Usage => format!(
+            "gemini would not start: {said} (see \"agent\": {{\"flags\"}} in the settings, and gemini --help)"
+        ),
+        FailureKind::TurnLimit => format!("gemini ended at its own limit of turns: {said}"),
+        // The line that tells of the failed call is followed by where in the program that was.
+        _ => stderr
+            .lines()
+            .find_map(|line| line.split_once("Error: ").map(|(_, said)| said))
+            .map_or_else(|| format!("the API failed: {said}"), str::to_owned),
+    };
+    let resets_at = api::failure(0, &message).resets_at;
+    Some(Failure { kind, message, resets_at })
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    timestamp: Option<Str<'a>>,
+    #[serde(rename = "session_id")]
+    session: Option<Str<'a>>,
+    model: Option<Str<'a>>,
+    role: Option<Str<'a>>,
+    content: Option<RawText<'a>>,
+    delta: Option<bool>,
+    tool_id: Option<Str<'a>>,
+    tool_name: Option<Str<'a>>,
+    parameters: Option<Raw<'a>>,
+    status: Option<Str<'a>>,
+    output: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    severity: Option<Str<'a>>,
+    message: Option<RawText<'a>>,
+    stats: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorObject<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Str<'a>>,
+    message: Option<RawText<'a>>,
+}
+
+/// Of all models that it used.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Stats {
+    total_tokens: Count,
+    /// With what was read from a cache.
+    input_tokens: Count,
+    output_tokens: Count,
+    cached: Count,
+}
+
+impl Stats {
+    fn usage(&self) -> Usage {
+        let (input, cached) = (self.input_tokens.0, self.cached.0);
+        Usage {
+            cost_usd: None,
+            input_tokens: input.saturating_sub(cached),
+            // What was thought is in the total only.
+            output_tokens: self.total_tokens.0.saturating_sub(input).max(self.output_tokens.0),
+            cache_read_tokens: cached,
+            cache_write_tokens: 0,
+        }
+    }
+}

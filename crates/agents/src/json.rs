@@ -1,0 +1,394 @@
+//! JSON looked at where it stands.
+//!
+//! A line of an agent's stream may hold megabytes of a tool's output, twice, of which two thousand
+//! characters are shown. So a line is not parsed: its members are found by walking over them, a
+//! string is walked over by looking for its closing quote, and only what is needed is resolved.
+//! That is about twice as fast as a full parse into borrowed values; `benches/parse.rs` measures it.
+//!
+//! It is also more forgiving where a strict parser would refuse the whole line. Programs written in
+//! JavaScript cut texts in the middle of a surrogate pair; here such a half becomes U+FFFD, and so
+//! do bytes that are not UTF-8. What decides over success (a `result`) is parsed strictly by its
+//! reader all the same.
+
+mod count;
+mod text;
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+pub use self::count::Count;
+pub use self::text::{RawText, Size, utf8};
+
+/// A value as it is written in the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raw<'a>(&'a [u8]);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&'a RawValue>::deserialize(deserializer)?;
+        Ok(Raw(raw.get().as_bytes()))
+    }
+}
+
+impl<'a> Raw<'a> {
+    /// The value that is all of a document, which is not looked at yet.
+    pub fn document(bytes: &'a [u8]) -> Self {
+        Raw(bytes.trim_ascii())
+    }
+
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub fn is_null(self) -> bool {
+        self.0 == b"null"
+    }
+
+    pub fn is_true(self) -> bool {
+        self.0 == b"true"
+    }
+
+    /// What this says, if it is `true` or `false`.
+    pub fn flag(self) -> Option<bool> {
+        match self.0 {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The string that this is, if it is one.
+    pub fn text(self) -> Option<RawText<'a>> {
+        let inside = self.0.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        Some(RawText::written(inside))
+    }
+
+    /// The count that this is; anything but a number counts as nothing.
+    pub fn count(self) -> u64 {
+        // Nineteen digits always fit.
+        if self.0.len() <= 19 && self.0.iter().all(u8::is_ascii_digit) {
+            return self.0.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+        }
+        let text = std::str::from_utf8(self.0).unwrap_or_default();
+        // A cast from a float saturates, and takes what is not a number for 0.
+        text.parse().unwrap_or_else(|_| text.parse::<f64>().unwrap_or_default() as u64)
+    }
+
+    /// Hands the members of an object to `each`: the key as it is written, and the value. `None` if
+    /// this is not an object and nothing else, however many members there seemed to be.
+    pub fn members(self, mut each: impl FnMut(&'a [u8], Raw<'a>)) -> Option<()> {
+        let mut walk = Walk::over(self.0);
+        walk.object(|key, walk| {
+            each(key, walk.value()?);
+            Some(())
+        })?;
+        walk.end()
+    }
+
+    /// Hands the elements of an array to `each`. `None` if this is not an array and nothing else.
+    pub fn elements(self, mut each: impl FnMut(Raw<'a>)) -> Option<()> {
+        let mut walk = Walk::over(self.0);
+        walk.array(|walk| {
+            each(walk.value()?);
+            Some(())
+        })?;
+        walk.end()
+    }
+}
+
+/// A walk over a document, from its beginning to its end, once. `None` is said by any step that
+/// does not find what it should.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub fn over(bytes: &'a [u8]) -> Self {
+        Walk { bytes, at: 0 }
+    }
+
+    /// The byte that the next value begins with.
+    pub fn next(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    /// Takes a value of any kind.
+    pub fn value(&mut self) -> Option<Raw<'a>> {
+        let start = self.at;
+        self.at = value_end(self.bytes, start)?;
+        Some(Raw(&self.bytes[start..self.at]))
+    }
+
+    /// Takes an object. `each` gets a key, as it is written, and has to take the value.
+    pub fn object(
+        &mut self,
+        mut each: impl FnMut(&'a [u8], &mut Self) -> Option<()>,
+    ) -> Option<()> {
+        self.step(b'{')?;
+        if self.next() == Some(b'}') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let start = self.at;
+            self.at = string_end(self.bytes, start)?;
+            let key = &self.bytes[start + 1..self.at - 1];
+            self.skip_space();
+            self.step(b':')?;
+            each(key, self)?;
+            if !self.goes_on(b'}')? {
+                return Some(());
+            }
+        }
+    }
+
+    /// Takes an array. `each` has to take the element.
+    pub fn array(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.step(b'[')?;
+        if self.next() == Some(b']') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            each(self)?;
+            if !self.goes_on(b']')? {
+                return Some(());
+            }
+        }
+    }
+
+    /// Passes over a value that nobody needs, up to the member that is known to follow it. It is looked
+    /// for from the end of the document: no string can hold a quote that is not escaped, so what looks
+    /// like the member is one. Without it the value is walked over as any other.
+    pub fn skip_value_before(&mut self, member: &[u8]) -> Option<()> {
+        match memchr::memmem::rfind(&self.bytes[self.at..], member) {
+            Some(length) => self.at += length,
+            None => {
+                self.value()?;
+            }
+        }
+        Some(())
+    }
+
+    /// There is nothing more.
+    pub fn end(mut self) -> Option<()> {
+        self.skip_space();
+        (self.at == self.bytes.len()).then_some(())
+    }
+
+    /// After a member or an element: is there another one?
+    fn goes_on(&mut self, closing: u8) -> Option<bool> {
+        self.skip_space();
+        let next = self.next()?;
+        if next == closing {
+            self.at += 1;
+            Some(false)
+        } else {
+            self.step(b',')?;
+            Some(true)
+        }
+    }
+
+    fn step(&mut self, byte: u8) -> Option<()> {
+        if self.next() != Some(byte) {
+            return None;
+        }
+        self.at += 1;
+        self.skip_space();
+        Some(())
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.next() {
+            self.at += 1;
+        }
+    }
+}
+
+/// Where the value ends that begins at `at`.
+fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    match bytes.get(at)? {
+        b'"' => string_end(bytes, at),
+        b'{' | b'[' => {
+            let mut depth = 0usize;
+            loop {
+                match bytes.get(at)? {
+                    b'"' => {
+                        at = string_end(bytes, at)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
+                at += 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+        }
+        _ => {
+            let end = bytes[at..]
+                .iter()
+                .position(|byte| {
+                    matches!(byte, b',' | b'}' | b']' | b':' | b'"' | b' ' | b'\t' | b'\n' | b'\r')
+                })
+                .map_or(bytes.len(), |length| at + length);
+            (end > at).then_some(end)
+        }
+    }
+}
+
+/// Where the string ends whose opening quote is at `at`.
+fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&b'"') {
+        return None;
+    }
+    find_closing_quote(bytes, at + 1).map(|quote| quote + 1)
+}
+
+/// The position of the first quote from `from` on that is not escaped.
+fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut start = from;
+    loop {
+        let quote = start + memchr(b'"', bytes.get(start..)?)?;
+        // A quote is escaped if an odd number of backslashes precedes it. Looking back from each quote stops less
+        // often than looking for backslashes, because most of them belong to a `\n`.
+        let backslashes =
+            bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if backslashes % 2 == 0 {
+            return Some(quote);
+        }
+        start = quote + 1;
+    }
+}
+
+/// A short string of a known form: an id, a name, a keyword. Borrowed if it holds no escapes, which
+/// `Option<Cow>` never is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+pub struct Str<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+impl std::ops::Deref for Str<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Reads a part of a line that may be missing or of another shape than is known.
+pub fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<Raw<'a>>) -> T {
+    raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn odd_counts_are_no_reason_to_lose_a_line() {
+        for (json, count) in [
+            ("7", 7),
+            ("7.9", 7),
+            ("-1", 0),
+            ("null", 0),
+            ("\"x\"", 0),
+            ("[1,[2]]", 0),
+            ("{\"a\":1}", 0),
+            ("1e300", u64::MAX),
+            ("9999999999999999999", 9_999_999_999_999_999_999),
+            ("18446744073709551615", u64::MAX),
+            ("99999999999999999999", u64::MAX),
+        ] {
+            assert_eq!(serde_json::from_str::<Count>(json).unwrap(), Count(count), "{json}");
+            assert_eq!(Raw(json.as_bytes()).count(), count, "{json}");
+        }
+    }
+
+    /// Every member and element of a document, as the walk finds them.
+    fn walk(raw: Raw<'_>) -> serde_json::Value {
+        if let Some(text) = raw.text() {
+            return text.text().into_owned().into();
+        }
+        let mut object = serde_json::Map::new();
+        let mut array = Vec::new();
+        let members = raw.members(|key, value| {
+            object.insert(RawText::written(key).text().into_owned(), walk(value));
+        });
+        let elements = raw.elements(|value| array.push(walk(value)));
+        match (members, elements) {
+            (Some(()), _) => object.into(),
+            (_, Some(())) => array.into(),
+            _ => serde_json::from_slice(raw.bytes()).unwrap(),
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let text = || proptest::string::string_regex("[a-z\"\\\\{}\\[\\],:é😀\n ]{0,30}").unwrap();
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            text().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                proptest::collection::vec((text(), inner), 0..6)
+                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn closing_quote_after_escapes_is_first_unescaped_one(
+            bytes in proptest::collection::vec(
+                prop_oneof![8 => Just(b'\\'), 2 => Just(b'"'), 8 => Just(b'x')], 0..300),
+            from in 0usize..20,
+        ) {
+            let mut at = from;
+            let step_by_step = loop {
+                match bytes.get(at) {
+                    None => break None,
+                    Some(b'"') => break Some(at),
+                    Some(b'\\') => at += 2,
+                    Some(_) => at += 1,
+                }
+            };
+            prop_assert_eq!(find_closing_quote(&bytes, from), step_by_step);
+        }
+
+        #[test]
+        fn the_walk_finds_what_a_parser_finds(value in any_json(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
+            let json = if pretty {
+                serde_json::to_string_pretty(&value).unwrap()
+            } else {
+                serde_json::to_string(&value).unwrap()
+            };
+            prop_assert_eq!(walk(Raw(json.as_bytes())), value.clone());
+            // An object that is not all there is no object.
+            let cut = Raw(&json.as_bytes()[..cut.index(json.len())]);
+            prop_assert_eq!(cut.members(|_, _| {}).or(cut.elements(|_| {})), None);
+        }
+
+        #[test]
+        fn garbage_does_no_harm(bytes in proptest::collection::vec(prop_oneof![
+            Just(b'"'), Just(b'\\'), Just(b'{'), Just(b'}'), Just(b'['), Just(b']'), Just(b','), Just(b':'), Just(b'u'), any::<u8>(),
+        ], 0..60)) {
+            let raw = Raw(&bytes);
+            let _ = raw.members(|key, value| { RawText::written(key).text(); value.count(); });
+            let _ = raw.elements(|value| { value.text(); });
+            let text = RawText::written(&bytes);
+            let (size, head) = (text.size(), text.head(5));
+            prop_assert!(head.chars().count() <= 5 && size.chars <= 60);
+        }
+    }
+}

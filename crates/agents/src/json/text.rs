@@ -1,0 +1,306 @@
+//! Strings: how much text is in one, and its beginning, without resolving all of it.
+
+use std::borrow::Cow;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use memchr::{memchr, memchr_iter};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::Raw;
+
+/// The inside of a string as it is written: without the quotes, escapes unresolved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RawText<'a>(&'a [u8]);
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Raw::deserialize(deserializer)?.text();
+        text.ok_or_else(|| D::Error::custom("a string was expected"))
+    }
+}
+
+/// How much text there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    pub lines: u64,
+    pub chars: u64,
+}
+
+impl<'a> RawText<'a> {
+    /// What is inside of the quotes of a string: a key, for one.
+    pub fn written(bytes: &'a [u8]) -> Self {
+        RawText(bytes)
+    }
+
+    /// A word that needs no escapes.
+    pub fn keyword(word: &'static str) -> Self {
+        RawText(word.as_bytes())
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As it is written, for comparing with words that need no escapes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// All of the text.
+    pub fn text(self) -> Cow<'a, str> {
+        resolve(self.0, usize::MAX)
+    }
+
+    /// The first `max` characters.
+    pub fn head(self, max: usize) -> Cow<'a, str> {
+        // No character is written with more than twelve bytes (a surrogate pair of escapes). A
+        // character that is cut here is beyond the ones that are asked for.
+        let enough = self.0.len().min(max.saturating_mul(12));
+        resolve(&self.0[..enough], max)
+    }
+
+    /// Counts lines and characters of the text.
+    pub fn size(self) -> Size {
+        let bytes = self.0;
+        let tally = Tally::of(bytes);
+        if tally.backslashes == 0 {
+            return Size { lines: u64::from(!bytes.is_empty()), chars: tally.chars };
+        }
+        if tally.hard == 0 {
+            // Every backslash makes one character of two.
+            return Size {
+                lines: tally.newlines + u64::from(!bytes.ends_with(b"\\n")),
+                chars: tally.chars - tally.backslashes,
+            };
+        }
+        self.size_step_by_step(tally.chars)
+    }
+
+    /// The same where an escape may be longer, or be a backslash itself.
+    fn size_step_by_step(self, written: u64) -> Size {
+        let bytes = self.0;
+        let mut chars = written;
+        let mut newlines = 0;
+        let mut after = 0;
+        let mut ends_with_newline = false;
+        for at in memchr_iter(b'\\', bytes) {
+            if at < after {
+                continue;
+            }
+            let (character, length) = escape(&bytes[at..]);
+            // The bytes of an escape are ASCII, so that each of them was counted as a character.
+            chars = chars.saturating_sub(length as u64 - 1);
+            after = at + length;
+            newlines += u64::from(character == '\n');
+            ends_with_newline = character == '\n' && after == bytes.len();
+        }
+        Size { lines: newlines + u64::from(!ends_with_newline), chars }
+    }
+}
+
+/// What a fast look at a string tells.
+#[derive(Default)]
+struct Tally {
+    /// Characters as they are written, escapes unresolved.
+    chars: u64,
+    backslashes: u64,
+    newlines: u64,
+    /// Backslashes before another one, or before a `u`.
+    hard: u64,
+}
+
+impl Tally {
+    /// Counts in blocks small enough for a byte to hold the sums, which the compiler turns into
+    /// vector instructions.
+    fn of(bytes: &[u8]) -> Self {
+        let mut tally = Tally::default();
+        let after = bytes.get(1..).unwrap_or_default();
+        for (block, next) in bytes.chunks(128).zip(after.chunks(128).chain([&[][..]])) {
+            let (mut chars, mut backslashes, mut newlines, mut hard) = (0u8, 0u8, 0u8, 0u8);
+            for byte in block {
+                chars += u8::from(begins_character(*byte));
+                backslashes += u8::from(*byte == b'\\');
+            }
+            for (byte, next) in block.iter().zip(next) {
+                let escape = *byte == b'\\';
+                newlines += u8::from(escape & (*next == b'n'));
+                hard += u8::from(escape & ((*next == b'\\') | (*next == b'u')));
+            }
+            tally.chars += u64::from(chars);
+            tally.backslashes += u64::from(backslashes);
+            tally.newlines += u64::from(newlines);
+            tally.hard += u64::from(hard);
+        }
+        tally
+    }
+}
+
+/// Resolves the escapes of at most `max` characters.
+fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
+    let Some(first) = memchr(b'\\', raw) else {
+        return match utf8(raw) {
+            Cow::Borrowed(text) => Cow::Borrowed(head(text, max)),
+            Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
+        };
+    };
+    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
+    out.extend_from_slice(&raw[..first]);
+    let mut rest = &raw[first..];
+    // What has been counted of `out`, and how many characters may still come: one more than are wanted,
+    // because the last one may not be all there.
+    let (mut counted, mut left) = (0, max.saturating_add(1));
+    loop {
+        if out.len() - counted >= left {
+            // There may be enough of them by now; a character has at least one byte.
+            left = left.saturating_sub(characters(&out[counted..]));
+            counted = out.len();
+        }
+        if left == 0 || rest.is_empty() {
+            break;
+        }
+        let (plain, escaped) = rest.split_at(memchr(b'\\', rest).unwrap_or(rest.len()));
+        out.extend_from_slice(plain);
+        rest = escaped;
+        if rest.first() == Some(&b'\\') {
+            let simple = rest.get(1).map_or(0, |byte| SIMPLE_ESCAPES[usize::from(*byte)]);
+            if simple != 0 {
+                out.push(simple);
+                rest = &rest[2..];
+            } else {
+                let (character, length) = escape(rest);
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = &rest[length..];
+            }
+        }
+    }
+    if left == 0 {
+        out.truncate(out.iter().rposition(|byte| begins_character(*byte)).unwrap_or(0));
+    }
+    let mut text = String::from_utf8(out)
+        .unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
+    text.truncate(head(&text, max).len());
+    Cow::Owned(text)
+}
+
+/// How many characters begin in these bytes. Of bytes that are no text it may be fewer than are made
+/// of them.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| begins_character(**byte)).count()
+}
+
+fn begins_character(byte: u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
+}
+
+/// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
+pub fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    // The quick way asks the processor first what it can, which takes as long as all else that a hook does. Only
+    // whoever reads much has something of it.
+    const MUCH: usize = 1 << 20;
+    static READ: AtomicUsize = AtomicUsize::new(0);
+    let read = READ.load(Relaxed);
+    let text = if read < MUCH {
+        READ.store(read + bytes.len(), Relaxed);
+        std::str::from_utf8(bytes).ok()
+    } else {
+        simdutf8::basic::from_utf8(bytes).ok()
+    };
+    text.map_or_else(|| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
+fn head(text: &str, max: usize) -> &str {
+    if text.len() <= max { text } else { ralph_events::text::head(text, max) }
+}
+
+/// The character that an escape at the beginning of `raw` stands for, and the escape's length.
+fn escape(raw: &[u8]) -> (char, usize) {
+    match raw.get(1) {
+        Some(b'u') => code_point(raw),
+        Some(byte) if SIMPLE_ESCAPES[usize::from(*byte)] != 0 => {
+            (char::from(SIMPLE_ESCAPES[usize::from(*byte)]), 2)
+        }
+        // No JSON; one backslash is all that is known to belong to it.
+        _ => (char::REPLACEMENT_CHARACTER, 1),
+    }
+}
+
+/// What a letter after a backslash stands for; 0 if it is no such letter.
+const SIMPLE_ESCAPES: [u8; 256] = {
+    let mut table = [0; 256];
+    table[b'n' as usize] = b'\n';
+    table[b't' as usize] = b'\t';
+    table[b'r' as usize] = b'\r';
+    table[b'b' as usize] = 0x08;
+    table[b'f' as usize] = 0x0C;
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table[b'/' as usize] = b'/';
+    table
+};
+
+/// The same for `\uXXXX`, two of which may make one character.
+fn code_point(raw: &[u8]) -> (char, usize) {
+    let unit = |at: usize| {
+        let digits = raw.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let Some(high) = unit(0) else {
+        return (char::REPLACEMENT_CHARACTER, 2);
+    };
+    if let Some(character) = char::from_u32(high) {
+        return (character, 6);
+    }
+    let pair = unit(6)
+        .filter(|low| (0xD800..0xDC00).contains(&high) && (0xDC00..0xE000).contains(low))
+        .and_then(|low| char::from_u32(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)));
+    match pair {
+        Some(character) => (character, 12),
+        None => (char::REPLACEMENT_CHARACTER, 6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn half_a_surrogate_pair_costs_one_character_and_not_the_line() {
+        for (raw, text) in [
+            (r#""cut \ud83d""#, "cut \u{fffd}"),
+            (r#""cut \ud83d!""#, "cut \u{fffd}!"),
+            (r#""\ude00\ud83d\ude00""#, "\u{fffd}😀"),
+            (r#""\ud83d\u0041""#, "\u{fffd}A"),
+        ] {
+            let parsed: RawText<'_> = serde_json::from_str(raw).unwrap();
+            assert_eq!(parsed.text(), text);
+            assert_eq!(parsed.size().chars, text.chars().count() as u64, "{raw}");
+        }
+        assert!(serde_json::from_str::<RawText<'_>>("7").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn counting_and_cutting_agree_with_the_whole_text(
+            text in proptest::string::string_regex("([a-zé😀\n\r\t\"\\\\/\u{1}\u{7f}]|\n|x){0,60}").unwrap(),
+            max in 0usize..70,
+            ascii in any::<bool>(),
+        ) {
+            let mut json = serde_json::to_string(&text).unwrap();
+            if ascii {
+                json = json.chars().map(|c| if c.is_ascii() { c.to_string() } else {
+                    c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+                }).collect();
+            }
+            let raw: RawText<'_> = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(raw.text(), text.as_str());
+            prop_assert_eq!(raw.head(max), ralph_events::text::head(&text, max));
+            // `str::lines` with the one exception that a lone carriage return at the end is text.
+            let lines = text.split('\n').count() as u64 - u64::from(text.is_empty() || text.ends_with('\n'));
+            prop_assert_eq!(raw.size(), Size { lines, chars: text.chars().count() as u64 });
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! The stream of messages that claude prints, and others after its example.
+//!
+//! A line is an object with a `type`, which need not be its first key. Lines of type `assistant` and
+//! `user` are most of a stream, and only what is shown of them is looked at; the others are few and
+//! are parsed, each as what it is.
+
+mod account;
+mod lines;
+mod outcome;
+mod plan;
+
+use std::borrow::Cow;
+
+use jiff::{Timestamp, Zoned};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use self::account::{Account, Tokens};
+use self::lines::{Block, Head, Partial, RateLimitLine, System};
+use self::outcome::Outcome;
+pub(super) use self::outcome::failure_in_words;
+pub(super) use self::plan::todo_items;
+use self::plan::{PlanChange, Todo};
+use super::structured::{LineParser, Read};
+use super::text::Words;
+use super::tools::{Recent, summary, tool_output};
+use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
+use crate::json::{Count, Raw, RawText, Str, lenient};
+use ralph_events::event::{Event, Failure, FailureKind};
+use ralph_events::text::duration;
+
+/// In what the agents of this family differ.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    /// The prompt comes back as a `user` message. It is no news, and nothing that the agent said.
+    pub(super) echoes_prompt: bool,
+    /// What the last words mean when there was no result.
+    pub(super) explain: fn(&Words<'_>) -> Option<Failure>,
+    /// Where in the text of a message the program's own words about a failed API call begin, if it
+    /// puts them there. The second argument says that the message has no usage.
+    pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
+    /// How the result of a tool begins that was not run for want of permission.
+    pub(super) denial: Option<&'static str>,
+    /// What to do about credentials that were refused, where the program itself does not say.
+    pub(super) remedy: Option<&'static str>,
+    /// The text of a result is what the agent said last, also where no message told it.
+    pub(super) result_is_said: bool,
+    /// The count of input tokens includes the ones that were read from a cache.
+    pub(super) input_includes_cache: bool,
+}
+
+/// Makes events of the lines of one agent process.
+#[derive(Debug)]
+pub(super) struct Messages {
+    dialect: &'static Dialect,
+    session: String,
+    model: String,
+    running: Recent<Started>,
+    /// Tool calls that the agent said were denied, before their result came.
+    denied: Recent<()>,
+    todo: Todo,
+    account: Account,
+    /// When the limit ends that the agent said it ran into.
+    resets_at: Option<i64>,
+    /// The failed API call that the latest message ended with.
+    api_error: Option<String>,
+    /// The latest text of a message, whether the model's or the program's own.
+    last_text: String,
+}
+
+impl Messages {
+    pub(super) fn new(dialect: &'static Dialect) -> Self {
+        Messages {
+            dialect,
+            session: String::new(),
+            model: String::new(),
+            running: Recent::default(),
+            denied: Recent::default(),
+            todo: Todo::default(),
+            account: Account::default(),
+            resets_at: None,
+            api_error: None,
+            last_text: String::new(),
+        }
+    }
+
+    fn assistant(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
+        let Some(message) = &line.message else {
+            return Read::Unknown;
+        };
+        let subagent = line.from_subagent;
+        let tokens = message.usage.map(|usage| self.dialect.tokens(Tokens::read(usage)));
+        let unused = tokens.is_none_or(|tokens| tokens == Tokens::default());
+        self.api_error = None;
+        // Words that the program put into the model's mouth, such as an API error.
+        let synthetic =
+            line.api_error || message.model.is_some_and(|model| model.bytes() == b"<synthetic>");
+        if let Some(model) = message.model.filter(|_| !synthetic && !subagent) {
+            self.model_told(&model.text(), emit);
+        }
+        let mut understood = true;
+        for block in &message.blocks {
+            match block.kind.bytes() {
+                b"text" | b"thinking" if block.text.is_empty() => {}
+                b"text" => {
+                    let text = block.text.text();
+                    if !subagent {
+                        text.trim().clone_into(&mut self.last_text);
+                    }
+                    if synthetic {
+                        self.synthetic(&text, line.timestamp, emit);
+                    } else {
+                        self.said(text, unused, subagent, emit);
+                    }
+                }
+                b"thinking" => {
+                    emit(Event::Thinking { text: block.text.text(), joined: false, subagent })
+                }
+                b"redacted_thinking" => {}
+                kind if kind.ends_with(b"tool_use") => self.tool_started(block, subagent, emit),
+                kind if kind.ends_with(b"tool_result") => {
+                    self.tool_ended(block, false, subagent, emit);
+                }
+                _ => understood = false,
+            }
+        }
+        if let (Some(id), Some(tokens)) = (message.id, tokens)
+            && self.account.message(&id.text(), tokens)
+        {
+            emit(Event::Usage(self.account.total));
+        }
+        Read::understood(understood)
+    }
+
+    /// Tells what the model said, and apart from it what the program added.
+    fn said(&mut self, text: Cow<'_, str>, unused: bool, subagent: bool, emit: &mut Emit<'_>) {
+        let error = self.dialect.api_error.and_then(|find| find(&text, unused));
+        let Some(at) = error else {
+            return emit(Event::Text { text, joined: false, subagent });
+        };
+        let (said, error) = text.split_at(at);
+        if !said.trim().is_empty() {
+            emit(Event::Text { text: said.into(), joined: false, subagent });
+        }
+        emit(Event::Notice { text: one_line(error).into() });
+        if !subagent {
+            self.api_error = Some(error.to_owned());
+        }
+    }
+
+    /// Tells what the program itself said, and keeps the end of a limit if it named one.
+    fn synthetic(&mut self, text: &str, timestamp: Option<RawText<'_>>, emit: &mut Emit<'_>) {
+        if text.contains("limit") {
+            let said_at = timestamp
+                .and_then(|timestamp| timestamp.text().parse::<Timestamp>().ok())
+                .map(|timestamp| timestamp.to_zoned(jiff::tz::TimeZone::system()));
+            let told = reset::claude(text, &said_at.unwrap_or_else(Zoned::now));
+            // The exact moment of a `rate_limit_event` is better than minutes in words.
+            self.resets_at = self.resets_at.or(told);
+        }
+        emit(Event::Notice { text: one_line(text).into() });
+    }
+
+    fn user(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
+        let Some(message) = &line.message else {
+            return Read::Unknown;
+        };
+        let subagent = line.from_subagent;
+        if !subagent {
+            self.api_error = None;
+        }
+        // What a person or ralph asked is known; what the program added by itself is news.
+        let news = !self.dialect.echoes_prompt && !subagent && !line.replay;
+        let mut understood = true;
+        for block in &message.blocks {
+            match block.kind.bytes() {
+                kind if kind.ends_with(b"tool_result") => {
+                    let denied = block.is_error
+                        && (refused(line.tool_result_meta, block)
+                            || self
+                                .dialect
+                                .denial
+                                .is_some_and(|words| begins(block.content, words)));
+                    self.tool_ended(block, denied, subagent, emit);
+                }
+                b"text" => {
+                    if news {
+                        emit(Event::Notice {
+                            text: one_line(&block.text.head(SUMMARY_CHARS + 1)).into(),
+                        });
+                    }
+                }
+                b"image" | b"document" => {}
+                _ => understood = false,
+            }
+        }
+        Read::understood(understood)
+    }
+
+    fn tool_started(&mut self, block: &Block<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let id = &*block.id.text();
+        let name = &*block.name.map_or("tool".into(), RawText::text);
+        let summary = summary(name, block.input);
+        // A subagent's list is not the one that the user follows.
+        let plan = if subagent { None } else { PlanChange::of(name, block.input) };
+        let before = plan.as_ref().map(|_| self.todo.clone());
+        match &plan {
+            // It is shown at once: the result may be long in coming, and says nothing more.
+            Some(plan) => {
+                if self.todo.apply(plan, id) {
+                    emit(Event::Todo { items: self.todo.items() });
+                }
+            }
+            None => emit(Event::ToolStarted {
+                id: id.into(),
+                name: name.into(),
+                summary: summary.as_str().into(),
+                subagent,
+            }),
+        }
+        self.running.put(id, Started { name: name.to_owned(), summary, before });
+    }
+
+    fn tool_ended(&mut self, block: &Block<'_>, denied: bool, subagent: bool, emit: &mut Emit<'_>) {
+        let id = &*block.id.text();
+        let failed = block.is_error;
+        let denied = self.denied.take(id).is_some() || denied;
+        let started = self.running.take(id);
+        let (size, preview) = tool_output(block.content);
+        if let Some(before) = started.as_ref().and_then(|started| started.before.as_ref()) {
+            if !failed {
+                return self.todo.name(id, &preview);
+            }
+            if self.todo.items() != before.items() {
+                self.todo = before.clone();
+                emit(Event::Todo { items: self.todo.items() });
+            }
+            // It was held back as a mere change of the list; its failure is a tool's failure.
+            emit(Event::ToolStarted {
+                id: id.into(),
+                name: started.as_ref().map_or("tool", |started| &started.name).into(),
+                summary: started.as_ref().map_or("", |started| &started.summary).into(),
+                subagent,
+            });
+        }
+        emit(Event::ToolEnded {
+            id: id.into(),
+            name: started.as_ref().map_or("tool", |started| &started.name).into(),
+            failed,
+            denied,
+            lines: size.lines,
+            chars: size.chars,
+            preview,
+            subagent,
+        });
+    }
+
+    /// Pieces of a message that comes whole in an `assistant` line. Only its final usage is news.
+    fn partial(&mut self, bytes: &[u8]) -> Read {
+        let Ok(line) = serde_json::from_slice::<Partial<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
+            // Told with the next whole message, or with the result.
+            self.account.message(&id, self.dialect.tokens(usage));
+        }
+        Read::Understood
+    }
+
+    fn system(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<System<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        match line.subtype.as_deref().unwrap_or("init") {
+            "init" => self.init(&line, emit),
+            "api_retry" => return api_retry(&line, emit),
+            "background_tasks_changed" => {
+                let tasks: Vec<IgnoredAny> = lenient(line.tasks);
+                emit(Event::BackgroundTasks {
+                    running: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
+                });
+            }
+            "permission_denied" => {
+                if let Some(id) = line.tool_use_id {
+                    self.denied.put(&id, ());
+                }
+            }
+            "task_notification" => {
+                let status = line.status.as_deref().unwrap_or("ended");
+                let summary = line.summary.map(RawText::text).unwrap_or_default();
+                emit(Event::Notice {
+                    text: one_line(&format!("background task {status}: {summary}")).into(),
+                });
+            }
+            "hook_response" => {
+                if line.outcome.as_deref().is_some_and(|outcome| outcome != "success") {
+                    let name = line.hook_name.as_deref().unwrap_or("?");
+                    let said = line.stderr.map(RawText::text).unwrap_or_default();
+                    emit(Event::Notice {
+                        text: one_line(&format!("hook {name} failed: {said}")).into(),
+                    });
+                }
+            }
+            "compact_boundary" => {
+                emit(Event::Notice { text: "the agent's context was compacted".into() })
+            }
+            "model_refusal_no_fallback" => {
+                emit(Event::Notice { text: "the model refused to answer".into() })
+            }
+            "notification" | "informational" => {
+                match line.text.or(line.content).map(RawText::text) {
+                    Some(text) if !text.is_empty() => {
+                        emit(Event::Notice { text: one_line(&text).into() })
+                    }
+                    _ => {}
+                }
+            }
+            _ => return Read::Unknown,
+        }
+        Read::Understood
+    }
+
+    fn init(&mut self, line: &System<'_>, emit: &mut Emit<'_>) {
+        let id = line.session_id.as_deref().unwrap_or_default();
+        let model = line.model.as_deref().unwrap_or_default();
+        // Every turn of a session begins with the same line.
+        if (id, model) == (&self.session, &self.model) {
+            return;
+        }
+        id.clone_into(&mut self.session);
+        model.clone_into(&mut self.model);
+        let told = |text: &'_ str| (!text.is_empty()).then(|| Cow::Owned(text.to_owned()));
+        emit(Event::Session { id: told(id), model: told(model) });
+    }
+
+    /// A message tells its model. That of the session's first line is better: it is the one that was asked for.
+    fn model_told(&mut self, model: &str, emit: &mut Emit<'_>) {
+        if self.model.is_empty() && !model.is_empty() {
+            model.clone_into(&mut self.model);
+            emit(Event::Session { id: None, model: Some(model.into()) });
+        }
+    }
+
+    fn rate_limit(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(RateLimitLine { rate_limit_info: info }) = serde_json::from_slice(bytes) else {
+            return Read::Malformed;
+        };
+        let status = info.status.as_deref().unwrap_or_default();
+        let resets_at = i64::try_from(info.resets_at.0).ok().filter(|at| *at > 0);
+        if status == "allowed" {
+            return Read::Understood;
+        }
+        if status == "rejected" {
+            self.resets_at = resets_at;
+        }
+        let limit = info.kind.as_deref().unwrap_or("rate").replace('_', "-");
+        let mut text = match (status, info.utilization) {
+            ("rejected", _) => format!("{limit} limit used up"),
+            (_, Some(share)) => format!("{limit} limit {:.0}% used", share * 100.0),
+            (status, None) => format!("{limit} limit: {status}"),
+        };
+        if let Some(at) = resets_at.and_then(|at| Timestamp::from_second(at).ok()) {
+            text.push_str(&format!(", resets at {at}"));
+        }
+        emit(Event::Notice { text: text.into() });
+        Read::Understood
+    }
+
+    fn result(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<Outcome<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        let usage = self.account.settle(&line, self.dialect);
+        let turns: Count = lenient(line.num_turns);
+        let failure = line.failure(self.api_error.as_deref(), self.resets_at);
+        if failure.is_none()
+            && self.dialect.result_is_said
+            && let Some(text) = line.text()
+            && !text.trim().is_empty()
+            && !self.last_text.ends_with(text.trim())
+        {
+            text.trim().clone_into(&mut self.last_text);
+            emit(Event::Text { text, joined: false, subagent: false });
+        }
+        emit(Event::Result {
+            failure: failure.map(|failure| match self.dialect.remedy {
+                Some(remedy) => with_remedy(failure, remedy),
+                None => failure,
+            }),
+            usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
+                .then_some(usage),
+            turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
+        });
+        Read::Verdict
+    }
+}
+
+/// `system` lines about the progress of what other lines tell better.
+const PROGRESS: [&[u8]; 7] = [
+    b"status",
+    b"thinking_tokens",
+    b"hook_started",
+    b"hook_progress",
+    b"task_started",
+    b"task_updated",
+    b"task_progress",
+];
+
+impl LineParser for Messages {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Some(line) = Head::of(bytes) else {
+            return Read::Malformed;
+        };
+        match line.kind.bytes() {
+            b"assistant" => self.assistant(&line, emit),
+            b"user" => self.user(&line, emit),
+            b"stream_event" => self.partial(bytes),
+            b"system" if PROGRESS.contains(&line.subtype.bytes()) => Read::Understood,
+            b"system" => self.system(bytes, emit),
+            b"result" => self.result(bytes, emit),
+            b"rate_limit_event" => self.rate_limit(bytes, emit),
+            _ => Read::Unknown,
+        }
+    }
+
+    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+        (self.dialect.explain)(words)
+    }
+}
+
+/// Tells that an API call failed and will be tried again. Credentials that are refused once may be
+/// renewed by the program; when that has not helped, what comes is minutes of the same, and the
+/// verdict is clear.
+fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
+    let delay = duration(line.retry_delay_ms.0);
+    let error = line.error.as_deref().unwrap_or("unknown");
+    let status = match line.error_status.0 {
+        0 => String::new(),
+        status => format!(" ({status})"),
+    };
+    let (attempt, max) = (line.attempt.0, line.max_retries.0);
+    let text = format!("API error: {error}{status}, retry {attempt}/{max} in {delay}");
+    emit(Event::Notice { text: text.into() });
+    if line.error_status.0 != 401 || attempt != 2 {
+        return Read::Understood;
+    }
+    let message = format!(
+        "API error: {error}{status}, again and again (check the API key in the environment, or sign in \
+         again with /login)"
+    );
+    let failure = Some(failure(FailureKind::Credentials, message));
+    emit(Event::Result { failure, usage: None, turns: None });
+    Read::Verdict
+}
+
+/// A tool call without its result.
+#[derive(Debug)]
+struct Started {
+    name: String,
+    summary: String,
+    /// The list before a call that changes it.
+    before: Option<Todo>,
+}
+
+/// Whether what a tool gave back begins with these words.
+fn begins(content: Option<Raw<'_>>, words: &str) -> bool {
+    tool_output(content).1.starts_with(words)
+}
+
+/// Whether the program says that it refused to run the tool that `block` is the result of.
+fn refused(meta: Option<Raw<'_>>, block: &Block<'_>) -> bool {
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(borrow)]
+        id: Option<RawText<'a>>,
+        non_execution_kind: Option<Str<'a>>,
+        permission_decision: Option<Decision<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Decision<'a> {
+        #[serde(borrow)]
+        decision: Option<Str<'a>>,
+    }
+    let metas: Vec<Meta<'_>> = lenient(meta);
+    metas.iter().any(|meta| {
+        let decision = meta.permission_decision.as_ref();
+        meta.id == Some(block.id)
+            && (meta.non_execution_kind.as_deref() == Some("permission-rule")
+                || decision.and_then(|decision| decision.decision.as_deref()) == Some("reject"))
+    })
+}

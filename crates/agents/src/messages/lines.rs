@@ -1,0 +1,180 @@
+//! The lines of the stream, as far as they are read.
+
+use serde::Deserialize;
+
+use super::account::Tokens;
+use crate::json::{Count, Raw, RawText, Str, Walk};
+
+/// What is needed of a line to know what it is, and all that is needed of most.
+#[derive(Default)]
+pub(super) struct Head<'a> {
+    pub(super) kind: RawText<'a>,
+    pub(super) subtype: RawText<'a>,
+    pub(super) message: Option<Message<'a>>,
+    pub(super) from_subagent: bool,
+    pub(super) api_error: bool,
+    pub(super) replay: bool,
+    pub(super) tool_result_meta: Option<Raw<'a>>,
+    pub(super) timestamp: Option<RawText<'a>>,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn of(line: &'a [u8]) -> Option<Self> {
+        let mut head = Head::default();
+        let mut walk = Walk::over(line);
+        walk.object(|key, walk| {
+            match key {
+                // In some lines it is a sentence.
+                b"message" if walk.next() == Some(b'{') => {
+                    head.message = Some(Message::take(walk)?);
+                }
+                b"type" => head.kind = walk.value()?.text().unwrap_or_default(),
+                b"subtype" => head.subtype = walk.value()?.text().unwrap_or_default(),
+                b"parent_tool_use_id" => head.from_subagent = !walk.value()?.is_null(),
+                b"is_api_error_message" => head.api_error = walk.value()?.is_true(),
+                b"isReplay" => head.replay = walk.value()?.is_true(),
+                b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
+                b"timestamp" => head.timestamp = walk.value()?.text(),
+                // The same output a second time, and about half of the line.
+                b"tool_use_result" => walk.skip_value_before(b",\"tool_result_meta\":")?,
+                _ => {
+                    walk.value()?;
+                }
+            }
+            Some(())
+        })?;
+        walk.end()?;
+        Some(head)
+    }
+}
+
+/// A message of the model, or one to it.
+#[derive(Default)]
+pub(super) struct Message<'a> {
+    pub(super) id: Option<RawText<'a>>,
+    pub(super) model: Option<RawText<'a>>,
+    pub(super) blocks: Vec<Block<'a>>,
+    pub(super) usage: Option<Raw<'a>>,
+}
+
+impl<'a> Message<'a> {
+    fn take(walk: &mut Walk<'a>) -> Option<Self> {
+        let mut message = Message::default();
+        walk.object(|key, walk| {
+            match key {
+                b"id" => message.id = walk.value()?.text(),
+                b"model" => message.model = walk.value()?.text(),
+                b"usage" => message.usage = Some(walk.value()?),
+                b"content" if walk.next() == Some(b'[') => walk.array(|walk| {
+                    message.blocks.push(Block::take(walk)?);
+                    Some(())
+                })?,
+                // A message of nothing but a text.
+                b"content" => {
+                    if let Some(text) = walk.value()?.text() {
+                        message.blocks.push(Block {
+                            kind: RawText::keyword("text"),
+                            text,
+                            ..Block::default()
+                        });
+                    }
+                }
+                _ => {
+                    walk.value()?;
+                }
+            }
+            Some(())
+        })?;
+        Some(message)
+    }
+}
+
+/// A piece of a message: a text, a tool call, a tool's result.
+#[derive(Default)]
+pub(super) struct Block<'a> {
+    pub(super) kind: RawText<'a>,
+    /// What was said or thought.
+    pub(super) text: RawText<'a>,
+    /// The id of the tool call, in the call as well as in its result.
+    pub(super) id: RawText<'a>,
+    pub(super) name: Option<RawText<'a>>,
+    pub(super) input: Option<Raw<'a>>,
+    pub(super) content: Option<Raw<'a>>,
+    pub(super) is_error: bool,
+}
+
+impl<'a> Block<'a> {
+    fn take(walk: &mut Walk<'a>) -> Option<Self> {
+        let mut block = Block::default();
+        walk.object(|key, walk| {
+            let value = walk.value()?;
+            match key {
+                b"type" => block.kind = value.text().unwrap_or_default(),
+                b"text" | b"thinking" => block.text = value.text().unwrap_or_default(),
+                b"id" | b"tool_use_id" => block.id = value.text().unwrap_or_default(),
+                b"name" => block.name = value.text(),
+                b"input" => block.input = Some(value),
+                b"content" => block.content = Some(value),
+                b"is_error" => block.is_error = value.is_true(),
+                _ => {}
+            }
+            Some(())
+        })?;
+        Some(block)
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Partial<'a> {
+    #[serde(borrow)]
+    pub(super) api_message_id: Option<Str<'a>>,
+    pub(super) event: PartialEvent,
+}
+
+#[derive(Deserialize)]
+pub(super) struct PartialEvent {
+    pub(super) usage: Option<Tokens>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct System<'a> {
+    #[serde(borrow)]
+    pub(super) subtype: Option<Str<'a>>,
+    pub(super) session_id: Option<Str<'a>>,
+    pub(super) model: Option<Str<'a>>,
+    #[serde(default)]
+    pub(super) attempt: Count,
+    #[serde(default)]
+    pub(super) max_retries: Count,
+    #[serde(default)]
+    pub(super) retry_delay_ms: Count,
+    #[serde(default)]
+    pub(super) error_status: Count,
+    pub(super) error: Option<Str<'a>>,
+    pub(super) tasks: Option<Raw<'a>>,
+    pub(super) tool_use_id: Option<Str<'a>>,
+    pub(super) status: Option<Str<'a>>,
+    pub(super) summary: Option<RawText<'a>>,
+    pub(super) outcome: Option<Str<'a>>,
+    pub(super) hook_name: Option<Str<'a>>,
+    pub(super) stderr: Option<RawText<'a>>,
+    pub(super) text: Option<RawText<'a>>,
+    pub(super) content: Option<RawText<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RateLimitLine<'a> {
+    #[serde(borrow)]
+    pub(super) rate_limit_info: RateLimitInfo<'a>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RateLimitInfo<'a> {
+    #[serde(borrow)]
+    pub(super) status: Option<Str<'a>>,
+    #[serde(default, rename = "resetsAt")]
+    pub(super) resets_at: Count,
+    #[serde(rename = "rateLimitType")]
+    pub(super) kind: Option<Str<'a>>,
+    pub(super) utilization: Option<f64>,
+}

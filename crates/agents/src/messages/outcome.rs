@@ -1,0 +1,138 @@
+//! How an agent says that it has ended, and what that means.
+
+use std::borrow::Cow;
+
+use jiff::Zoned;
+use serde::Deserialize;
+
+use crate::json::{Count, Raw, RawText, Str, lenient};
+use crate::tools::written;
+use crate::{api, reset};
+use ralph_events::event::{Failure, FailureKind};
+use ralph_events::text::first_line;
+
+/// A `result` line. What is only a figure is read leniently: the verdict must not be lost over it.
+#[derive(Deserialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(borrow)]
+    subtype: Option<Str<'a>>,
+    is_error: Option<bool>,
+    terminal_reason: Option<Str<'a>>,
+    stop_reason: Option<Str<'a>>,
+    api_error_type: Option<Str<'a>>,
+    api_error_status: Option<Raw<'a>>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    errors: Option<Raw<'a>>,
+    pub(super) usage: Option<Raw<'a>>,
+    #[serde(rename = "modelUsage")]
+    pub(super) model_usage: Option<Raw<'a>>,
+    pub(super) total_cost_usd: Option<Raw<'a>>,
+    pub(super) num_turns: Option<Raw<'a>>,
+}
+
+impl Outcome<'_> {
+    /// What the agent says of its failure.
+    fn message(&self) -> Option<String> {
+        #[derive(Deserialize, Default)]
+        struct ErrorObject<'a> {
+            #[serde(borrow)]
+            message: Option<RawText<'a>>,
+        }
+        let errors: Vec<Raw<'_>> = lenient(self.errors);
+        let errors: Vec<Cow<'_, str>> = errors
+            .into_iter()
+            .map(|error| error.text().map_or_else(|| written(error), RawText::text))
+            .collect();
+        let said = |raw: Option<Raw<'_>>| {
+            let raw = raw?;
+            let text = raw.text().map(RawText::text).or_else(|| {
+                let error: ErrorObject<'_> = lenient(Some(raw));
+                error.message.map(|message| message.text().into_owned().into())
+            })?;
+            (!text.is_empty()).then(|| text.into_owned())
+        };
+        said(self.result)
+            .or_else(|| said(self.error))
+            .or_else(|| (!errors.is_empty()).then(|| errors.join("; ")))
+    }
+
+    /// What the agent said last, as the result repeats it.
+    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+        self.result.and_then(Raw::text).map(RawText::text)
+    }
+
+    /// Why it is no success, if it is none. A failed API call that its last message told of and the end
+    /// of a limit that it ran into are known from lines before.
+    pub(super) fn failure(
+        &self,
+        api_error: Option<&str>,
+        limit_ends: Option<i64>,
+    ) -> Option<Failure> {
+        let subtype = self.subtype.as_deref().unwrap_or("success");
+        // `"subtype":"success"` says only that the program itself did not fail.
+        if !self.is_error.unwrap_or(false) && !subtype.starts_with("error") {
+            let told = api_error?;
+            let words = told.trim_start_matches("[API Error: ");
+            let failure = api::failure(api::leading_status(words), words);
+            return Some(Failure { message: told.to_owned(), ..failure });
+        }
+        let mut message = self.message().unwrap_or_else(|| subtype.replace('_', " "));
+        if subtype == "error_during_execution"
+            && let Some(reason) = &self.terminal_reason
+        {
+            // The words alone may be no more than a diagnostic code.
+            message = format!("error during execution ({}): {message}", &**reason);
+        }
+        let status: Count = lenient(self.api_error_status);
+        let kind = match (
+            subtype,
+            self.terminal_reason.as_deref().unwrap_or_default(),
+            self.stop_reason.as_deref().unwrap_or_default(),
+            self.api_error_type.as_deref().unwrap_or_default(),
+            status.0,
+        ) {
+            ("error_max_turns", ..) => FailureKind::TurnLimit,
+            ("error_max_budget_usd", ..) => FailureKind::AgentBudget,
+            (_, "prompt_too_long", ..) => FailureKind::Context,
+            (_, _, "refusal", ..) => FailureKind::Refusal,
+            (.., "rate_limit_error", _) | (.., 429) => FailureKind::RateLimit,
+            (.., "overloaded_error", _) | (.., 503 | 529) => FailureKind::Overloaded,
+            (.., "authentication_error" | "permission_error", _) | (.., 401 | 403) => {
+                FailureKind::Credentials
+            }
+            _ => failure_in_words(&message).map_or(FailureKind::Other, |failure| failure.kind),
+        };
+        let resets_at = (kind == FailureKind::RateLimit)
+            .then(|| limit_ends.or_else(|| reset::claude(&message, &Zoned::now())))
+            .flatten();
+        Some(Failure { kind, message, resets_at })
+    }
+}
+
+/// What kind of failure a sentence tells that the program itself said as its verdict. Never to be
+/// asked about anything that a model or a tool said.
+pub(crate) fn failure_in_words(text: &str) -> Option<Failure> {
+    const PHRASES: [(&str, FailureKind); 15] = [
+        ("You've hit your", FailureKind::RateLimit),
+        ("usage limit reached", FailureKind::RateLimit),
+        ("Request rejected (429)", FailureKind::RateLimit),
+        ("API Error: 429", FailureKind::RateLimit),
+        ("Credit balance is too low", FailureKind::RateLimit),
+        ("Prompt is too long", FailureKind::Context),
+        ("API Error: 529", FailureKind::Overloaded),
+        ("overloaded_error", FailureKind::Overloaded),
+        ("Invalid API key", FailureKind::Credentials),
+        ("Please run /login", FailureKind::Credentials),
+        ("No auth type is selected", FailureKind::Credentials),
+        ("OAuth token has expired", FailureKind::Credentials),
+        ("Failed to authenticate", FailureKind::Credentials),
+        ("API Error: 401", FailureKind::Credentials),
+        ("API Error: 403", FailureKind::Credentials),
+    ];
+    let text = first_line(text)?;
+    let (_, kind) = PHRASES.iter().find(|(phrase, _)| text.contains(phrase))?;
+    let resets_at =
+        (*kind == FailureKind::RateLimit).then(|| reset::claude(text, &Zoned::now())).flatten();
+    Some(Failure { kind: *kind, message: text.to_owned(), resets_at })
+}

@@ -1,0 +1,143 @@
+//! The agent's own list of what is to be done.
+
+use serde::Deserialize;
+
+use crate::json::{Raw, RawText, Str};
+use crate::tools::written;
+use ralph_events::event::{TodoItem, TodoStatus};
+
+/// What a tool call does to the agent's list.
+#[derive(Debug)]
+pub(super) enum PlanChange {
+    /// `TodoWrite`: the whole list.
+    Replace(Vec<TodoItem>),
+    /// `TaskCreate`.
+    Add(String),
+    /// `TaskUpdate`. A deleted task has no status.
+    Change { id: String, subject: Option<String>, status: Option<Option<TodoStatus>> },
+}
+
+impl PlanChange {
+    pub(super) fn of(tool: &str, input: Option<Raw<'_>>) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Task<'a> {
+            #[serde(borrow, rename = "taskId")]
+            id: Option<Raw<'a>>,
+            subject: Option<RawText<'a>>,
+            status: Option<Str<'a>>,
+        }
+        let input = input?;
+        match tool {
+            "TodoWrite" | "todo_write" => todo_items(input).map(PlanChange::Replace),
+            "TaskCreate" => {
+                let task: Task<'_> = serde_json::from_slice(input.bytes()).ok()?;
+                Some(PlanChange::Add(task.subject?.text().into_owned()))
+            }
+            "TaskUpdate" => {
+                let task: Task<'_> = serde_json::from_slice(input.bytes()).ok()?;
+                Some(PlanChange::Change {
+                    id: task.id.map(plain)?,
+                    subject: task.subject.map(|subject| subject.text().into_owned()),
+                    status: task.status.as_deref().map(status),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The list that a tool for keeping one was given: `{"todos": [{"content": …, "status": …}]}`.
+pub(crate) fn todo_items(input: Raw<'_>) -> Option<Vec<TodoItem>> {
+    #[derive(Deserialize)]
+    struct Write<'a> {
+        #[serde(borrow)]
+        todos: Vec<Entry<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Entry<'a> {
+        #[serde(borrow, alias = "description")]
+        content: RawText<'a>,
+        status: Option<Str<'a>>,
+    }
+    let write: Write<'_> = serde_json::from_slice(input.bytes()).ok()?;
+    // What was given up is no work that is left.
+    let kept = write.todos.into_iter().filter(|entry| entry.status.as_deref() != Some("cancelled"));
+    let item = |entry: Entry<'_>| TodoItem {
+        text: entry.content.text().into_owned(),
+        status: status(entry.status.as_deref().unwrap_or_default()).unwrap_or(TodoStatus::Pending),
+    };
+    Some(kept.take(Todo::MAX).map(item).collect())
+}
+
+/// An id may be a string or a number.
+fn plain(raw: Raw<'_>) -> String {
+    raw.text().map_or_else(|| written(raw), RawText::text).into_owned()
+}
+
+fn status(word: &str) -> Option<TodoStatus> {
+    match word {
+        "pending" => Some(TodoStatus::Pending),
+        "in_progress" => Some(TodoStatus::InProgress),
+        "completed" => Some(TodoStatus::Completed),
+        _ => None,
+    }
+}
+
+/// The list as it stands.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Todo(Vec<(String, TodoItem)>);
+
+impl Todo {
+    const MAX: usize = 500;
+
+    /// Carries out a change that the call `call` makes, and says whether the list is another one now.
+    pub(super) fn apply(&mut self, change: &PlanChange, call: &str) -> bool {
+        match change {
+            PlanChange::Replace(items) => {
+                self.0 = items.iter().map(|item| (String::new(), item.clone())).collect();
+                true
+            }
+            PlanChange::Add(subject) => {
+                if self.0.len() >= Self::MAX {
+                    return false;
+                }
+                let item = TodoItem { text: subject.clone(), status: TodoStatus::Pending };
+                // Its name is not known before the result; see `name`.
+                self.0.push((call.to_owned(), item));
+                true
+            }
+            PlanChange::Change { id, subject, status } => {
+                let Some(at) = self.0.iter().position(|(known, _)| known == id) else {
+                    return false;
+                };
+                if *status == Some(None) {
+                    self.0.remove(at);
+                    return true;
+                }
+                let item = &mut self.0[at].1;
+                let before = item.clone();
+                if let Some(subject) = subject {
+                    item.text.clone_from(subject);
+                }
+                if let Some(Some(status)) = status {
+                    item.status = *status;
+                }
+                *item != before
+            }
+        }
+    }
+
+    /// Gives the item that was added by `call` the name that its result tells: "Task #7 created
+    /// successfully: …". Without it, they are numbered from 1.
+    pub(super) fn name(&mut self, call: &str, answer: &str) {
+        let Some(at) = self.0.iter().position(|(id, _)| id == call && !id.is_empty()) else {
+            return;
+        };
+        let told = answer.split_once('#').and_then(|(_, rest)| rest.split([' ', ':']).next());
+        self.0[at].0 = told.map_or_else(|| (at + 1).to_string(), str::to_owned);
+    }
+
+    pub(super) fn items(&self) -> Vec<TodoItem> {
+        self.0.iter().map(|(_, item)| item.clone()).collect()
+    }
+}

@@ -1,0 +1,438 @@
+//! opencode: `opencode run --format json`.
+//!
+//! A line tells a finished part of a message; a tool is told of only when it has ended. There is no
+//! last line: the step whose reason to end is not that it called tools is the last one. Neither
+//! is there the model. Tokens and money are told for each step.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::messages::todo_items;
+use super::structured::{LineParser, Read, Structured};
+use super::text::{PlainReader, Words};
+use super::tools::{End, Tools, summary, tool_output};
+use super::{
+    Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, sets,
+    with_remedy,
+};
+use crate::json::{Count, Raw, RawText, Size, Str, lenient};
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
+
+/// The adapter for `opencode`.
+#[derive(Debug)]
+pub(super) struct Opencode;
+
+impl Adapter for Opencode {
+    fn name(&self) -> &'static str {
+        "opencode"
+    }
+
+    fn install(&self) -> &'static str {
+        "npm install -g opencode-ai"
+    }
+
+    fn recorded(&self) -> Option<&'static str> {
+        Some("1.18.33")
+    }
+
+    fn invocation(&self, request: &Request<'_>) -> Invocation {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        let flags = request.flags;
+        invocation.arg("run");
+        if request.stream && !sets(flags, &["--format"]) {
+            invocation.args(["--format", "json"]);
+        }
+        if request.autonomous && !sets(flags, &["--auto"]) {
+            invocation.arg("--auto");
+        }
+        invocation.model(request, flags, &["-m", "--model"]);
+        invocation.args(flags);
+        // A library for the search of its interface for people, of which it would leave a copy of
+        // 5.6 MB among the temporary files with each start.
+        invocation.env.push(("OPENCODE_DISABLE_FFF", "1".into()));
+        if let Some(prompt) = invocation.prompt_words(request) {
+            invocation.args(["--", &*prompt]);
+        }
+        invocation
+    }
+
+    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        if structured {
+            Box::new(Structured::new(Parts::default()))
+        } else {
+            Box::new(PlainReader::new(explain))
+        }
+    }
+
+    fn tells_cost(&self) -> bool {
+        true
+    }
+}
+
+/// Makes events of the lines of one opencode process.
+#[derive(Debug, Default)]
+struct Parts {
+    session: String,
+    tools: Tools,
+    used: Usage,
+    steps: u32,
+    /// How often it was told that its context is full since it last came any further. The first time
+    /// is no verdict yet: it makes a summary and goes on with that. If the prompt itself is too long,
+    /// it does so for ever, so that the second time is one, and it is not waited for what comes then.
+    overflows: u32,
+    overflow: Option<Failure>,
+    /// The tool that nobody allowed in this step. It ends after that, as if all were well.
+    rejected: Option<String>,
+    /// The next step is a summary of the conversation, to go on with.
+    compacting: bool,
+    /// A step was begun and has not come to its end: the model has answered, and its tools may be running.
+    in_step: bool,
+}
+
+impl LineParser for Parts {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+            return Read::Malformed;
+        };
+        let session = line.session.as_deref().unwrap_or_default();
+        if self.session.is_empty() && !session.is_empty() {
+            session.clone_into(&mut self.session);
+            emit(Event::Session { id: Some(session.into()), model: None });
+        }
+        // A subagent works in a session of its own.
+        let subagent = session != self.session;
+        match (&*line.kind, &line.part) {
+            ("step_start", _) => {
+                self.in_step = true;
+                self.rejected = None;
+                if !subagent && !self.compacting {
+                    self.overflow = None;
+                    self.overflows = 0;
+                }
+                Read::Understood
+            }
+            ("text", Some(part)) => {
+                self.text(part, subagent, emit);
+                Read::Understood
+            }
+            ("reasoning", Some(part)) => {
+                let text = part.text.map(RawText::text).unwrap_or_default();
+                if !text.is_empty() {
+                    emit(Event::Thinking { text, joined: false, subagent });
+                }
+                Read::Understood
+            }
+            ("tool_use", Some(part)) => self.tool(part, subagent, emit),
+            ("step_finish", Some(part)) => {
+                // A subagent's steps are inside of the step that started it.
+                self.in_step = subagent;
+                self.step(part, subagent, emit)
+            }
+            ("error", _) => {
+                let error: ErrorObject<'_> = lenient(line.error);
+                let failure = error.failure(line.timestamp.0);
+                self.error(failure, subagent, emit)
+            }
+            _ => Read::Unknown,
+        }
+    }
+
+    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+        self.overflow.clone().or_else(|| explain(words))
+    }
+
+    fn may_run_tool(&self) -> bool {
+        self.in_step
+    }
+
+    fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
+        self.overflow.clone()
+    }
+}
+
+impl Parts {
+    fn text(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let text = part.text.map(RawText::text).unwrap_or_default();
+        if text.is_empty() {
+            return;
+        }
+        if !part.synthetic {
+            return if self.compacting && !subagent {
+                emit(Event::Thinking { text, joined: false, subagent });
+            } else {
+                emit(Event::Text { text, joined: false, subagent });
+            };
+        }
+        // The program's own words to the model.
+        let metadata: Metadata = lenient(part.metadata);
+        if metadata.compaction_continue && !subagent {
+            // Only now it is clear what the step before was.
+            let reason = "the agent's context was compacted: its last words were a summary";
+            emit(Event::Retracted { reason: reason.into() });
+        }
+        emit(Event::Notice { text: one_line(&text).into() });
+    }
+
+    fn error(&mut self, failure: Failure, subagent: bool, emit: &mut Emit<'_>) -> Read {
+        if !subagent && failure.kind == FailureKind::Context {
+            self.compacting = true;
+            self.overflows += 1;
+            if self.overflows != 2 {
+                emit(Event::Notice { text: one_line(&failure.message).into() });
+                self.overflow = (self.overflows == 1).then_some(failure);
+                return Read::Understood;
+            }
+            self.overflow = None;
+        }
+        if subagent {
+            emit(Event::Notice { text: one_line(&failure.message).into() });
+            return Read::Understood;
+        }
+        emit(Event::Result {
+            failure: Some(failure),
+            usage: self.usage(),
+            turns: Some(self.steps),
+        });
+        Read::Verdict
+    }
+
+    fn tool(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) -> Read {
+        let state: ToolState<'_> = lenient(part.state);
+        let id = part.call.as_deref().unwrap_or_default();
+        let name = part.tool.as_deref().unwrap_or("tool");
+        let plan = state.input.filter(|_| name == "todowrite").and_then(todo_items);
+        self.tools.started(id, name, summary(name, state.input), plan, subagent, emit);
+        let failed = state.status.as_deref() == Some("error");
+        let metadata: Metadata = lenient(state.metadata);
+        let error = state.error.map(RawText::text).unwrap_or_default();
+        if failed && !subagent && error.contains(REJECTED) {
+            self.rejected = Some(name.to_owned());
+        }
+        let (size, preview) = match state.error.filter(|_| failed) {
+            Some(error) => (error.size(), error.head(super::PREVIEW_CHARS)),
+            None => state.output.map_or((Size::default(), "".into()), |raw| tool_output(Some(raw))),
+        };
+        self.tools.ended(
+            id,
+            End {
+                // A command that failed is a tool that has done its work.
+                failed: failed || metadata.exit.is_some_and(|code| code != 0.0),
+                denied: failed && DENIALS.iter().any(|words| error.contains(words)),
+                size,
+                preview,
+            },
+            subagent,
+            emit,
+        );
+        Read::Understood
+    }
+
+    fn step(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) -> Read {
+        let tokens: Tokens = lenient(part.tokens);
+        let cost: Option<f64> = lenient(part.cost);
+        let cost = cost.filter(|cost| *cost >= 0.0);
+        self.used.add(&tokens.usage(cost));
+        emit(Event::Usage(self.used));
+        if subagent {
+            return Read::Understood;
+        }
+        self.steps += 1;
+        if std::mem::take(&mut self.compacting) {
+            return Read::Understood;
+        }
+        let failure = match part.reason.as_deref().unwrap_or("unknown") {
+            "tool-calls" | "unknown" => match self.rejected.take() {
+                Some(tool) => Some(failure(
+                    FailureKind::Other,
+                    format!(
+                        "opencode stopped, because nobody allowed it to use {tool} (allow that in \
+                         opencode's settings, or set \"agent\": {{\"autonomous\": true}})"
+                    ),
+                )),
+                None => return Read::Understood,
+            },
+            "content-filter" => Some(failure(
+                FailureKind::Refusal,
+                "the answer was stopped by the provider's content filter",
+            )),
+            "length" => {
+                let text = "the answer was cut off at the model's limit for its output";
+                emit(Event::Notice { text: text.into() });
+                None
+            }
+            "error" => Some(failure(FailureKind::Other, "the model's answer ended in an error")),
+            _ => None,
+        };
+        emit(Event::Result { failure, usage: self.usage(), turns: Some(self.steps) });
+        Read::Verdict
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        (self.steps > 0 || !self.used.is_zero()).then_some(self.used)
+    }
+}
+
+/// What to do about credentials.
+const REMEDY: &str =
+    "run `opencode auth login`, or check the provider's key in opencode's settings";
+
+/// Words in the error of a tool that the user's permissions, or the user, refused.
+const DENIALS: [&str; 2] = [REJECTED, "prevents you from using this specific tool"];
+const REJECTED: &str = "rejected permission";
+
+/// What opencode's last words mean when it said nothing on standard output.
+fn explain(words: &Words<'_>) -> Option<Failure> {
+    let stderr = cleaned(words.stderr);
+    let said = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
+    if said.starts_with("You must provide a message") {
+        return Some(failure(FailureKind::Usage, "opencode got no prompt: the prompt is empty"));
+    }
+    if said.contains("Model not found") {
+        return Some(failure(
+            FailureKind::Usage,
+            format!("opencode would not start: {said} (`opencode models` lists what there is)"),
+        ));
+    }
+    let failure = api::failure(0, said);
+    (failure.kind != FailureKind::Other).then(|| with_remedy(failure, REMEDY))
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(default)]
+    timestamp: Count,
+    #[serde(rename = "sessionID")]
+    session: Option<Str<'a>>,
+    part: Option<Part<'a>>,
+    error: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Option<RawText<'a>>,
+    /// The program said it, not the model.
+    #[serde(default)]
+    synthetic: bool,
+    metadata: Option<Raw<'a>>,
+    tool: Option<Str<'a>>,
+    #[serde(rename = "callID")]
+    call: Option<Str<'a>>,
+    state: Option<Raw<'a>>,
+    reason: Option<Str<'a>>,
+    tokens: Option<Raw<'a>>,
+    cost: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ToolState<'a> {
+    #[serde(borrow)]
+    status: Option<Str<'a>>,
+    input: Option<Raw<'a>>,
+    output: Option<Raw<'a>>,
+    error: Option<RawText<'a>>,
+    metadata: Option<Raw<'a>>,
+}
+
+/// What goes with a tool's result, or with a text.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Metadata {
+    exit: Option<f64>,
+    compaction_continue: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Tokens {
+    input: Count,
+    output: Count,
+    reasoning: Count,
+    cache: CacheTokens,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CacheTokens {
+    read: Count,
+    write: Count,
+}
+
+impl Tokens {
+    /// Its output does not include what was thought, and its input not what came from a cache.
+    fn usage(&self, cost_usd: Option<f64>) -> Usage {
+        Usage {
+            cost_usd,
+            input_tokens: self.input.0,
+            output_tokens: self.output.0.saturating_add(self.reasoning.0),
+            cache_read_tokens: self.cache.read.0,
+            cache_write_tokens: self.cache.write.0,
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorObject<'a> {
+    #[serde(borrow)]
+    name: Option<Str<'a>>,
+    data: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorData<'a> {
+    #[serde(borrow)]
+    message: Option<RawText<'a>>,
+    #[serde(rename = "statusCode", default)]
+    status: Count,
+    #[serde(rename = "responseHeaders")]
+    headers: Option<Raw<'a>>,
+}
+
+impl ErrorObject<'_> {
+    /// `said_at` is when, in milliseconds.
+    fn failure(&self, said_at: u64) -> Failure {
+        let data: ErrorData<'_> = lenient(self.data);
+        let name = self.name.as_deref().unwrap_or("an error without a name");
+        let message = match data.message.map(RawText::text) {
+            Some(message) if !message.is_empty() => message.into_owned(),
+            _ => name.to_owned(),
+        };
+        let mut failure = api::failure(data.status.0, &message);
+        failure.kind = match name {
+            "ProviderAuthError" => FailureKind::Credentials,
+            "ContextOverflowError" => FailureKind::Context,
+            "ContentFilterError" => FailureKind::Refusal,
+            _ => failure.kind,
+        };
+        if failure.kind == FailureKind::RateLimit {
+            failure.resets_at = failure.resets_at.or_else(|| data.retry_at(said_at));
+        }
+        with_remedy(failure, REMEDY)
+    }
+}
+
+impl ErrorData<'_> {
+    /// When the API wants to be asked again: a number of seconds, or a date.
+    fn retry_at(&self, said_at: u64) -> Option<i64> {
+        let mut told = None;
+        self.headers?.members(|name, value| {
+            if name.eq_ignore_ascii_case(b"retry-after") {
+                told = value.text();
+            }
+        })?;
+        let told = told?.text();
+        let said_at = i64::try_from(said_at / 1000).ok().filter(|at| *at > 0);
+        match told.trim().parse::<i64>() {
+            Ok(seconds) => {
+                let from = said_at.unwrap_or_else(|| Timestamp::now().as_second());
+                Some(from.saturating_add(seconds.max(0)))
+            }
+            Err(_) => jiff::fmt::rfc2822::parse(told.trim())
+                .ok()
+                .map(|moment| moment.timestamp().as_second()),
+        }
+    }
+}

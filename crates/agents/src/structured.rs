@@ -1,0 +1,181 @@
+//! What every machine-readable stream has in common: one JSON object a line, a verdict at its end,
+//! and other people's words in between.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::text::{Words, output};
+use super::{Emit, Reader, Tail, failure};
+use crate::json::utf8;
+use ralph_events::event::{Event, Exit, Failure, FailureKind, Stream};
+use ralph_events::line_splitter::Line;
+
+/// What became of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// It is all in the events.
+    Understood,
+    /// So it is, and it was the agent's verdict on its work.
+    Verdict,
+    /// It is an object, but not all of it means something to us. It is shown as it is.
+    Unknown,
+    /// It is not an object of the known form, and no event was made of it.
+    Malformed,
+}
+
+impl Read {
+    pub(super) fn understood(all: bool) -> Self {
+        if all { Read::Understood } else { Read::Unknown }
+    }
+
+    /// What became of two parts of a line: it holds a verdict if one of them does, and else it is understood if both
+    /// are.
+    fn and(self, other: Read) -> Self {
+        match (self, other) {
+            (Read::Verdict, _) | (_, Read::Verdict) => Read::Verdict,
+            (Read::Understood, Read::Understood) => Read::Understood,
+            _ => Read::Unknown,
+        }
+    }
+}
+
+/// Makes events of the lines of one kind of stream.
+pub(super) trait LineParser {
+    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read;
+    /// What the last words mean when there was no verdict.
+    fn explain(&self, words: &Words<'_>) -> Option<Failure>;
+    /// Takes what the agent left in its side file, if it is understood.
+    fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
+        false
+    }
+    /// Makes events of a line of standard error, if it is understood.
+    fn read_stderr(&mut self, _line: &str, _emit: &mut Emit<'_>) -> bool {
+        false
+    }
+    /// See [`Reader::may_run_tool`].
+    fn may_run_tool(&self) -> bool {
+        false
+    }
+    /// A better word on the failure that the verdict told, now that the exit code is known.
+    fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
+        None
+    }
+}
+
+/// What is said of an agent that printed something, and nothing that is understood.
+const PLAIN_TEXT: &str = ", and no line of it was understood: if the agent prints plain text, set \
+                          \"agent\": {\"type\": \"text\"}";
+
+/// Reads such a stream with a parser for its lines.
+#[derive(Debug)]
+pub(super) struct Structured<P> {
+    parser: P,
+    verdict: bool,
+    /// A line of it was understood.
+    understood: bool,
+    /// Lines of standard output that are not part of the stream.
+    stdout: Tail,
+    stderr: Tail,
+}
+
+impl<P: LineParser> Structured<P> {
+    pub(super) fn new(parser: P) -> Self {
+        let (stdout, stderr) = (Tail::default(), Tail::default());
+        Structured { parser, verdict: false, understood: false, stdout, stderr }
+    }
+
+    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read {
+        // Some programs indent what they print, or mark its encoding.
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start();
+        if line.is_empty() {
+            return Read::Understood;
+        }
+        // With `--output-format json`, all of it may come as one list.
+        if line.first() == Some(&b'[')
+            && let Ok(entries) = serde_json::from_slice::<Vec<&RawValue>>(line)
+            && !entries.is_empty()
+            && entries.iter().all(|entry| entry.get().starts_with('{'))
+        {
+            let all = entries.iter().map(|entry| self.read(entry.get().as_bytes(), emit));
+            return all.fold(Read::Understood, Read::and);
+        }
+        if line.first() != Some(&b'{') {
+            return Read::Malformed;
+        }
+        match self.parser.read(line, emit) {
+            // Bytes that are not UTF-8 inside of a text are no reason to lose the line.
+            Read::Malformed => match String::from_utf8_lossy(line) {
+                Cow::Owned(mended) => self.parser.read(mended.as_bytes(), emit),
+                Cow::Borrowed(_) => Read::Malformed,
+            },
+            read => read,
+        }
+    }
+}
+
+impl<P: LineParser> Reader for Structured<P> {
+    fn max_line(&self) -> usize {
+        64 * 1024 * 1024
+    }
+
+    fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
+        let read = if line.is_whole() { self.read(line.bytes, emit) } else { Read::Malformed };
+        match read {
+            Read::Understood => self.understood |= !line.bytes.trim_ascii().is_empty(),
+            Read::Verdict => (self.verdict, self.understood) = (true, true),
+            Read::Unknown => {
+                let text = utf8(line.bytes);
+                emit(output(Stream::Stdout, text, line.joined));
+            }
+            Read::Malformed => {
+                let text = utf8(line.bytes);
+                // A broken piece of the stream may hold anybody's words.
+                if line.is_whole() && !text.trim_start().starts_with('{') {
+                    self.stdout.push(&text);
+                }
+                emit(output(Stream::Stdout, text, line.joined));
+            }
+        }
+    }
+
+    fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
+        let text = utf8(line.bytes);
+        self.stderr.push(&text);
+        if !line.is_whole() || !self.parser.read_stderr(&text, emit) {
+            emit(output(Stream::Stderr, text, line.joined));
+        }
+    }
+
+    fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) {
+        if !self.parser.side_file(text, emit) {
+            emit(output(Stream::Stdout, text.into(), false));
+        }
+    }
+
+    fn may_run_tool(&self) -> bool {
+        self.parser.may_run_tool()
+    }
+
+    fn is_foreign(&self) -> bool {
+        !self.understood
+    }
+
+    fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
+        let failure = if self.verdict {
+            self.parser.reconsider(exit)
+        } else if exit.is_some_and(Exit::success) {
+            let mut message = "the stream ended without a result".to_owned();
+            if self.is_foreign() && !self.stdout.text().is_empty() {
+                message.push_str(PLAIN_TEXT);
+            }
+            Some(failure(FailureKind::Other, message))
+        } else {
+            let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+            self.parser.explain(&Words { stdout, stderr, exit })
+        };
+        if failure.is_some() {
+            emit(Event::Result { failure, usage: None, turns: None });
+        }
+    }
+}

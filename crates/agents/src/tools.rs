@@ -1,0 +1,230 @@
+//! Tool calls: from their beginning to their end, for streams that tell both under one id, and what is
+//! shown of their input and output.
+
+use std::borrow::Cow;
+
+use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
+use crate::json::{Raw, RawText, Size, utf8};
+use ralph_events::event::{Event, TodoItem};
+
+/// The tool calls of one process.
+#[derive(Debug, Default)]
+pub(super) struct Tools {
+    running: Recent<Call>,
+    /// The agent's list.
+    todo: Vec<TodoItem>,
+}
+
+#[derive(Debug)]
+struct Call {
+    name: String,
+    summary: String,
+    /// The list before it, if it changes that.
+    before: Option<Vec<TodoItem>>,
+}
+
+/// How a tool call ended.
+#[derive(Debug, Default)]
+pub(super) struct End<'a> {
+    pub(super) failed: bool,
+    pub(super) denied: bool,
+    pub(super) size: Size,
+    pub(super) preview: Cow<'a, str>,
+}
+
+impl Tools {
+    /// A call that writes the agent's todo list becomes the list itself.
+    pub(super) fn started(
+        &mut self,
+        id: &str,
+        name: &str,
+        summary: String,
+        plan: Option<Vec<TodoItem>>,
+        subagent: bool,
+        emit: &mut Emit<'_>,
+    ) {
+        // A subagent's list is not the one that the user follows.
+        let before = match plan.filter(|_| !subagent) {
+            Some(items) => {
+                emit(Event::Todo { items: items.clone() });
+                Some(std::mem::replace(&mut self.todo, items))
+            }
+            None => {
+                tell(id, name, &summary, subagent, emit);
+                None
+            }
+        };
+        self.running.put(id, Call { name: name.to_owned(), summary, before });
+    }
+
+    pub(super) fn ended(&mut self, id: &str, end: End<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let call = self.running.take(id);
+        let name = call.as_ref().map_or("tool", |call| call.name.as_str());
+        if let Some(Call { summary, before: Some(items), .. }) = &call {
+            if !end.failed {
+                return;
+            }
+            self.todo.clone_from(items);
+            emit(Event::Todo { items: items.clone() });
+            tell(id, name, summary, subagent, emit);
+        }
+        emit(Event::ToolEnded {
+            id: id.into(),
+            name: name.into(),
+            failed: end.failed,
+            denied: end.denied,
+            lines: end.size.lines,
+            chars: end.size.chars,
+            preview: end.preview,
+            subagent,
+        });
+    }
+}
+
+fn tell(id: &str, name: &str, summary: &str, subagent: bool, emit: &mut Emit<'_>) {
+    emit(Event::ToolStarted {
+        id: id.into(),
+        name: name.into(),
+        summary: summary.into(),
+        subagent,
+    });
+}
+
+/// What is known by an id, for the latest hundred or so: an agent that never ends what it starts
+/// must not fill the memory.
+#[derive(Debug)]
+pub(super) struct Recent<T>(Vec<(String, T)>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Recent(Vec::new())
+    }
+}
+
+impl<T> Recent<T> {
+    const MAX: usize = 128;
+
+    pub(super) fn put(&mut self, id: &str, value: T) {
+        if self.0.len() >= Self::MAX {
+            self.0.remove(0);
+        }
+        self.0.push((id.to_owned(), value));
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut T> {
+        let mut latest_first = self.0.iter_mut().rev();
+        latest_first.find(|(known, _)| known == id).map(|(_, value)| value)
+    }
+
+    pub(super) fn take(&mut self, id: &str) -> Option<T> {
+        let at = self.0.iter().rposition(|(known, _)| known == id)?;
+        Some(self.0.remove(at).1)
+    }
+}
+
+/// Size and beginning of what a tool gave back: a text, or a list of texts and other things.
+pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
+    let Some(raw) = content.filter(|raw| !raw.is_null()) else {
+        return (Size::default(), Cow::Borrowed(""));
+    };
+    if let Some(text) = raw.text() {
+        return (text.size(), text.head(PREVIEW_CHARS));
+    }
+    let mut size = Size::default();
+    let mut preview = Cow::Borrowed("");
+    let mut add = |part: Size, head: Cow<'_, str>| {
+        size.lines += part.lines;
+        size.chars += part.chars;
+        let shown = preview.chars().count() + 1;
+        if !preview.is_empty() && shown < PREVIEW_CHARS {
+            let preview = preview.to_mut();
+            preview.push('\n');
+            preview.push_str(ralph_events::text::head(&head, PREVIEW_CHARS - shown));
+        } else if preview.is_empty() {
+            preview = Cow::Owned(head.into_owned());
+        }
+    };
+    let listed = raw.elements(|part| {
+        let mut kind = RawText::default();
+        let mut text = None;
+        let object = part.members(|key, value| match key {
+            b"type" => kind = value.text().unwrap_or_default(),
+            b"text" => text = value.text(),
+            _ => {}
+        });
+        match (text, object) {
+            (Some(text), _) => add(text.size(), text.head(PREVIEW_CHARS)),
+            (None, Some(())) => {
+                let name = format!("[{}]", kind.text());
+                add(Size { lines: 1, chars: 0 }, name.into());
+            }
+            (None, None) => add(written_size(part), written(part)),
+        }
+    });
+    if listed.is_none() {
+        return (written_size(raw), written(raw));
+    }
+    (size, preview)
+}
+
+/// A value of another form than is known is shown as it is written.
+pub(super) fn written(raw: Raw<'_>) -> Cow<'_, str> {
+    let bytes = raw.bytes();
+    utf8(&bytes[..bytes.len().min(PREVIEW_CHARS)])
+}
+
+fn written_size(raw: Raw<'_>) -> Size {
+    Size { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
+}
+
+/// What a tool works on, in one line.
+pub(super) fn summary(name: &str, input: Option<Raw<'_>>) -> String {
+    let wanted: &[&str] = match name {
+        "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "read" | "edit" | "write"
+        | "view" | "create" | "read_file" | "write_file" | "replace" | "editor" => {
+            &["file_path", "filePath", "notebook_path", "absolute_path", "path"]
+        }
+        "Bash" | "bash" | "run_shell_command" => &["command", "cmd"],
+        "Grep" | "Glob" | "grep" | "glob" | "grep_search" | "search_file_content" => &["pattern"],
+        "Task" | "Agent" | "task" | "agent" => &["description"],
+        "WebFetch" | "webfetch" | "web_fetch" => &["url", "prompt"],
+        "WebSearch" | "websearch" | "google_web_search" => &["query"],
+        "TaskCreate" => &["subject"],
+        _ => &[],
+    };
+    let mut found = None;
+    if let Some(input) = input {
+        let _ = input.members(|key, value| {
+            if found.is_none() && wanted.iter().any(|wanted| wanted.as_bytes() == key) {
+                found = value.text();
+            }
+        });
+    }
+    match found {
+        Some(text) => one_line(&text.head(SUMMARY_CHARS + 1)),
+        None => key_values(input),
+    }
+}
+
+/// A tool's input that is not known, as `key=value, key=value`.
+pub(super) fn key_values(input: Option<Raw<'_>>) -> String {
+    let mut out = String::new();
+    if let Some(input) = input {
+        let _ = input.members(|key, value| {
+            // One line will not show more.
+            if out.len() > 4 * SUMMARY_CHARS {
+                return;
+            }
+            if !out.is_empty() {
+                out.push_str(", ");
+            }
+            out.push_str(&utf8(key));
+            out.push('=');
+            match value.text() {
+                Some(text) => out.push_str(&text.head(SUMMARY_CHARS + 1)),
+                None => out.push_str(&written(value)),
+            }
+        });
+    }
+    one_line(&out)
+}

@@ -1,0 +1,129 @@
+//! What git knows by now of the commits that a run's journal tells of.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use ralph_git::is_in_one;
+use ralph_report::summary::Facts;
+
+/// Of how many commits it is looked up whether they are still there.
+const MOST_LOOKED_UP: usize = 20_000;
+
+/// How often git is asked for what came with a commit, and how much of that is told.
+const MOST_ASKED: usize = 200;
+const MOST_TOLD: &str = "--max-count=500";
+
+/// Finds out what came with others, which commits no branch has any more, and which are in the range that is
+/// named for a look, in the repository that `directory` is in. Where there is none that is told; where `git` does not
+/// answer, nobody can tell.
+pub fn look_up(
+    facts: &mut Facts,
+    directory: &Path,
+    git: &mut dyn FnMut(&[&str]) -> Option<String>,
+) {
+    facts.repository_gone = facts.commits().next().is_some() && !is_in_one(directory);
+    if facts.repository_gone {
+        return;
+    }
+    let mut asked = 0;
+    facts.expand(|old, new| {
+        asked += 1;
+        let range = format!("{old}..{new}");
+        // What else is in a merged branch was told when it was made here, or was made elsewhere.
+        let words =
+            ["log", "--reverse", "--first-parent", MOST_TOLD, "--format=%H %s", &range, "--"];
+        if asked > MOST_ASKED {
+            return None;
+        }
+        let told = git(&words)?;
+        let commits = told.lines().filter_map(|line| line.split_once(' '));
+        Some(commits.map(|(id, subject)| (id.to_owned(), subject.to_owned())).collect())
+    });
+    let commits = facts.others.iter().chain(facts.commits());
+    let ids: Vec<String> =
+        commits.rev().take(MOST_LOOKED_UP).map(|commit| commit.id.clone()).collect();
+    if ids.is_empty() {
+        return;
+    }
+    let asked: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let mut ask = |words: &[&str], more: &[&str]| git(&[words, &asked, more].concat());
+    let Some(there) = ask(&["rev-list", "--no-walk", "--ignore-missing"], &[]) else { return };
+    let Some(loose) = ask(&["rev-list", "--ignore-missing"], &["--not", "--all"]) else { return };
+    let (there, loose): (HashSet<&str>, HashSet<&str>) =
+        (there.lines().collect(), loose.lines().collect());
+    let gone = asked.iter().filter(|id| !there.contains(*id) || loose.contains(*id));
+    facts.note_gone(&gone.copied().collect());
+    let named = ["--not", "--branches", "--remotes", "--tags"];
+    if let Some(unnamed) = ask(&["rev-list", "--ignore-missing"], &named) {
+        facts.note_no_branch(&unnamed.lines().collect());
+    }
+    if let Some((from, to)) = facts.range() {
+        let range = format!("{from}..{to}");
+        if let Some(shown) = git(&["rev-list", &range, "--"]) {
+            facts.note_shown(&shown.lines().collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ralph_git as git;
+    use ralph_report::summary::{Commit, Iteration};
+
+    fn git(dir: &Path, words: &[&str]) -> String {
+        let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let mut command = std::process::Command::new("git");
+        command.args(settings).args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn look_up_of_commit_with_since_adds_the_commits_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);
+        git(at, &["init", "-q", "-b", "main"]);
+        for subject in ["base", "one", "two", "three", "four", "five", "six", "seven"] {
+            commit(subject);
+        }
+        git(at, &["checkout", "-q", "-b", "side"]);
+        commit("eight");
+        commit("nine");
+        git(at, &["checkout", "-q", "main"]);
+        git(at, &["merge", "-q", "side"]);
+        git(at, &["checkout", "-q", "-b", "more"]);
+        commit("ten");
+        git(at, &["checkout", "-q", "main"]);
+        git(at, &["merge", "-q", "--no-ff", "-m", "Take more in", "more"]);
+        commit("eleven");
+        let find = |wanted: &str| {
+            let log = git(at, &["log", "--all", "--format=%H %s"]);
+            let mut commits = log.lines().filter_map(|line| line.split_once(' '));
+            commits.find(|(_, subject)| *subject == wanted).unwrap().0.to_owned()
+        };
+
+        let mut facts = Facts::default();
+        facts.iterations.push(Iteration::default());
+        for (id, since) in [("eleven", "nine"), ("five", "base")] {
+            facts.iterations[0].commits.push(Commit {
+                id: find(id),
+                subject: "as git put it".to_owned(),
+                since: Some(find(since)),
+                time_ms: 1,
+                gone: false,
+                no_branch: false,
+            });
+        }
+        facts.head = Some(find("three"));
+        look_up(&mut facts, at, &mut |words| git::git(words, at).ok());
+        let subjects: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
+        assert_eq!(
+            subjects,
+            ["Take more in", "eleven", "one", "two", "three", "four", "five"],
+            "in the order in which they were brought"
+        );
+    }
+}

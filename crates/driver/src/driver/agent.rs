@@ -1,0 +1,285 @@
+//! The driver's part in an attempt: starting the agent, and what is known when it has ended.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+
+use super::{Driver, Task};
+use crate::agent_process::{AgentTask, Files, Finished};
+use crate::run_spec::{Errand, RunSpec, scm_kinds};
+use crate::world::{Part, World};
+use ralph_agents::PromptVia;
+use ralph_engine::completion::{Detector, Rule};
+use ralph_engine::machine::{Input, Now};
+use ralph_engine::prompt as prompts;
+use ralph_engine::rules::ScmTask;
+use ralph_events::env_names::STOP_CHECK;
+use ralph_events::event::{Event, Purpose};
+use ralph_process::{Ended, Launch};
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn start_agent(&mut self, purpose: Purpose) {
+        self.commit_message = None;
+        if let Some(message) = self.world.lost() {
+            // A loop that nobody can end, or that has nothing to work on, must not go on.
+            let why = Input::AgentNotStarted { message: message.clone() };
+            self.queue.extend([Input::Broken { message }, why]);
+            return;
+        }
+        let broken = self.queue.iter().find_map(|input| match input {
+            Input::Broken { message } => Some(message.clone()),
+            _ => None,
+        });
+        if let Some(message) = broken {
+            // What came before in this step could not be recorded.
+            self.queue.push_back(Input::AgentNotStarted { message });
+            return;
+        }
+        let input = match self.try_start_agent(purpose) {
+            Ok(()) => Input::AgentStarted,
+            Err(input) => input,
+        };
+        self.queue.push_back(input);
+    }
+
+    fn try_start_agent(&mut self, purpose: Purpose) -> Result<(), Input> {
+        let spec = self.spec;
+        let agent = &spec.agent;
+        let prompt = match purpose {
+            Purpose::Work => {
+                self.recorder.at.attempt = self.machine.attempt();
+                self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
+            }
+            Purpose::CommitMessage => prompts::COMMIT_MESSAGE_PROMPT.to_owned(),
+        };
+        let iteration = self.machine.iteration();
+        let prompt_file = spec.ralph_dir.join(format!("prompt_{iteration:03}.txt"));
+        let side_file = spec.ralph_dir.join(format!("side_{iteration:03}.txt"));
+        let invocation = agent.invocation(Errand {
+            purpose,
+            prompt: &prompt,
+            prompt_file: &prompt_file,
+            side_file: &side_file,
+        });
+        if invocation.prompt_via == PromptVia::Argument && prompt.contains('\0') {
+            let message = "the prompt holds a NUL character, which no argument can; \
+                           set \"agent\": {\"promptVia\": \"stdin\"} or \"file\"";
+            return Err(Input::PromptFailed { message: message.to_owned() });
+        }
+        if invocation.prompt_via == PromptVia::File {
+            self.world.write(&prompt_file, prompt.as_bytes()).map_err(|err| {
+                Input::PromptFailed {
+                    message: format!("cannot write {}: {err}", prompt_file.display()),
+                }
+            })?;
+        }
+        let files = Files {
+            prompt: (invocation.prompt_via == PromptVia::File).then(|| prompt_file.clone()),
+            side: invocation.side_file.clone(),
+        };
+        if let Some(path) = &files.side {
+            // One that a run before this left behind tells nothing of this attempt.
+            let _ = self.world.remove(path);
+        }
+        let mut env = agent.env.clone();
+        env.extend(self.run_variables());
+        env.push((STOP_CHECK.into(), Some(self.stop_check().into())));
+        env.extend(
+            invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
+        );
+        let stdin = if invocation.prompt_via == PromptVia::Stdin { prompt.as_bytes() } else { b"" };
+        // With one pipe for both, what was printed first comes first. With two nobody can tell.
+        let merge_stderr =
+            agent.stderr_is_said && !invocation.structured && purpose == Purpose::Work;
+        let launch = Launch {
+            program: &invocation.program,
+            args: &invocation.args,
+            directory: &spec.directory,
+            env: &env,
+            stdin,
+            merge_stderr,
+            keep_background: agent.keep_background,
+            spare: false,
+        };
+        self.tell_commits(true);
+        self.mind_stuck();
+        // Whatever it does from its first moment on, the journal knows that it was about to be started.
+        self.commit();
+        if self.broken {
+            let message = "its work could not be recorded".to_owned();
+            return Err(Input::AgentNotStarted { message });
+        }
+        if agent.is_on_terminal(purpose) {
+            return self.start_on_screen(&launch, &prompt);
+        }
+        if purpose == Purpose::Work {
+            self.start_filter();
+        }
+        if invocation.structured {
+            self.evaluator.start(spec, self.world);
+        }
+        let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
+            self.finish_filter();
+            self.evaluator.end(self.world);
+            Input::AgentNotStarted {
+                message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
+            }
+        })?;
+        let argv = argv(&invocation.program, &invocation.args, &prompt);
+        self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
+        let mut detector = match purpose {
+            Purpose::Work => Detector::new(&spec.completion),
+            // It is only listened to; a message completes nothing.
+            Purpose::CommitMessage => Detector::new(&Rule::Response(String::new())),
+        };
+        detector = if invocation.structured {
+            detector.of_messages()
+        } else {
+            detector.ignoring_echo_of(&prompt)
+        };
+        let reader = agent.reader(invocation.structured);
+        let started_ms = self.world.now().mono_ms;
+        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files)
+            .whose_word_stands(spec.done_stands);
+        if !invocation.structured {
+            task = task.in_plain_text();
+        }
+        if let Some(judge) = agent.judge(invocation.structured) {
+            task = task.judged_by(judge);
+        }
+        self.task = Task::Agent(Box::new(task));
+        Ok(())
+    }
+
+    /// Which start of an agent this is, if Claude Code's stop hook is to look for uncommitted work. Where
+    /// the loop commits what its guardrails let pass, the agent is not to do it before them.
+    fn stop_check(&self) -> String {
+        let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
+        let loop_commits =
+            self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTask::Commit));
+        if may_be_claude && !loop_commits {
+            format!("{}.{}", self.machine.iteration(), self.machine.attempt())
+        } else {
+            String::new()
+        }
+    }
+
+    pub(super) fn agent_ended(&mut self, mut task: AgentTask, ended: Ended, now: Now) {
+        let files = std::mem::take(&mut task.files);
+        let side_file = files.side.and_then(|path| {
+            let content = self.world.read(&path).ok();
+            let _ = self.world.remove(&path);
+            content.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        });
+        if let Some(path) = files.prompt {
+            let _ = self.world.remove(&path);
+        }
+        let duration_ms = now.mono_ms.saturating_sub(task.started_ms);
+        let side_file = side_file.as_deref();
+        let finished = {
+            let ask = &mut self.evaluator.asked(self.spec, self.world);
+            task.finish(ended.exit, side_file, duration_ms, &mut self.recorder, ask)
+        };
+        self.evaluator.end(self.world);
+        self.leftovers(ended.leftovers, self.spec.agent.keep_background);
+        self.recorder.record(&finished.ended);
+        if finished.repeats_prompt {
+            let message = "the agent's answer only repeats the prompt, so that no completion signal \
+                           in it counts";
+            self.warn_once(message.to_owned());
+        }
+        if finished.gave_up {
+            let message = "the pattern for being done takes too many steps on what the agent said, and was \
+                           given up: make it simpler (no repetition of a repetition)";
+            self.warn_once(message.to_owned());
+        }
+        self.watch_tools(&finished);
+        let rules = &self.spec.rules;
+        let adapter = self.spec.agent.adapter;
+        let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
+        if finished.unpriced && has_price && adapter.tells_cost() {
+            let message = format!(
+                "{} tells no price for the tokens that it uses, so that a budget in dollars counts an \
+                 estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",
+                adapter.name()
+            );
+            self.warn_once(message);
+        }
+        self.commit_message = finished.commit_message;
+        self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
+    }
+
+    /// Warns of an agent that answers and does nothing, iteration after iteration: its tools may not work.
+    fn watch_tools(&mut self, finished: &Finished) {
+        let Event::AgentEnded { purpose: Purpose::Work, class, tools, .. } = finished.ended else {
+            return;
+        };
+        let agent = &self.spec.agent;
+        if !agent.tells_of_tools() {
+            return;
+        }
+        if tools > 0 {
+            self.without_tools = 0;
+        } else if class.came_to_its_end() {
+            self.without_tools += 1;
+        }
+        if self.without_tools != WITHOUT_TOOLS {
+            return;
+        }
+        let name = agent.adapter.name();
+        let mut message = format!(
+            "{name} has used no tool in {WITHOUT_TOOLS} iterations in a row: does it have any that work here?"
+        );
+        if !finished.stderr.is_empty() {
+            message.push_str(" The end of its stderr: ");
+            message.push_str(&finished.stderr.join(" | "));
+        }
+        self.warn_once(message);
+    }
+}
+
+/// So many iterations in a row without the use of a tool are worth a warning.
+const WITHOUT_TOOLS: u32 = 3;
+
+/// The command line as it is recorded: a prompt in it is named, not repeated.
+pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
+    let mut argv: Vec<String> = std::iter::once(program)
+        .chain(args.iter().map(OsString::as_os_str))
+        .map(|arg| {
+            let arg = arg.to_string_lossy();
+            match arg.strip_suffix(prompt) {
+                // By itself, or as the value of a flag: `--prompt=…`.
+                Some(flag) if !prompt.is_empty() && (flag.is_empty() || flag.ends_with('=')) => {
+                    format!("{flag}<prompt>")
+                }
+                _ => arg.into_owned(),
+            }
+        })
+        .collect();
+    ralph_events::redact::redact_args(&mut argv);
+    argv
+}
+
+pub(super) fn not_started(
+    spec: &RunSpec,
+    err: &io::Error,
+    via: PromptVia,
+    prompt_len: usize,
+) -> String {
+    let program = &spec.agent.program;
+    let hint = match err.kind() {
+        io::ErrorKind::NotFound if !spec.directory.exists() => String::new(),
+        io::ErrorKind::NotFound
+            if program.contains('/') && spec.directory.join(program).exists() =>
+        {
+            "; the file is there, so the interpreter that its first line names is missing"
+                .to_owned()
+        }
+        io::ErrorKind::NotFound => "; is it installed and on the PATH?".to_owned(),
+        io::ErrorKind::ArgumentListTooLong if via == PromptVia::Argument => format!(
+            "; a prompt of {prompt_len} bytes does not fit into an argument: \
+             set \"agent\": {{\"promptVia\": \"stdin\"}} or \"file\""
+        ),
+        _ => String::new(),
+    };
+    format!("the agent: {err}{hint}")
+}

@@ -1,0 +1,135 @@
+//! The driver's part in holding an agent to its task that is asked for a commit message: it has every permission,
+//! and runs after the guardrails.
+
+use std::io;
+
+use super::scm::is_last;
+use super::{Driver, Task};
+use crate::world::World;
+use ralph_engine::machine::{Input, ScmLook, StagedLook, Unseen};
+use ralph_events::event::{Event, Exit, FailAction, Feedback};
+use ralph_git::ScmSpec;
+use ralph_git::commit_guard::{self, Change, Reader, Staged};
+use ralph_process::ChildId;
+
+/// A look that is under way.
+#[derive(Debug)]
+pub(super) struct StagedRun {
+    pub(super) child: ChildId,
+    pub(super) reader: Reader,
+    /// ralph has ended it, for this reason.
+    pub(super) ended: Option<&'static str>,
+    /// The agent has been asked.
+    after: bool,
+}
+
+impl<W: World> Driver<'_, W> {
+    /// Something is to be committed: what, exactly?
+    pub(super) fn look_at_staged(&mut self) {
+        self.staged = None;
+        if let Err(err) = self.start_look_at_staged(false) {
+            self.look_failed(&err.to_string(), false);
+        }
+    }
+
+    /// The same when an agent was asked for a message.
+    pub(super) fn look_at_staged_again(&mut self) {
+        if !self.spec.scm.as_ref().is_some_and(ScmSpec::is_git) {
+            // Nobody knows how to ask another program for that.
+            return self.queue.push_back(Input::StagedLooked(StagedLook::Same));
+        }
+        if self.start_look_at_staged(true).is_err() {
+            self.changed_meanwhile(None);
+        }
+    }
+
+    fn start_look_at_staged(&mut self, after: bool) -> io::Result<()> {
+        let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
+        let child = self.ask_for_status(&scm.program, commit_guard::MORE_WORDS)?;
+        let reader = Reader::default();
+        self.task = Task::Staged(StagedRun { child, reader, ended: None, after });
+        Ok(())
+    }
+
+    pub(super) fn staged_ended(&mut self, run: StagedRun, exit: Option<Exit>) {
+        let ok = exit.is_some_and(Exit::success);
+        let now = run.reader.end().filter(|_| ok);
+        match (run.after, now) {
+            (false, Some(now)) => {
+                let unused = self.unused_message.take();
+                let unused = unused.filter(|(_, staged)| staged.is_same_commit(&now));
+                let has_message = unused.is_some();
+                if let Some((message, _)) = unused {
+                    self.commit_message = Some(message);
+                }
+                self.tell_of_repositories(&now);
+                self.staged = Some(now);
+                self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message }));
+            }
+            (false, None) => {
+                let exit = exit.map_or_else(|| "no end".to_owned(), |exit| exit.to_string());
+                let why = run.ended.map_or(exit, |why| format!("it was ended, because {why}"));
+                self.look_failed(&format!("git status: {why}"), is_last(run.ended));
+            }
+            (true, now) => {
+                let before = self.staged.as_ref();
+                match now.zip(before).map(|(now, before)| now.since(before)) {
+                    Some(None) => self.queue.push_back(Input::StagedLooked(StagedLook::Same)),
+                    Some(Some(change)) => self.changed_meanwhile(Some(change)),
+                    None => self.changed_meanwhile(None),
+                }
+            }
+        }
+    }
+
+    /// A repository that an agent has made or cloned inside of this one is committed as no more than a name.
+    fn tell_of_repositories(&mut self, staged: &Staged) {
+        let modules = self.top_of_repository().join(".gitmodules");
+        let modules = self.world.read(&modules).unwrap_or_default();
+        let modules = String::from_utf8_lossy(&modules);
+        for name in staged.new_repositories(&modules) {
+            let name = name.replace(char::is_control, "?");
+            self.warn_once(format!(
+                "{name} is a git repository of its own, so its files are not part of the commit, and a clone gets an \
+                 empty directory; to commit them, remove {name}/.git and `git rm --cached {name}`, to keep it apart, use \
+                 `git submodule add` or .gitignore"
+            ));
+        }
+    }
+
+    /// Says what changed, if anybody can tell.
+    fn changed_meanwhile(&mut self, change: Option<Change>) {
+        let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_what_is_staged);
+        let moved = change.as_ref().is_none_or(|change| change.moved || !can_commit);
+        let what = change.map_or_else(
+            || "git did not tell what was changed".to_owned(),
+            |Change { what, .. }| what,
+        );
+        let follows = if moved {
+            "ralph commits nothing now, and the next iteration is checked with it"
+        } else {
+            "that is not committed, and the next iteration is checked with it \
+             (a file that the agent keeps for itself belongs into .gitignore)"
+        };
+        let message = format!(
+            "while the agent was asked for a commit message, {what}, which no guardrail has seen: {follows}"
+        );
+        // Whoever wants the run to stop has ended the look, which then says nothing of the agent.
+        if !self.machine.stops_at_once() {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        let reason = format!(
+            "while the agent was asked for a commit message, {what}, and no guardrail has seen that"
+        );
+        // No word of a commit message: nobody is to take this for the request.
+        let message = format!(
+            "After your work had been checked, and before it was committed, somebody changed what was not to be \
+             changed any more: {what}. Nothing has checked that yet. Look at it (`git status`, `git diff`, `git log`), and \
+             keep it or undo it."
+        );
+        let feedback = Feedback { action: FailAction::Append, message };
+        let unseen = Unseen { reason, feedback };
+        let look = if moved { StagedLook::Moved(unseen) } else { StagedLook::Beside(unseen) };
+        self.queue.push_back(Input::StagedLooked(look));
+    }
+}

@@ -1,0 +1,146 @@
+//! The driver's part in the user's display filter: a shell pipeline that gets the agent's output and
+//! prints what the terminal shows of it.
+//!
+//! It is only for show. If it dies, the usual display takes over, with what it may not have shown; if it
+//! hangs, it is ended; if it does not keep up, it misses something. The run never waits for it but for a
+//! moment after each agent.
+
+use std::ffi::{OsStr, OsString};
+
+use super::Driver;
+use crate::world::World;
+use ralph_events::event::{Exit, Stream};
+use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
+use ralph_report::stream_merger::Merger;
+
+/// How long a filter may take to print the rest, once the agent has ended.
+const REST_MS: u64 = 2_000;
+
+/// The filters of a run: one for each agent, one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    running: Option<Running>,
+    /// One hung, or could not be started: no more of them.
+    given_up: bool,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: ChildId,
+    merger: Merger,
+    /// It has been told that there is no more to come.
+    at_end: bool,
+}
+
+impl<W: World> Driver<'_, W> {
+    /// Starts the filter, before its agent: an orphan is taken for that of the latest child.
+    pub(super) fn start_filter(&mut self) {
+        let Some(command) = self.spec.display_filter.as_deref() else { return };
+        if self.filter.given_up {
+            return;
+        }
+        let env = self.run_variables();
+        let args = [OsString::from("-c"), OsString::from(command)];
+        let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        match self.world.start_fed(&launch) {
+            Ok((child, _)) => {
+                let merger = Merger::default();
+                self.filter.running = Some(Running { child, merger, at_end: false });
+                self.recorder.filtering(true);
+            }
+            Err(err) => self.give_up_filter(&format!("cannot be started: {err}")),
+        }
+    }
+
+    pub(super) fn feed_filter(&mut self, stream: Stream, bytes: &[u8]) {
+        let Some(running) = &mut self.filter.running else { return };
+        let mut merged = Vec::new();
+        running.merger.push(stream, bytes, &mut merged);
+        if !merged.is_empty() && !self.world.feed(running.child, &merged) {
+            self.warn_once("the display filter does not keep up; some output is not shown".into());
+        }
+    }
+
+    pub(super) fn is_filter(&self, child: ChildId) -> bool {
+        self.filter.running.as_ref().is_some_and(|running| running.child == child)
+    }
+
+    /// Shows what the filter printed.
+    pub(super) fn show_filtered(&mut self, bytes: &[u8]) {
+        self.recorder.filtered(bytes);
+        self.commit();
+    }
+
+    /// A filter is gone: at its end, or before it, and then the usual display takes over.
+    pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
+        let Some(running) = self.filter.running.take() else { return };
+        // At its end, this is how `grep` says that it found nothing worth showing.
+        let found_nothing = running.at_end && exit == Some(Exit::Code(1));
+        let failed = exit.filter(|exit| !exit.success() && !found_nothing);
+        if let Some(exit) = failed {
+            let hint = match exit {
+                Exit::Code(127) => {
+                    "; is a command of AGENT_DISPLAY_FILTER (displayFilter) missing?"
+                }
+                _ => "",
+            };
+            self.warn_once(format!("the display filter failed: {exit}{hint}"));
+        }
+        if self.filter.given_up || failed.is_some() {
+            self.recorder.filter_failed();
+        } else if running.at_end {
+            // One that ends well before the end (`head`) has shown what it was to show.
+            self.recorder.filtering(false);
+        }
+    }
+
+    /// The agent is gone: the filter prints the rest, and goes too.
+    pub(super) fn finish_filter(&mut self) {
+        if let Some(running) = &mut self.filter.running {
+            let mut rest = Vec::new();
+            running.merger.finish(&mut rest);
+            self.world.feed(running.child, &rest);
+            running.at_end = true;
+            self.world.end_of_input(running.child);
+        } else {
+            self.recorder.filtering(false);
+        }
+        // What the filter prints of this agent must not stand among what comes next.
+        let mut until = Some(self.world.now().mono_ms.saturating_add(REST_MS));
+        let mut buf = Vec::new();
+        let mut ended = false;
+        while let Some(Running { child: filter, .. }) = self.filter.running {
+            match self.world.wait(until, &mut buf) {
+                Occurrence::Output(child, _) if child == filter => self.show_filtered(&buf),
+                Occurrence::Ended(child, Ended { exit, .. }) if child == filter => {
+                    // After our own KILL there is nothing to say that was not said.
+                    self.filter_ended(exit.filter(|_| !ended));
+                }
+                Occurrence::Ended(child, ended) => {
+                    self.notifier_ended(child, ended.exit, None);
+                }
+                Occurrence::Called => self.tell_refusals(),
+                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
+                Occurrence::Signal(signal) => {
+                    self.signal(signal);
+                    until = None;
+                    ended = true;
+                    self.world.end(filter, true);
+                }
+                Occurrence::Woken => self.heed_requests(),
+                Occurrence::Deadline => {
+                    until = None;
+                    ended = true;
+                    self.give_up_filter("hangs, and was ended");
+                    self.world.end(filter, true);
+                }
+                Occurrence::Output(..) | Occurrence::Typed => {}
+            }
+        }
+    }
+
+    fn give_up_filter(&mut self, why: &str) {
+        self.filter.given_up = true;
+        self.warn_once(format!("the display filter {why}; the usual display takes over"));
+    }
+}

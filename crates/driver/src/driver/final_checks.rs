@@ -1,0 +1,86 @@
+//! What is looked at once more when a run is over, for whoever reads of it in the morning.
+
+use super::Driver;
+use crate::world::{Uncommitted, World};
+use ralph_events::event::{Event, Outcome};
+use ralph_events::exit_code;
+use ralph_git::list_files;
+
+/// Settings that are larger are compared by their size and time.
+const MOST_READ: u64 = 4 << 20;
+
+impl<W: World> Driver<'_, W> {
+    /// What the files look like from which the settings of this run came.
+    pub(super) fn settings_now(&mut self) -> Vec<u64> {
+        let files = self.spec.settings_files.iter();
+        files.map(|(file, _)| self.world.file_fingerprint(file, MOST_READ).0).collect()
+    }
+
+    /// The branch that is checked out now, if it is another than at the start.
+    pub(super) fn other_branch(&mut self) -> Option<String> {
+        let first = self.first_branch.as_ref()?;
+        self.world.branch().filter(|now| now != first)
+    }
+
+    /// Names the work that is in no commit.
+    fn tell_uncommitted(&mut self) {
+        let Uncommitted { files, submodules } = self.world.uncommitted();
+        if let Some(files) = list_files(&files) {
+            let message = format!("complete, but not committed: {files}");
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if let Some(submodules) = list_files(&submodules) {
+            let message = format!(
+                "uncommitted work inside submodules, which no commit here can hold: {submodules}"
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+    }
+
+    /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
+    /// judged, and one that was to write a file may not have.
+    pub(super) fn look_back(&mut self, outcome: Outcome, exit_code: u8) {
+        if self.world.stuck().is_some() {
+            // What is there now, or is not, tells nothing of what agents have changed.
+            return;
+        }
+        if let Some(message) =
+            self.spec.unasked_signal.as_ref().filter(|_| outcome == Outcome::LimitReached)
+        {
+            let message = format!("the limit is reached, and {message}");
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if let (Some(first), Some(now)) = (self.first_branch.clone(), self.other_branch()) {
+            let message = format!("the run began on branch {first} and ends on {now}");
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
+            self.tell_uncommitted();
+        }
+        let now = self.settings_now();
+        let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);
+        let changed = looks.filter(|((then, now), _)| *then != now);
+        let changed: Vec<_> = changed.map(|(_, (_, name))| name.as_str()).collect();
+        if !changed.is_empty() {
+            let message = format!(
+                "{} changed while this run went on, which kept to the settings that it began with; \
+                 the next run takes the new ones: look at them first",
+                changed.join(" and ")
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if let Some(repository) = self.world.replaced_repository() {
+            let message = format!(
+                "{} is another repository than when this run began: what was committed before is not in it",
+                repository.display()
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        for promised in self.spec.promised.iter().filter(|_| exit_code == exit_code::DONE) {
+            if !self.world.exists(&promised.file) {
+                let message = promised.message.as_str().into();
+                self.recorder.record(&Event::Warning { message });
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The driver's part in the record of a run: journal first, and what happens when that cannot be.
+
+use std::io;
+
+use super::{Driver, Task};
+use crate::recorder::Written;
+use crate::world::World;
+use ralph_engine::machine::{Input, Now};
+use ralph_events::event::Event;
+use ralph_git::head_log::Moved;
+
+impl<W: World> Driver<'_, W> {
+    /// Takes the time, for the machine and for what is recorded from now on.
+    pub(super) fn stamp(&mut self) -> Now {
+        let now = self.world.now();
+        self.recorder.at.time_ms = now.wall_ms;
+        now
+    }
+
+    /// Journal first, then everybody else.
+    pub(super) fn commit(&mut self) {
+        self.tell_commits(false);
+        // Nobody of ours takes the room that is made for the last words.
+        let is_idle = matches!(self.task, Task::None | Task::ScmWaits(..));
+        match self.recorder.commit(self.world, is_idle) {
+            Ok(Written::AsUsual) => {}
+            // A run that has told its end has told it, wherever the room was.
+            Ok(Written::WithTheLastRoom(_)) if self.has_ended => {}
+            Ok(Written::WithTheLastRoom(err)) | Err(err) => self.broke("the journal", &err),
+        }
+        if let Some(message) = self.recorder.trouble() {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        match self.recorder.failure() {
+            // The journal tells how the run ended.
+            Some(message) if self.has_ended => {
+                self.recorder.record(&Event::Warning { message: message.into() });
+            }
+            Some(message) => self.queue.push_back(Input::Broken { message }),
+            None => {}
+        }
+    }
+
+    /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of
+    /// whatever is running, or of somebody else if nothing is.
+    pub(super) fn tell_commits(&mut self, thorough: bool) {
+        if let Some(Moved { head, commits }) = self.world.moved(thorough) {
+            let by_others = matches!(
+                self.task,
+                Task::None | Task::ScmWaits(..) | Task::Staged(_) | Task::Look(_)
+            );
+            let head = head.into();
+            self.recorder.record(&Event::Repository { head, commits, by_others });
+        }
+    }
+
+    /// What agents and guardrails do to the work tree must not lose the record of it.
+    pub(super) fn restore(&mut self) {
+        self.put_back();
+        self.mind_stuck();
+    }
+
+    /// The same while an agent is at work, who is let finish wherever it is.
+    pub(super) fn put_back(&mut self) {
+        match self.world.restore() {
+            Ok(restored) => {
+                self.raw_broken &= restored.is_empty();
+                for message in restored {
+                    self.recorder.record(&Event::Warning { message: message.into() });
+                }
+            }
+            Err(err) => self.broke("the journal", &err),
+        }
+    }
+
+    /// What was left in such a way that nothing can be done there any more ends the run.
+    pub(super) fn mind_stuck(&mut self) {
+        if let Some(message) = self.world.stuck()
+            && !std::mem::replace(&mut self.broken, true)
+        {
+            self.queue.push_back(Input::Broken { message });
+        }
+    }
+
+    pub(super) fn broke(&mut self, what: &str, err: &io::Error) {
+        if !std::mem::replace(&mut self.broken, true) {
+            let message = format!(
+                "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
+                self.spec.ralph_dir.display()
+            );
+            self.queue.push_back(Input::Broken { message });
+        }
+    }
+}

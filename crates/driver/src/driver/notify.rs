@@ -1,0 +1,164 @@
+//! The driver's part in telling the user: a command of theirs that is run beside the loop, and the
+//! readers of its displays, who get a moment at the end.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+use super::Driver;
+use crate::notify_command;
+use crate::world::World;
+use ralph_events::event::{Event, Exit, WaitReason};
+use ralph_process::{ChildId, Launch, Occurrence, Signal};
+
+/// A command that tells the user of something.
+pub(super) struct Notifier {
+    child: ChildId,
+    said: Vec<u8>,
+    /// It tells of the end of the run.
+    of_end: bool,
+}
+
+/// How long a run that has ended waits for somebody who takes nothing of what it has to say.
+const READER: Duration = Duration::from_secs(2);
+/// The same after a signal.
+const READER_INTERRUPTED: Duration = Duration::from_millis(200);
+
+impl<W: World> Driver<'_, W> {
+    /// Whoever reads of the end reads whether somebody is to be told of it: nobody can say so who is killed
+    /// right after it.
+    pub(super) fn announce(&self, event: &mut Event<'static>) {
+        if let Event::RunEnded { notify, .. } = event {
+            *notify = self.spec.notify.is_some();
+        }
+    }
+
+    /// Runs the user's own command for what should not wait until somebody looks.
+    pub(super) fn notify(&mut self, event: &Event<'_>) {
+        let Some(command) = &self.spec.notify else { return };
+        let worth_it = matches!(
+            event,
+            Event::RunEnded { .. }
+                | Event::Paused
+                | Event::ModelSilent { .. }
+                | Event::DialogOpened { .. }
+                | Event::Waiting { reason: WaitReason::RateLimit, .. }
+        );
+        if !worth_it {
+            return;
+        }
+        // Whoever is told may look the journal up at once.
+        self.commit();
+        let message = self.message(event);
+        let env = self.run_variables();
+        let args = [OsString::from("-c"), OsString::from(command)];
+        // Whoever is to be told that the project is gone is told all the same.
+        let is_there = self.world.exists(&self.spec.directory);
+        let directory = if is_there { &self.spec.directory } else { Path::new("/") };
+        let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);
+        let of_end = matches!(event, Event::RunEnded { .. });
+        match self.world.start(&Launch { stdin: &message, ..launch }) {
+            Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new(), of_end }),
+            Err(err) => self.notifier_failed(&err.to_string(), of_end),
+        }
+    }
+
+    /// The event as it is in the journal, with what `ralph report` would tell of the run by now.
+    fn message(&mut self, event: &Event<'_>) -> Vec<u8> {
+        let reading = self.world.reading();
+        let is_over = matches!(event, Event::RunEnded { .. });
+        let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
+        let mut facts = reading.facts(now_ms);
+        // That is what is about to change.
+        facts.untold = false;
+        self.world.look_up(&mut facts);
+        notify_command::message(self.recorder.at, event, &facts, false)
+    }
+
+    fn notifier_failed(&mut self, how: &str, of_end: bool) {
+        let message = format!("notify.command failed: {how}").into();
+        self.recorder.record(&Event::Warning { message });
+        if of_end {
+            self.recorder.record(&Event::Notified { ok: false });
+        }
+    }
+
+    /// `given_up` is why it was ended, if it was: how it then ended is not its doing.
+    pub(super) fn notifier_ended(
+        &mut self,
+        child: ChildId,
+        exit: Option<Exit>,
+        given_up: Option<&str>,
+    ) -> bool {
+        let Some(index) = self.notifiers.iter().position(|other| other.child == child) else {
+            return false;
+        };
+        let Notifier { said, of_end, .. } = self.notifiers.swap_remove(index);
+        match (given_up, exit) {
+            (Some(why), _) => self.notifier_failed(why, of_end),
+            (None, Some(exit)) if !exit.success() => {
+                self.notifier_failed(&notify_command::why(exit, &said), of_end);
+            }
+            (None, _) if of_end => self.recorder.record(&Event::Notified { ok: true }),
+            (None, _) => {}
+        }
+        true
+    }
+
+    /// Keeps the end of what a notifier prints.
+    pub(super) fn notifier_said(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+        let own = self.notifiers.iter_mut().find(|other| other.child == child);
+        let Some(Notifier { said, .. }) = own else { return false };
+        said.extend_from_slice(bytes);
+        said.drain(..said.len().saturating_sub(notify_command::MAX_SAID));
+        true
+    }
+
+    /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
+    /// that nobody wants to wait.
+    pub(super) fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
+        let patience = u64::try_from(notify_command::PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let mut until = Some(self.world.now().mono_ms.saturating_add(patience));
+        let mut given_up = None;
+        while !self.notifiers.is_empty() {
+            let occurrence = self.world.wait(until, buf);
+            self.stamp();
+            match occurrence {
+                Occurrence::Ended(child, ended) => {
+                    self.notifier_ended(child, ended.exit, given_up);
+                }
+                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
+                Occurrence::Deadline | Occurrence::Signal(_) => {
+                    given_up.get_or_insert(if occurrence == Occurrence::Deadline {
+                        notify_command::DID_NOT_END
+                    } else {
+                        "it was ended, since after a signal nobody waits for it"
+                    });
+                    until = None;
+                    for notifier in &self.notifiers {
+                        self.world.end(notifier.child, true);
+                    }
+                }
+                Occurrence::Output(child, _) => {
+                    self.notifier_said(child, buf);
+                }
+                Occurrence::Called | Occurrence::Woken | Occurrence::Typed => {}
+            }
+        }
+        self.commit();
+    }
+
+    /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
+    /// wait for them for long, and after one more not at all.
+    pub(super) fn await_readers(&mut self, buf: &mut Vec<u8>) {
+        let patience = if self.signals > 0 { READER_INTERRUPTED } else { READER };
+        while self.recorder.lags(patience) {
+            let now = self.world.now().mono_ms;
+            if let Occurrence::Signal(signal) = self.world.wait(Some(now), buf)
+                && signal != Signal::Resize
+            {
+                self.recorder.lags(Duration::ZERO);
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The driver's part in what the agent is asked: the prompt of one attempt, from its source to the last
+//! word.
+
+use std::borrow::Cow;
+use std::io;
+use std::path::Path;
+
+use super::Driver;
+use crate::run_spec::{PromptSource, Variables, not_utf8};
+use crate::world::World;
+use ralph_engine::prompt;
+use ralph_events::event::Event;
+use ralph_events::text;
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn compose_prompt(&mut self) -> Result<String, String> {
+        let spec = self.spec;
+        for required in &spec.required {
+            if !self.world.is_file(&required.file) {
+                return Err(required.message.clone());
+            }
+        }
+        let base = match &spec.prompt {
+            PromptSource::Text(prompt) | PromptSource::OfTasks(prompt) => {
+                Cow::Borrowed(prompt.as_str())
+            }
+            PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
+            PromptSource::FileOr { path, otherwise } => match self.read_prompt(path) {
+                Ok(prompt) => Cow::Owned(prompt),
+                Err(message) => {
+                    self.warn_once(format!("{message}; ralph's own prompt is sent instead"));
+                    Cow::Borrowed(otherwise.as_str())
+                }
+            },
+            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(*text),
+        };
+        let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
+        let base = match &spec.variables {
+            None => base,
+            Some(variables) => {
+                let (filled, unknown) = variables.fill_in(&base, iteration, max);
+                if let Some(message) = Variables::warning(&unknown) {
+                    self.warn_once(message);
+                }
+                filled.into()
+            }
+        };
+        let feedback = self.machine.feedback();
+        let line = spec.iteration_line.then_some((iteration, max));
+        let prompt = prompt::compose(&base, feedback, line);
+        let carries_feedback = !feedback.is_empty();
+        self.recorder.record(&Event::Prompt {
+            bytes: prompt.len() as u64,
+            preview: text::truncate(&prompt, 200, "…"),
+            feedback: carries_feedback,
+        });
+        Ok(prompt)
+    }
+
+    fn read_prompt(&mut self, path: &Path) -> Result<String, String> {
+        let bytes = self.world.read(path).map_err(|err| match err.kind() {
+            io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
+            _ => format!("cannot read prompt file: {}: {err}", path.display()),
+        })?;
+        // To ask for nothing costs as much as to ask for something. A pipe is like this the second
+        // time.
+        if bytes.trim_ascii().is_empty() && !self.spec.empty_prompt {
+            return Err(format!("the prompt file is empty: {}", path.display()));
+        }
+        String::from_utf8(bytes).or_else(|err| {
+            self.warn_once(not_utf8(path));
+            Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
+        })
+    }
+
+    pub(super) fn warn_once(&mut self, message: String) {
+        if self.warned_of.insert(message.clone()) {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+    }
+}

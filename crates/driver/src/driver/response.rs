@@ -1,0 +1,99 @@
+//! The driver's part in the user's response filter: a process beside the agent, started with it, that is
+//! asked what the agent says in each line. It is ended when it gives no answer, and another takes its place.
+
+use crate::response_filter;
+use crate::run_spec::RunSpec;
+use crate::world::World;
+use ralph_agents::filter::Answer;
+use ralph_events::env_names;
+use ralph_process::{ChildId, Launch};
+
+/// The evaluator of the expression: one for each agent, one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Evaluator {
+    child: Option<ChildId>,
+    /// Somebody asked for a stop and does not want to wait for an answer.
+    hurried: bool,
+    /// Those whose end is still to be heard of.
+    ended: Vec<ChildId>,
+}
+
+impl Evaluator {
+    /// Starts it, if there is an expression. Where that fails the first question tells of it.
+    ///
+    /// Before its agent: an orphan is taken for that of the latest child.
+    pub(super) fn start<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
+        self.hurried = false;
+        self.child = start(spec, world).ok().flatten();
+    }
+
+    /// What answers the questions about an agent's lines.
+    pub(super) fn asked<'a, W: World>(
+        &'a mut self,
+        spec: &'a RunSpec,
+        world: &'a mut W,
+    ) -> impl FnMut(&[u8]) -> Result<Answer, String> + 'a {
+        move |line| self.ask(line, spec, world)
+    }
+
+    fn ask<W: World>(
+        &mut self,
+        line: &[u8],
+        spec: &RunSpec,
+        world: &mut W,
+    ) -> Result<Answer, String> {
+        if self.hurried {
+            return Ok(Answer::none());
+        }
+        let child = match self.child {
+            Some(child) => child,
+            None => match start(spec, world) {
+                Ok(Some(child)) => *self.child.insert(child),
+                Ok(None) => return Ok(Answer::default()),
+                Err(err) => return Err(format!("cannot be evaluated ({err})")),
+            },
+        };
+        let question = [line, b"\n"].concat();
+        let patience_ms = response_filter::patience_ms(&question);
+        let printed = world.ask(child, &question, patience_ms);
+        if printed.as_ref().is_err_and(|err| err.kind() == std::io::ErrorKind::Interrupted) {
+            self.hurried = true;
+            self.end(world);
+            return Ok(Answer::none());
+        }
+        response_filter::answer(printed).inspect_err(|_| self.end(world))
+    }
+
+    /// Nobody has a question any more, or it has no answer.
+    pub(super) fn end<W: World>(&mut self, world: &mut W) {
+        if let Some(child) = self.child.take() {
+            world.end(child, true);
+            self.ended.push(child);
+        }
+    }
+
+    /// Whether this was one of them, which is now gone.
+    pub(super) fn was(&mut self, child: ChildId) -> bool {
+        let before = self.ended.len();
+        self.ended.retain(|ended| *ended != child);
+        // One that died by itself is found out by the next question.
+        self.ended.len() < before || self.child == Some(child)
+    }
+}
+
+fn start<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<ChildId>> {
+    let Some(filter) = &spec.agent.response_filter else { return Ok(None) };
+    let (program, args) = response_filter::command(filter)?;
+    let run = [(env_names::RUN_ID.into(), Some(spec.run_id.clone().into()))];
+    let launch = Launch {
+        program: program.as_os_str(),
+        args: &args,
+        directory: &spec.directory,
+        env: &run,
+        stdin: b"",
+        merge_stderr: false,
+        keep_background: false,
+        spare: false,
+    };
+    world.start_fed(&launch).map(|(child, _)| Some(child))
+}

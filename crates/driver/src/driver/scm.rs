@@ -1,0 +1,331 @@
+//! The driver's part in version control: staging, asking git, running the tasks.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+
+use super::{Driver, Task};
+use crate::run_spec::scm_kinds;
+use crate::world::{Part, World};
+use ralph_engine::machine::{Input, Now, ScmLook};
+use ralph_engine::rules::ScmTask;
+use ralph_events::event::{Event, Exit, FailAction, Feedback};
+use ralph_events::redact;
+use ralph_events::text;
+use ralph_git::lock_files::{self, Abandoned, is_lock_trouble};
+use ralph_git::{ScmRun, ScmSpec, status};
+use ralph_process::{ChildId, Launch};
+
+/// How long one waits for another git to be done with what both need.
+const LOCK_PAUSE_MS: u64 = 100;
+/// So long anybody may have a lock who is not seen: what is in the way for longer is told of.
+const MOMENT_MS: u64 = 1_000;
+/// How often it is looked whether a lock is still there that nobody uses and that has to become old.
+const LEFT_PAUSE_MS: u64 = 1_000;
+
+/// Why a task is ended that nobody wants to stop.
+const TIME_IS_UP: &str = "the run's time is up";
+const TOO_LONG: &str = "it took longer than scm.timeoutSeconds allows";
+/// How much the next agent is told of what a failed commit printed, in characters.
+const TOLD: usize = 2_000;
+/// How many files with conflicts are named.
+const NAMED: usize = 5;
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn look_at_scm(&mut self) {
+        let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
+            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+        };
+        let started = self.world.now().mono_ms;
+        self.look_on(look.into_iter(), started);
+    }
+
+    fn look_on(&mut self, mut commands: std::vec::IntoIter<Vec<String>>, started_ms: u64) {
+        let Some(command) = commands.next() else { return };
+        match self.start_scm(&command) {
+            Ok(child) => {
+                self.task = Task::Scm(ScmRun::new(child, None, command, commands, started_ms));
+            }
+            Err(err) => self.look_failed(&err.to_string(), false),
+        }
+    }
+
+    pub(super) fn look_failed(&mut self, why: &str, is_last: bool) {
+        // What git adds below its reason says nothing more.
+        let lines = why.lines().filter(|line| !line.starts_with("fatal: adding files failed"));
+        let why = lines.collect::<Vec<_>>().join("\n");
+        self.nothing_committed(format!(
+            "the changes could not be staged, so nothing was committed: {why}"
+        ));
+        let told = (!is_last).then(|| not_committed("git add -A", &why)).flatten();
+        self.queue.push_back(Input::ScmLooked(ScmLook::Failed(told)));
+    }
+
+    /// The commit has failed before it could be made.
+    fn nothing_committed(&mut self, detail: String) {
+        let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
+        let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
+        let task = self.scm_task_name(commit);
+        let detail = detail.into();
+        self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
+    }
+
+    /// Nothing is staged then, and no agent is asked for a message.
+    fn look_met_conflicts(&mut self, files: &str) {
+        self.nothing_committed(format!(
+            "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
+             resolve them and `git add` them"
+        ));
+        let message = format!(
+            "Your work could not be committed, because git has conflicts in these files that nobody has resolved: \
+             {files}. Resolve them and `git add` them, or abort what led to them (a merge, a rebase, a cherry-pick)."
+        );
+        let told = Feedback { action: FailAction::Append, message };
+        self.queue.push_back(Input::ScmLooked(ScmLook::Failed(Some(told))));
+    }
+
+    pub(super) fn run_scm_task(&mut self, index: usize) {
+        let Some(scm) = &self.spec.scm else { return };
+        let own = format!("ralph: iteration {}", self.machine.iteration());
+        let message = self.commit_message.as_deref().unwrap_or(&own);
+        let mut rest = scm.commands(index, message).into_iter();
+        let Some(first) = rest.next() else {
+            return self.queue.push_back(Input::ScmTaskEnded { ok: true, feedback: None });
+        };
+        let started = self.world.now().mono_ms;
+        self.next_scm_command(index, &first, rest, started);
+    }
+
+    fn next_scm_command(
+        &mut self,
+        index: usize,
+        command: &[String],
+        rest: std::vec::IntoIter<Vec<String>>,
+        started_ms: u64,
+    ) {
+        let task = self.scm_task_name(index);
+        let program = self.spec.scm.as_ref().map(|scm| scm.program.clone()).unwrap_or_default();
+        let mut argv: Vec<String> =
+            std::iter::once(program).chain(command.iter().cloned()).collect();
+        redact::redact_args(&mut argv);
+        self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
+        self.commit();
+        match self.start_scm(command) {
+            Ok(child) => {
+                let command = command.to_vec();
+                self.task = Task::Scm(ScmRun::new(child, Some(index), command, rest, started_ms));
+            }
+            Err(err) => {
+                let detail = err.to_string().into();
+                self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
+                self.queue.push_back(Input::ScmTaskEnded { ok: false, feedback: None });
+            }
+        }
+    }
+
+    fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
+        let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut env = self.run_variables();
+        // Nobody is there to answer a question.
+        env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
+        let args: Vec<OsString> = command.iter().map(OsString::from).collect();
+        let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
+        let launch = Launch { spare: true, ..launch };
+        self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
+    }
+
+    /// Tries a command again that met another git's lock, once its moment has come.
+    pub(super) fn go_on_with_scm(&mut self, now: Now) {
+        match std::mem::replace(&mut self.task, Task::None) {
+            Task::ScmWaits(run, at_ms) if now.mono_ms >= at_ms => {
+                if let Some(at_ms) = self.waits_on(&run, now) {
+                    self.task = Task::ScmWaits(run, at_ms);
+                    return;
+                }
+                match self.start_scm(&run.command) {
+                    Ok(child) => {
+                        let ScmRun { task, command, rest, started_ms, .. } = run;
+                        let run = ScmRun::new(child, task, command, rest, started_ms);
+                        self.task = Task::Scm(run);
+                    }
+                    Err(_) => self.scm_over(run, None, now),
+                }
+            }
+            other => self.task = other,
+        }
+    }
+
+    /// Ends what is running, which tells why when its end is heard of.
+    pub(super) fn end_scm(&mut self, timed_out: bool) {
+        let at_once = self.machine.stops_at_once();
+        let why = match timed_out {
+            true => TOO_LONG,
+            false if at_once => "the run was to stop",
+            false => TIME_IS_UP,
+        };
+        match &mut self.task {
+            Task::Scm(run) => {
+                run.ended = Some(why);
+                self.world.end(run.child, false);
+            }
+            Task::Staged(run) => {
+                run.ended = Some(why);
+                self.world.end(run.child, false);
+            }
+            Task::Look(look) => self.world.end(look.child, false),
+            _ => {}
+        }
+        self.give_scm_up();
+    }
+
+    /// It need not be tried again: whoever has the lock is not waited for.
+    fn give_scm_up(&mut self) {
+        let now = self.stamp();
+        match std::mem::replace(&mut self.task, Task::None) {
+            Task::ScmWaits(run, _) => self.scm_over(run, None, now),
+            other => self.task = other,
+        }
+    }
+
+    pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+        let failed = run.ended.is_none() && !exit.is_some_and(Exit::success);
+        match failed.then(|| self.again_at(&mut run, now)).flatten() {
+            Some(at_ms) => self.task = Task::ScmWaits(run, at_ms),
+            None => self.scm_over(run, exit, now),
+        }
+    }
+
+    /// When a command is tried again that failed, if it was for a reason that passes.
+    fn again_at(&mut self, run: &mut ScmRun, now: Now) -> Option<u64> {
+        let soon = now.mono_ms.saturating_add(LOCK_PAUSE_MS);
+        let lock = lock_files::lock_in_the_way(&run.last_words());
+        let abandoned = lock.as_deref().map(|lock| self.world.abandoned(lock));
+        match lock.zip(abandoned) {
+            Some((lock, Abandoned::Yes)) if self.clear_away(&lock) => return Some(now.mono_ms),
+            // Whoever wants the run to stop does not wait for that.
+            Some((lock, Abandoned::Soon(left_ms)))
+                if self.signals == 0
+                    && now.mono_ms.saturating_sub(run.started_ms) >= MOMENT_MS
+                    && run.may_wait_on(now.mono_ms) =>
+            {
+                self.tell_of_left(&lock, left_ms);
+                run.left = Some((lock, now.mono_ms.saturating_add(left_ms)));
+                return Some(soon);
+            }
+            _ => {}
+        }
+        run.may_try_again(now.mono_ms).then_some(soon)
+    }
+
+    /// When it is looked again at a lock that nobody uses, if it is still there and too new to be removed.
+    fn waits_on(&mut self, run: &ScmRun, now: Now) -> Option<u64> {
+        let (lock, until_ms) = run.left.as_ref()?;
+        let goes_on = now.mono_ms < *until_ms && self.signals == 0 && self.world.exists(lock);
+        goes_on.then(|| now.mono_ms.saturating_add(LEFT_PAUSE_MS).min(*until_ms))
+    }
+
+    fn tell_of_left(&mut self, lock: &Path, left_ms: u64) {
+        let message = format!(
+            "{} is in the way, and nobody is seen who uses it; \
+             it is removed if that is so when it is a minute old, in {}",
+            lock.display(),
+            text::duration(left_ms.next_multiple_of(1_000))
+        );
+        self.recorder.record(&Event::Warning { message: message.into() });
+        self.commit();
+    }
+
+    /// Removes a lock that a git has left behind that is gone, killed with its machine for instance, and says
+    /// so. Nobody is there in the night to do it by hand.
+    fn clear_away(&mut self, lock: &Path) -> bool {
+        if self.world.remove(lock).is_err() {
+            return false;
+        }
+        let message = format!(
+            "removed {}, which a git had left behind that is gone: nobody has it open, and no git is at work there",
+            lock.display()
+        );
+        self.recorder.record(&Event::Warning { message: message.into() });
+        true
+    }
+
+    fn scm_over(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+        let ok = exit.is_some_and(Exit::success);
+        let text = run.text();
+        let Some(index) = run.task else {
+            // All but the last command must succeed; the last one tells by its exit code.
+            return match (run.rest.len(), exit) {
+                (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED => {
+                    match status::unmerged(&text).as_slice() {
+                        [] => self.look_on(run.rest, run.started_ms),
+                        files => self.look_met_conflicts(&few(files)),
+                    }
+                }
+                (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
+                (0, Some(Exit::Code(1))) => self.look_at_staged(),
+                (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
+                _ => self.look_failed(&run.why_failed(exit), is_last(run.ended)),
+            };
+        };
+        if ok && let Some(next) = run.rest.next() {
+            return self.next_scm_command(index, &next, run.rest, run.started_ms);
+        }
+        let detail = if ok { text } else { run.why_failed(exit) };
+        let detail = redact::redact_command(&detail).into_owned();
+        let task = self.scm_task_name(index);
+        let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
+        let mut feedback = None;
+        if !ok && self.is_commit(index) {
+            self.unused_message = self.commit_message.take().zip(self.staged.take());
+            let program = self.spec.scm.as_ref().map_or("git", |scm| scm.program.as_str());
+            // Nobody is told of what the run's own end did.
+            let is_last = is_last(run.ended);
+            feedback = not_committed(&format!("{program} {task}"), &detail).filter(|_| !is_last);
+        }
+        self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
+        if ok
+            && self.is_commit(index)
+            && self.spec.scm.as_ref().is_some_and(ScmSpec::is_git)
+            && let Some(no_branch) = self.world.no_branch()
+        {
+            self.warn_once(no_branch.advice());
+        }
+        self.queue.push_back(Input::ScmTaskEnded { ok, feedback });
+    }
+
+    fn is_commit(&self, index: usize) -> bool {
+        let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
+        kinds.get(index) == Some(&ScmTask::Commit)
+    }
+
+    pub(super) fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
+        let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
+        let words = words.map(|words| words.join(" ")).unwrap_or_default();
+        redact::redact_command(&words).into_owned().into()
+    }
+}
+
+/// Whether what was ended for this reason, if for any, is the last that is done.
+pub(super) fn is_last(ended: Option<&'static str>) -> bool {
+    ended.is_some_and(|why| why != TOO_LONG)
+}
+
+/// What the next agent is told of a commit that failed, if there is anything that it could do about it.
+fn not_committed(command: &str, why: &str) -> Option<Feedback> {
+    let said = text::tail(why, TOLD);
+    let cut = if said.len() < why.len() { " (the end of it)" } else { "" };
+    let message = format!(
+        "Your work passed all checks, but could not be committed: `{command}` failed. It said{cut}:\n{said}\n\
+         Put right what it complains about. The commit is tried again after this iteration; do not make it yourself."
+    );
+    (!is_lock_trouble(why)).then_some(Feedback { action: FailAction::Append, message })
+}
+
+/// The first of some files, in one line.
+fn few(files: &[&str]) -> String {
+    let names: Vec<String> =
+        files.iter().take(NAMED).map(|file| file.replace(char::is_control, "?")).collect();
+    let more = if files.len() > NAMED { " and more" } else { "" };
+    format!("{}{more}", names.join(", "))
+}

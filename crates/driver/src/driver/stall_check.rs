@@ -1,0 +1,111 @@
+//! The driver's part in noticing that a loop gets nowhere: what the repository looks like.
+
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Driver, Task};
+use crate::world::{Part, World};
+use ralph_engine::machine::Input;
+use ralph_events::event::Exit;
+use ralph_git::hardening::{self, Purpose};
+use ralph_git::status;
+use ralph_process::{ChildId, Launch};
+
+/// What git may say before nobody can tell any more.
+const MAX_STATUS: usize = 8 << 20;
+/// How much of the files is read that differ from the commit; of others, time and size have to do.
+const MAX_READ: u64 = 64 << 20;
+/// How many files there may be where no git keeps them.
+const MAX_FILES: usize = 20_000;
+
+/// A look at the repository that is under way.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) child: ChildId,
+    status: Vec<u8>,
+    /// There is more than anybody would read.
+    too_much: bool,
+}
+
+impl Look {
+    pub(super) fn output(&mut self, bytes: &[u8]) {
+        self.too_much |= self.status.len() + bytes.len() > MAX_STATUS;
+        if !self.too_much {
+            self.status.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn look_at_repository(&mut self) {
+        match self.ask_for_status(status::PROGRAM, &[]) {
+            Ok(child) => {
+                let look = Look { child, status: Vec::new(), too_much: false };
+                self.task = Task::Look(look);
+            }
+            Err(_) => self.looked_without_git(),
+        }
+    }
+
+    /// Asks git how the work tree stands, with these words besides the usual ones.
+    pub(super) fn ask_for_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
+        let settings = self.world.look_settings();
+        let args = hardening::words(Purpose::Look, &settings, &[&status::WORDS[..], more].concat());
+        let mut env = self.run_variables();
+        env.extend(hardening::env(Purpose::Look));
+        let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
+        // What git warns of is not what it knows.
+        let launch = Launch { merge_stderr: false, spare: true, ..launch };
+        let (child, _) = self.world.start_inside(Part::Scm, &launch)?;
+        Ok(child)
+    }
+
+    pub(super) fn look_ended(&mut self, look: &Look, exit: Option<Exit>) {
+        match exit {
+            Some(exit) if exit.success() => {
+                let fingerprint = if look.too_much { None } else { self.fingerprint(&look.status) };
+                self.queue.push_back(Input::RepositoryLooked { fingerprint });
+            }
+            // No repository.
+            Some(Exit::Code(_)) => self.looked_without_git(),
+            _ => self.queue.push_back(Input::RepositoryLooked { fingerprint: None }),
+        }
+    }
+
+    fn looked_without_git(&mut self) {
+        let fingerprint = self.world.tree_fingerprint(&self.spec.directory, MAX_FILES);
+        self.queue.push_back(Input::RepositoryLooked { fingerprint });
+    }
+
+    fn fingerprint(&mut self, status: &[u8]) -> Option<u64> {
+        let status = String::from_utf8_lossy(status);
+        let top = self.top_of_repository();
+        let mut hasher = DefaultHasher::new();
+        self.world.refs_fingerprint(&self.spec.directory)?.hash(&mut hasher);
+        let mut budget = MAX_READ;
+        let mut file = |path: &Path, hasher: &mut DefaultHasher| {
+            let (looks, read) = self.world.file_fingerprint(path, budget);
+            budget = budget.saturating_sub(read);
+            looks.hash(hasher);
+        };
+        for said in status::said(&status) {
+            said.line.hash(&mut hasher);
+            if let Some(name) = said.file {
+                file(&top.join(name), &mut hasher);
+            }
+        }
+        // Git may have been told to ignore it.
+        if let Some(tasks) = &self.spec.tasks {
+            file(&tasks.path, &mut hasher);
+        }
+        Some(hasher.finish())
+    }
+
+    pub(super) fn top_of_repository(&mut self) -> PathBuf {
+        let directory = &self.spec.directory;
+        let top = directory.ancestors().find(|above| self.world.exists(&above.join(".git")));
+        top.unwrap_or(directory).to_owned()
+    }
+}

@@ -1,0 +1,85 @@
+//! The driver's part in a task list: looking at it before an agent begins and after it has ended.
+
+use super::Driver;
+use crate::task_gate::TaskGate;
+use crate::world::World;
+use ralph_engine::machine::{GateVerdict, Input};
+use ralph_events::event::Event;
+use ralph_tasks::ledger::Review;
+use ralph_tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};
+
+impl<W: World> Driver<'_, W> {
+    /// Tells the next agent what is wrong with the list as it is now.
+    pub(super) fn brief(&mut self) {
+        let first = self.machine.attempt() == 1;
+        let told = self.look_at_tasks(first, |gate, review| {
+            (briefing(review, gate.name()), gate.new_doubts(review))
+        });
+        let (feedback, doubts) = told.unzip();
+        self.warn(doubts.flatten());
+        self.queue.push_back(Input::Briefed { feedback: feedback.unwrap_or_default() });
+    }
+
+    pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {
+        let is_opening = self.machine.is_opening();
+        let came_to_its_end = self.machine.agent_came_to_its_end();
+        let judged = self.look_at_tasks(is_opening, |gate, review| {
+            if is_opening {
+                return (opening(review, checks_passed, gate.name()), None);
+            }
+            if !came_to_its_end {
+                let verdict = of_unfinished(review, checks_passed, gate.name());
+                return (verdict, gate.new_doubts(review));
+            }
+            gate.iteration_ended(checks_passed);
+            (verdict(review, claimed, checks_passed, gate.name()), None)
+        });
+        let (verdict, doubts) = judged.unzip();
+        self.warn(doubts.flatten());
+        self.queue.push_back(match verdict {
+            Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
+            // A gate that cannot be asked must not let anything pass.
+            None => Input::Broken { message: "there is no gate to ask".to_owned() },
+        });
+    }
+
+    /// Remembers what the list is at the run's end.
+    pub(super) fn close_tasks(&mut self) {
+        if let Some(gate) = &mut self.gate
+            && let Some(message) = gate.close(self.world)
+        {
+            self.warn(Some(message));
+        }
+    }
+
+    fn warn(&mut self, message: Option<String>) {
+        if let Some(message) = message {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+    }
+
+    /// Looks at the list, tells of it if there is news or it is asked for, and hands it on.
+    fn look_at_tasks<T>(
+        &mut self,
+        tell: bool,
+        judge: impl FnOnce(&mut TaskGate, &Review) -> T,
+    ) -> Option<T> {
+        let gate = self.gate.as_mut()?;
+        let looked = gate.look(self.world);
+        if tell || looked.is_news {
+            self.recorder.record(&gate.progress());
+        }
+        for message in looked.warnings {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        Some(judge(gate, &looked.review))
+    }
+}
+
+fn gate_verdict(verdict: TaskVerdict) -> GateVerdict {
+    match verdict {
+        TaskVerdict::Stands => GateVerdict::Stands,
+        TaskVerdict::Complete => GateVerdict::Complete,
+        TaskVerdict::Veto { reason, feedback } => GateVerdict::Veto { reason, feedback },
+    }
+}

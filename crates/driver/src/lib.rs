@@ -1,0 +1,18 @@
+//! Carrying a loop out: one engine for every command that loops.
+
+pub mod agent_process;
+pub mod commit_lookup;
+pub mod driver;
+mod guardrail;
+pub mod hook_injection;
+pub mod journal_quota;
+pub mod notify_command;
+mod pty_agent;
+pub mod recorder;
+pub mod response_filter;
+pub mod resume;
+pub mod run_spec;
+pub mod screen_text;
+pub mod session;
+pub mod task_gate;
+pub mod world;

@@ -1,0 +1,159 @@
+//! Telling `notify.command` of the end of a run: what it is given, and who was to be told and was not,
+//! because ralph was killed before.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::commit_lookup;
+use ralph_events::env_names;
+use ralph_events::error::{Error, Kind};
+use ralph_events::event::{Entry, Event, Exit, Stamp};
+use ralph_events::journal::Lines;
+use ralph_events::json_writer;
+use ralph_events::text;
+use ralph_git as git;
+use ralph_process as process;
+use ralph_process::Launch;
+use ralph_process::trust::OutsideCommand;
+use ralph_report::summary::{Facts, Reading};
+use ralph_store::home;
+use ralph_store::project::Project;
+use ralph_store::run_files::RunFiles;
+use ralph_store::runs::{self, RunDir};
+
+/// How long whoever tells of an end waits for the command.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much of what it prints is kept, for the case that it fails.
+pub(super) const MAX_SAID: usize = 1024;
+
+/// The event as it is in the journal, with what `ralph report` tells of the run.
+pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Facts, late: bool) -> Vec<u8> {
+    let mut lines = Lines::default();
+    let mut message = lines.push(at, event).to_vec();
+    if let Ok(report) = json_writer::compact(facts)
+        && message.pop() == Some(b'}')
+    {
+        if late {
+            message.extend_from_slice(b",\"late\":true");
+        }
+        message.extend_from_slice(b",\"report\":");
+        message.extend_from_slice(report.as_bytes());
+        message.push(b'}');
+    }
+    message.push(b'\n');
+    message
+}
+
+/// How a command ended that did not do its work, with the last line that it printed.
+pub(super) fn why(exit: Exit, said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+    format!("{exit}{last}")
+}
+
+/// Tells of the runs of a project that have ended without anybody having been told, once each, and says so. `command`
+/// is for those of which it is not kept what they were to run.
+///
+/// # Errors
+/// Somebody asked to stop meanwhile.
+pub fn tell_missed(
+    project: &Project,
+    command: Option<&str>,
+    mut say: impl FnMut(&str),
+) -> Result<(), Error> {
+    let runs = runs::list(&project.runs_dir()).unwrap_or_default();
+    let is_own = |run: &RunDir| run.refuse_links(project.root()).is_ok();
+    let is_untold = |run: &RunDir| run.untold_end().is_some() && !run.is_running();
+    for run in runs.into_iter().filter(|run| is_own(run) && is_untold(run)) {
+        let Some(command) = kept_command(&run).or_else(|| command.map(str::to_owned)) else {
+            continue;
+        };
+        match tell(project, run, &command) {
+            Ok(Some(message)) => say(&message),
+            Ok(None) => {}
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {
+                return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
+            }
+            // Somebody else is at it; and whoever cannot write there is about to be told so.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the run was to run, as it is kept where no agent could write.
+fn kept_command(run: &RunDir) -> Option<String> {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    run.start(home.as_deref()).ok().flatten()?;
+    let settings = std::fs::read(run.settings_path(home.as_deref())).ok()?;
+    let settings: Value = serde_json::from_slice(&settings).ok()?;
+    settings.pointer("/notify/command")?.as_str().map(str::to_owned)
+}
+
+/// Tells of one end, and notes that in the journal. What there is to say of it; nothing if somebody else was
+/// quicker.
+fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<String>> {
+    // Nobody else can tell of it, or go on with it, while this is open.
+    let mut files = RunFiles::reopen_if_free(run)?;
+    let dir = files.dir.clone();
+    let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
+    let mut facts = Reading::of(dir.read_journal()?).facts(None);
+    (facts.run, facts.untold) = (dir.id.clone(), false);
+    let root = project.root();
+    commit_lookup::look_up(&mut facts, root, &mut |words| git::git(words, root).ok());
+    let said = run_command(project.root(), command, &facts, &message(at, &event, &facts, true));
+    let failed = match said {
+        Err(err) if err.kind() == io::ErrorKind::Interrupted => return Err(err),
+        Err(err) if err.kind() == io::ErrorKind::TimedOut => Some(DID_NOT_END.to_owned()),
+        Err(err) => Some(err.to_string()),
+        Ok(output) if output.exit.success() => None,
+        Ok(output) => Some(why(output.exit, &output.stdout)),
+    };
+    let mut lines = Lines::default();
+    let now = Stamp { time_ms: jiff::Timestamp::now().as_millisecond(), ..at };
+    if let Some(why) = &failed {
+        let message = format!("notify.command failed: {why}").into();
+        lines.push(now, &Event::Warning { message });
+    }
+    lines.push(now, &Event::Notified { ok: failed.is_none() });
+    files.append_journal(lines.bytes())?;
+    let (id, ended) = (&dir.id, text::truncate(&facts.message, 200, "…"));
+    Ok(Some(match failed {
+        None => format!(
+            "run {id} ended ({ended}), and ralph was killed before anybody was told: \
+             notify.command was told now"
+        ),
+        Some(why) => format!(
+            "run {id} ended ({ended}), and ralph was killed before anybody was told; \
+             notify.command failed now: {why}"
+        ),
+    }))
+}
+
+/// What is said of a command that took too long.
+pub(super) const DID_NOT_END: &str = "it did not end within 10 s";
+
+fn run_command(
+    directory: &Path,
+    command: &str,
+    facts: &Facts,
+    stdin: &[u8],
+) -> io::Result<process::Output> {
+    let args = [OsString::from("-c"), OsString::from(command)];
+    let iteration = facts.iterations.last().map_or(0, |last| last.number);
+    let env = [
+        (env_names::RUN_ID, facts.run.clone()),
+        (env_names::ITERATION, iteration.to_string()),
+        (env_names::MAX_ITERATIONS, facts.max_iterations.to_string()),
+    ]
+    .map(|(name, value)| (name.into(), Some(value.into())));
+    let sh = OsStr::new("sh");
+    let launch = Launch { stdin, ..Launch::plain(directory, sh, &args, &env) };
+    process::run_alone(&OutsideCommand::find(sh, &env)?.launch(&launch), PATIENCE)
+}

@@ -1,0 +1,197 @@
+//! From an event to the journal and then to everybody who watches.
+
+use std::io;
+use std::time::Duration;
+
+use crate::journal_quota::{Ration, Verdict};
+use ralph_events::event::{Event, Stamp, Stream};
+use ralph_events::journal::Lines;
+use ralph_report::Reporter;
+
+use super::world::{Record, World};
+
+/// How events came into the journal.
+#[derive(Debug)]
+pub enum Written {
+    AsUsual,
+    /// There was no more room than what was set aside, for this reason.
+    WithTheLastRoom(io::Error),
+}
+
+/// Collects events and hands them on: to the journal first.
+#[expect(missing_debug_implementations, reason = "reporters are trait objects over terminals")]
+pub struct Recorder {
+    pub at: Stamp,
+    lines: Lines,
+    ration: Ration,
+    reporters: Vec<Box<dyn Reporter>>,
+    /// Warnings of this run, and how often each was given.
+    warnings: Vec<(String, u32)>,
+}
+
+impl Recorder {
+    /// `room` is what may be recorded of what agents print, in bytes.
+    pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
+        let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
+        let (lines, ration) = (Lines::default(), Ration::new(room));
+        Recorder { at, lines, ration, reporters, warnings: Vec::new() }
+    }
+
+    /// Records an event. A warning that was given before is only counted; the counts are told before the run's end.
+    pub fn record(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Warning { message } if self.is_repeated(message) => return,
+            Event::RunEnded { .. } => {
+                for (message, times) in std::mem::take(&mut self.warnings) {
+                    if times > 1 {
+                        let message = format!("{message} ({times} times in this run)");
+                        self.put(&Event::Warning { message: message.into() });
+                    }
+                }
+            }
+            _ => {}
+        }
+        if let Event::AgentEnded { .. } = event {
+            for late in self.ration.agent_ends() {
+                self.put(&late);
+            }
+        }
+        match self.ration.judge(event) {
+            Verdict::Keep { agents } => {
+                let bytes = self.put(event);
+                if agents {
+                    self.ration.took(bytes);
+                }
+            }
+            Verdict::LeaveOut(told) => {
+                if let Some(told) = told {
+                    self.put(&told);
+                }
+            }
+        }
+    }
+
+    fn is_repeated(&mut self, message: &str) -> bool {
+        /// More different warnings than this are given each time.
+        const MAX_COUNTED: usize = 1000;
+        if let Some((_, times)) = self.warnings.iter_mut().find(|(known, _)| known == message) {
+            *times += 1;
+            return true;
+        }
+        if self.warnings.len() < MAX_COUNTED {
+            self.warnings.push((message.to_owned(), 1));
+        }
+        false
+    }
+
+    fn put(&mut self, event: &Event<'_>) -> usize {
+        let line = self.lines.push(self.at, event);
+        for reporter in &mut self.reporters {
+            reporter.event(self.at, event);
+            reporter.line(line);
+        }
+        line.len()
+    }
+
+    /// Writes what was collected, then shows it. It is shown even when it could not be written: the
+    /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
+    /// would fill a disk any further: then these words may have what was set aside for the last ones.
+    pub fn commit(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<Written> {
+        let mut written = if self.lines.bytes().is_empty() {
+            Ok(Written::AsUsual)
+        } else {
+            world.append(Record::Journal, self.lines.bytes()).map(|()| Written::AsUsual)
+        };
+        let is_full = |err: &io::Error| {
+            matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        if may_be_last
+            && let Err(err) = &mut written
+            && is_full(err)
+            && world.make_room()
+            && world.append(Record::Journal, self.lines.bytes()).is_ok()
+        {
+            let err = std::mem::replace(err, io::ErrorKind::StorageFull.into());
+            written = Ok(Written::WithTheLastRoom(err));
+        }
+        self.lines.clear();
+        for reporter in &mut self.reporters {
+            reporter.flush();
+        }
+        written
+    }
+
+    /// The agent's bytes as they came, for those who show them.
+    pub fn raw(&mut self, stream: Stream, bytes: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.raw(stream, bytes);
+        }
+    }
+
+    /// A line of the agent's that has not ended: only to be looked at. It is recorded once it has.
+    pub fn unfinished(&mut self, line: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.unfinished(line);
+        }
+    }
+
+    /// Whether the user's own filter makes what is shown of the agent's work.
+    pub fn filtering(&mut self, on: bool) {
+        for reporter in &mut self.reporters {
+            reporter.filtering(self.at, on);
+        }
+    }
+
+    /// That filter is of no use any more.
+    pub fn filter_failed(&mut self) {
+        for reporter in &mut self.reporters {
+            reporter.filter_failed(self.at);
+        }
+    }
+
+    /// What that filter printed. It is in no journal: it is only another look at what is.
+    pub fn filtered(&mut self, bytes: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.filtered(self.at, bytes);
+        }
+    }
+
+    /// What went wrong with those who watch.
+    pub fn trouble(&mut self) -> Option<String> {
+        self.reporters.iter_mut().find_map(|reporter| reporter.trouble())
+    }
+
+    /// What cannot be kept of the run, so that it must end.
+    pub fn failure(&mut self) -> Option<String> {
+        self.reporters.iter_mut().find_map(|reporter| reporter.failure())
+    }
+
+    /// When somebody wants to be redrawn, by the wall clock.
+    pub fn next_tick(&self) -> Option<i64> {
+        self.reporters.iter().filter_map(|reporter| reporter.next_tick()).min()
+    }
+
+    pub fn tick(&mut self, now_ms: i64) {
+        for reporter in &mut self.reporters {
+            reporter.tick(now_ms);
+        }
+    }
+
+    pub fn resized(&mut self) {
+        for reporter in &mut self.reporters {
+            reporter.resized();
+        }
+    }
+
+    /// Nothing is recorded after this.
+    pub fn finish(&mut self) {
+        for reporter in &mut self.reporters {
+            reporter.finish();
+        }
+    }
+
+    /// Waits a moment for those who are slow to read, and says whether more waiting is worth it.
+    pub fn lags(&mut self, patience: Duration) -> bool {
+        self.reporters.iter_mut().any(|reporter| reporter.lags(patience))
+    }
+}

@@ -1,0 +1,163 @@
+//! This program as the evaluator of one expression: a question is a line, and so is its answer.
+//!
+//! It limits what it can do to the machine, and leaves it to whoever asks to end it when it takes too long.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use ralph_agents::filter::expression::Expression;
+use ralph_agents::filter::{Answer, BadExpression, ResponseFilter};
+use ralph_events::exit_code;
+use ralph_process as process;
+
+/// The command by which this program is the evaluator.
+pub const COMMAND: &str = "__filter";
+/// The same for a look at the expression alone.
+const CHECK: &str = "check";
+const SERVE: &str = "serve";
+
+/// What an expression may use of memory. The longest line takes a part of it.
+const MAX_MEMORY: u64 = 2 << 30;
+/// How long it may take to understand an expression. Even a long one takes some milliseconds.
+const CHECK_TIME: Duration = Duration::from_secs(10);
+/// How long an answer may take, which usually comes within a fraction of a millisecond.
+const ANSWER_MS: u64 = 3_000;
+/// How much longer a line may take for each of so many bytes.
+const BYTES_PER_MS: u64 = 2_000;
+
+/// The program: understands the expression, then answers.
+pub fn main(args: &[OsString]) -> u8 {
+    let [mode, expression] = args else { return exit_code::INPUT };
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let memory = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
+    // Where a limit cannot be set, there is none; whoever asks still ends what takes too long.
+    let _ = setrlimit(Resource::Core, none);
+    let _ = setrlimit(Resource::As, memory);
+    let expression = expression.to_string_lossy();
+    let (stdin, stdout) = (io::stdin().lock(), io::stdout().lock());
+    let served = match Expression::new(&expression) {
+        Ok(expression) if mode == SERVE => serve(&expression, stdin, stdout),
+        Ok(_) => Ok(()),
+        Err(bad) => tell(&bad, stdout),
+    };
+    // Whoever asked is gone, and nobody else wants to know.
+    if served.is_ok() { exit_code::DONE } else { exit_code::NOT_DONE }
+}
+
+fn serve(
+    expression: &Expression,
+    mut questions: impl BufRead,
+    mut answers: impl Write,
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    while questions.read_until(b'\n', &mut line)? > 0 {
+        tell(&expression.answer(&line), &mut answers)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn tell(answer: &impl serde::Serialize, mut answers: impl Write) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    answers.write_all(&line)?;
+    answers.flush()
+}
+
+/// Has an expression understood, in a process of its own: one that is nested deeply enough is too much for
+/// any stack.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, BadExpression> {
+    let bad = |message: String| BadExpression { message, place: 0..expression.len() };
+    let args = [COMMAND.into(), CHECK.into(), expression.into()];
+    let program = program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
+    let output = process::run_quick(program.as_os_str(), &args, directory, &[], CHECK_TIME)
+        .map_err(|err| match err.kind() {
+            io::ErrorKind::TimedOut => bad("takes too long to be understood".to_owned()),
+            io::ErrorKind::ArgumentListTooLong => bad("is too long".to_owned()),
+            _ => bad(format!("cannot be looked at: {err}")),
+        })?;
+    if !output.exit.success() {
+        return Err(bad(format!(
+            "cannot be understood ({}): is it nested too deeply?",
+            output.exit
+        )));
+    }
+    match serde_json::from_slice(&output.stdout) {
+        Ok(bad) => Err(bad),
+        Err(_) => Ok(ResponseFilter::of_checked(expression)),
+    }
+}
+
+/// How the evaluator of an expression is started.
+///
+/// # Errors
+/// Nobody can tell where this program is.
+pub fn command(filter: &ResponseFilter) -> io::Result<(PathBuf, [OsString; 3])> {
+    Ok((program()?, [COMMAND.into(), SERVE.into(), filter.expression().into()]))
+}
+
+/// This program, also after another version took its place.
+fn program() -> io::Result<PathBuf> {
+    let myself = Path::new("/proc/self/exe");
+    if cfg!(target_os = "linux") && myself.exists() {
+        return Ok(myself.to_owned());
+    }
+    std::env::current_exe()
+}
+
+/// How long to wait for the answer to a question of this length.
+pub fn patience_ms(question: &[u8]) -> u64 {
+    ANSWER_MS.saturating_add(question.len() as u64 / BYTES_PER_MS)
+}
+
+/// The answer, by what the evaluator printed.
+///
+/// # Errors
+/// Why there is none, as the end of a sentence that begins with the filter.
+pub fn answer(printed: io::Result<Vec<u8>>) -> Result<Answer, String> {
+    match printed {
+        Ok(line) => serde_json::from_slice(&line).map_err(|err| format!("gives no answer ({err})")),
+        Err(err) => Err(match err.kind() {
+            io::ErrorKind::TimedOut => format!("takes longer than {} s", ANSWER_MS / 1000),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+                format!("needs too much stack, or more than {} GiB", MAX_MEMORY >> 30)
+            }
+            _ => format!("gives no answer ({err})"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_one_line_for_an_answer() {
+        let expression = Expression::new(".a").unwrap();
+        let questions = "{\"a\": \"two\\nlines\"}\n[]\nno JSON\n{\"a\": \"last\"}";
+        let mut answers = Vec::new();
+        serve(&expression, questions.as_bytes(), &mut answers).unwrap();
+        let answers: Vec<Answer> = answers
+            .split_inclusive(|byte| *byte == b'\n')
+            .map(|line| answer(Ok(line.to_vec())).unwrap())
+            .collect();
+        assert_eq!(answers.len(), 4);
+        assert_eq!(answers[0].said, ["two\nlines"]);
+        assert!(answers[1].failure.is_some() && answers[1].is_json);
+        assert_eq!(answers[2], Answer::default());
+        assert_eq!(answers[3].said, ["last"]);
+    }
+
+    #[test]
+    fn a_long_line_may_take_longer() {
+        assert_eq!(patience_ms(b"{}"), 3_000);
+        assert!(patience_ms(&vec![0; 64 << 20]) > 30_000);
+    }
+}

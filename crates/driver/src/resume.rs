@@ -1,0 +1,280 @@
+//! A run as it was left: what its journal tells, and what the files beside it add to that.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ralph_engine::rules::Budget;
+use ralph_events::event::{Commit, Event};
+use ralph_events::journal;
+use ralph_events::progress::{Progress, Tracker};
+use ralph_git::head_log::Moved;
+use ralph_report::run_table::RunSummary;
+use ralph_store::guardrail_logs;
+use ralph_store::runs::{FirstWords, RunDir};
+
+/// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
+const MOST_WARNINGS: usize = 1_000;
+
+/// A journal that was written so much later than its last event was written by somebody else: copied, or put
+/// back from a backup. Then its time tells nothing, nor do those of the files beside it.
+const TOUCHED_MS: i64 = 10_000;
+
+/// A run as it was left.
+#[derive(Debug, Clone)]
+pub struct Left {
+    pub summary: RunSummary,
+    pub progress: Progress,
+    /// What it was warned of before.
+    pub warned_of: HashSet<String>,
+    /// It has done something, and nothing in its journal tells what.
+    pub is_lost: bool,
+    /// It was cut off before it had done anything.
+    pub is_new: bool,
+    /// The project that it began in, which may have been moved or copied since.
+    pub began_in: Option<PathBuf>,
+    /// How much of the journal this was read from, at most.
+    pub journal_size: u64,
+}
+
+impl Left {
+    /// Reads all that is known of a run. Without a journal it had not begun yet.
+    pub fn read(dir: &RunDir) -> Left {
+        // Before it is read: what is written meanwhile is then found to have been.
+        let journal_size = dir.journal_size();
+        let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
+        let (mut read_any, mut began_in, mut warned_of) = (false, None, HashSet::new());
+        if let Ok(mut entries) = dir.read_journal() {
+            for entry in entries.by_ref() {
+                read_any = true;
+                summary.fold(&entry);
+                if began_in.is_none()
+                    && let Event::RunStarted { directory, .. } = &entry.event
+                {
+                    began_in = Some(PathBuf::from(directory.as_ref()));
+                }
+                tracker.fold(&entry);
+                if let Event::Warning { message } = entry.event
+                    && warned_of.len() < MOST_WARNINGS
+                {
+                    warned_of.insert(message.into_owned());
+                }
+            }
+            summary.unreadable = entries.unreadable();
+        }
+        // The journal begins before anything else does: without a word in it there must be nothing of an agent.
+        let is_lost = !read_any
+            && (summary.unreadable > 0
+                || dir.first_words() == FirstWords::Other
+                || dir.has_spent());
+        if let Some(time_ms) = last_sign(dir, summary.last_ms) {
+            summary.was_there(time_ms);
+            tracker.was_there(time_ms);
+        }
+        Left {
+            summary,
+            progress: tracker.end(),
+            warned_of,
+            is_lost,
+            is_new: !read_any && !is_lost,
+            began_in,
+            journal_size,
+        }
+    }
+
+    /// It is a warning that is in the journal already.
+    pub fn has_said(&self, event: &Event<'_>) -> bool {
+        matches!(event, Event::Warning { message } if self.warned_of.contains(message.as_ref()))
+    }
+
+    /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
+    pub fn warning(&self, budget: &Budget) -> Option<String> {
+        let words = journal::unreadable_words(self.summary.unreadable)?;
+        let mut kept: Vec<&str> = Vec::new();
+        kept.extend(budget.cost_usd.map(|_| "cost"));
+        kept.extend(budget.tokens.map(|_| "tokens"));
+        kept.extend(budget.duration_ms.map(|_| "time"));
+        let consequence = if kept.is_empty() {
+            "the run may have done and used more than is counted".to_owned()
+        } else {
+            format!(
+                "what they told of {} is missing, so that more of the budget may be used up than is counted",
+                kept.join(", ")
+            )
+        };
+        Some(format!("{words}: {consequence}"))
+    }
+}
+
+/// Until when a run was there at least: whoever is killed cannot say it, but what it wrote last tells. What
+/// agents and guardrails print is in no event until later. `last_ms` is when its last event was.
+pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
+    let times_are_its_own = modified(&dir.journal())
+        .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(TOUCHED_MS));
+    if !times_are_its_own {
+        return None;
+    }
+    // Only what is kept with the run: the well-known names beside it are those of whichever run was there last.
+    let kept = dir.path.read_dir().into_iter().flatten().flatten();
+    let logs =
+        kept.filter(|it| guardrail_logs::iteration(&it.file_name().to_string_lossy()).is_some());
+    let written = logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified(&path));
+    let now_ms = in_ms(SystemTime::now())?;
+    written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
+}
+
+/// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
+/// commit of its own that was being made then: that is there, or it is not.
+pub fn found_commits(moved: Moved, committing: Option<&str>) -> Vec<Event<'static>> {
+    let Moved { head, mut commits } = moved;
+    let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
+    let is_own = |commit: &Commit, own: &str| match commit.subject.strip_suffix('…') {
+        Some(beginning) => own.starts_with(beginning),
+        None => commit.subject == own,
+    };
+    let mut events = Vec::new();
+    if let Some((first, subject)) = commits.first().zip(subject)
+        && is_own(first, subject)
+    {
+        let own = commits.remove(0);
+        let id = own.id.clone();
+        if commits.is_empty() {
+            return vec![Event::Repository {
+                head: head.into(),
+                commits: vec![own],
+                by_others: false,
+            }];
+        }
+        events.push(Event::Repository { head: id.into(), commits: vec![own], by_others: false });
+    }
+    let by_others = !commits.is_empty();
+    events.push(Event::Repository { head: head.into(), commits, by_others });
+    events
+}
+
+/// When a file was last written, in milliseconds since the Unix epoch.
+fn modified(path: &Path) -> Option<i64> {
+    in_ms(path.symlink_metadata().ok()?.modified().ok()?)
+}
+
+fn in_ms(time: SystemTime) -> Option<i64> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: &str = r#"{"time":"2026-11-15T20:00:00.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#;
+    const CHECK: &str = r#"{"time":"2026-11-15T20:10:00.000Z","iteration":1,"attempt":1,"event":"guardrail_started","index":0,"command":"true"}"#;
+    const END: &str = r#"{"time":"2026-11-15T20:10:00.000Z","iteration":1,"attempt":1,"event":"run_ended","outcome":"interrupted","message":"","exit_code":130,"iterations":1,"duration_ms":600000,"usage":{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0},"tools":0,"tool_errors":0,"cut_off":true}"#;
+
+    fn at(seconds: u64) -> SystemTime {
+        // 20:00 of that day.
+        SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_794_772_800 + seconds)
+    }
+
+    fn left(ralph_dir: &Path, lines: &[&str], written: SystemTime) -> Left {
+        let dir = RunDir { id: "r".to_owned(), path: ralph_dir.join("runs/r") };
+        dir.make().unwrap();
+        std::fs::write(dir.journal(), lines.join("\n") + "\n").unwrap();
+        let journal = std::fs::File::options().append(true).open(dir.journal()).unwrap();
+        journal.set_modified(written).unwrap();
+        Left::read(&dir)
+    }
+
+    #[test]
+    fn a_run_was_there_until_it_last_wrote_anything() {
+        let ralph = tempfile::tempdir().unwrap();
+        let minutes = |left: Left| left.progress.active_ms / 60_000;
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 10);
+        let write = |name: &str, seconds| {
+            let file = std::fs::File::create(ralph.path().join(name)).unwrap();
+            file.set_modified(at(seconds)).unwrap();
+        };
+        write("runs/r/raw.ndjson", 15 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 15);
+        write("runs/r/guardrail_001_true.log", 40 * 60);
+        let cut_off = left(ralph.path(), &[START, CHECK], at(600));
+        assert_eq!(cut_off.summary.duration_ms(None), cut_off.progress.active_ms, "one rule");
+        assert_eq!(minutes(cut_off), 40);
+        // Another run has a guardrail of the same name.
+        write("guardrail_001_true.log", 50 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
+        // Nobody has written anything tomorrow.
+        write("runs/r/guardrail_001_other.log", 100 * 365 * 24 * 60 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
+        // A run that said when it ended was there until then.
+        let ended = left(ralph.path(), &[START, CHECK, END], at(600));
+        assert_eq!((ended.summary.duration_ms(None), minutes(ended)), (600_000, 10));
+        // All of it was copied.
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
+    }
+
+    #[test]
+    fn a_commit_that_was_being_made_when_the_run_was_killed_is_its_own() {
+        let commit = |subject: &str| Commit {
+            id: format!("id of {subject}"),
+            subject: subject.to_owned(),
+            replaces: None,
+            since: None,
+        };
+        // What was being made, what is found, and of how many commits each event tells, and whose.
+        for (committing, found, told) in [
+            (None, &[][..], &[(0, false)][..]),
+            (None, &["mine"], &[(1, true)]),
+            (Some("mine\n\nmore"), &[], &[(0, false)]),
+            (Some("mine\n\nmore"), &["mine"], &[(1, false)]),
+            (Some("mine"), &["mine", "theirs"], &[(1, false), (1, true)]),
+            (Some("mine"), &["theirs"], &[(1, true)]),
+            (Some("mine and long"), &["mine an…"], &[(1, false)]),
+        ] {
+            let commits = found.iter().map(|subject| commit(subject)).collect();
+            let events = found_commits(Moved { head: "h".to_owned(), commits }, committing);
+            let whose = events.iter().map(|event| match event {
+                Event::Repository { commits, by_others, .. } => (commits.len(), *by_others),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(whose.collect::<Vec<_>>(), told, "{committing:?} {found:?}");
+            let head =
+                |event: &Event<'_>| matches!(event, Event::Repository { head, .. } if head == "h");
+            assert!(events.last().is_some_and(head));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_with_what_it_means_for_the_budget() {
+        let ralph = tempfile::tempdir().unwrap();
+        let whole = left(ralph.path(), &[START, CHECK], at(600));
+        assert_eq!((whole.warning(&Budget::default()), whole.is_lost), (None, false));
+        let damaged = left(ralph.path(), &[START, "\u{0}\u{0}", CHECK, "{"], at(600));
+        let budget = Budget { cost_usd: Some(1.0), tokens: None, duration_ms: Some(1) };
+        let said = damaged.warning(&budget).unwrap();
+        assert!(said.starts_with("2 lines of the journal cannot be read"), "{said}");
+        assert!(said.contains("cost, time is missing"), "{said}");
+        assert!(!damaged.is_lost);
+        assert!(left(ralph.path(), &["nonsense"], at(600)).is_lost);
+        let began = ralph.path().join("runs/r/raw.ndjson");
+        for (journal, is_lost) in [
+            (&b""[..], false),
+            (b"\n", false),
+            (b"{\"ti", false),
+            (&START.as_bytes()[..90], false),
+            (&[0; 300], true),
+            (&[0xff; 300], true),
+            (b"\xff\n\xff", true),
+            (b"[1]", true),
+        ] {
+            let dir = RunDir { id: "r".to_owned(), path: ralph.path().join("runs/r") };
+            std::fs::write(dir.journal(), journal).unwrap();
+            let found = Left::read(&dir);
+            let said = journal.escape_ascii();
+            assert_eq!((found.is_lost, found.is_new), (is_lost, !is_lost), "{said}");
+            // An agent was there, and so there was a journal that told of it.
+            std::fs::write(&began, "x").unwrap();
+            assert!(Left::read(&dir).is_lost, "{said}");
+            std::fs::remove_file(&began).unwrap();
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! Opening a project for a run: its lock, what became of the run before, and the new run's files.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_events::env_names::RUN_ID;
+use ralph_events::error::{Error, Kind};
+use ralph_events::event::{Event, Leftover};
+use ralph_events::redact::redact_command;
+use ralph_events::text;
+use ralph_process as process;
+use ralph_process::{Interrupts, System};
+use ralph_report::run_table::RunSummary;
+use ralph_store::active_marker;
+use ralph_store::home;
+use ralph_store::journal_copies::{self, Removed};
+use ralph_store::lock::{self, Holder, Lock, Taken};
+use ralph_store::private_files;
+use ralph_store::project::Project;
+use ralph_store::run_files::RunFiles;
+use ralph_store::runs::{self, RunDir};
+use ralph_store::start_record::StartNote;
+use ralph_tasks::ledger_store;
+
+use super::world::RealWorld;
+use ralph_git::link_guard::{self, LinkGuard};
+
+/// How long what an earlier run left behind has to leave.
+const GRACE_MS: u64 = 2_000;
+
+/// How long what holds a run that is gone is waited for: a process that was killed may have left a child that
+/// has not yet become another program, and another ralph may be cleaning up after it.
+pub const MOMENT: Duration = Duration::from_secs(1);
+
+/// A project that is ours until this is closed.
+#[expect(missing_debug_implementations, reason = "the world has trait objects in it")]
+pub struct Session {
+    pub run_id: String,
+    pub world: RealWorld,
+    /// What there is to say of the run before, or of what was left of this one.
+    pub preface: Vec<Event<'static>>,
+    is_new: bool,
+}
+
+/// How much is kept of runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    pub runs: usize,
+    pub raw_bytes: u64,
+}
+
+impl Keep {
+    /// How large a log may become: one that is for people is of use only if there is something in it.
+    pub fn log_bytes(self) -> u64 {
+        self.raw_bytes.max(1024 * 1024)
+    }
+}
+
+/// How a run was started, for whoever is to go on with it.
+#[derive(Debug, Clone)]
+pub struct Started {
+    pub note: StartNote,
+    /// The effective settings.
+    pub settings: serde_json::Value,
+}
+
+/// How a project is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    pub command: &'a str,
+    pub keep: Keep,
+    /// Others may work in the directory that share it, too.
+    pub shared: bool,
+    /// The run to go on with.
+    pub resume: Option<&'a str>,
+    /// How much of its journal is known to whoever goes on with it.
+    pub known: Option<u64>,
+    /// What is noted for going on with this one.
+    pub started: Option<&'a Started>,
+}
+
+impl Session {
+    /// Takes the project's lock and makes the files of a new run, or opens those of an old one.
+    ///
+    /// # Errors
+    /// Another run has the lock, or the directory cannot be written.
+    pub fn open(project: &Project, opening: Opening<'_>) -> Result<Session, Error> {
+        let Opening { command, keep, shared, resume, known, started } = opening;
+        let dir = project.ralph_dir();
+        project.prepare().map_err(|err| unwritable(&dir, &err))?;
+        project.tighten();
+        home::tighten(|name| std::env::var_os(name));
+        let run_id = match resume {
+            Some(run) => run.to_owned(),
+            None => runs::new_id(jiff::Timestamp::now().as_millisecond()),
+        };
+        let me =
+            Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
+        let lock_path = project.lock_path();
+        let take = || {
+            let taken = if shared {
+                Lock::share(project.root(), &lock_path)
+            } else {
+                Lock::take(project.root(), &lock_path, &me)
+            };
+            taken.map_err(|err| unwritable(&lock_path, &err))
+        };
+        let is_gone = |holder: &Holder| process::is_gone(holder.pid);
+        let passes = |holder: Option<&Holder>| resume.is_some() || holder.is_some_and(is_gone);
+        let (lock, cut_off) = match take_in_a_moment(take, passes)? {
+            Taken::Free { lock, cut_off } => (lock, cut_off),
+            Taken::Held(holder) => return Err(held(project.root(), holder)),
+        };
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let open = || {
+            // The handlers of signals come before anything that would have to be cleaned up.
+            let system = System::new()
+                .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
+            let runs_dir = project.runs_dir();
+            let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
+            refuse_links(project, &run)?;
+            // Only now that nobody else can go on with it.
+            if known.is_some_and(|known| known != run.journal_size()) {
+                return Err(Error::input(format!(
+                    "run {run_id} went on meanwhile, by another ralph that has ended since"
+                ))
+                .hint(format!("see what it came to: ralph report {run_id}")));
+            }
+            let files = open_files(&run, keep, resume.is_some(), started);
+            let files = files.map_err(|err| {
+                if resume.is_none() {
+                    // What never began is no run.
+                    let _ = runs::remove(&run);
+                }
+                unwritable(&runs_dir, &err)
+            })?;
+            // Last, so that every run that is recorded as open has begun.
+            let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
+                if resume.is_none() {
+                    let _ = runs::remove(&run);
+                }
+                Error::input(err.to_string()).hint(link_guard::hint(&err))
+            })?;
+            Ok((system, files, links))
+        };
+        match open() {
+            Ok((system, (files, unkept), (links, found))) => {
+                let before = cut_off.as_ref();
+                let warning = |message: String| Event::Warning { message: message.into() };
+                let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
+                let found = link_guard::take_warnings().into_iter().chain(found);
+                preface.extend(found.map(warning));
+                if let Some(before) = before.filter(|before| before.run != run_id) {
+                    preface.extend(tell_of(project, before));
+                    preface.extend(end_what_is_left(&before.run).map(warning));
+                }
+                if resume.is_some() {
+                    preface.extend(end_what_is_left(&run_id).map(warning));
+                }
+                if let torn @ 1.. = files.torn_bytes() {
+                    let message = format!(
+                        "the last line of the journal was half written ({torn} bytes) and is gone"
+                    );
+                    preface.push(Event::Warning { message: message.into() });
+                }
+                // Whoever is told of a run must be able to look at it. Old runs that cannot be
+                // removed take up room and do no other harm.
+                let spare = before.map(|before| before.run.as_str()).or(resume);
+                let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
+                let mut world =
+                    RealWorld::new(system, files, project.clone(), lock, me, keep.log_bytes());
+                world.guard_links(links);
+                Ok(Session { run_id, world, preface, is_new: resume.is_none() })
+            }
+            Err(err) => {
+                // This run never was; the one that was cut off before it is still to be told of.
+                let _ = lock.give_back(cut_off.as_ref());
+                Err(err)
+            }
+        }
+    }
+
+    /// Gives the project back. What happens without this is what the next start tells of.
+    pub fn close(self) {
+        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
+        // a disk that cannot be written, so that is not far from the truth.
+        let _ = self.world.close();
+    }
+
+    /// The same for a run that never began: nothing of it is kept. One that was to go on stays as it
+    /// was.
+    pub fn discard(self) {
+        let dir = self.world.run_dir().clone();
+        let is_new = self.is_new;
+        self.close();
+        if is_new {
+            // An empty run in the list does no harm.
+            let _ = runs::remove(&dir);
+        }
+    }
+}
+
+/// Takes a lock, and asks for it again for a moment while whoever holds it only `passes`.
+fn take_in_a_moment(
+    mut take: impl FnMut() -> Result<Taken, Error>,
+    passes: impl Fn(Option<&Holder>) -> bool,
+) -> Result<Taken, Error> {
+    let mut taken = take();
+    lock::stays(MOMENT, || {
+        let again = matches!(&taken, Ok(Taken::Held(holder)) if passes(holder.as_ref()));
+        if again {
+            taken = take();
+        }
+        again
+    });
+    taken
+}
+
+/// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
+/// what was still running, before it is ended, which may take a while, and after. The next run tells of the
+/// rest.
+///
+/// # Errors
+/// Somebody asked to stop meanwhile; what was still running is gone all the same.
+pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
+    put_back(project, &mut tell);
+    let note = project.lock_path();
+    let sign = active_marker::is_up(project.root());
+    let cut_off = lock::noted(&note);
+    if cut_off.is_none() && !sign {
+        return Ok(());
+    }
+    // Whoever has the lock is not gone.
+    let Ok(Some(_idle)) = lock::keep_idle(project.root(), &note) else { return Ok(()) };
+    if sign {
+        active_marker::take_down(project.root());
+    }
+    let Some(Holder { run, .. }) = lock::noted(&note) else { return Ok(()) };
+    if process::find_marked(RUN_ID, &run).is_empty() {
+        return Ok(());
+    }
+    let interrupts = Interrupts::catch().ok();
+    tell(&format!("ending what run {run} left behind"));
+    let mut asked = false;
+    let ended = process::end_marked_unless(RUN_ID, &run, GRACE_MS, || {
+        asked |= interrupts.is_some_and(Interrupts::take);
+        asked
+    });
+    asked |= interrupts.is_some_and(Interrupts::take);
+    ended_what_was_left(&run, &ended).iter().for_each(|message| tell(message));
+    if asked {
+        return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
+    }
+    Ok(())
+}
+
+/// Puts back the journals that agents have removed from a project, if their runs could not, and says so.
+pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
+    let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
+    for removed in journal_copies::put_back(project, &home) {
+        tell(&match removed {
+            Removed::PutBack(run) => format!(
+                "the journal of run {run} had been removed from the project; it was put back, with all \
+                 that it held"
+            ),
+            Removed::Lost(run) => format!(
+                "the journal of run {run} was removed from the project before the run was cut off: what \
+                 the run did and used is not known, and it cannot go on"
+            ),
+        });
+    }
+}
+
+/// Keeps runs away from a project while a command changes what they work on, until the answer is
+/// dropped.
+///
+/// # Errors
+/// A run is going on.
+pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
+    lock::keep_idle(project.root(), &project.lock_path())
+        .map_err(|holder| held(project.root(), holder))
+}
+
+/// Takes a task list for a run, until the answer is dropped. Nothing where ralph cannot keep a lock: the
+/// project's own still holds.
+///
+/// # Errors
+/// Another run works it off, maybe one of another project.
+pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option<Lock>, Error> {
+    let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
+        return Ok(None);
+    };
+    let _ = private_files::create_dir_all(&directory);
+    match Lock::take(&directory, &directory.join("lock"), me) {
+        Ok(Taken::Free { lock, .. }) => Ok(Some(lock)),
+        Ok(Taken::Held(holder)) => Err(held(list, holder)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Keeps runs of any project away from a task list while a command puts another in its place, until the
+/// answer is dropped.
+///
+/// # Errors
+/// A run works it off.
+pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs::File>, Error> {
+    let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
+        return Ok(None);
+    };
+    lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
+}
+
+/// Fails for a run whose directory is a link, or is outside the project because of one.
+///
+/// # Errors
+/// It is.
+pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
+    run.refuse_links(project.root()).map_err(|err| {
+        Error::input(format!("cannot use the directory of run {}: {err}", run.id))
+            .hint("an agent may have put the link there; remove it")
+    })
+}
+
+/// What keeps a run from starting if it cannot write to one of its own places.
+pub fn unwritable(path: &Path, err: &io::Error) -> Error {
+    Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
+}
+
+fn hint_for(err: &io::Error) -> &'static str {
+    match err.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk is full: make room and run again; nothing was started"
+        }
+        io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists => {
+            "ralph needs that name for a file or directory of its own; move what is there away"
+        }
+        _ => "ralph keeps its lock, journal and logs there; make it writable",
+    }
+}
+
+fn held(what: &Path, holder: Option<Holder>) -> Error {
+    let what = what.display();
+    match holder {
+        Some(Holder { pid, run, command }) => Error::input(format!(
+            "{what} is in use by `ralph {command}` (process {pid}, run {run})"
+        ))
+        .hint(format!(
+            "wait for it to end, or stop it: kill {pid} (a second time ends its agent, too)"
+        )),
+        None => Error::input(format!("{what} is in use by another ralph"))
+            .hint("wait for it to end; `ralph ls` lists workers in the background"),
+    }
+}
+
+/// The files of a run, with what there is to warn of. What it takes to go on with one is there before the run is.
+fn open_files(
+    run: &RunDir,
+    keep: Keep,
+    resume: bool,
+    started: Option<&Started>,
+) -> io::Result<(RunFiles, Option<String>)> {
+    if !resume {
+        run.make()?;
+    }
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let unkept = match started {
+        Some(Started { settings, .. }) if resume => {
+            run.save_settings(settings, home.as_deref())?;
+            None
+        }
+        Some(Started { note, settings }) => run.save_start(note, settings, home.as_deref())?,
+        None => None,
+    };
+    // A run may have been cut off before its journal was there.
+    let mut files = if resume && run.journal().exists() {
+        RunFiles::reopen(run.clone(), keep.raw_bytes)?
+    } else {
+        RunFiles::create(run.clone(), keep.raw_bytes)?
+    };
+    if let Some(home) = home {
+        files.keep_also_at(journal_copies::second_name(&home, &run.id));
+    }
+    Ok((files, unkept))
+}
+
+/// What became of a run that never came to its end. One that had told its end and was killed then has.
+fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
+    let run = &before.run;
+    let mut summary = RunSummary::default();
+    let path = project.runs_dir().join(run).join("events.jsonl");
+    if let Ok(entries) = runs::read_journal(&path) {
+        entries.for_each(|entry| summary.fold(&entry));
+    }
+    if summary.outcome.is_some() {
+        return None;
+    }
+    let mut message = format!("the last run, {run}, was cut off");
+    if summary.iterations > 0 {
+        message.push_str(&format!(" in iteration {}", summary.iterations));
+    }
+    if let Some(cost) = summary.usage().cost_usd {
+        message.push_str(&format!(", having cost {}", text::dollars(cost)));
+    }
+    message.push_str(&format!(" (process {} is gone)", before.pid));
+    message.push_str("; what it did to the files is still there");
+    // Somebody may have removed what was kept of it.
+    if path.exists() {
+        message.push_str(&format!(
+            ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
+        ));
+    }
+    Some(Event::Warning { message: message.into() })
+}
+
+/// Ends what a run that was cut off had left running.
+fn end_what_is_left(run: &str) -> Option<String> {
+    ended_what_was_left(run, &process::end_marked(RUN_ID, run, GRACE_MS))
+}
+
+fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
+    let names = |survived: bool| {
+        let names = ended.iter().filter(|left| left.survived == survived);
+        names
+            .map(|left| format!("{} ({})", redact_command(&left.command), left.pid))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match (names(false), names(true)) {
+        (ended, survived) if ended.is_empty() && survived.is_empty() => None,
+        (ended, survived) if survived.is_empty() => {
+            Some(format!("ended what run {run} had left running: {ended}"))
+        }
+        (ended, survived) if ended.is_empty() => {
+            Some(format!("run {run} had left running, and it could not be ended: {survived}"))
+        }
+        (ended, survived) => Some(format!(
+            "ended what run {run} had left running: {ended}; could not be ended: {survived}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_holds_a_lock_in_the_name_of_one_that_is_gone_is_waited_for() {
+        for (pid, waits) in [(i32::MAX.unsigned_abs(), true), (std::process::id(), false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let note = dir.path().join("lock");
+            let named = Holder { pid, run: "r".into(), command: "run".into() };
+            std::fs::write(&note, serde_json::to_vec(&named).unwrap()).unwrap();
+            let mut held = lock::keep_idle(dir.path(), &note).unwrap();
+            let mut asked = 0;
+            let me = Holder { pid: 1, ..named.clone() };
+            let take = || {
+                asked += 1;
+                if asked == 2 {
+                    held = None;
+                }
+                Ok(Lock::take(dir.path(), &note, &me).unwrap())
+            };
+            let is_gone = |holder: Option<&Holder>| process::is_gone(holder.unwrap().pid);
+            match take_in_a_moment(take, is_gone).unwrap() {
+                Taken::Free { cut_off, .. } => assert_eq!((cut_off, waits), (Some(named), true)),
+                Taken::Held(by) => assert_eq!((by, waits), (Some(named), false)),
+            }
+            assert_eq!(asked, 1 + u32::from(waits));
+        }
+    }
+}

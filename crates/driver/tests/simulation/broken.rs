@@ -1,0 +1,219 @@
+//! Engines that are broken on purpose. What looks at histories must notice each of them; if it does not,
+//! it would not notice such a fault in the real one either.
+
+use std::io;
+use std::path::Path;
+
+use ralph_driver::world::{Part, Record, Request, World};
+use ralph_engine::machine::Now;
+use ralph_events::event::Exit;
+use ralph_events::progress::{Pending, Progress};
+use ralph_git::lock_files::Abandoned;
+use ralph_process::{ChildId, Ended, Launch, Occurrence};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It does not care how guardrails end.
+    GuardrailsIgnored,
+    /// It shows what happened before it is in the journal, which is written now and then.
+    JournalLate,
+    /// It goes on without what the next agent was to be told.
+    FeedbackForgotten,
+    /// It goes on as if nothing had been spent.
+    SpendingForgotten,
+    /// It goes on at the first iteration.
+    IterationsForgotten,
+    /// It goes on as if nothing had been decided when it was cut off.
+    DecisionForgotten,
+    /// It goes on as if no agent had answered when it was cut off.
+    AnswerForgotten,
+    /// It goes on as if no agent had been asked for a commit message.
+    MessageForgotten,
+    /// It goes on as if an answer had been checked when it was cut off.
+    ChecksForgotten,
+    /// It does not end what it should.
+    NobodyEnded,
+    /// It takes every lock of git's for left behind.
+    LocksTaken,
+    /// It does not care what else an agent does that is asked for a commit message.
+    MeddlingUnseen,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 12] = [
+        Fault::GuardrailsIgnored,
+        Fault::JournalLate,
+        Fault::FeedbackForgotten,
+        Fault::SpendingForgotten,
+        Fault::IterationsForgotten,
+        Fault::DecisionForgotten,
+        Fault::AnswerForgotten,
+        Fault::MessageForgotten,
+        Fault::ChecksForgotten,
+        Fault::NobodyEnded,
+        Fault::LocksTaken,
+        Fault::MeddlingUnseen,
+    ];
+
+    /// What is made of how far a run had come.
+    pub(crate) fn remember(fault: Option<Fault>, mut progress: Progress) -> Progress {
+        match (fault, &progress.pending) {
+            (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {
+                progress.pending = Pending::Nothing;
+            }
+            (Some(Fault::ChecksForgotten), Pending::Unchecked(report)) => {
+                let (class, complete) = (report.class, report.complete);
+                progress.pending = Pending::Checked { class, complete, found: None };
+            }
+            _ => {}
+        }
+        match fault {
+            Some(Fault::FeedbackForgotten) => Progress { feedback: Vec::new(), ..progress },
+            Some(Fault::SpendingForgotten) => Progress { spending: Default::default(), ..progress },
+            Some(Fault::IterationsForgotten) => Progress { iterations: 0, ..progress },
+            Some(Fault::DecisionForgotten) => Progress { pending: Pending::Nothing, ..progress },
+            Some(Fault::MessageForgotten) => Progress { commit_message: None, ..progress },
+            _ => progress,
+        }
+    }
+}
+
+/// The hands and ears of such an engine.
+#[derive(Debug)]
+pub(crate) struct Through<'w, W> {
+    pub(crate) world: &'w mut W,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) guardrails: Vec<ChildId>,
+    pub(crate) late: Vec<u8>,
+    /// The last look at what is staged.
+    pub(crate) staged: Option<ChildId>,
+}
+
+impl<'w, W> Through<'w, W> {
+    pub(crate) fn new(world: &'w mut W, fault: Option<Fault>) -> Self {
+        Through { world, fault, guardrails: Vec::new(), late: Vec::new(), staged: None }
+    }
+}
+
+impl<W: World> World for Through<'_, W> {
+    fn now(&self) -> Now {
+        self.world.now()
+    }
+
+    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.world.start(launch)
+    }
+
+    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        let started = self.world.start_inside(part, launch)?;
+        if part == Part::Check && launch.program == "sh" {
+            self.guardrails.push(started.0);
+        }
+        if launch.args.iter().any(|word| word == "--no-renames") {
+            self.staged = Some(started.0);
+        }
+        Ok(started)
+    }
+
+    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.world.start_fed(launch)
+    }
+
+    fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+        self.world.feed(child, bytes)
+    }
+
+    fn end_of_input(&mut self, child: ChildId) {
+        self.world.end_of_input(child);
+    }
+
+    fn end(&mut self, child: ChildId, at_once: bool) {
+        if self.fault != Some(Fault::NobodyEnded) {
+            self.world.end(child, at_once);
+        }
+    }
+
+    fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        match self.world.wait(until_mono_ms, buf) {
+            Occurrence::Ended(child, _)
+                if self.fault == Some(Fault::GuardrailsIgnored)
+                    && self.guardrails.contains(&child) =>
+            {
+                let exit = Some(Exit::Code(0));
+                Occurrence::Ended(child, Ended { exit, leftovers: Vec::new() })
+            }
+            Occurrence::Output(child, stream)
+                if self.fault == Some(Fault::MeddlingUnseen) && self.staged == Some(child) =>
+            {
+                *buf = b"# branch.oid 1\0# branch.head main\0".to_vec();
+                Occurrence::Output(child, stream)
+            }
+            other => other,
+        }
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        self.world.exists(path)
+    }
+
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+        let abandoned = self.world.abandoned(lock);
+        if self.fault == Some(Fault::LocksTaken) { Abandoned::Yes } else { abandoned }
+    }
+
+    fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        self.world.read(path)
+    }
+
+    fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        self.world.read_tasks(path)
+    }
+
+    fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
+        self.world.file_fingerprint(path, budget)
+    }
+
+    fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64> {
+        self.world.tree_fingerprint(path, most)
+    }
+
+    fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.world.write(path, bytes)
+    }
+
+    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.world.save(path, bytes)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.world.remove(path)
+    }
+
+    fn open_log(&mut self, path: &Path) -> io::Result<()> {
+        self.world.open_log(path)
+    }
+
+    fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()> {
+        if self.fault == Some(Fault::JournalLate) && record == Record::Journal {
+            self.late.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.world.append(record, bytes)
+    }
+
+    fn restore(&mut self) -> io::Result<Vec<String>> {
+        self.world.restore()
+    }
+
+    fn requests(&mut self) -> Vec<Request> {
+        self.world.requests()
+    }
+
+    fn sync(&mut self) {
+        let late = std::mem::take(&mut self.late);
+        if !late.is_empty() {
+            let _ = self.world.append(Record::Journal, &late);
+        }
+        self.world.sync();
+    }
+}

@@ -1,0 +1,696 @@
+//! A world that is made up from a seed: agents, guardrails, git, clocks, a disk, signals, requests. It does
+//! what the real one could do at its worst.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use ralph_driver::world::{Part, Record, Request, World};
+use ralph_engine::machine::Now;
+use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
+use ralph_events::event::{Exit, Purpose, Stream};
+use ralph_git::lock_files::Abandoned;
+use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
+
+use crate::rng::Rng;
+use crate::truth::{Start, Truth, numbers};
+
+/// The process is gone at this moment. Thrown through the engine, which must not notice.
+pub(crate) struct Crash;
+
+/// What goes wrong in one life of a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    /// The process dies at the effect of this number: before it, after it, or in the middle.
+    pub(crate) crash_at: Option<u64>,
+    /// The disk is full from this effect to that one.
+    pub(crate) full: Option<(u64, u64)>,
+    /// Agents, guardrails and git misbehave in so many of a hundred cases.
+    pub(crate) misbehaviour: u64,
+    /// Signals and requests come in.
+    pub(crate) company: bool,
+    /// The wall clock jumps.
+    pub(crate) jumps: bool,
+}
+
+const INDEX_LOCK: &str = "/p/.git/index.lock";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Work,
+    CommitMessage,
+    Guardrail(usize),
+    Scm,
+    /// What is staged is looked at, before and after somebody is asked for a message.
+    Staged,
+    Look,
+}
+
+#[derive(Debug)]
+enum Step {
+    Print(Stream, Vec<u8>),
+    End(Option<Exit>),
+}
+
+#[derive(Debug)]
+struct Child {
+    id: ChildId,
+    kind: Kind,
+    steps: VecDeque<(u64, Step)>,
+    /// It says so, and has said so once all its words are out.
+    claims: bool,
+    /// Its last line is its result, and whether that is out.
+    has_result: bool,
+    gave_result: bool,
+    changes: u64,
+    ended_by_us: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct SimWorld {
+    rng: Rng,
+    faults: Faults,
+    now: Now,
+    effects: u64,
+    children: Vec<Child>,
+    next_child: u64,
+    /// What comes from outside, by its time.
+    outside: VecDeque<(u64, Outside)>,
+    requests: Vec<Request>,
+    paused: bool,
+    patience: u32,
+    /// One of git's locks that is in the way.
+    lock: Option<GitLock>,
+    truth: Rc<RefCell<Truth>>,
+}
+
+/// Since when it is there, and until when somebody holds it. What nobody holds was left by a git that was killed.
+#[derive(Debug, Clone, Copy)]
+struct GitLock {
+    since_ms: u64,
+    held_until_ms: Option<u64>,
+}
+
+/// How old a lock has to be before anybody may take it for left behind.
+const LEFT_BEHIND_MS: u64 = 60_000;
+
+#[derive(Debug, Clone, Copy)]
+enum Outside {
+    Signal(Signal),
+    Request(Request),
+    Jump(i64),
+}
+
+impl SimWorld {
+    pub(crate) fn new(
+        mut rng: Rng,
+        faults: Faults,
+        wall_ms: i64,
+        truth: Rc<RefCell<Truth>>,
+    ) -> Self {
+        let mut outside = Vec::new();
+        if faults.company {
+            for _ in 0..rng.below(4) {
+                let what = match rng.below(7) {
+                    0 => Outside::Signal(Signal::Interrupt),
+                    1 => Outside::Signal(Signal::Terminate),
+                    2 => Outside::Signal(Signal::HangUp),
+                    3 => Outside::Signal(Signal::Resize),
+                    4 => Outside::Request(Request::End),
+                    _ => Outside::Request(Request::Pause),
+                };
+                outside.push((rng.below(60_000), what));
+            }
+        }
+        if faults.jumps {
+            for _ in 0..rng.below(3) {
+                let hours = rng.below(50) as i64 - 25;
+                outside.push((rng.below(60_000), Outside::Jump(hours * 3_600_000)));
+            }
+        }
+        outside.sort_by_key(|(at, _)| *at);
+        SimWorld {
+            rng,
+            faults,
+            now: Now { mono_ms: 0, wall_ms },
+            effects: 0,
+            children: Vec::new(),
+            next_child: 0,
+            outside: outside.into(),
+            requests: Vec::new(),
+            paused: false,
+            patience: 0,
+            lock: None,
+            truth,
+        }
+    }
+
+    pub(crate) fn wall_ms(&self) -> i64 {
+        self.now.wall_ms
+    }
+
+    /// Whether anything runs that the engine started.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Does something that leaves a trace; the process may die before, after, or in the middle of it.
+    fn effect<T>(&mut self, part: impl FnOnce(&mut Self), whole: impl FnOnce(&mut Self) -> T) -> T {
+        self.effects += 1;
+        if self.faults.crash_at != Some(self.effects) {
+            return whole(self);
+        }
+        match self.rng.below(3) {
+            0 => {}
+            1 => part(self),
+            _ => drop(whole(self)),
+        }
+        std::panic::resume_unwind(Box::new(Crash))
+    }
+
+    fn is_full(&self) -> bool {
+        self.faults.full.is_some_and(|(from, to)| (from..to).contains(&self.effects))
+    }
+
+    /// The lock that is in the way now.
+    fn lock(&mut self) -> Option<GitLock> {
+        let now_ms = self.now.mono_ms;
+        self.lock = self.lock.filter(|lock| lock.held_until_ms.is_none_or(|until| now_ms < until));
+        self.lock
+    }
+
+    fn refuse(&mut self) -> io::Error {
+        let mut truth = self.truth.borrow_mut();
+        (truth.refused, truth.has_holes) = (true, true);
+        drop(truth);
+        io::ErrorKind::StorageFull.into()
+    }
+
+    fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        if !self.children.is_empty() {
+            self.truth.borrow_mut().violated("two things run at once");
+        }
+        let bad = self.rng.chance(self.faults.misbehaviour);
+        if bad && self.rng.chance(10) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.next_child += 1;
+        let id = ChildId(self.next_child);
+        let mut child = Child {
+            id,
+            kind,
+            steps: VecDeque::new(),
+            claims: false,
+            has_result: false,
+            gave_result: false,
+            changes: 0,
+            ended_by_us: false,
+        };
+        match kind {
+            Kind::Work => {
+                let told = numbers(&String::from_utf8_lossy(launch.stdin));
+                let mut truth = self.truth.borrow_mut();
+                let journal = truth.journal.len();
+                truth.starts.push(Start { purpose: Purpose::Work, told, journal });
+                truth.claimed = false;
+                truth.unseen = false;
+                truth.checks.clear();
+                drop(truth);
+                self.work(&mut child, bad);
+            }
+            Kind::CommitMessage => {
+                let mut truth = self.truth.borrow_mut();
+                let (purpose, journal) = (Purpose::CommitMessage, truth.journal.len());
+                truth.starts.push(Start { purpose, told: Vec::new(), journal });
+                drop(truth);
+                self.message(&mut child, bad);
+            }
+            Kind::Guardrail(index) => {
+                let fails = self.rng.chance(if self.faults.misbehaviour == 0 { 10 } else { 40 });
+                let mut truth = self.truth.borrow_mut();
+                if index == 0 && std::mem::take(&mut truth.goes_on) {
+                    truth.unseen = false;
+                    truth.checks.clear();
+                }
+                let number = truth.failures + 1;
+                truth.failures += u64::from(fails);
+                drop(truth);
+                let words = if fails { format!("failure#{number}\n") } else { "fine\n".to_owned() };
+                self.print(&mut child, words.into_bytes());
+                if !(bad && self.rng.chance(20)) {
+                    self.end_with(&mut child, Some(Exit::Code(i32::from(fails))));
+                }
+            }
+            Kind::Scm => {
+                let staged = launch.args.first().is_some_and(|word| word == "diff");
+                if bad && self.lock.is_none() && self.rng.chance(30) {
+                    let since_ms = self.now.mono_ms;
+                    let held_until_ms = self.rng.maybe(50, |rng| since_ms + rng.below(20_000));
+                    self.lock = Some(GitLock { since_ms, held_until_ms });
+                }
+                let locked = self.lock().is_some();
+                if locked {
+                    let words = format!("fatal: Unable to create '{INDEX_LOCK}': File exists.\n");
+                    self.print(&mut child, words.into_bytes());
+                }
+                let mut truth = self.truth.borrow_mut();
+                let code = match locked || bad && self.rng.chance(30) {
+                    true => 128,
+                    false => i32::from(staged && truth.dirty),
+                };
+                match launch.args.first().and_then(|word| word.to_str()) {
+                    Some("add") if code == 0 => truth.beside = 0,
+                    Some("commit") if code == 0 => {
+                        // What is not staged is not in it.
+                        truth.dirty = truth.beside > 0;
+                        truth.commits += 1;
+                        child.changes = 1;
+                    }
+                    _ => {}
+                }
+                drop(truth);
+                if !(bad && self.rng.chance(5)) {
+                    self.end_with(&mut child, Some(Exit::Code(code)));
+                }
+            }
+            Kind::Staged => {
+                let truth = self.truth.borrow();
+                let (commits, beside) = (truth.commits, truth.beside);
+                drop(truth);
+                let words = format!("# branch.oid {commits}\0# branch.head main\0");
+                let besides = (0..beside).map(|n| format!("? file{n}\0")).collect::<String>();
+                self.print(&mut child, (words + &besides).into_bytes());
+                if bad && self.rng.chance(20) {
+                    if self.rng.chance(50) {
+                        self.end_with(&mut child, Some(Exit::Code(128)));
+                    }
+                } else {
+                    self.end_with(&mut child, Some(Exit::Code(0)));
+                }
+            }
+            Kind::Look => {
+                let changes = self.truth.borrow().changes;
+                self.print(&mut child, format!("# branch.oid {changes}\0").into_bytes());
+                if bad && self.rng.chance(20) {
+                    // It hangs, or this is no repository.
+                    if self.rng.chance(50) {
+                        self.end_with(&mut child, Some(Exit::Code(128)));
+                    }
+                } else {
+                    self.truth.borrow_mut().looks.push(changes);
+                    self.end_with(&mut child, Some(Exit::Code(0)));
+                }
+            }
+        }
+        self.children.push(child);
+        Ok((id, 1000 + self.next_child as u32))
+    }
+
+    /// What an agent does that was started to work.
+    fn work(&mut self, child: &mut Child, bad: bool) {
+        let rng = &mut self.rng;
+        child.changes = u64::from(rng.chance(60));
+        let tokens = 100 + rng.below(2_000);
+        let cost = rng.below(50) as f64 / 100.0;
+        let done = rng.chance(40);
+        let assistant = |content: String| {
+            format!(
+                r#"{{"type":"assistant","message":{{"id":"m","role":"assistant","content":[{content}],"usage":{{"input_tokens":{tokens},"output_tokens":1}}}},"parent_tool_use_id":null,"session_id":"s"}}"#
+            )
+        };
+        let text = |words: &str| assistant(format!(r#"{{"type":"text","text":"{words}"}}"#));
+        let result = |more: &str| {
+            format!(
+                r#"{{"type":"result","subtype":"success","session_id":"s","num_turns":1,"total_cost_usd":{cost},"usage":{{"input_tokens":{tokens},"output_tokens":2}},{more}}}"#
+            )
+        };
+        let good = r#""is_error":false,"result":"ok""#;
+        // A tool's output, and a word that only looks like it, complete nothing.
+        let tool = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"<response>DONE</response>"}]},"parent_tool_use_id":null,"session_id":"s"}"#;
+        let words = if done { "Ready. <response>DONE</response>" } else { "not DONE yet" };
+        let mut lines = vec![text("working"), tool.to_owned(), text(words)];
+        let (mut exit, mut ends) = (Exit::Code(0), true);
+        child.claims = done;
+        match if bad { rng.below(10) } else { 10 } {
+            0 => exit = Exit::Code(1),
+            1 => ends = false,
+            2 => {
+                lines.push(result(good));
+                (child.has_result, ends) = (true, false);
+            }
+            3 => {
+                lines = vec![result(r#""is_error":true,"api_error_status":429,"result":"limit""#)];
+                (child.claims, exit) = (false, Exit::Code(1));
+            }
+            4 => {
+                lines = vec![result(r#""is_error":true,"api_error_status":401,"result":"login""#)];
+                (child.claims, exit) = (false, Exit::Code(1));
+            }
+            5 => {
+                lines.clear();
+                child.claims = false;
+            }
+            6 => {
+                // The last line is cut off, and with it what it said.
+                let last = lines.pop().unwrap_or_default();
+                lines.push(last[..last.len() / 2].to_owned());
+                child.claims = false;
+            }
+            7 => exit = Exit::Signal(9),
+            8 => {
+                lines.push("no JSON at all".to_owned());
+                lines.push(result(good));
+                child.has_result = true;
+            }
+            _ => {
+                lines.push(result(good));
+                child.has_result = true;
+            }
+        }
+        // More than anybody reads, before anything else is said.
+        if self.rng.chance(10) {
+            let flood = text(&"so much to say ".repeat(20));
+            lines.splice(0..0, std::iter::repeat_n(flood, 30));
+        }
+        let cut = lines.len().saturating_sub(1);
+        for (n, line) in lines.into_iter().enumerate() {
+            let mut bytes = line.into_bytes();
+            if n != cut || self.rng.chance(90) {
+                bytes.push(b'\n');
+            }
+            // In pieces, as a pipe hands them over.
+            let at = self.rng.below(bytes.len() as u64 + 1) as usize;
+            let rest = bytes.split_off(at);
+            self.print(child, bytes);
+            self.print(child, rest);
+        }
+        if ends {
+            self.end_with(child, Some(exit));
+        }
+    }
+
+    /// What an agent does that was asked for a commit message.
+    fn message(&mut self, child: &mut Child, bad: bool) {
+        let said = if bad && self.rng.chance(50) { "" } else { "Do it" };
+        // It was asked for words, and does more than that.
+        child.changes = u64::from(self.faults.misbehaviour > 0 && self.rng.chance(40));
+        let line = format!(
+            r#"{{"type":"assistant","message":{{"id":"m","role":"assistant","content":[{{"type":"text","text":"{said}"}}]}},"parent_tool_use_id":null,"session_id":"s"}}"#
+        );
+        self.print(child, format!("{line}\n").into_bytes());
+        self.print(
+            child,
+            b"{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"x\",\"total_cost_usd\":0.01}\n".to_vec(),
+        );
+        self.end_with(child, Some(Exit::Code(0)));
+    }
+
+    fn later(&mut self, child: &Child) -> u64 {
+        let last = child.steps.back().map_or(self.now.mono_ms, |(at, _)| *at);
+        last + self.rng.pick(&[0, 1, 20, 500, 3_000])
+    }
+
+    fn print(&mut self, child: &mut Child, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            let at = self.later(child);
+            child.steps.push_back((at, Step::Print(Stream::Stdout, bytes)));
+        }
+    }
+
+    fn end_with(&mut self, child: &mut Child, exit: Option<Exit>) {
+        let at = self.later(child);
+        child.steps.push_back((at, Step::End(exit)));
+    }
+
+    /// A child is gone: what it did is done.
+    fn gone(&mut self, child: &Child, exit: Option<Exit>) {
+        let commits = child.kind == Kind::CommitMessage && self.rng.chance(50);
+        let mut truth = self.truth.borrow_mut();
+        match child.kind {
+            Kind::Work => {
+                // Half of its work may be done when it is ended.
+                truth.changes += child.changes;
+                truth.dirty |= child.changes > 0;
+                truth.claimed = child.claims
+                    && (child.gave_result || (!child.ended_by_us && exit == Some(Exit::Code(0))));
+                if child.changes > 0
+                    && let Some(open) = truth.stories.iter_mut().find(|passes| !**passes)
+                {
+                    *open = true;
+                }
+            }
+            Kind::Guardrail(index) => {
+                let passed = exit == Some(Exit::Code(0)) && !child.ended_by_us;
+                truth.checks.push((index, passed));
+            }
+            Kind::Scm => truth.changes += child.changes,
+            Kind::CommitMessage if child.changes > 0 => {
+                truth.changes += child.changes;
+                (truth.unseen, truth.meddled) = (true, truth.meddled + 1);
+                if commits {
+                    (truth.commits, truth.dirty, truth.beside) = (truth.commits + 1, false, 0);
+                } else {
+                    (truth.beside, truth.dirty) = (truth.beside + 1, true);
+                }
+            }
+            Kind::CommitMessage | Kind::Staged | Kind::Look => {}
+        }
+    }
+
+    /// The next thing that a child does, and when.
+    fn next_step(&self) -> Option<(usize, u64)> {
+        let steps = self.children.iter().enumerate();
+        let steps = steps.filter_map(|(n, child)| Some((n, child.steps.front()?.0)));
+        steps.min_by_key(|(_, at)| *at)
+    }
+
+    fn pass_to(&mut self, mono_ms: u64) {
+        let passed = mono_ms.saturating_sub(self.now.mono_ms);
+        self.now.mono_ms += passed;
+        self.now.wall_ms += passed as i64;
+    }
+}
+
+impl World for SimWorld {
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.start_inside(Part::Check, launch)
+    }
+
+    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        let kind = match part {
+            Part::Agent if launch.stdin == COMMIT_MESSAGE_PROMPT.as_bytes() => Kind::CommitMessage,
+            Part::Agent => Kind::Work,
+            Part::Check if launch.program == "sh" => {
+                let command = launch.args[1].to_string_lossy().into_owned();
+                let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
+                Kind::Guardrail(index.unwrap_or(usize::MAX))
+            }
+            Part::Scm if launch.args.iter().any(|word| word == "--no-renames") => Kind::Staged,
+            Part::Scm if launch.args.iter().any(|word| word == "status") => Kind::Look,
+            Part::Scm | Part::Check => Kind::Scm,
+        };
+        // One that was started by a process that died at once is gone with it, but has begun.
+        self.effect(|_| (), |world| world.launch(kind, launch))
+    }
+
+    fn start_fed(&mut self, _launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn feed(&mut self, _child: ChildId, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    fn end_of_input(&mut self, _child: ChildId) {}
+
+    fn end(&mut self, child: ChildId, at_once: bool) {
+        let grace = if at_once { 0 } else { self.rng.pick(&[1, 100, 5_000]) };
+        let at = self.now.mono_ms + grace;
+        self.effect(
+            |_| (),
+            |world| {
+                if let Some(child) = world.children.iter_mut().find(|it| it.id == child) {
+                    child.ended_by_us = true;
+                    // What it still prints before it goes, it prints; the rest is never said.
+                    let is_print = |step: &Step| matches!(step, Step::Print(..));
+                    if child.steps.iter().any(|(when, step)| *when >= at && is_print(step)) {
+                        (child.has_result, child.claims) = (false, false);
+                    }
+                    child.steps.retain(|(when, step)| *when < at && is_print(step));
+                    child.steps.push_back((at, Step::End(Some(Exit::Signal(15)))));
+                }
+            },
+        );
+    }
+
+    fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        loop {
+            let step = self.next_step();
+            let outside = self.outside.front().map(|(at, _)| *at);
+            let soonest = [step.map(|(_, at)| at), outside].into_iter().flatten().min();
+            match (soonest, until_mono_ms) {
+                (Some(at), until) if until.is_none_or(|until| at <= until) => self.pass_to(at),
+                (_, Some(until)) => {
+                    self.pass_to(until);
+                    return Occurrence::Deadline;
+                }
+                (_, None) if self.paused => {
+                    self.paused = false;
+                    let at = self.now.mono_ms + 1_000;
+                    let resume = Request::Resume { max_iterations: None };
+                    self.outside.push_front((at, Outside::Request(resume)));
+                    continue;
+                }
+                (_, None) => {
+                    // Nothing will ever happen any more: somebody loses patience.
+                    self.patience += 1;
+                    if self.patience > 5 {
+                        self.truth.borrow_mut().violated("it hangs, and no signal ends it");
+                        std::panic::resume_unwind(Box::new(Crash));
+                    }
+                    self.pass_to(self.now.mono_ms + 60_000);
+                    return Occurrence::Signal(Signal::Interrupt);
+                }
+            }
+            if outside == soonest
+                && let Some((_, what)) = self.outside.pop_front()
+            {
+                match what {
+                    Outside::Signal(signal) => return Occurrence::Signal(signal),
+                    Outside::Jump(by) => self.now.wall_ms += by,
+                    Outside::Request(request) => {
+                        self.paused |= request == Request::Pause;
+                        self.requests.push(request);
+                        return Occurrence::Woken;
+                    }
+                }
+                continue;
+            }
+            let Some((index, _)) = step else { continue };
+            let child = &mut self.children[index];
+            let id = child.id;
+            match child.steps.pop_front() {
+                Some((_, Step::Print(stream, bytes))) => {
+                    *buf = bytes;
+                    let is_last = child.steps.iter().all(|(_, step)| matches!(step, Step::End(_)));
+                    child.gave_result = child.has_result && is_last;
+                    return Occurrence::Output(id, stream);
+                }
+                Some((_, Step::End(exit))) => {
+                    let child = self.children.remove(index);
+                    self.gone(&child, exit);
+                    return Occurrence::Ended(id, Ended { exit, leftovers: Vec::new() });
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        path != Path::new(INDEX_LOCK) || self.lock().is_some()
+    }
+
+    fn abandoned(&mut self, _lock: &Path) -> Abandoned {
+        match self.lock() {
+            Some(GitLock { since_ms, held_until_ms: None }) => {
+                match (since_ms + LEFT_BEHIND_MS).saturating_sub(self.now.mono_ms) {
+                    0 => Abandoned::Yes,
+                    left => Abandoned::Soon(left),
+                }
+            }
+            _ => Abandoned::No,
+        }
+    }
+
+    fn read(&mut self, _path: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn read_tasks(&mut self, _path: &Path) -> io::Result<Vec<u8>> {
+        Ok(task_list(&self.truth.borrow().stories))
+    }
+
+    fn file_fingerprint(&mut self, _path: &Path, _budget: u64) -> (u64, u64) {
+        (self.truth.borrow().changes, 0)
+    }
+
+    fn tree_fingerprint(&mut self, _path: &Path, _most: usize) -> Option<u64> {
+        None
+    }
+
+    fn write(&mut self, _path: &Path, _bytes: &[u8]) -> io::Result<()> {
+        self.effect(|_| (), |world| if world.is_full() { Err(world.refuse()) } else { Ok(()) })
+    }
+
+    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.write(path, bytes)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        if path != Path::new(INDEX_LOCK) {
+            return Ok(());
+        }
+        let age_ms = self.lock().map(|lock| self.now.mono_ms - lock.since_ms);
+        let is_held = self.lock.take().is_some_and(|lock| lock.held_until_ms.is_some());
+        let mut truth = self.truth.borrow_mut();
+        if is_held || age_ms.is_some_and(|age_ms| age_ms < LEFT_BEHIND_MS) {
+            truth.violated("a lock was removed that somebody may hold");
+        }
+        truth.unlocked += 1;
+        Ok(())
+    }
+
+    fn open_log(&mut self, path: &Path) -> io::Result<()> {
+        self.write(path, b"")
+    }
+
+    fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()> {
+        if record != Record::Journal {
+            return if self.is_full() { Err(self.refuse()) } else { Ok(()) };
+        }
+        let torn = self.rng.below(bytes.len() as u64 + 1) as usize;
+        self.effect(
+            |world| world.truth.borrow_mut().journal.extend_from_slice(&bytes[..torn]),
+            |world| {
+                if world.is_full() {
+                    return Err(world.refuse());
+                }
+                world.truth.borrow_mut().journal.extend_from_slice(bytes);
+                Ok(())
+            },
+        )
+    }
+
+    fn restore(&mut self) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn requests(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.requests)
+    }
+
+    fn sync(&mut self) {
+        self.effect(|_| (), |_| ());
+    }
+}
+
+/// A list of stories, of which these pass.
+pub(crate) fn task_list(stories: &[bool]) -> Vec<u8> {
+    let story = |(n, passes): (usize, &bool)| {
+        format!(
+            r#"{{"id":"s{n}","title":"t","acceptanceCriteria":["c"],"priority":1,"passes":{passes},"notes":"n"}}"#
+        )
+    };
+    let stories: Vec<String> = stories.iter().enumerate().map(story).collect();
+    format!(
+        r#"{{"project":"p","branchName":"b","description":"d","userStories":[{}]}}"#,
+        stories.join(",")
+    )
+    .into_bytes()
+}

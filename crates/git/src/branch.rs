@@ -1,0 +1,166 @@
+//! Whether what is committed is on a branch, read from git's own files.
+
+use std::path::Path;
+
+use ralph_store::safe_fs;
+
+use super::{directory_of, read};
+
+/// A longer todo list is not read.
+const MAX_TODO: u64 = 4 << 20;
+
+/// Why commits are on no branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoBranch {
+    /// Somebody has checked out a commit, or a tag.
+    Detached,
+    /// A rebase is under way, of this branch if it is known.
+    Rebase {
+        branch: Option<String>,
+        /// Its todo list has only steps that execute nothing.
+        is_safe: bool,
+    },
+    Bisection,
+}
+
+impl NoBranch {
+    /// What it means for a commit that was just made, and what to do about it.
+    pub fn advice(&self) -> String {
+        let (why, what) = match self {
+            NoBranch::Detached => {
+                ("HEAD is detached".to_owned(), "`git switch -c NAME` there makes a branch of it")
+            }
+            NoBranch::Rebase { branch, is_safe } => (
+                match branch {
+                    Some(branch) => format!("a rebase of {branch} is under way"),
+                    None => "a rebase is under way".to_owned(),
+                },
+                if *is_safe {
+                    "`git rebase --continue` puts it on the branch, and `git rebase --abort` would drop it"
+                } else {
+                    "its todo list may execute commands, so do not continue it: `git branch NAME` keeps the commits, \
+                     then `git rebase --abort` ends it"
+                },
+            ),
+            NoBranch::Bisection => (
+                "a bisection is under way".to_owned(),
+                "`git switch -c NAME` there makes a branch of it, and `git bisect reset` would drop it",
+            ),
+        };
+        format!("{why}, so what ralph commits is on no branch: {what}")
+    }
+}
+
+/// The branch that is checked out in the work tree of a directory.
+pub fn branch(directory: &Path) -> Option<String> {
+    let head = read(&directory_of(directory)?.join("HEAD"))?;
+    Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
+}
+
+/// Why commits in the work tree of a directory are on no branch; nothing if they are on one, or if the repository keeps
+/// its names in another way.
+pub fn no_branch(directory: &Path) -> Option<NoBranch> {
+    let git = directory_of(directory)?;
+    if read(&git.join("HEAD"))?.starts_with("ref: ") {
+        return None;
+    }
+    let rebase = ["rebase-merge", "rebase-apply"].map(|name| git.join(name));
+    if let Some(state) = rebase.iter().find(|state| state.symlink_metadata().is_ok()) {
+        let name = read(&state.join("head-name"));
+        let branch =
+            name.and_then(|name| Some(name.trim().strip_prefix("refs/heads/")?.to_owned()));
+        return Some(NoBranch::Rebase { branch, is_safe: is_safe_rebase(state) });
+    }
+    let is_bisected = git.join("BISECT_LOG").exists();
+    Some(if is_bisected { NoBranch::Bisection } else { NoBranch::Detached })
+}
+
+/// Whether `git rebase --continue` executes nothing that an agent may have written into the todo list.
+fn is_safe_rebase(state: &Path) -> bool {
+    const STEPS: [&str; 19] = [
+        "pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label",
+        "l", "reset", "t", "merge", "m", "noop",
+    ];
+    if !state.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+        return false;
+    }
+    if state.ends_with("rebase-apply") {
+        // It applies patches, and has no todo list.
+        return true;
+    }
+    let todo = safe_fs::read_own(&state.join("git-rebase-todo"), MAX_TODO);
+    let Some(todo) = todo.ok().and_then(|todo| String::from_utf8(todo).ok()) else {
+        return false;
+    };
+    let steps = todo.lines().filter_map(|line| line.split_ascii_whitespace().next());
+    steps.filter(|step| !step.starts_with('#')).all(|step| STEPS.contains(&step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_what_keeps_commits_from_a_branch() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join(".git");
+        let write = |name: &str, text: &str| {
+            std::fs::create_dir_all(git.join(name).parent().unwrap()).unwrap();
+            std::fs::write(git.join(name), text).unwrap();
+        };
+        assert_eq!(no_branch(dir.path()), None, "there is no repository");
+        write("HEAD", "ref: refs/heads/main\n");
+        write("rebase-apply/applying", "");
+        assert_eq!(no_branch(dir.path()), None, "`git am` stays on its branch");
+        std::fs::remove_dir_all(git.join("rebase-apply")).unwrap();
+        write("HEAD", "0123456789012345678901234567890123456789\n");
+        assert_eq!(no_branch(dir.path()), Some(NoBranch::Detached));
+        write("BISECT_LOG", "");
+        assert_eq!(no_branch(&dir.path().join("below")), Some(NoBranch::Bisection));
+        write("rebase-merge/head-name", "refs/heads/a/b\n");
+        let rebase = no_branch(dir.path());
+        let branch = Some("a/b".to_owned());
+        assert_eq!(rebase, Some(NoBranch::Rebase { branch, is_safe: false }), "no todo list");
+        let advice = rebase.map(|rebase| rebase.advice()).unwrap();
+        assert!(advice.starts_with("a rebase of a/b is under way, so"), "{advice}");
+        write("rebase-merge/head-name", "detached HEAD\n");
+        write("rebase-merge/git-rebase-todo", "pick 1234 one\n");
+        let rebase = Some(NoBranch::Rebase { branch: None, is_safe: true });
+        assert_eq!(no_branch(dir.path()), rebase);
+    }
+
+    #[test]
+    fn rebase_with_commands_in_its_todo_list_is_not_to_be_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join(".git");
+        let state = git.join("rebase-merge");
+        std::fs::create_dir_all(&state).unwrap();
+        std::fs::write(git.join("HEAD"), "0123456789012345678901234567890123456789\n").unwrap();
+        let advice = || no_branch(dir.path()).unwrap().advice();
+        let todo = state.join("git-rebase-todo");
+        let safe =
+            "pick 12 a\n\tr 34 b\n# exec x\n\nfixup -C 56 c\nlabel l\nmerge -C 78 l # m\nnoop\n";
+        std::fs::write(&todo, safe).unwrap();
+        assert!(advice().contains("`git rebase --continue`"), "{}", advice());
+        for step in [
+            "exec true",
+            "x true",
+            "  exec true",
+            "\tx true",
+            "break",
+            "b",
+            "Exec true",
+            "update-ref r",
+            "?",
+        ] {
+            std::fs::write(&todo, format!("{safe}{step}\npick 90 d\n")).unwrap();
+            let advice = advice();
+            assert!(advice.contains("`git rebase --abort`"), "{step}: {advice}");
+            assert!(!advice.contains("--continue"), "{step}: {advice}");
+        }
+        std::fs::remove_file(&todo).unwrap();
+        std::fs::write(dir.path().join("elsewhere"), safe).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &todo).unwrap();
+        assert!(!advice().contains("--continue"), "a link is not read");
+    }
+}

@@ -1,0 +1,151 @@
+//! The locks that git takes while it changes something, and what becomes of those that a killed git leaves.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ralph_process as process;
+use ralph_process::Users;
+
+use super::read;
+
+/// How old a lock is at least that was left behind. A program that is not git may hold one for a moment, too, and
+/// has it not always open.
+pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(60);
+
+/// Those of git that stay, and hold no lock meanwhile.
+const GIT_DAEMONS: [&str; 3] = ["fsmonitor--daemon", "credential-cache--daemon", "daemon"];
+
+/// Whether git failed only because another git was busy with the same repository. The names of its lock
+/// files are the same in every language.
+pub fn is_lock_trouble(said: &str) -> bool {
+    let hopeless = ["Permission denied", "No space left", "Read-only"];
+    let busy = [".lock'", "lock config file"];
+    // A worktree that another git is just making is there before it can be read.
+    let half_made = said.contains("worktrees/") && said.contains("commondir");
+    (busy.iter().any(|words| said.contains(words)) || half_made)
+        && !hopeless.iter().any(|words| said.contains(words))
+}
+
+/// The lock that git could not take, as it told: a file inside of a repository's own directory.
+pub fn lock_in_the_way(said: &str) -> Option<PathBuf> {
+    let end = said.find(".lock'")? + ".lock".len();
+    let start = said.get(..end)?.rfind('\'')? + 1;
+    let path = PathBuf::from(said.get(start..end)?);
+    let is_gits = path.is_absolute() && path.iter().any(|name| name == ".git");
+    (is_gits && is_lock_trouble(said)).then_some(path)
+}
+
+/// Whether a lock of git's was left behind by one that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abandoned {
+    /// Somebody may be using it, or nobody can tell.
+    No,
+    /// Nobody is to be seen who uses it, but it is so new that this may be chance, for so many milliseconds more.
+    Soon(u64),
+    Yes,
+}
+
+/// The same of a lock of the repository that `project` is in: it has been there for a while, nobody has it open, and
+/// no git is at work in the repository or in one of its work trees.
+pub fn abandoned(lock: &Path, project: &Path) -> Abandoned {
+    let Ok(meta) = lock.symlink_metadata() else { return Abandoned::No };
+    let age = meta.modified().ok().and_then(|modified| modified.elapsed().ok());
+    let Some(age) = age.filter(|_| meta.is_file()) else { return Abandoned::No };
+    match LEFT_BEHIND.saturating_sub(age).as_millis() {
+        _ if may_be_used(lock, project) => Abandoned::No,
+        0 => Abandoned::Yes,
+        left => Abandoned::Soon(u64::try_from(left).unwrap_or(u64::MAX)),
+    }
+}
+
+fn may_be_used(lock: &Path, project: &Path) -> bool {
+    // It was named by a program's words: nothing but a path without links is believed.
+    if !lock.canonicalize().is_ok_and(|real| real == lock) {
+        return true;
+    }
+    let Some(own) = lock.ancestors().find(|above| above.ends_with(".git")) else { return true };
+    let Some(top) = own.parent().and_then(|top| top.canonicalize().ok()) else { return true };
+    let linked = own.join("worktrees").read_dir().into_iter().flatten().flatten();
+    let linked = linked.filter_map(|tree| {
+        let file = read(&tree.path().join("gitdir"))?;
+        Path::new(file.trim()).parent()?.canonicalize().ok()
+    });
+    let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
+    if !places.iter().any(|place| project.starts_with(place)) {
+        return true;
+    }
+    let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
+    let users = Users { program: "git", places: &places, told_by, idle: &GIT_DAEMONS };
+    process::may_be_held(lock, &users)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lock_that_will_be_given_back_is_waited_for() {
+        for (said, expected) in [
+            ("fatal: Unable to create '/r/.git/index.lock': File exists.", true),
+            ("error: could not lock config file .git/config: File exists", true),
+            ("fatal: Konnte '/r/.git/HEAD.lock' nicht erstellen: Datei existiert bereits", true),
+            ("fatal: failed to read .git/worktrees/a/commondir: Success", true),
+            ("fatal: Unable to create '/r/.git/index.lock': Permission denied", false),
+            ("fatal: cannot lock ref 'refs/heads/a/b': 'refs/heads/a' exists", false),
+            ("fatal: not a git repository", false),
+        ] {
+            assert_eq!(is_lock_trouble(said), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn the_lock_in_the_way_is_a_file_of_gits_own() {
+        let found = |said: &str| lock_in_the_way(said).map(|path| path.display().to_string());
+        let said = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
+        assert_eq!(found(said).as_deref(), Some("/r/.git/HEAD.lock"));
+        for other in [
+            "fatal: Unable to create '/r/.git/index.lock': Permission denied",
+            "fatal: Unable to create '/home/me/work.lock': File exists.",
+            "fatal: Unable to create '.git/index.lock': File exists.",
+            ".lock'",
+        ] {
+            assert_eq!(found(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_new_or_held_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().canonicalize().unwrap();
+        let (path, project) = (dir.join(".git/index.lock"), dir.join("project"));
+        std::fs::create_dir(dir.join(".git")).unwrap();
+        let lock = std::fs::File::create(&path).unwrap();
+        let aged = |seconds: u64| {
+            let lock = std::fs::File::options().append(true).open(&path).unwrap();
+            lock.set_modified(std::time::SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+        };
+        assert_eq!(abandoned(&path, &project), Abandoned::No, "it is open and new");
+        aged(3600);
+        assert_eq!(abandoned(&path, &project), Abandoned::No, "it is open");
+        drop(lock);
+        let other = Path::new("/elsewhere");
+        assert_eq!(abandoned(&path, other), Abandoned::No, "it is another repository's");
+        std::os::unix::fs::symlink(&path, dir.join(".git/link.lock")).unwrap();
+        assert_eq!(abandoned(&dir.join(".git/link.lock"), &project), Abandoned::No, "it is a link");
+        if !process::sees_all_users_of(&path) {
+            return assert_eq!(abandoned(&path, &project), Abandoned::No, "nobody can tell");
+        }
+        // While another test's git does not tell where it works, it might be here.
+        let settled = || {
+            let mut told = Abandoned::No;
+            ralph_store::lock::stays(Duration::from_secs(60), || {
+                told = abandoned(&path, &project);
+                told == Abandoned::No
+            });
+            told
+        };
+        assert_eq!(settled(), Abandoned::Yes);
+        aged(40);
+        assert!(matches!(settled(), Abandoned::Soon(1..=20_000)));
+    }
+}

@@ -1,0 +1,105 @@
+//! What git says of a work tree, for whoever wants to know whether it changed.
+
+use ralph_store::project::is_run_time_file;
+
+pub const PROGRAM: &str = "git";
+
+/// What it is asked. No program that the repository names is run for it (a file system monitor, a submodule's), no
+/// lock is taken, and the names are those from the top of the repository.
+pub const WORDS: [&str; 6] = [
+    "status",
+    "--porcelain=v2",
+    "-z",
+    "--branch",
+    "--untracked-files=all",
+    "--ignore-submodules=dirty",
+];
+
+/// What tells the files of a merge, a rebase or the like that has come to conflicts nobody has resolved. In the whole
+/// repository, whichever part of it the project is.
+pub const UNMERGED: [&str; 5] = ["ls-files", "--unmerged", "-z", "--full-name", ":/"];
+
+/// The files that it tells of, each once. Nothing else that git may print is one.
+pub fn unmerged(told: &str) -> Vec<&str> {
+    let mut files: Vec<&str> = told
+        .split('\0')
+        .filter_map(|entry| {
+            let (state, file) = entry.split_once('\t')?;
+            // A mode, an object, and which of the sides it is.
+            matches!(state.rsplit(' ').next(), Some("1" | "2" | "3")).then_some(file)
+        })
+        .collect();
+    files.dedup();
+    files
+}
+
+/// One thing that git says, and the file that it is about, if its content is not told by that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said<'a> {
+    pub line: &'a str,
+    pub file: Option<&'a str>,
+}
+
+/// What there is to know of the work tree: the commit, the branch, and every file that differs from it,
+/// but for ralph's own.
+pub fn said(status: &str) -> impl Iterator<Item = Said<'_>> {
+    let mut fields = status.split('\0');
+    std::iter::from_fn(move || {
+        loop {
+            let line = fields.next()?;
+            let kind = line.split(' ').next().unwrap_or_default();
+            // The number of words before the name.
+            let words = match kind {
+                "1" => 8,
+                "2" => 9,
+                "u" => 10,
+                "?" => 1,
+                "#" if line.starts_with("# branch.oid") || line.starts_with("# branch.head") => {
+                    return Some(Said { line, file: None });
+                }
+                _ => continue,
+            };
+            if kind == "2" {
+                // What it was called before.
+                fields.next();
+            }
+            match line.splitn(words + 1, ' ').nth(words) {
+                Some(file) if !is_run_time_file(file) => {
+                    return Some(Said { line, file: Some(file) });
+                }
+                _ => {}
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_line_is_told_with_its_file_and_ours_are_left_out() {
+        let status = "# branch.oid 1234\0# branch.head main\0# branch.ab +1 -0\0\
+            1 .M N... 100644 100644 100644 aa bb src/a b.rs\0\
+            2 R. N... 100644 100644 100644 aa bb R100 new\0old\0\
+            u UU N... 100644 100644 100644 100644 aa bb cc both\0\
+            ? .ralph/guardrail_001_x.log\0? .ralph/runs/x\0? fresh file\0";
+        let files: Vec<Option<&str>> = said(status).map(|said| said.file).collect();
+        let expected =
+            [None, None, Some("src/a b.rs"), Some("new"), Some("both"), Some("fresh file")];
+        assert_eq!(files, expected);
+        assert_eq!(said("").count(), 0);
+        assert_eq!(said("1 short\0\0?\0").count(), 0);
+    }
+
+    #[test]
+    fn a_file_with_conflicts_is_told_once_however_many_sides_it_has() {
+        let told = "warning: something else\n100644 aa 1\ta b|100644 bb 2\ta b|100644 cc 3\ta b|\
+            100644 aa 2\tours|100644 aa 3\tdir/theirs|";
+        let told = told.replace('|', "\0");
+        assert_eq!(unmerged(&told), ["a b", "ours", "dir/theirs"]);
+        for nothing in ["", "warning: a\tb\n", "100644 aa 0\tmerged\0"] {
+            assert_eq!(unmerged(nothing), [""; 0], "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What files look like, as numbers that are others when something changed. They mean something only
+//! within one process.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ralph_store::{active_marker, safe_fs};
+
+/// A larger file is known by its size and time.
+const MAX_CONTENT: u64 = 1 << 20;
+
+/// Directories that are no part of anybody's work.
+const NOT_LOOKED_INTO: [&str; 5] = [".git", ".hg", ".jj", ".svn", ".ralph"];
+
+/// What a file looks like, and how much had to be read for that, `budget` at most. A file that is not
+/// there looks like that, too.
+pub fn of_file(path: &Path, budget: u64) -> (u64, u64) {
+    let mut hasher = DefaultHasher::new();
+    let mut read = 0;
+    match path.symlink_metadata() {
+        Err(_) => 0_u8.hash(&mut hasher),
+        Ok(meta) if meta.is_symlink() => std::fs::read_link(path).ok().hash(&mut hasher),
+        Ok(meta) => {
+            meta.mode().hash(&mut hasher);
+            match content(path, meta.is_file(), meta.len(), budget) {
+                Some(bytes) => {
+                    read = bytes.len() as u64;
+                    bytes.hash(&mut hasher);
+                }
+                None => (meta.len(), meta.mtime(), meta.mtime_nsec()).hash(&mut hasher),
+            }
+        }
+    }
+    (hasher.finish(), read)
+}
+
+fn content(path: &Path, is_file: bool, size: u64, budget: u64) -> Option<Vec<u8>> {
+    if !is_file || size > MAX_CONTENT.min(budget) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    safe_fs::open_file(path).ok()?.take(MAX_CONTENT).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// What everything in a directory looks like, by names, sizes and times. `None` if there are more than
+/// `most` files, or they cannot be read: then nobody can tell.
+pub fn of_tree(root: &Path, most: usize) -> Option<u64> {
+    let (mut total, mut count) = (0_u64, 0);
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        let entries = match std::fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            // Gone since, or somebody else's.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
+            Err(_) => return None,
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let Ok(meta) = entry.metadata() else { continue };
+            if name == active_marker::NAME || NOT_LOOKED_INTO.iter().any(|skipped| name == *skipped)
+            {
+                continue;
+            }
+            count += 1;
+            if count > most {
+                return None;
+            }
+            if meta.is_dir() {
+                left.push(entry.path());
+            } else {
+                let mut hasher = DefaultHasher::new();
+                entry.path().hash(&mut hasher);
+                (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode()).hash(&mut hasher);
+                // In any order: a directory has none.
+                total = total.wrapping_add(hasher.finish());
+            }
+        }
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_its_content_and_a_large_one_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let look = || of_file(&path, 1 << 30);
+        let gone = look().0;
+        std::fs::write(&path, "one").unwrap();
+        let one = look();
+        assert_eq!(one.1, 3);
+        std::fs::write(&path, "two").unwrap();
+        let two = look();
+        assert!(gone != one.0 && one.0 != two.0);
+        std::fs::write(&path, "one").unwrap();
+        assert_eq!(look(), one, "whenever it was written");
+        assert_eq!(of_file(&path, 2).1, 0, "there is no more to spend");
+    }
+
+    #[test]
+    fn a_tree_is_what_is_in_it_but_for_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        };
+        write("sub/a");
+        let before = of_tree(dir.path(), 10).unwrap();
+        write(".ralph/runs/x/events.jsonl");
+        write(".ralph-active");
+        write(".git/index");
+        assert_eq!(of_tree(dir.path(), 10), Some(before));
+        write("sub/b");
+        assert_ne!(of_tree(dir.path(), 10), Some(before));
+        assert_eq!(of_tree(dir.path(), 2), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Remembers which backend a project ran in, so that no project silently gets a weaker one.
+
+use std::path::Path;
+
+use super::selection::{Asked, Choice, ChosenBy};
+use super::{Backend, Strength, Unusable};
+use ralph_events::error::Error;
+use ralph_store::home::{ralph_home, require_ralph_home};
+use ralph_store::project_record::ProjectHome;
+
+/// The backend that a project ran in, as its record in `$RALPH_HOME` has it.
+#[derive(Debug, Default)]
+pub struct BackendMemory {
+    /// `None` if the user has no home, so that nothing can be remembered.
+    record: Option<ProjectHome>,
+    backend: Option<String>,
+}
+
+impl BackendMemory {
+    /// Reads the record of the project at `root`.
+    ///
+    /// # Errors
+    /// The record cannot be read, or a sandbox is asked for and the user has no home.
+    pub fn load(root: &Path, asked: &Asked) -> Result<BackendMemory, Error> {
+        let variable = |name: &str| std::env::var_os(name);
+        let home = match asked {
+            Asked::None(_) => ralph_home(variable),
+            Asked::Named(..) | Asked::Any { .. } => Some(require_ralph_home(variable)?),
+        };
+        let Some(home) = home else { return Ok(BackendMemory::default()) };
+        let record = ProjectHome::new(&home, root);
+        let backend = record.load().map_err(|err| {
+            Error::input(format!("cannot read the record of this project: {err}"))
+                .hint("repair or remove the file; without it ralph does not know which sandbox the project ran in")
+        })?;
+        Ok(BackendMemory { backend: backend.sandbox, record: Some(record) })
+    }
+
+    /// Refuses a backend that is weaker than the remembered one, unless the user asked for it by name. `failed` says
+    /// why the stronger ones were not chosen.
+    ///
+    /// # Errors
+    /// `found` is weaker.
+    pub(super) fn refuse_step_down(
+        &self,
+        asked: &Asked,
+        found: Option<Backend>,
+        failed: &[(Backend, Unusable)],
+    ) -> Result<(), Error> {
+        let Some(before) = &self.backend else { return Ok(()) };
+        let by_file = match asked {
+            Asked::None(ChosenBy::ProjectFile(file))
+            | Asked::Named(_, ChosenBy::ProjectFile(file)) => Some(file),
+            Asked::None(_) | Asked::Named(..) => return Ok(()),
+            Asked::Any { .. } => None,
+        };
+        if found.map_or(Strength::None, Backend::strength) >= strength_of(before) {
+            return Ok(());
+        }
+        let accept = match found {
+            Some(found) => format!("accept the weaker one: --sandbox={}", found.name()),
+            None => "run without a sandbox: --no-sandbox".to_owned(),
+        };
+        let (now, hint) = match (by_file, found) {
+            (Some(file), found) => {
+                let name = found.map_or("no sandbox", Backend::name);
+                let hint = format!(
+                    "if an agent may have changed the file, correct it; otherwise {accept} (once)"
+                );
+                (format!("{file} asks for {name}, which is weaker"), hint)
+            }
+            (None, Some(found)) => {
+                let now = format!("only {} works now, which is weaker", found.name());
+                (now, format!("make {before} work again, or {accept}"))
+            }
+            (None, None) => (
+                "no sandbox works now".to_owned(),
+                format!("make {before} work again, or {accept}"),
+            ),
+        };
+        let error =
+            Error::input(format!("this project ran in the sandbox {before} before, but {now}"))
+                .hint(hint);
+        Err(failed
+            .iter()
+            .fold(error, |error, (backend, why)| error.hint(format!("{}: {why}", backend.name()))))
+    }
+
+    /// Remembers what a run uses. An explicit choice of no sandbox is remembered as well: the next run may do without
+    /// one. A command whose default it is to have none changes nothing.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub fn remember(&self, asked: &Asked, choice: &Choice) -> Result<(), Error> {
+        let used = match choice {
+            Choice::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
+            Choice::None if *asked == Asked::None(ChosenBy::Default) => return Ok(()),
+            Choice::None => None,
+            Choice::Without(_) => return Ok(()),
+        };
+        let Some(record) = self.record.as_ref().filter(|_| used != self.backend) else {
+            return Ok(());
+        };
+        record.update(|record| record.sandbox = used).map(drop).map_err(|err| {
+            let dir = record.dir().display();
+            Error::input(format!("cannot write the record of this project in {dir}: {err}"))
+                .hint("make the directory writable, or set RALPH_HOME to another one")
+        })
+    }
+}
+
+/// The strength of a backend by its name. One that only a newer version knows counts as strong.
+fn strength_of(name: &str) -> Strength {
+    let known = Backend::ALL.into_iter().find(|backend| backend.name() == name);
+    known.map_or(Strength::Separate, Backend::strength)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_down_is_refused_unless_named() {
+        let any = Asked::Any { required: false };
+        let file = || ChosenBy::ProjectFile(".ralph/settings.json".to_owned());
+        let named = |by| Asked::Named(Backend::Landlock, by);
+        let failed = [(Backend::Bwrap, Unusable::new("not installed"))];
+        for (before, asked, found, refused) in [
+            (None, &any, None, false),
+            (None, &any, Some(Backend::Landlock), false),
+            (Some("landlock"), &any, Some(Backend::Landlock), false),
+            (Some("landlock"), &any, Some(Backend::Bwrap), false),
+            (Some("landlock"), &any, None, true),
+            (Some("bwrap"), &any, Some(Backend::Docker), false),
+            (Some("bwrap"), &any, Some(Backend::Landlock), true),
+            (Some("bwrap"), &any, None, true),
+            (Some("docker"), &Asked::Any { required: true }, Some(Backend::Landlock), true),
+            (Some("docker"), &named(ChosenBy::User), Some(Backend::Landlock), false),
+            (Some("docker"), &named(file()), Some(Backend::Landlock), true),
+            (Some("landlock"), &named(file()), Some(Backend::Landlock), false),
+            (None, &named(file()), Some(Backend::Landlock), false),
+            (Some("landlock"), &Asked::None(file()), None, true),
+            (None, &Asked::None(file()), None, false),
+            (Some("bwrap"), &Asked::None(ChosenBy::User), None, false),
+            (Some("bwrap"), &Asked::None(ChosenBy::Default), None, false),
+            (Some("of-a-newer-version"), &any, Some(Backend::Landlock), true),
+            (Some("of-a-newer-version"), &any, Some(Backend::Bwrap), false),
+        ] {
+            let memory = BackendMemory { record: None, backend: before.map(str::to_owned) };
+            let result = memory.refuse_step_down(asked, found, &failed);
+            assert_eq!(result.is_err(), refused, "{before:?} {asked:?} {found:?}");
+            if let Err(error) = result {
+                assert_eq!(error.exit_code(), 2);
+                let text = error.to_string();
+                let ask = found.map_or("--no-sandbox", |_| "--sandbox=landlock");
+                assert!(text.contains(ask) && text.contains("bwrap: not installed"), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Docker's microVM sandboxes: by `sbx`, else by the older `docker sandbox`.
+//!
+//! One for each project, made once, set up once, kept from iteration to iteration, and stopped at the end
+//! of a run; the next one starts it again. What is called here was written from documentation, and tested
+//! with a program that records how it is called.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::disk::RealDisk;
+use super::git;
+use super::permissions::SavedModes;
+use super::probe::Probe;
+use super::proxy::Refusal;
+use super::scratch::{self, Scratch};
+use super::settings::SandboxNetwork;
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
+use ralph_events::env_names;
+use ralph_process as process;
+use ralph_process::trust;
+use ralph_process::{Launch, Output, System};
+use ralph_store::project_record::fnv64;
+
+/// How long making or starting a machine may take: an image may have to be fetched.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a question may take.
+const SHORT: Duration = Duration::from_secs(20);
+
+/// What every name begins with.
+const PREFIX: &str = "ralph-";
+
+/// Which program it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Tool {
+    /// `sbx`.
+    Sbx(PathBuf),
+    /// `docker sandbox`.
+    Docker(PathBuf),
+}
+
+impl Tool {
+    fn find() -> Result<Tool, Unusable> {
+        if let Ok(sbx) = trust::outside_program(OsStr::new("sbx")) {
+            return Ok(Tool::Sbx(sbx));
+        }
+        let none = || {
+            Unusable::new("neither sbx nor docker sandbox is here").hint(
+                "they come with Docker Desktop, or by themselves: docs.docker.com/ai/sandboxes",
+            )
+        };
+        let docker = trust::outside_program(OsStr::new("docker")).map_err(|_| none())?;
+        let tool = Tool::Docker(docker);
+        match tool.call(&["version"], SHORT) {
+            Ok(_) => Ok(tool),
+            Err(_) => Err(none()),
+        }
+    }
+
+    fn program(&self) -> &Path {
+        match self {
+            Tool::Sbx(program) | Tool::Docker(program) => program,
+        }
+    }
+
+    /// The words before every command.
+    fn words(&self) -> Vec<OsString> {
+        match self {
+            Tool::Sbx(_) => Vec::new(),
+            Tool::Docker(_) => vec!["sandbox".into()],
+        }
+    }
+
+    fn call<T: AsRef<OsStr>>(&self, args: &[T], patience: Duration) -> Result<Output, Unusable> {
+        let mut words = self.words();
+        words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        let program = self.program().as_os_str();
+        let env = trust::outside_env(&[]);
+        let output = process::run_quick(program, &words, Path::new("/"), &env, patience)
+            .map_err(|err| Unusable::new(format!("{}: {err}", self.program().display())))?;
+        if output.exit.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned();
+        Err(Unusable::new(format!("{}: {said}", self.program().display())))
+    }
+
+    fn create(&self, name: &str, project: &Path, state: &Path) -> Result<(), Unusable> {
+        let words = ["create", "--name", name, "claude"].map(OsStr::new);
+        let dirs = [project.as_os_str(), state.as_os_str()];
+        let words: Vec<&OsStr> = words.into_iter().chain(dirs).collect();
+        self.call(&words, PATIENCE).map(drop)
+    }
+
+    /// The names of all sandboxes, whatever else is told of them.
+    fn names(&self) -> Result<Vec<String>, Unusable> {
+        let output = self.call(&["ls", "--json"], SHORT)?;
+        let listed = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        let mut names = Vec::new();
+        collect_names(&listed, &mut names);
+        Ok(names)
+    }
+}
+
+/// Whichever shape the answer has today: names are under `name`.
+fn collect_names(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| collect_names(value, names)),
+        Value::Object(fields) => {
+            names.extend(fields.get("name").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| collect_names(value, names));
+        }
+        _ => {}
+    }
+}
+
+/// The name of a project's sandbox, which is the same in every version of this program.
+fn name_of(project: &Path) -> String {
+    let hash = fnv64(project.as_os_str().as_encoded_bytes()) & 0xffff_ffff;
+    let base = project.file_name().unwrap_or_default().to_string_lossy();
+    let base: String = base.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
+    format!("{PREFIX}{}-{hash:08x}", base.to_ascii_lowercase())
+}
+
+/// The directory with the agent's login, which outlives the VM: `~/.dclaude_state` if it exists, or one of ralph's own.
+fn state_dir(base: &Path) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let existing = home.map(|home| home.join(".dclaude_state")).filter(|state| state.is_dir());
+    existing.unwrap_or_else(|| base.parent().unwrap_or(base).join("docker"))
+}
+
+/// The settings by which claude gets the variables of the run: `run` takes none.
+fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
+    let is_ours = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
+    let variables: serde_json::Map<String, Value> = env
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_str()?, value.as_ref()?.to_str()?)))
+        .filter(|(name, _)| is_ours(name))
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    (!variables.is_empty()).then(|| serde_json::json!({"env": variables}).to_string().into())
+}
+
+/// A microVM.
+#[derive(Debug)]
+pub(super) struct Docker {
+    tool: Tool,
+    name: String,
+    notes: Vec<String>,
+    modes: SavedModes,
+}
+
+impl Docker {
+    pub(super) fn prepare(request: &Request<'_>) -> Result<Docker, Unusable> {
+        let tool = Tool::find()?;
+        let name = name_of(request.project);
+        let base = scratch::sandboxes()?;
+        let state = state_dir(&base);
+        std::fs::create_dir_all(&state).map_err(|err| {
+            Unusable::mistake(format!("{} cannot be used: {err}", state.display()))
+        })?;
+        let in_project = |why: Unusable| match try_elsewhere(&tool, &base, &state) {
+            Ok(()) => why.in_project(Backend::Docker, request.project),
+            Err(_) => why,
+        };
+        if !tool.names()?.contains(&name) {
+            tool.create(&name, request.project, &state).map_err(in_project)?;
+            if let Err(unusable) = set_up(&tool, &name, &state) {
+                // One that is half set up would be taken for a whole one next time.
+                let _ = tool.call(&["rm", "-f", &name], SHORT);
+                return Err(unusable);
+            }
+        }
+        let mut notes = Vec::new();
+        match (&tool, request.settings.network) {
+            (Tool::Sbx(_), SandboxNetwork::Allowlist) => {
+                for entry in &request.settings.allowed_domains {
+                    let host =
+                        if entry.contains(':') { entry.clone() } else { format!("{entry}:443") };
+                    let allow = ["policy", "allow", "network", "--sandbox", &name, &host];
+                    if let Err(unusable) = tool.call(&allow, SHORT) {
+                        notes
+                            .push(format!("docker: {host} could not be allowed: {}", unusable.why));
+                    }
+                }
+            }
+            (_, SandboxNetwork::Full) => {}
+            _ => notes.push(
+                "docker: what may be reached is decided by its own policy, not by \
+                 sandbox.allowedDomains"
+                    .to_owned(),
+            ),
+        }
+        run_probe(&tool, &name, request.project, &base).map_err(in_project)?;
+        let own = ["", ".ralph", ".ralph/lock", ".ralph/logs", ".ralph/runs"];
+        let own = own.map(|name| request.project.join(name).components().collect());
+        let modes = SavedModes::save(git::dirs(&RealDisk, request.project).into_iter().chain(own));
+        Ok(Docker { tool, name, notes, modes })
+    }
+}
+
+/// Lets a shell in there try what must be possible and what must not. Its kernel is its own. `hidden` is a directory
+/// that must not be seen inside.
+fn run_probe(tool: &Tool, name: &str, project: &Path, hidden: &Path) -> Result<(), Unusable> {
+    const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
+         t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
+    let failed = |err: &io::Error| Unusable::mistake(format!("the probe cannot be set up: {err}"));
+    std::fs::create_dir_all(hidden).map_err(|err| failed(&err))?;
+    let probe = Probe::set_up(project, hidden, true).map_err(|err| failed(&err))?;
+    let args = probe.args().map_err(|err| failed(&err))?;
+    // Behind the command and an address: the file in the project, and the canary.
+    let [_, _, file, canary, ..] = args.as_slice() else {
+        return Err(Unusable::mistake("the probe cannot be set up"));
+    };
+    let words = ["exec", name, "sh", "-c", TRIALS, "probe"].map(OsStr::new);
+    let words: Vec<&OsStr> = words.into_iter().chain([file.as_os_str(), canary]).collect();
+    let output = tool.call(&words, PATIENCE)?;
+    probe.judge(&output.stdout).map_err(Unusable::new)
+}
+
+/// Makes a sandbox around an empty directory of ralph's own, probes it and removes it.
+fn try_elsewhere(tool: &Tool, base: &Path, state: &Path) -> Result<(), Unusable> {
+    let failed = |err: &io::Error| Unusable::mistake(format!("the probe cannot be set up: {err}"));
+    let scratch = Scratch::create(base).map_err(|err| failed(&err))?;
+    let project = scratch.path().join("project");
+    std::fs::create_dir(&project).map_err(|err| failed(&err))?;
+    let name = name_of(&project);
+    let probed =
+        tool.create(&name, &project, state).and_then(|()| run_probe(tool, &name, &project, base));
+    let _ = tool.call(&["rm", "-f", &name], SHORT);
+    probed
+}
+
+/// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
+fn set_up(tool: &Tool, name: &str, state: &Path) -> Result<(), Unusable> {
+    let script = include_str!("../../../plugin/sandbox/setup.sh");
+    let mut words: Vec<OsString> =
+        ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
+    words.push(state.into());
+    // The machine is a Linux one, and so is this program, on Linux.
+    if cfg!(target_os = "linux")
+        && let Ok(ralph) = std::env::current_exe()
+        && std::fs::copy(ralph, state.join("ralph")).is_ok()
+    {
+        words.push(state.join("ralph").into());
+    }
+    tool.call(&words, PATIENCE).map(drop)
+}
+
+impl Sandbox for Docker {
+    fn backend(&self) -> Backend {
+        Backend::Docker
+    }
+
+    fn limits(&self) -> Vec<String> {
+        vec![
+            "the network is what Docker's own policy says".to_owned(),
+            "what git and Claude Code execute in the project can be changed".to_owned(),
+            "the journal in .ralph/runs can be changed".to_owned(),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+        if terminal.is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "open a shell by {} exec -it {} bash",
+                    self.tool.program().display(),
+                    self.name
+                ),
+            ));
+        }
+        let name = Path::new(launch.program).file_name();
+        let mut args = self.tool.words();
+        if name == Some(OsStr::new("claude")) {
+            // Its own agent: Docker hands it the credentials.
+            match &self.tool {
+                Tool::Sbx(_) => args.extend(["run", "--name", &self.name, "--"].map(Into::into)),
+                Tool::Docker(_) => args.extend(["run", &self.name, "--"].map(Into::into)),
+            }
+            if let Some(settings) = claude_settings(launch.env) {
+                args.extend(["--settings".into(), settings]);
+            }
+        } else {
+            args.extend(["exec", "-i", "-w"].map(Into::into));
+            args.push(launch.directory.into());
+            // Nothing of this machine's environment is in there but what was set for this.
+            for (variable, value) in launch.env {
+                if let Some(value) = value {
+                    let mut word = variable.clone();
+                    word.push("=");
+                    word.push(value);
+                    args.extend(["-e".into(), word]);
+                }
+            }
+            args.push(OsString::from(&self.name));
+            // The path of a program out here means nothing in there.
+            args.push(name.unwrap_or(launch.program).to_owned());
+        }
+        args.extend_from_slice(launch.args);
+        let program = self.tool.program().into();
+        // The client runs out here, with helpers of its own.
+        let env = trust::outside_env(launch.env);
+        Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
+    }
+
+    fn ended(&mut self) -> Vec<Trace> {
+        self.modes.restore()
+    }
+
+    fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
+        // What the agent wrote arrives out here only a moment later.
+        let mut words = self.tool.words();
+        words.extend(["exec", &self.name, "cat", "--"].map(OsString::from));
+        words.push(path.into());
+        let program = self.tool.program().as_os_str();
+        let env = trust::outside_env(&[]);
+        let output = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
+        Some(output.and_then(|output| match output.exit.success() {
+            true => Ok(output.stdout),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                let is_missing = said.contains("No such file");
+                let kind = if is_missing { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
+                Err(io::Error::new(kind, said))
+            }
+        }))
+    }
+
+    fn rest(&mut self, system: &mut System) {
+        // It sees the project by a share that may keep what it has read; one that is started anew, by the
+        // next command, sees what was changed out here.
+        let mut words = self.tool.words();
+        words.extend(["stop", &self.name].map(OsString::from));
+        let program = self.tool.program().as_os_str();
+        let env = trust::outside_env(&[]);
+        let _ = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
+    fn take_bell(&mut self) -> Option<PipeReader> {
+        None
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        // It would keep its memory. The next command starts it again.
+        let _ = self.tool.call(&["stop", &self.name], SHORT);
+    }
+}
+
+/// Whether a project has one already. Making one takes minutes, so that nobody does it to look.
+///
+/// # Errors
+/// There is no program that could make one.
+pub fn has_one(project: &Path) -> Result<bool, Unusable> {
+    Ok(Tool::find()?.names()?.contains(&name_of(project)))
+}
+
+/// The sandboxes of Docker that are ralph's, if there is a program to ask.
+pub fn list() -> Vec<String> {
+    let names = Tool::find().and_then(|tool| tool.names());
+    names.unwrap_or_default().into_iter().filter(|name| name.starts_with(PREFIX)).collect()
+}
+
+/// Stops (`stop`) or removes (`rm -f`) one of them.
+///
+/// # Errors
+/// It cannot be done, with what the program said.
+pub fn manage(name: &str, remove: bool) -> Result<(), Unusable> {
+    let tool = Tool::find()?;
+    let words: &[&str] = if remove { &["rm", "-f", name] } else { &["stop", name] };
+    tool.call(words, PATIENCE).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_project_has_a_name_that_docker_takes() {
+        let name = name_of(Path::new("/home/u/My Project!"));
+        assert!(name.starts_with("ralph-myproject-"), "{name}");
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
+        assert_ne!(name, name_of(Path::new("/home/v/My Project!")));
+        assert_eq!(name, "ralph-myproject-a14cfba4", "it must never change: the VM would be lost");
+    }
+
+    #[test]
+    fn claude_gets_the_variables_of_the_run_and_no_others() {
+        let env = [("RALPH_RUN_ID", Some("r1")), ("SECRET", Some("s")), ("RALPH_X", None)];
+        let env = env.map(|(name, value)| (name.into(), value.map(Into::into)));
+        assert_eq!(claude_settings(&env).unwrap(), r#"{"env":{"RALPH_RUN_ID":"r1"}}"#);
+        assert_eq!(claude_settings(&env[1..]), None);
+    }
+
+    #[test]
+    fn names_are_found_in_whichever_shape_the_list_has() {
+        for listed in [
+            json!([{"name": "a"}, {"name": "b", "status": "running"}]),
+            json!({"sandboxes": [{"name": "a"}, {"name": "b"}]}),
+            json!({"vms": [{"vm": {"name": "a"}}, {"name": "b"}]}),
+        ] {
+            let mut names = Vec::new();
+            collect_names(&listed, &mut names);
+            assert_eq!(names, ["a", "b"], "{listed}");
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! Which hosts may be reached from inside, as data.
+//!
+//! An entry without a port means the ports of the web, 443 and 80, and only addresses of the public
+//! network: otherwise whoever controls a name could point it at the machine's own services or at those
+//! of its network. An entry that names one host *and* a port was written by somebody who knows what is
+//! there, so that it may be private too.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The ports that an entry without one means.
+const WEB_PORTS: [u16; 2] = [443, 80];
+
+/// Where packages come from. All of them are allowed by default but those marked.
+struct Group {
+    name: &'static str,
+    hosts: &'static [&'static str],
+    by_default: bool,
+}
+
+/// Hosts that belong together, by a name that may stand in `sandbox.allowedDomains`.
+///
+/// `github` and `gitlab` are not allowed by default: whoever reaches them can hand data to any account
+/// there. (A registry takes uploads as well, but a loop that cannot install packages is of little use.)
+const GROUPS: [Group; 13] = [
+    group("npm", &["registry.npmjs.org", "registry.yarnpkg.com", "npm.jsr.io", "jsr.io"]),
+    group("crates", &["crates.io", "index.crates.io", "static.crates.io"]),
+    group("pypi", &["pypi.org", "files.pythonhosted.org"]),
+    group("go", &["proxy.golang.org", "sum.golang.org", "go.dev"]),
+    group("rubygems", &["rubygems.org", "index.rubygems.org"]),
+    group("maven", &["repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org"]),
+    group("nuget", &["api.nuget.org"]),
+    group("packagist", &["packagist.org", "repo.packagist.org"]),
+    group("hex", &["hex.pm", "repo.hex.pm", "builds.hex.pm"]),
+    group("rust", &["static.rust-lang.org"]),
+    group("debian", &["deb.debian.org", "security.debian.org"]),
+    Group {
+        name: "github",
+        hosts: &[
+            "github.com",
+            "api.github.com",
+            "codeload.github.com",
+            "raw.githubusercontent.com",
+            "objects.githubusercontent.com",
+            "release-assets.githubusercontent.com",
+        ],
+        by_default: false,
+    },
+    Group { name: "gitlab", hosts: &["gitlab.com"], by_default: false },
+];
+
+const fn group(name: &'static str, hosts: &'static [&'static str]) -> Group {
+    Group { name, hosts, by_default: true }
+}
+
+/// The names of all groups, for messages.
+pub fn group_names() -> Vec<&'static str> {
+    GROUPS.iter().map(|group| group.name).collect()
+}
+
+/// The hosts that an agent cannot do without.
+pub fn agent_hosts(adapter: &str) -> &'static [&'static str] {
+    match adapter {
+        "claude" => &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
+        "codex" => &["api.openai.com", "auth.openai.com", "chatgpt.com"],
+        "gemini" => &[
+            "generativelanguage.googleapis.com",
+            "cloudcode-pa.googleapis.com",
+            "oauth2.googleapis.com",
+        ],
+        "copilot" => &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
+        "amp" => &["ampcode.com"],
+        "qwen" => &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
+        // Both are a door to whichever service the user has chosen.
+        "opencode" | "cline" => &[
+            "opencode.ai",
+            "models.dev",
+            "api.cline.bot",
+            "api.anthropic.com",
+            "api.openai.com",
+            "openrouter.ai",
+            "generativelanguage.googleapis.com",
+        ],
+        _ => &[],
+    }
+}
+
+/// What one entry of the list says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    host: Pattern,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pattern {
+    /// One name or address, in lower case.
+    Exact(String),
+    /// Everything below a name: `*.example.com` holds `.example.com`.
+    Below(String),
+}
+
+/// The hosts that may be reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowList {
+    entries: Vec<Entry>,
+}
+
+/// An entry that says nothing that could be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadEntry {
+    pub entry: String,
+    pub why: &'static str,
+}
+
+impl fmt::Display for BadEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.entry, self.why)
+    }
+}
+
+/// What is said of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may be reached. `private`: at addresses of this machine and its network, too.
+    Allowed {
+        private: bool,
+    },
+    Refused,
+}
+
+impl AllowList {
+    /// What every agent gets: package registries and its own service.
+    pub fn for_agent(adapter: &str) -> AllowList {
+        let mut list = AllowList::default();
+        let registries = GROUPS.iter().filter(|group| group.by_default);
+        let hosts = registries.flat_map(|group| group.hosts).chain(agent_hosts(adapter));
+        for host in hosts {
+            // They are ours; a test reads them all.
+            let _ = list.add(host);
+        }
+        list
+    }
+
+    /// Adds an entry of the settings: a host, `*.host`, `host:port`, or a group.
+    ///
+    /// # Errors
+    /// It is none of these.
+    pub fn add(&mut self, text: &str) -> Result<(), BadEntry> {
+        let entry = text.trim();
+        if let Some(group) = GROUPS.iter().find(|group| group.name == entry) {
+            for host in group.hosts {
+                self.add(host)?;
+            }
+            return Ok(());
+        }
+        let bad = |why| BadEntry { entry: text.to_owned(), why };
+        if entry.contains("://") || entry.contains('/') {
+            return Err(bad("a host is meant, not an address of a page: leave out https:// and /"));
+        }
+        let (host, port) = split_port(entry).map_err(bad)?;
+        let host = match host.strip_prefix('*') {
+            Some(rest) if rest.len() > 1 && rest.starts_with('.') => {
+                let below = clean(&rest[1..]).ok_or_else(|| bad("not the name of a host"))?;
+                if !below.contains('.') {
+                    return Err(bad("this would allow a whole top-level domain"));
+                }
+                Pattern::Below(format!(".{below}"))
+            }
+            Some(_) => return Err(bad("a star stands for the first words of a name: *.host")),
+            None => Pattern::Exact(clean(host).ok_or_else(|| bad("not the name of a host"))?),
+        };
+        let entry = Entry { host, port };
+        if !self.entries.contains(&entry) {
+            self.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Adds the service that a URL names, such as that of `ANTHROPIC_BASE_URL`. Whoever set it means
+    /// exactly this one.
+    pub fn add_url(&mut self, url: &str) {
+        let (rest, default) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => (rest, 443),
+            (None, Some(rest)) => (rest, 80),
+            (None, None) => return,
+        };
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        if let Ok((host, port)) = split_port(authority) {
+            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            let _ = self.add(&format!("{host}:{}", port.unwrap_or(default)));
+        }
+    }
+
+    pub fn judge(&self, host: &str, port: u16) -> Verdict {
+        let Some(host) = clean(host) else { return Verdict::Refused };
+        let mut verdict = Verdict::Refused;
+        for entry in &self.entries {
+            let host_fits = match &entry.host {
+                Pattern::Exact(name) => *name == host || (is_local(name) && is_local(&host)),
+                Pattern::Below(end) => host.len() > end.len() && host.ends_with(end.as_str()),
+            };
+            let port_fits = entry.port.map_or(WEB_PORTS.contains(&port), |only| only == port);
+            if host_fits && port_fits {
+                let private = entry.port.is_some() && matches!(entry.host, Pattern::Exact(_));
+                if private {
+                    return Verdict::Allowed { private };
+                }
+                verdict = Verdict::Allowed { private };
+            }
+        }
+        verdict
+    }
+
+    /// The ports of this machine that are allowed, for those who would not ask a proxy for them.
+    pub fn local_ports(&self) -> Vec<u16> {
+        let local = self.entries.iter().filter(|entry| match &entry.host {
+            Pattern::Exact(name) => is_local(name),
+            Pattern::Below(_) => false,
+        });
+        let mut ports: Vec<u16> = local.filter_map(|entry| entry.port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+}
+
+/// This machine, by the names that people use for it.
+pub(super) fn is_local(host: &str) -> bool {
+    host == "localhost" || host == "127.0.0.1" || host == "::1"
+}
+
+/// `host`, `host:port`, `[::1]:port` or a bare `::1`.
+pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
+    let port = |digits: &str| match digits.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(Some(port)),
+        _ => Err("the port is not a number from 1 to 65535"),
+    };
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or("a bracket is missing")?;
+        return match rest.strip_prefix(':') {
+            Some(digits) => Ok((host, port(digits)?)),
+            None if rest.is_empty() => Ok((host, None)),
+            None => Err("a port is separated by a colon"),
+        };
+    }
+    match text.split_once(':') {
+        Some((host, digits)) if !digits.contains(':') => Ok((host, port(digits)?)),
+        _ => Ok((text, None)),
+    }
+}
+
+/// A host as it is compared: lower case, without a dot at its end. `None` for what is no host.
+pub(super) fn clean(host: &str) -> Option<String> {
+    if host.parse::<IpAddr>().is_ok() {
+        return Some(host.to_ascii_lowercase());
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    // A last label of digits alone is how some programs write addresses (`127.1`, `0x7f.1`): what one
+    // of them takes for a name, another takes for a number.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_number = last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x");
+    let is_name = host.len() <= 253 && host.split('.').all(is_label) && !is_number;
+    is_name.then(|| host.to_ascii_lowercase())
+}
+
+/// Whether an address is of the public network, and not of this machine, its network, or of those
+/// that are meant for several.
+pub fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => is_public_v6(v6),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    !(a == 0
+        || a == 10
+        || (a == 100 && (64..128).contains(&b))
+        || a == 127
+        || (a == 169 && b == 254)
+        || (a == 172 && (16..32).contains(&b))
+        || (a == 192 && b == 0 && c == 0)
+        || (a == 192 && b == 168)
+        || (a == 198 && (18..20).contains(&b))
+        || a >= 224)
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    // Addresses that stand for one of IPv4: mapped, compatible, NAT64, 6to4.
+    let embedded = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        is_public_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match segments {
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => embedded(high, low),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
+        // The rest of NAT64's prefixes is for use within a network.
+        [0x64, 0xff9b, ..] => false,
+        [0x2002, high, low, ..] => embedded(high, low),
+        // Teredo hides an address of IPv4, too, and nobody uses it any more.
+        [0x2001, 0, ..] => false,
+        // Public addresses are all in 2000::/3 today.
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(entries: &[&str]) -> AllowList {
+        let mut list = AllowList::default();
+        for entry in entries {
+            list.add(entry).unwrap();
+        }
+        list
+    }
+
+    #[test]
+    fn what_entries_allow() {
+        const NO: Verdict = Verdict::Refused;
+        const YES: Verdict = Verdict::Allowed { private: false };
+        const PRIVATE: Verdict = Verdict::Allowed { private: true };
+        for (entry, host, port, expected) in [
+            ("api.example.com", "api.example.com", 443, YES),
+            ("api.example.com", "API.Example.COM.", 80, YES),
+            ("api.example.com", "api.example.com", 22, NO),
+            ("api.example.com", "xapi.example.com", 443, NO),
+            ("api.example.com", "api.example.com.evil.test", 443, NO),
+            ("*.example.com", "a.b.example.com", 443, YES),
+            ("*.example.com", "example.com", 443, NO),
+            ("*.example.com", "notexample.com", 443, NO),
+            ("*.example.com", ".example.com", 443, NO),
+            ("*.example.com:8443", "a.example.com", 8443, YES),
+            ("*.example.com:8443", "a.example.com", 443, NO),
+            ("db.example.com:5432", "db.example.com", 5432, PRIVATE),
+            ("db.example.com:5432", "db.example.com", 443, NO),
+            ("localhost:8080", "localhost", 8080, PRIVATE),
+            ("localhost:8080", "127.0.0.1", 8080, PRIVATE),
+            ("localhost:8080", "::1", 8080, PRIVATE),
+            ("localhost:8080", "localhost", 8081, NO),
+            ("localhost:8080", "127.0.0.2", 8080, NO),
+            ("localhost", "localhost", 80, YES),
+            ("10.1.2.3:80", "10.1.2.3", 80, PRIVATE),
+            ("[fe80::1]:80", "fe80::1", 80, PRIVATE),
+            ("npm", "registry.npmjs.org", 443, YES),
+            ("github", "codeload.github.com", 443, YES),
+            // Numbers in disguise are nobody's names.
+            ("example.com", "127.1", 443, NO),
+            ("example.com", "0x7f000001", 443, NO),
+            ("example.com", "2130706433", 443, NO),
+            ("example.com", "example.com\0.evil.test", 443, NO),
+            ("example.com", "", 443, NO),
+        ] {
+            assert_eq!(list(&[entry]).judge(host, port), expected, "{entry}: {host}:{port}");
+        }
+    }
+
+    #[test]
+    fn entries_that_make_no_sense() {
+        for entry in [
+            "https://example.com",
+            "example.com/path",
+            "*",
+            "*.com",
+            "*example.com",
+            "a.*.com",
+            "example.com:0",
+            "example.com:http",
+            "example.com:99999",
+            "[::1",
+            "[::1]80",
+            "two words",
+            "",
+            "127.1",
+        ] {
+            assert!(AllowList::default().add(entry).is_err(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_the_environment_names_is_allowed_exactly() {
+        for (url, host, port) in [
+            ("http://127.0.0.1:4123", "127.0.0.1", 4123),
+            ("https://user:pass@llm.example.com/v1?x", "llm.example.com", 443),
+            ("http://llm.internal/v1", "llm.internal", 80),
+            ("http://[::1]:8080/", "::1", 8080),
+        ] {
+            let mut list = AllowList::default();
+            list.add_url(url);
+            assert_eq!(list.judge(host, port), Verdict::Allowed { private: true }, "{url}");
+            assert_eq!(list.judge(host, port + 1), Verdict::Refused, "{url}");
+        }
+        let mut list = AllowList::default();
+        for nonsense in ["", "ftp://x", "http://", "http://a b", "https://*"] {
+            list.add_url(nonsense);
+        }
+        assert_eq!(list, AllowList::default());
+    }
+
+    #[test]
+    fn what_agents_get_can_be_read_and_is_no_more_than_they_need() {
+        for adapter in ralph_agents::all() {
+            let list = AllowList::for_agent(adapter.name());
+            for host in agent_hosts(adapter.name()) {
+                assert!(AllowList::default().add(host).is_ok(), "{host}");
+                let one = host.replace('*', "some");
+                assert_eq!(list.judge(&one, 443), Verdict::Allowed { private: false }, "{host}");
+            }
+            assert_eq!(list.judge("github.com", 443), Verdict::Refused, "{}", adapter.name());
+            assert_eq!(list.judge("example.com", 443), Verdict::Refused, "{}", adapter.name());
+            assert!(list.local_ports().is_empty(), "{}", adapter.name());
+        }
+        for group in &GROUPS {
+            assert!(group.hosts.iter().all(|host| AllowList::default().add(host).is_ok()));
+        }
+        assert_eq!(list(&["localhost:2", "127.0.0.1:1", "[::1]:1", "a.b:3"]).local_ports(), [1, 2]);
+    }
+
+    #[test]
+    fn public_addresses() {
+        for (address, expected) in [
+            ("1.1.1.1", true),
+            ("104.16.0.1", true),
+            ("0.0.0.0", false),
+            ("10.255.255.53", false),
+            ("100.64.0.1", false),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("172.16.0.1", false),
+            ("172.32.0.1", true),
+            ("192.168.1.1", false),
+            ("192.0.0.8", false),
+            ("198.18.0.1", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("2606:4700::1111", true),
+            ("::", false),
+            ("::1", false),
+            ("::ffff:10.0.0.1", false),
+            ("::ffff:1.1.1.1", true),
+            ("64:ff9b::a00:1", false),
+            ("64:ff9b::101:101", true),
+            ("64:ff9b:1::101:101", false),
+            ("2002:a00:1::", false),
+            ("2001::1", false),
+            ("fc00::1", false),
+            ("fe80::1", false),
+            ("fec0::1", false),
+            ("ff02::1", false),
+        ] {
+            assert_eq!(is_public(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

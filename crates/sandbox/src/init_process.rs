@@ -1,0 +1,331 @@
+//! The first program inside a sandbox: this one, under another name.
+//!
+//! It makes the listeners of the proxy, hands them out, closes whatever else was open, gives up system
+//! calls that agents have no use for, and becomes the program that was asked for.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+pub use landlock::{
+    AccessFs, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    path_beneath_rules,
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::landlock;
+use super::proxy;
+use super::seccomp;
+use ralph_process::trust;
+
+/// What it is called by, in the place of a command. Nobody types this.
+pub const COMMAND: &str = "__inside";
+
+/// Listeners that are handed out at most.
+pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
+
+/// The exit code of a sandbox that did not come about.
+pub const FAILED: u8 = 125;
+
+/// What it is told, in one argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Orders {
+    /// Where listeners go: that of the proxy, then one for each of `ports`.
+    pub(super) socket: Option<i32>,
+    /// A terminal that becomes standard input, output and error.
+    pub(super) terminal: Option<i32>,
+    pub(super) ports: Vec<u16>,
+    pub(super) close: bool,
+    pub(super) filter: bool,
+    /// How many paths follow that can be written. Without it, writing is not confined any further.
+    pub(super) writable: Option<usize>,
+}
+
+impl Orders {
+    pub(super) fn to_argument(&self) -> OsString {
+        let mut words = Vec::new();
+        words.extend(self.socket.map(|socket| format!("socket={socket}")));
+        words.extend(self.terminal.map(|terminal| format!("terminal={terminal}")));
+        words.extend(self.ports.iter().map(|port| format!("port={port}")));
+        words.extend(self.close.then(|| "close".to_owned()));
+        words.extend(self.filter.then(|| "filter".to_owned()));
+        words.extend(self.writable.map(|count| format!("writable={count}")));
+        words.join(",").into()
+    }
+
+    fn from_argument(text: &OsStr) -> Option<Orders> {
+        let (socket, terminal, ports) = (None, None, Vec::new());
+        let (close, filter, writable) = (false, false, None);
+        let mut orders = Orders { socket, terminal, ports, close, filter, writable };
+        for word in text.to_str()?.split(',').filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                Some(("socket", number)) => orders.socket = Some(number.parse().ok()?),
+                Some(("terminal", number)) => orders.terminal = Some(number.parse().ok()?),
+                Some(("port", number)) => orders.ports.push(number.parse().ok()?),
+                Some(("writable", number)) => orders.writable = Some(number.parse().ok()?),
+                None if word == "close" => orders.close = true,
+                None if word == "filter" => orders.filter = true,
+                _ => return None,
+            }
+        }
+        Some(orders)
+    }
+}
+
+/// The program inside. `args` are the orders, and what to become. Returns only if that fails.
+pub fn main(args: &[OsString]) -> u8 {
+    let [orders, args @ ..] = args else {
+        return complain("it is called by ralph itself, to set up a sandbox");
+    };
+    let Some(orders) = Orders::from_argument(orders) else {
+        return complain("it was given orders that it does not know");
+    };
+    let Some((writable, [program, args @ ..])) =
+        args.split_at_checked(orders.writable.unwrap_or_default())
+    else {
+        return complain("it was given too few arguments");
+    };
+    if let Some(socket) = orders.socket
+        && let Err(err) = hand_out(socket, &orders.ports)
+    {
+        return complain(&format!("the proxy cannot be set up: {err}"));
+    }
+    if let Some(terminal) = orders.terminal
+        && let Err(err) = take_terminal(terminal)
+    {
+        return complain(&format!("there is no terminal: {err}"));
+    }
+    if orders.close {
+        close_all();
+    }
+    default_signals();
+    if orders.writable.is_some()
+        && let Err(err) = confine_writes(writable)
+    {
+        return complain(&format!("Landlock: {err}"));
+    }
+    if orders.filter
+        && let Err(err) = seccomp::install(&seccomp::inside_namespaces())
+    {
+        return complain(&format!("system calls cannot be filtered: {err}"));
+    }
+    run_inside(program, args)
+}
+
+/// Lets files be opened for writing only below these paths. Mounts see to that already, except for named pipes: those
+/// can be written on a read-only mount. What is mounted read-only below one of the paths stays open to that: only pipes
+/// that are in use are hidden there.
+///
+/// Every Landlock ruleset forbids moving and linking files from one directory to another unless it grants `Refer`. So
+/// nothing is confined where the kernel cannot grant it.
+fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
+    if landlock::version() < landlock::MOVES {
+        return Ok(());
+    }
+    let access = AccessFs::WriteFile;
+    let mut ruleset = Ruleset::default()
+        .handle_access(access | AccessFs::Refer)?
+        .create()?
+        .add_rules(path_beneath_rules(paths, access | AccessFs::Refer))?;
+    // Programs open a terminal or file that they were given once more, as `/dev/stderr`. Pipes and sockets without
+    // a name are not confined, and refused here.
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    for given in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+        let _ = (&mut ruleset).add_rule(PathBeneath::new(given, access));
+    }
+    ruleset.restrict_self()?;
+    Ok(())
+}
+
+/// What the name of a variable begins with on its way to the program inside.
+const CARRIED: &str = "__RALPH_ENV_";
+
+/// The changes to the environment of a sandbox's own programs, for a program inside that is to have `changes`. What
+/// would make them load code of an agent has another name until [`run_inside`]: they start before anything is confined.
+pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
+    let mut env = changes.to_vec();
+    for (name, value) in trust::untrusted_env(changes) {
+        let mut carried = OsString::from(CARRIED);
+        carried.push(&name);
+        env.extend([(name, None), (carried, Some(value))]);
+    }
+    env
+}
+
+/// The changes that give the variables of [`carry_env`] their names back.
+fn arrived_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust::EnvChanges {
+    let arrived = env.filter_map(|(carried, value)| {
+        let name = carried.as_bytes().strip_prefix(CARRIED.as_bytes())?;
+        Some([(OsStr::from_bytes(name).to_owned(), Some(value)), (carried, None)])
+    });
+    arrived.flatten().collect()
+}
+
+/// Becomes the program that runs inside, with the environment that was meant for it. The exit code, if that fails.
+pub(super) fn run_inside(program: &OsStr, args: &[OsString]) -> u8 {
+    run_with(program, args, &arrived_env(std::env::vars_os()))
+}
+
+/// Becomes a program. The exit code, if that fails.
+pub(super) fn run(program: &OsStr, args: &[OsString]) -> u8 {
+    run_with(program, args, &[])
+}
+
+fn run_with(program: &OsStr, args: &[OsString], env: &[(OsString, Option<OsString>)]) -> u8 {
+    let err = become_program(program, args, env);
+    let _ = complain(&format!("{} cannot be started inside: {err}", program.display()));
+    if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+fn become_program(
+    program: &OsStr,
+    args: &[OsString],
+    env: &[(OsString, Option<OsString>)],
+) -> io::Error {
+    let exec = |mut command: Command| {
+        for (name, value) in env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(args).exec()
+    };
+    let err = exec(Command::new(program));
+    if err.raw_os_error() == Some(libc::ENOEXEC) {
+        // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
+        let mut shell = Command::new("/bin/sh");
+        shell.arg(program);
+        return exec(shell);
+    }
+    err
+}
+
+pub(super) fn complain(what: &str) -> u8 {
+    let _ = io::stderr().write_all(format!("ralph: the sandbox: {what}\n").as_bytes());
+    FAILED
+}
+
+/// Makes the listeners in this network and sends them out of it.
+fn hand_out(socket: i32, ports: &[u16]) -> io::Result<()> {
+    let listen = |port| TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let mut listeners = vec![listen(proxy::PORT)?];
+    for port in ports.iter().take(MAX_PORTS) {
+        listeners.push(listen(*port)?);
+    }
+    let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(proxy::MAX_LISTENERS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    #[expect(
+        unsafe_code,
+        reason = "a descriptor that was passed by its number has no other way to be used"
+    )]
+    // SAFETY: the number is that of the socket that was inherited for this; it is not closed here.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+    rustix::net::sendmsg(socket, &[IoSlice::new(b"listeners")], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Makes a terminal that was inherited the one of a session that begins here. The one that bubblewrap has begun
+/// belongs to its own first process, and only whoever leads a session can take a terminal into it.
+fn take_terminal(terminal: i32) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
+    // SAFETY: the number is that of the terminal that was inherited for this.
+    let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
+    // Refused to whoever leads one already.
+    let _ = rustix::process::setsid();
+    rustix::process::ioctl_tiocsctty(terminal)?;
+    rustix::stdio::dup2_stdin(terminal)?;
+    rustix::stdio::dup2_stdout(terminal)?;
+    rustix::stdio::dup2_stderr(terminal)?;
+    Ok(())
+}
+
+/// Closes everything but standard input, output and error: whatever the one who started ralph had open
+/// is none of the agent's business.
+pub(super) fn close_all() {
+    #[expect(unsafe_code, reason = "there is no safe interface for closing a range")]
+    // SAFETY: nothing here uses a descriptor above 2 after this.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+    if done == 0 {
+        return;
+    }
+    // Before Linux 5.9.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    for fd in 3..limit.current.unwrap_or(4096).min(65_536) {
+        #[expect(unsafe_code, reason = "as above, one by one")]
+        // SAFETY: as above.
+        unsafe {
+            libc::close(fd as i32);
+        }
+    }
+}
+
+/// The processes around this one ignore TERM, so that they outlive the agent's own end; the agent must
+/// not.
+fn default_signals() {
+    #[expect(unsafe_code, reason = "there is no safe interface for a default signal action")]
+    // SAFETY: no handler is installed, only the default is put back.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carried_variables_arrive_under_their_own_names() {
+        let changes = [
+            ("LD_PRELOAD".into(), Some("lib/x.so".into())),
+            ("LD_AUDIT".into(), Some("/usr/lib/x.so".into())),
+        ];
+        let carried = carry_env(&changes);
+        let set = |env: &[(OsString, Option<OsString>)], name: &str| {
+            let last = env.iter().rev().find(|(other, _)| other == name);
+            last.and_then(|(_, value)| value.clone())
+        };
+        assert_eq!(set(&carried, "LD_PRELOAD"), None);
+        assert_eq!(set(&carried, "LD_AUDIT"), Some("/usr/lib/x.so".into()));
+        let env = carried.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let arrived = arrived_env(env);
+        assert_eq!(set(&arrived, "LD_PRELOAD"), Some("lib/x.so".into()));
+        assert!(arrived.contains(&("__RALPH_ENV_LD_PRELOAD".into(), None)), "{arrived:?}");
+    }
+
+    #[test]
+    fn orders_survive_the_way_through_a_command_line() {
+        for orders in [
+            Orders {
+                socket: Some(7),
+                terminal: Some(8),
+                ports: vec![80, 8080],
+                close: true,
+                filter: true,
+                writable: Some(2),
+            },
+            Orders {
+                socket: None,
+                terminal: None,
+                ports: Vec::new(),
+                close: false,
+                filter: false,
+                writable: None,
+            },
+        ] {
+            assert_eq!(Orders::from_argument(&orders.to_argument()), Some(orders));
+        }
+        for nonsense in ["x", "socket=", "port=70000", "close=1"] {
+            assert_eq!(Orders::from_argument(OsStr::new(nonsense)), None, "{nonsense}");
+        }
+    }
+}

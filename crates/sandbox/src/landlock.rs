@@ -1,0 +1,536 @@
+//! Landlock and a filter of system calls, for where namespaces are forbidden: in containers, in CI.
+//!
+//! [`main`] is this program under another name: it gives up rights, one kind after the other, and becomes the
+//! program that was asked for. [`Confined`] is what stands outside.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+pub use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+};
+use rustix::fs::{FileType, OFlags};
+use serde::{Deserialize, Serialize};
+
+use super::bwrap::{self, Furnished, StandIn, failed};
+use super::disk::RealDisk;
+use super::grants::{DEVICES, Grants, grants};
+use super::permissions::SavedModes;
+use super::places::OWN_STATE;
+use super::plan::{Mount, Network, Plan, Walls};
+use super::probe::{self, Probe};
+use super::proxy::{self, Proxy, Refusal};
+use super::quarantine::set_aside;
+use super::restore::{self, Kept, Place};
+use super::scratch::Scratch;
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, init_process, mounts, seccomp};
+use ralph_process as process;
+use ralph_process::Launch;
+
+/// What it is called by, in the place of a command. Nobody types this.
+pub const COMMAND: &str = "__confined";
+
+/// The first version that confines files, that can allow moving files between directories, that confines connections,
+/// that confines signals.
+const FILES: i32 = 1;
+pub(super) const MOVES: i32 = 2;
+const CONNECTIONS: i32 = 4;
+const SIGNALS: i32 = 6;
+
+/// What it is told, in a file that the agent cannot write.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Orders {
+    grants: Grants,
+    /// Ports that may be connected to; all of them without a list.
+    ports: Option<Vec<u16>>,
+    walls: Walls,
+    project: PathBuf,
+}
+
+impl Orders {
+    pub fn new(plan: &Plan, ports: Option<Vec<u16>>) -> Orders {
+        let (walls, project) = (plan.walls, plan.project.clone());
+        Orders { grants: grants(plan, &RealDisk), ports, walls, project }
+    }
+
+    /// # Errors
+    /// What the file system said.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, serde_json::to_vec(self)?)
+    }
+}
+
+/// Which version of Landlock the kernel has; 0 for none.
+pub(super) fn version() -> i32 {
+    #[expect(unsafe_code, reason = "the crate does not tell the version")]
+    // SAFETY: asked like this, the call reads nothing and changes nothing.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32)
+    };
+    i32::try_from(version).unwrap_or(0).max(0)
+}
+
+/// The program inside. `args` are a file with orders, and what to become. Returns only if that fails.
+pub fn main(args: &[OsString]) -> u8 {
+    let [orders, program, args @ ..] = args else {
+        return init_process::complain("it is called by ralph itself, to set up a sandbox");
+    };
+    let orders = std::fs::read(orders)
+        .and_then(|bytes| serde_json::from_slice::<Orders>(&bytes).map_err(io::Error::from));
+    let orders = match orders {
+        Ok(orders) => orders,
+        Err(err) => return init_process::complain(&format!("its orders cannot be read: {err}")),
+    };
+    if orders.walls.descriptors {
+        init_process::close_all();
+    }
+    if orders.walls.capabilities
+        && let Err(err) = drop_capabilities()
+    {
+        return init_process::complain(&format!("cannot drop capabilities: {err}"));
+    }
+    if let Err(err) = mounts::open_unlinked(&orders.project, OFlags::PATH) {
+        return init_process::complain(&format!("{}: {err}", orders.project.display()));
+    }
+    if let Err(err) = restrict(&orders) {
+        return init_process::complain(&format!("Landlock: {err}"));
+    }
+    let open = orders.ports.is_none();
+    if orders.walls.calls
+        && let Err(err) = seccomp::install(&seccomp::without_namespaces(open))
+    {
+        return init_process::complain(&format!("system calls cannot be filtered: {err}"));
+    }
+    init_process::run_inside(program, args)
+}
+
+fn restrict(orders: &Orders) -> Result<(), RulesetError> {
+    let Orders { grants, ports, walls, .. } = orders;
+    let ports = ports.as_ref().filter(|_| walls.network);
+    if !walls.files && !walls.ipc && !walls.processes && ports.is_none() {
+        return Ok(());
+    }
+    let all = AccessFs::from_all(ABI::V6);
+    let mut ruleset = Ruleset::default();
+    if walls.files {
+        ruleset = ruleset.handle_access(all)?;
+    }
+    if ports.is_some() {
+        // To listen is allowed: whoever connects to it is on this machine.
+        ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
+    }
+    if walls.ipc {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
+    }
+    if walls.processes {
+        ruleset = ruleset.scope(Scope::Signal)?;
+    }
+    let mut ruleset = ruleset.create()?;
+    if walls.files {
+        ruleset = ruleset.add_rules(path_beneath_rules(DEVICES, all))?;
+        for (paths, access) in [(&grants.read, AccessFs::from_read(ABI::V6)), (&grants.write, all)]
+        {
+            for path in paths {
+                ruleset = allow(ruleset, path, access)?;
+            }
+        }
+    }
+    for port in ports.into_iter().flatten() {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
+    ruleset.restrict_self()?;
+    Ok(())
+}
+
+/// Allows what is at a path, unless it is gone or an agent has put a link there since the sandbox was planned.
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = mounts::open_unlinked(path, OFlags::PATH) else { return Ok(ruleset) };
+    let is_dir = rustix::fs::fstat(&file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+    let access = if is_dir { access } else { access & AccessFs::from_file(ABI::V6) };
+    ruleset.add_rule(PathBeneath::new(file, access))
+}
+
+/// Drops all capabilities for good: what is not in the bounding set does not come back with another program.
+///
+/// # Errors
+/// One could not be dropped. The program must not be started then.
+fn drop_capabilities() -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let check = |result: libc::c_long| match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    for capability in 0..64 as libc::c_ulong {
+        #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+        // SAFETY: the call takes numbers only.
+        let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match check(result.into()) {
+            Ok(()) => {}
+            // The kernel knows no capability with this number, nor with a higher one.
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) && capability > 0 => break,
+            // Only a process with CAP_SETPCAP can shrink the set. One without, such as an ordinary user's, gains
+            // nothing from it: the programs that it starts get no new privileges.
+            Err(err) if err.raw_os_error() == Some(libc::EPERM) => break,
+            Err(err) => return Err(err),
+        }
+    }
+    let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
+    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+    // SAFETY: `capset` reads a header and two data blocks of this layout; the other calls take numbers only.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).into())?;
+        check(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()))
+    }
+}
+
+/// A sandbox of Landlock.
+#[derive(Debug)]
+pub(super) struct Confined {
+    ralph: PathBuf,
+    orders: PathBuf,
+    plan: Plan,
+    modes: SavedModes,
+    env: Vec<(OsString, Option<OsString>)>,
+    kept: Vec<Kept>,
+    places: Vec<Place>,
+    proxy: Option<Proxy>,
+    version: i32,
+    /// What is no longer shown, because it was replaced, and has not been reported.
+    replaced: Vec<PathBuf>,
+    /// Somebody was inside.
+    used: bool,
+    scratch: Scratch,
+}
+
+impl Confined {
+    pub(super) fn prepare(request: &Request<'_>) -> Result<Confined, Unusable> {
+        let version = version();
+        if version < FILES {
+            return Err(Unusable::new("this kernel has no Landlock")
+                .hint("it needs Linux 5.13, with `landlock` among its security modules"));
+        }
+        let Furnished { scratch, mut plan, modes, rules, ralph } =
+            bwrap::furnish(request, Backend::Landlock)?;
+        let mut proxy = None;
+        let mut ports = None;
+        let mut env = plan.env.clone();
+        match &plan.network {
+            Network::Proxy { ports: local } => {
+                let listener =
+                    TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
+                let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
+                let mut serving = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
+                serving.serve(listener.into());
+                proxy = Some(serving);
+                ports = Some(local.iter().copied().chain([port]).collect());
+                // There is no network of its own here, in which the port could always be the same.
+                let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
+                for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
+                    if *value == usual {
+                        *value = format!("http://127.0.0.1:{port}").into();
+                    }
+                }
+            }
+            Network::None => ports = Some(Vec::new()),
+            Network::Full => {}
+        }
+        let home = scratch.path().join("home");
+        link_home(&plan, &home);
+        env.push(("HOME".into(), Some(home.into())));
+        env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
+        let orders = scratch.path().join("orders.json");
+        Orders::new(&plan, ports)
+            .save(&orders)
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let (kept, too_much) = keep(&plan, request.project);
+        plan.notes.extend(too_much.iter().map(|path| {
+            format!("landlock: {} is too much to be put back if it is changed", path.display())
+        }));
+        let places = plan.guards.iter().filter_map(|guard| Place::of(&guard.path)).collect();
+        restore::save(&kept, &scratch.kept())
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let sandbox = Confined {
+            ralph,
+            orders,
+            plan,
+            modes,
+            env,
+            kept,
+            places,
+            proxy,
+            version,
+            replaced: Vec::new(),
+            used: false,
+            scratch,
+        };
+        sandbox.probe(request.project)?;
+        Ok(sandbox)
+    }
+
+    fn probe(&self, project: &Path) -> Result<(), Unusable> {
+        let Confined { ralph, orders, env, scratch, plan, version, .. } = self;
+        let open = plan.network == Network::Full || *version < CONNECTIONS;
+        let Err(why) = run_probe(ralph, orders, env, project, scratch.path(), open) else {
+            return Ok(());
+        };
+        let stand_in = StandIn::create(&plan.network)?;
+        let orders = stand_in.scratch.path().join("orders.json");
+        let ports = (plan.network != Network::Full).then(Vec::new);
+        Orders::new(&stand_in.plan, ports)
+            .save(&orders)
+            .map_err(|err| failed("the probe cannot be set up", &err))?;
+        let (env, hidden) = (&stand_in.plan.env, stand_in.scratch.path());
+        match run_probe(ralph, &orders, env, &stand_in.project, hidden, open) {
+            Ok(()) => Err(why.in_project(Backend::Landlock, project)),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+/// Runs the probe around `project`. `hidden` is a directory that must not be seen inside; with `open`, the network need
+/// not be confined.
+fn run_probe(
+    ralph: &Path,
+    orders: &Path,
+    env: &[(OsString, Option<OsString>)],
+    project: &Path,
+    hidden: &Path,
+    open: bool,
+) -> Result<(), Unusable> {
+    let probe = Probe::set_up(project, hidden, open)
+        .map_err(|err| failed("the probe cannot be set up", &err))?;
+    let mut args: Vec<OsString> = vec![COMMAND.into(), orders.into(), ralph.into()];
+    args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
+    let program = OsStr::new(super::THIS_PROGRAM);
+    let env = init_process::carry_env(env);
+    let output = process::run_quick(program, &args, project, &env, probe::PATIENCE)
+        .map_err(|err| Unusable::new(format!("it cannot be run: {err}")))?;
+    if !output.exit.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Unusable::new(said.trim().to_owned()));
+    }
+    probe.judge(&output.stdout).map_err(Unusable::new)
+}
+
+/// Links to what is shown of the home, in the home that is there instead: nothing can be put over
+/// another thing here.
+fn link_home(plan: &Plan, scratch_home: &Path) {
+    let home = plan.mounts.iter().find_map(|mount| match mount {
+        Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
+        _ => None,
+    });
+    let Some(home) = home else { return };
+    for mount in &plan.mounts {
+        let (Mount::ReadOnly { from, at } | Mount::Writable { from, at }) = mount else { continue };
+        let Ok(below) = at.strip_prefix(&home) else { continue };
+        let link = scratch_home.join(below);
+        if below != Path::new("") && from != scratch_home && !plan.dirs.contains(&link) {
+            if let Some(parent) = link.parent() {
+                let _ = std::fs::create_dir_all(parent);
+            }
+            // What is below something that is linked already is there by that.
+            let _ = std::os::unix::fs::symlink(from, &link);
+        }
+    }
+}
+
+/// What is protected by mounts elsewhere is put back here; and what of it is too much for that. ralph's own files
+/// change while it runs.
+fn keep(plan: &Plan, project: &Path) -> (Vec<Kept>, Vec<PathBuf>) {
+    // Of this project, and of those inside it.
+    let theirs = |path: &&Path| !OWN_STATE.iter().any(|ours| path.ends_with(ours));
+    let (mut kept, mut too_much) = (Vec::new(), Vec::new());
+    for path in plan.protected(project).filter(theirs) {
+        // A worktree's own is among those of the others.
+        let is_open = |path: &Path| {
+            let inside =
+                |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
+            plan.mounts.iter().any(inside)
+        };
+        let parts = if is_open(path) {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|part| !is_open(part)).collect()
+        } else {
+            vec![path.to_owned()]
+        };
+        for part in parts {
+            match Kept::take(&part) {
+                Some(part) => kept.push(part),
+                None => too_much.push(part),
+            }
+        }
+    }
+    (kept, too_much)
+}
+
+impl Sandbox for Confined {
+    fn backend(&self) -> Backend {
+        Backend::Landlock
+    }
+
+    fn writable(&self) -> Vec<PathBuf> {
+        self.plan.writable(self.scratch.path())
+    }
+
+    fn limits(&self) -> Vec<String> {
+        let mut limits = vec![
+            "the kernel is shared: a hole in it is a way out".to_owned(),
+            "what git and Claude Code execute in the project can be changed, and is put back after each step"
+                .to_owned(),
+            "the journal in .ralph/runs can be changed".to_owned(),
+            "names, sizes and times of files outside can be seen, and so can other processes".to_owned(),
+            "modes, times and attributes of files outside can be changed".to_owned(),
+            "package caches and the agent's own credentials can be changed".to_owned(),
+            "no terminal can be made inside: those of the user could be used as well".to_owned(),
+        ];
+        match &self.plan.network {
+            Network::Full => limits.push("the network is open".to_owned()),
+            _ if self.version < CONNECTIONS => limits.push(
+                "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
+            ),
+            Network::Proxy { ports } => {
+                limits.push(
+                    "a host that listens on the port of the proxy can be reached without it"
+                        .to_owned(),
+                );
+                if !ports.is_empty() {
+                    limits.push(
+                        "ports of this machine that allowedDomains names can be reached at every address"
+                            .to_owned(),
+                    );
+                }
+            }
+            Network::None => {}
+        }
+        if self.plan.network != Network::Full {
+            limits.push(
+                "servers that the agent starts can be reached from the network, as far as a firewall lets them"
+                    .to_owned(),
+            );
+        }
+        if self.version < SIGNALS {
+            limits.push(
+                "other processes can be signalled: this kernel cannot keep it from that \
+                         (it needs Linux 6.12)"
+                    .to_owned(),
+            );
+        }
+        limits
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.plan.notes.clone()
+    }
+
+    fn withheld(&self) -> &[String] {
+        &self.plan.withheld
+    }
+
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+        if terminal.is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "landlock has no terminal of its own; give it a command",
+            ));
+        }
+        self.used = true;
+        self.replaced.extend(self.plan.drop_replaced(mounts::is_unlinked));
+        let mut args: Vec<OsString> =
+            vec![COMMAND.into(), self.orders.clone().into(), launch.program.into()];
+        args.extend_from_slice(launch.args);
+        let mut env = launch.env.to_vec();
+        env.extend(self.env.iter().cloned());
+        Ok(Wrapped {
+            program: super::THIS_PROGRAM.into(),
+            args,
+            env: init_process::carry_env(&env),
+            socket: None,
+            ignore_term: false,
+        })
+    }
+
+    fn ended(&mut self) -> Vec<Trace> {
+        let Confined { modes, plan, places, kept, replaced, .. } = self;
+        modes.restore_around(|| {
+            let mut traces = set_aside(&plan.guards);
+            traces.extend(places.iter().filter_map(Place::restore));
+            // Also in what has just come back.
+            for trace in set_aside(&plan.guards) {
+                if !traces.contains(&trace) {
+                    traces.push(trace);
+                }
+            }
+            traces.extend(kept.iter().filter_map(Kept::restore));
+            traces.extend(replaced.drain(..).map(Trace::Replaced));
+            traces
+        })
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
+    }
+
+    fn take_bell(&mut self) -> Option<PipeReader> {
+        self.proxy.as_mut().and_then(Proxy::take_bell)
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        if self.used && self.ended().iter().any(Trace::is_stuck) {
+            self.scratch.leave_unfinished();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seccomp::Rule;
+
+    /// Drops the capabilities of a thread, with these system calls refused. Returns the result and what the thread has
+    /// left. Capabilities and filters belong to one thread, so that other tests keep theirs.
+    fn drop_in_thread(refused: &[Rule]) -> (io::Result<()>, String) {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                if !refused.is_empty() {
+                    seccomp::install(refused).unwrap();
+                }
+                let result = drop_capabilities();
+                (result, std::fs::read_to_string("/proc/thread-self/status").unwrap())
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn drop_capabilities_leaves_none() {
+        let (result, status) = drop_in_thread(&[]);
+        result.unwrap();
+        let mut sets = vec!["CapInh", "CapPrm", "CapEff", "CapAmb"];
+        // An ordinary user cannot change the bounding set.
+        sets.extend(rustix::process::geteuid().is_root().then_some("CapBnd"));
+        for set in sets {
+            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
+            assert!(line.ends_with("0000000000000000"), "{line}");
+        }
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+
+    #[test]
+    fn drop_capabilities_failure_is_error() {
+        for call in [libc::SYS_capset, libc::SYS_prctl] {
+            let (result, _) = drop_in_thread(&[Rule::refuse(call, libc::EIO)]);
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call}");
+        }
+    }
+}

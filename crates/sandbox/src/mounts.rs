@@ -1,0 +1,384 @@
+//! The machine as it is seen inside, made by this program and not by bubblewrap.
+//!
+//! Bubblewrap reads the list of all mounts again for each one that it makes, which takes longer than
+//! everything else that it does. So [`main`], this program under another name, makes the mounts of a plan in
+//! namespaces of its own, with calls that need no list, and then becomes bubblewrap, which finds nothing to
+//! do but to take over what it sees. That is a second wall besides: what is around bubblewrap is no longer the
+//! machine but this, and nothing inside bubblewrap's own namespaces can take a mount away that is not theirs.
+//!
+//! Where this cannot be done (before Linux 5.12, or where only bubblewrap may make namespaces), bubblewrap
+//! makes the mounts itself ([`super::bwrap_args::arguments`]).
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::thread::UnshareFlags;
+
+use super::init_process;
+use super::plan::{Mount, Plan, Walls};
+
+/// What it is called by, in the place of a command. Nobody types this.
+pub const COMMAND: &str = "__mounts";
+
+/// The devices that everybody may have.
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// The command line behind [`COMMAND`], up to what it becomes.
+/// `terminal` is the descriptor of one that there is to be inside.
+pub(super) fn arguments(plan: &Plan, terminal: Option<i32>) -> Vec<OsString> {
+    let Walls { users, files, .. } = plan.walls;
+    let mut words: Vec<OsString> = Vec::new();
+    for (wall, name) in [(users, "users"), (files, "files")] {
+        words.extend(wall.then(|| name.into()));
+    }
+    let terminal = terminal.map(|terminal| terminal.to_string().into());
+    words.extend(terminal.into_iter().flat_map(|number| ["terminal".into(), number]));
+    for mount in &plan.mounts {
+        match mount {
+            Mount::ReadOnly { from, at } => words.extend(["read".into(), from.into(), at.into()]),
+            Mount::Writable { from, at } => words.extend(["write".into(), from.into(), at.into()]),
+            Mount::EmptyDir { at } => words.extend(["directory".into(), at.into()]),
+            Mount::EmptyFile { at } => words.extend(["file".into(), at.into()]),
+        }
+    }
+    words.extend(plan.closed().flat_map(|at| ["close".into(), at.into()]));
+    words.push("--".into());
+    words
+}
+
+/// What [`arguments`] said.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Orders {
+    users: bool,
+    files: bool,
+    terminal: Option<String>,
+    mounts: Vec<Mount>,
+    closed: Vec<PathBuf>,
+}
+
+impl Orders {
+    /// The orders, and the words behind them.
+    fn parse(mut words: &[OsString]) -> Option<(Orders, &[OsString])> {
+        let mut orders = Orders::default();
+        loop {
+            let (word, rest) = words.split_first()?;
+            let path = |nth: usize| rest.get(nth).map(PathBuf::from);
+            let taken = match word.to_str()? {
+                "--" => return Some((orders, rest)),
+                "users" => {
+                    orders.users = true;
+                    0
+                }
+                "files" => {
+                    orders.files = true;
+                    0
+                }
+                "terminal" => {
+                    orders.terminal = Some(rest.first()?.to_str()?.to_owned());
+                    1
+                }
+                "read" => {
+                    orders.mounts.push(Mount::ReadOnly { from: path(0)?, at: path(1)? });
+                    2
+                }
+                "write" => {
+                    orders.mounts.push(Mount::Writable { from: path(0)?, at: path(1)? });
+                    2
+                }
+                "directory" => {
+                    orders.mounts.push(Mount::EmptyDir { at: path(0)? });
+                    1
+                }
+                "file" => {
+                    orders.mounts.push(Mount::EmptyFile { at: path(0)? });
+                    1
+                }
+                "close" => {
+                    orders.closed.push(path(0)?);
+                    1
+                }
+                _ => return None,
+            };
+            words = rest.get(taken..)?;
+        }
+    }
+}
+
+/// The program. `args` are the orders, and what to become. Returns only if that fails.
+pub fn main(args: &[OsString]) -> u8 {
+    let Some((orders, [program, args @ ..])) = Orders::parse(args) else {
+        return init_process::complain("it is called by ralph itself, to set up a sandbox");
+    };
+    match carry_out(&orders) {
+        Ok(()) => init_process::run(program, args),
+        Err((what, err)) => init_process::complain(&format!("{what}: {err}")),
+    }
+}
+
+/// What could not be done, and what the system said.
+type Failed = (String, io::Error);
+
+fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Failed {
+    let what = what.into();
+    move |err| (what, err.into())
+}
+
+fn carry_out(orders: &Orders) -> Result<(), Failed> {
+    leave(orders.users).map_err(failed("there can be no namespaces of its own"))?;
+    // What is mounted on the machine from now on is not seen here: it would be as writable as it is there.
+    let apart = Attributes { propagation: libc::MS_PRIVATE, ..Attributes::default() };
+    set(CWD, Path::new("/"), RECURSIVE, &apart).map_err(failed("/"))?;
+    // All that is to be seen is held on to before anything covers it.
+    let held = orders.mounts.iter().map(hold).collect::<Result<Vec<_>, _>>()?;
+    let devices: Vec<(PathBuf, OwnedFd)> = DEVICES
+        .iter()
+        .map(PathBuf::from)
+        .filter_map(|device| Some((device.clone(), copy(&device).ok()?)))
+        .chain(orders.terminal.as_deref().and_then(console))
+        .collect();
+    let mut all = Attributes::LOCKED_UP;
+    if !orders.files {
+        all.set &= !READ_ONLY;
+    }
+    set(CWD, Path::new("/"), RECURSIVE, &all).map_err(failed("/"))?;
+    // Bubblewrap writes to it, and can mount one of its own only where there is one with no less to it.
+    let open = Attributes { clear: READ_ONLY, ..Attributes::default() };
+    set(CWD, Path::new("/proc"), 0, &open).map_err(failed("/proc"))?;
+    for (mount, held) in orders.mounts.iter().zip(held) {
+        let at = mount.at();
+        put(mount, held).map_err(failed(format!("there can be no mount at {}", at.display())))?;
+    }
+    for at in &orders.closed {
+        let closed = Attributes { set: READ_ONLY, ..Attributes::default() };
+        set(CWD, at, 0, &closed).map_err(failed(at.display().to_string()))?;
+    }
+    make_devices(devices).map_err(failed("/dev"))
+}
+
+/// Leaves the mounts of the machine, and with `users` also its users, without whom nobody but the
+/// administrator could.
+fn leave(users: bool) -> io::Result<()> {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let flags = if users { UnshareFlags::NEWUSER } else { UnshareFlags::empty() };
+    #[expect(unsafe_code, reason = "it would be a danger to threads, of which there is one")]
+    // SAFETY: descriptors stay shared.
+    unsafe {
+        rustix::thread::unshare_unsafe(flags | UnshareFlags::NEWNS)?;
+    }
+    if users {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+    }
+    Ok(())
+}
+
+/// Opens an absolute path that has no link in it: an agent may have put one there since the sandbox was planned.
+///
+/// # Errors
+/// What the file system said; `ELOOP` or `ENOTDIR` for a link.
+pub(super) fn open_unlinked(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let reach = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::open("/", reach, Mode::empty())?;
+    let mut parts = path.components().filter(|part| *part != Component::RootDir).peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(name) = part else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let is_last = parts.peek().is_none();
+        let flags = if is_last { flags | OFlags::NOFOLLOW | OFlags::CLOEXEC } else { reach };
+        dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+    }
+    // With `O_PATH` a link at the end is opened instead of refused.
+    if FileType::from_raw_mode(rustix::fs::fstat(&dir)?.st_mode) == FileType::Symlink {
+        return Err(io::Error::from_raw_os_error(libc::ELOOP));
+    }
+    Ok(dir)
+}
+
+/// Whether there is something at a path without a link on the way.
+pub(super) fn is_unlinked(path: &Path) -> bool {
+    open_unlinked(path, OFlags::PATH).is_ok()
+}
+
+/// What is at a path now, with all that is mounted below it, to be put somewhere later.
+fn copy(path: &Path) -> io::Result<OwnedFd> {
+    let source = open_unlinked(path, OFlags::PATH)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(source, "", flags)?)
+}
+
+fn hold(mount: &Mount) -> Result<Option<OwnedFd>, Failed> {
+    let from = match mount {
+        Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => from,
+        Mount::EmptyFile { .. } => Path::new("/dev/null"),
+        Mount::EmptyDir { .. } => return Ok(None),
+    };
+    copy(from).map(Some).map_err(failed(format!("{} cannot be shown inside", from.display())))
+}
+
+fn put(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
+    let Some(held) = held else {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        return Ok(rustix::mount::mount("tmpfs", mount.at(), "tmpfs", flags, c"mode=0755")?);
+    };
+    let mut attributes = Attributes::LOCKED_UP;
+    if let Mount::Writable { .. } = mount {
+        attributes.set &= !READ_ONLY;
+    }
+    set(held.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
+    place(&held, mount.at())
+}
+
+/// Puts what is held at a path, which is made if there is nothing. A link is not followed: what it leads to
+/// is not what was planned.
+fn place(held: &OwnedFd, at: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(at).is_err() {
+        let mut directories = fs::DirBuilder::new();
+        directories.recursive(true).mode(0o755);
+        let is_dir = rustix::fs::fstat(held)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        if is_dir {
+            directories.create(at)?;
+        } else {
+            if let Some(parent) = at.parent() {
+                directories.create(parent)?;
+            }
+            make_file(at)?;
+        }
+    }
+    Ok(rustix::mount::move_mount(held, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+fn make_file(at: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(at).map(drop)
+}
+
+/// The terminal with this descriptor, by the name under which it is found by who asks for it.
+fn console(terminal: &str) -> Option<(PathBuf, OwnedFd)> {
+    let name = fs::read_link(Path::new("/proc/self/fd").join(terminal)).ok()?;
+    Some((PathBuf::from("/dev/console"), copy(&name).ok()?))
+}
+
+/// A `/dev` with these devices, terminals of its own, and nothing else of the machine.
+fn make_devices(devices: Vec<(PathBuf, OwnedFd)>) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount("tmpfs", "/dev", "tmpfs", flags, c"mode=0755")?;
+    for (at, device) in devices {
+        place(&device, &at)?;
+    }
+    for (dir, mode) in [("/dev/pts", 0o755), ("/dev/shm", 0o755)] {
+        fs::DirBuilder::new().mode(mode).create(dir)?;
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    let options = c"newinstance,ptmxmode=0666,mode=620";
+    rustix::mount::mount("devpts", "/dev/pts", "devpts", flags, options)?;
+    for (to, link) in [
+        ("pts/ptmx", "ptmx"),
+        ("/proc/self/fd", "fd"),
+        ("/proc/self/fd/0", "stdin"),
+        ("/proc/self/fd/1", "stdout"),
+        ("/proc/self/fd/2", "stderr"),
+        ("/proc/kcore", "core"),
+    ] {
+        symlink(to, Path::new("/dev").join(link))?;
+    }
+    Ok(())
+}
+
+const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+const RECURSIVE: u32 = libc::AT_RECURSIVE as u32;
+const EMPTY_PATH: u32 = libc::AT_EMPTY_PATH as u32;
+
+/// What a mount allows, as the kernel wants to be told.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Attributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+impl Attributes {
+    /// Nothing can be written, and no file is a device or gives its owner's rights.
+    const LOCKED_UP: Attributes = Attributes {
+        set: READ_ONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        clear: 0,
+        propagation: 0,
+        user_namespace: 0,
+    };
+}
+
+fn set(dir: BorrowedFd<'_>, path: &Path, flags: u32, attributes: &Attributes) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().to_owned().into_vec())?;
+    #[expect(unsafe_code, reason = "there is no safe interface to `mount_setattr`")]
+    // SAFETY: the call reads the path up to its end and as many bytes of the attributes as it is told.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            attributes,
+            size_of::<Attributes>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn orders_survive_the_way_through_a_command_line() {
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let mounts = vec![
+            Mount::EmptyDir { at: path(b"/run") },
+            Mount::EmptyFile { at: path(b"/etc/shadow") },
+            Mount::Writable { from: path(b"/no \xff utf8"), at: path(b"--") },
+            Mount::ReadOnly { from: path(b"/ralph"), at: path(b"/run/ralph") },
+        ];
+        let plan = Plan {
+            mounts: mounts.clone(),
+            kernel: Vec::new(),
+            copies: Vec::new(),
+            files: Vec::new(),
+            dirs: Vec::new(),
+            guards: Vec::new(),
+            env: Vec::new(),
+            withheld: Vec::new(),
+            network: super::super::plan::Network::None,
+            user: (0, 0),
+            walls: Walls { users: false, ..Walls::ALL },
+            notes: Vec::new(),
+            project: PathBuf::new(),
+            replaceable: Default::default(),
+        };
+        let mut words = arguments(&plan, Some(7));
+        words.extend(["bwrap".into(), "--proc".into()]);
+        let (users, files, closed) = (false, true, vec![path(b"/run")]);
+        let terminal = Some("7".to_owned());
+        let orders = Orders { users, files, terminal, mounts, closed };
+        let rest = ["bwrap".into(), "--proc".into()];
+        assert_eq!(Orders::parse(&words), Some((orders, rest.as_slice())));
+        for nonsense in [&["read", "/a"][..], &["x", "--"], &["close"], &[]] {
+            let words: Vec<OsString> = nonsense.iter().map(OsString::from).collect();
+            assert_eq!(Orders::parse(&words), None, "{nonsense:?}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a client asks the proxy for, read from the head of its request.
+
+use crate::hosts;
+
+/// The most that a head may be. Browsers send 8 KiB at most.
+pub(super) const MAX_HEAD: usize = 32 * 1024;
+
+const MAX_HEADERS: usize = 128;
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What the host is sent first: nothing for a tunnel, the request itself otherwise.
+    pub(super) first: Vec<u8>,
+    pub(super) tunnel: bool,
+    /// What `host` is asked before that, if it is a proxy that has to open the tunnel.
+    pub(super) through: Option<Vec<u8>>,
+    /// How many bytes of the client may follow. Any number without one: of a tunnel, and of a request that says
+    /// only at its end how long it is.
+    pub(super) more: Option<u64>,
+}
+
+/// What has come of a head so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    Partial,
+    Whole(Ask),
+    Bad(&'static str),
+}
+
+/// Reads the beginning of `bytes` as a request. What follows the head belongs to the host.
+pub(super) fn read(bytes: &[u8]) -> Head {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Head::Partial,
+        Err(_) => return Head::Bad("this is not a request of HTTP"),
+    };
+    let (Some(method), Some(target)) = (request.method, request.path) else {
+        return Head::Bad("this is not a request of HTTP");
+    };
+    let rest = bytes.get(length..).unwrap_or_default();
+    if method.eq_ignore_ascii_case("CONNECT") {
+        return match authority(target, None) {
+            Some((host, port)) => {
+                let first = rest.to_vec();
+                Head::Whole(Ask { host, port, first, tunnel: true, through: None, more: None })
+            }
+            None => Head::Bad("CONNECT needs HOST:PORT"),
+        };
+    }
+    let Some(after) = strip_scheme(target) else {
+        return Head::Bad("this is a proxy: it needs the whole address, http://HOST/…");
+    };
+    let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+    let (named, path) = after.split_at(end);
+    let Some((host, port)) = authority(named, Some(80)) else {
+        return Head::Bad("the address names no host");
+    };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut first = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {named}\r\n").into_bytes();
+    for header in request.headers.iter() {
+        if !is_ours(header.name) {
+            first.extend_from_slice(header.name.as_bytes());
+            first.extend_from_slice(b": ");
+            first.extend_from_slice(header.value);
+            first.extend_from_slice(b"\r\n");
+        }
+    }
+    // One request per connection: a second one could be for another host.
+    first.extend_from_slice(b"Connection: close\r\n\r\n");
+    let more = match length_of_body(request.headers) {
+        Ok(None) => {
+            first.extend_from_slice(rest);
+            None
+        }
+        Ok(Some(length)) => {
+            let here = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+            first.extend_from_slice(&rest[..here]);
+            Some(length - here as u64)
+        }
+        Err(why) => return Head::Bad(why),
+    };
+    Head::Whole(Ask { host, port, first, tunnel: false, through: None, more })
+}
+
+/// How long the body of a request is; `None` if it says so only as it goes. A request that can be read in two
+/// ways could be read as two by somebody else.
+fn length_of_body(headers: &[httparse::Header<'_>]) -> Result<Option<u64>, &'static str> {
+    let named = |name: &'static str| {
+        headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name))
+    };
+    let mut lengths = named("content-length");
+    let goes_on = named("transfer-encoding").next().is_some();
+    match (lengths.next(), lengths.next(), goes_on) {
+        (None, _, true) => Ok(None),
+        (None, _, false) => Ok(Some(0)),
+        (Some(length), None, false) => std::str::from_utf8(length.value)
+            .ok()
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
+            .and_then(|digits| digits.parse().ok())
+            .map(Some)
+            .ok_or("the request's length is no number"),
+        _ => Err("the request has more than one length"),
+    }
+}
+
+/// Headers that are between the client and us. `Host` is told by the address, so that the host that was
+/// judged is the host that is asked.
+fn is_ours(name: &str) -> bool {
+    ["host", "connection", "keep-alive", "upgrade", "te"]
+        .iter()
+        .any(|ours| name.eq_ignore_ascii_case(ours))
+        || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("proxy-"))
+}
+
+fn strip_scheme(target: &str) -> Option<&str> {
+    let (scheme, rest) = target.split_once("://")?;
+    scheme.eq_ignore_ascii_case("http").then_some(rest)
+}
+
+/// `host:port`, or `host` where a port is understood.
+fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            match rest {
+                "" => (host, None),
+                _ => (host, Some(rest.strip_prefix(':')?)),
+            }
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = match port {
+        Some(digits) => digits.parse().ok().filter(|port| *port > 0)?,
+        None => default?,
+    };
+    Some((hosts::clean(host)?, port))
+}
+
+/// What a proxy has answered to `CONNECT` so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Partial,
+    /// The tunnel is open; what follows these bytes is the host's.
+    Open(usize),
+    Refused(u16),
+    Bad,
+}
+
+pub(super) fn reply(bytes: &[u8]) -> Reply {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    match (response.parse(bytes), response.code) {
+        (Ok(httparse::Status::Complete(length)), Some(200..=299)) => Reply::Open(length),
+        (Ok(httparse::Status::Complete(_)), Some(code)) => Reply::Refused(code),
+        (Ok(httparse::Status::Partial), _) if bytes.len() < MAX_HEAD => Reply::Partial,
+        _ => Reply::Bad,
+    }
+}
+
+/// An answer of our own, for a client that gets none from the host.
+pub(super) fn answer(status: &str, text: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{text}\n",
+        text.len() + 1
+    )
+    .into_bytes()
+}
+
+/// The answer to a tunnel that is open.
+pub(super) const TUNNEL_OPEN: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whole(text: &str) -> Ask {
+        match read(text.as_bytes()) {
+            Head::Whole(ask) => ask,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn tunnels() {
+        let ask = whole("CONNECT API.example.com:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n\x16\x03");
+        assert_eq!(ask.host, "api.example.com");
+        assert_eq!(ask.port, 443);
+        assert_eq!(ask.first, b"\x16\x03", "what was sent too early is kept");
+        assert!(ask.tunnel);
+        assert_eq!(whole("CONNECT [::1]:80 HTTP/1.1\r\n\r\n").host, "::1");
+    }
+
+    #[test]
+    fn requests_go_to_the_host_that_was_judged() {
+        let ask = whole(
+            "POST http://example.com:8080/a?b=c HTTP/1.1\r\nHost: evil.test\r\nAccept: */*\r\n\
+             Proxy-Authorization: Basic x\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi",
+        );
+        assert_eq!((ask.host.as_str(), ask.port, ask.tunnel), ("example.com", 8080, false));
+        assert_eq!(
+            String::from_utf8(ask.first).unwrap(),
+            "POST /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\n\
+             Content-Length: 2\r\nConnection: close\r\n\r\nhi"
+        );
+        let ask = whole("GET HTTP://example.com?x HTTP/1.1\r\n\r\n");
+        assert!(ask.first.starts_with(b"GET /?x HTTP/1.1\r\nHost: example.com\r\n"));
+        assert_eq!(ask.port, 80);
+    }
+
+    #[test]
+    fn a_request_is_one_and_what_follows_it_is_left_behind() {
+        let head = |headers: &str| format!("POST http://a.test/ HTTP/1.1\r\n{headers}\r\n");
+        for (headers, rest, kept, more) in [
+            ("", "GET http://evil.test/", "", Some(0)),
+            ("Content-Length: 2\r\n", "hiGET http://evil.test/", "hi", Some(0)),
+            ("content-length: 9\r\n", "hi", "hi", Some(7)),
+            ("Transfer-Encoding: chunked\r\n", "2\r\nhi", "2\r\nhi", None),
+        ] {
+            let ask = whole(&format!("{}{rest}", head(headers)));
+            assert_eq!(ask.more, more, "{headers:?}");
+            let first = String::from_utf8(ask.first).unwrap();
+            assert_eq!(first.split_once("\r\n\r\n").unwrap().1, kept, "{headers:?}");
+        }
+        for two_ways in [
+            "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 2\r\nContent-Length: 3\r\n",
+            "Content-Length: +2\r\n",
+            "Content-Length: \r\n",
+        ] {
+            assert!(matches!(read(head(two_ways).as_bytes()), Head::Bad(_)), "{two_ways:?}");
+        }
+    }
+
+    #[test]
+    fn heads_that_lead_nowhere() {
+        for bad in [
+            "GET /path HTTP/1.1\r\nHost: example.com\r\n\r\n",
+            "GET https://example.com/ HTTP/1.1\r\n\r\n",
+            "GET http:///path HTTP/1.1\r\n\r\n",
+            "GET http://user@example.com/ HTTP/1.1\r\n\r\n",
+            "CONNECT example.com HTTP/1.1\r\n\r\n",
+            "CONNECT example.com:0 HTTP/1.1\r\n\r\n",
+            "CONNECT [example.com]:443 HTTP/1.1\r\n\r\n",
+            "CONNECT 0x7f.1:443 HTTP/1.1\r\n\r\n",
+            "\x16\x03\x01\x02\x00\x01\x00",
+            "SSH-2.0-OpenSSH_9.9\r\n",
+        ] {
+            assert!(matches!(read(bad.as_bytes()), Head::Bad(_)), "{bad:?}");
+        }
+        assert_eq!(read(b"CONNECT example.com:443 HTTP/1.1\r\nX: y\r\n"), Head::Partial);
+        assert_eq!(read(b""), Head::Partial);
+    }
+
+    #[test]
+    fn what_a_proxy_answers() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 Connection established\r\n\r\nrest", Reply::Open(39)),
+            ("HTTP/1.0 200 OK\r\nX: y\r\n", Reply::Partial),
+            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", Reply::Refused(407)),
+            ("SSH-2.0-x\r\n", Reply::Bad),
+        ] {
+            assert_eq!(reply(text.as_bytes()), expected, "{text:?}");
+        }
+        assert_eq!(reply(&vec![b'H'; MAX_HEAD]), Reply::Bad);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = reply(&bytes);
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn whatever_a_head_says_its_host_is_one(host in "[ -~]{0,40}", port in any::<u16>()) {
+            for head in [
+                format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"),
+                format!("GET http://{host}:{port}/ HTTP/1.1\r\n\r\n"),
+            ] {
+                if let Head::Whole(ask) = read(head.as_bytes()) {
+                    prop_assert_eq!(hosts::clean(&ask.host), Some(ask.host));
+                    prop_assert!(ask.port > 0);
+                }
+            }
+        }
+    }
+}

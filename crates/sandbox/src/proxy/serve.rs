@@ -1,0 +1,262 @@
+//! The thread of the proxy: one `poll` over everything that can happen to it.
+
+use std::io::{self, PipeReader, PipeWriter};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags};
+
+use super::connection::{Connection, Then};
+use super::{ListenersId, Order, Refusal, Rules};
+
+/// Connections at a time. One more takes the place of the one in which nothing has moved for longest:
+/// a client that opens connections and forgets them harms only itself.
+const MAX_CONNECTIONS: usize = 512;
+/// What is read at once, and the most that one direction of a connection holds.
+const SCRATCH_BYTES: usize = 32 * 1024;
+/// How many listeners one sandbox may hand out.
+pub(crate) const MAX_LISTENERS: usize = 32;
+
+pub(super) struct Server {
+    rules: Rules,
+    orders: Receiver<Order>,
+    wake: PipeReader,
+    news: SyncSender<Refusal>,
+    bell: PipeWriter,
+    sources: Vec<Source>,
+    connections: Vec<Connection>,
+}
+
+/// Where connections come from.
+enum Source {
+    /// Listeners will arrive here.
+    Expected { id: ListenersId, from: OwnedFd, ports: Arc<[u16]> },
+    /// `port`: a port of this machine that whoever connects is passed on to.
+    Listening { id: ListenersId, listener: OwnedFd, port: Option<u16> },
+}
+
+impl Source {
+    fn id(&self) -> ListenersId {
+        match self {
+            Source::Expected { id, .. } | Source::Listening { id, .. } => *id,
+        }
+    }
+
+    fn fd(&self) -> &OwnedFd {
+        match self {
+            Source::Expected { from: fd, .. } | Source::Listening { listener: fd, .. } => fd,
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn new(
+        rules: Rules,
+        orders: Receiver<Order>,
+        wake: PipeReader,
+        news: SyncSender<Refusal>,
+        bell: PipeWriter,
+    ) -> io::Result<Server> {
+        for fd in [wake.as_fd(), bell.as_fd()] {
+            set_nonblocking(fd)?;
+        }
+        let (sources, connections) = (Vec::new(), Vec::new());
+        Ok(Server { rules, orders, wake, news, bell, sources, connections })
+    }
+
+    pub(super) fn run(mut self) {
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        loop {
+            let ready = self.wait();
+            if ready.woken && !self.obey() {
+                return;
+            }
+            let now_ms = now_ms();
+            let Server { rules, news, bell, connections, .. } = &mut self;
+            let mut tell = |refusal| {
+                // Who does not listen has been told of hundreds already.
+                if news.try_send(refusal).is_ok() {
+                    let _ = rustix::io::write(&*bell, &[1]);
+                }
+            };
+            let mut nth = 0;
+            connections.retain_mut(|connection| {
+                let due = connection.until_ms().is_some_and(|until| now_ms >= until);
+                let moves = due || ready.connections.get(nth).copied().unwrap_or(false);
+                nth += 1;
+                !moves
+                    || matches!(
+                        connection.advance(now_ms, rules, &mut scratch, &mut tell),
+                        Then::Stays
+                    )
+            });
+            self.accept(&ready.sources, now_ms, &mut scratch);
+        }
+    }
+
+    /// Waits until something can be done.
+    fn wait(&self) -> Ready {
+        let mut polled = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+        for source in &self.sources {
+            polled.push(PollFd::from_borrowed_fd(source.fd().as_fd(), PollFlags::IN));
+        }
+        let mut owners = Vec::with_capacity(2 * self.connections.len());
+        for (nth, connection) in self.connections.iter().enumerate() {
+            connection.waits(|fd, flags| {
+                polled.push(PollFd::from_borrowed_fd(fd, flags));
+                owners.push(nth);
+            });
+        }
+        let until = self.connections.iter().filter_map(Connection::until_ms).min();
+        let timeout = until.map(|until| {
+            let left = until.saturating_sub(now_ms());
+            Timespec {
+                tv_sec: i64::try_from(left / 1000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(left % 1000 * 1_000_000).unwrap_or(0),
+            }
+        });
+        let result = rustix::event::poll(&mut polled, timeout.as_ref());
+        let is_ready = |fd: &PollFd<'_>| result.is_ok() && !fd.revents().is_empty();
+        let (head, tail) = polled.split_at(1 + self.sources.len());
+        let mut connections = vec![false; self.connections.len()];
+        for (fd, owner) in tail.iter().zip(owners) {
+            connections[owner] |= is_ready(fd);
+        }
+        Ready {
+            woken: head.first().is_some_and(is_ready),
+            sources: head.iter().skip(1).map(is_ready).collect(),
+            connections,
+        }
+    }
+
+    /// Does what was ordered. `false`: to stop.
+    fn obey(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        while rustix::io::read(&self.wake, &mut bytes).is_ok_and(|read| read > 0) {}
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Expect { id, from, ports }) => {
+                    if set_nonblocking(from.as_fd()).is_ok() {
+                        self.sources.push(Source::Expected { id, from, ports });
+                    }
+                }
+                Ok(Order::Serve { id, listener }) => self.listen(id, listener, None),
+                Ok(Order::Release(gone)) => {
+                    self.sources.retain(|source| source.id() != gone);
+                    self.connections.retain(|connection| connection.of != gone);
+                }
+                Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
+                Err(std::sync::mpsc::TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn listen(&mut self, id: ListenersId, listener: OwnedFd, port: Option<u16>) {
+        // One that would block would stop everybody.
+        if set_nonblocking(listener.as_fd()).is_ok() {
+            self.sources.push(Source::Listening { id, listener, port });
+        }
+    }
+
+    /// Takes listeners and clients that have arrived.
+    fn accept(&mut self, ready: &[bool], now_ms: u64, scratch: &mut [u8]) {
+        let mut arrived = Vec::new();
+        let mut done = Vec::new();
+        let mut clients = Vec::new();
+        for (nth, source) in self.sources.iter().enumerate() {
+            if !ready.get(nth).copied().unwrap_or(false) {
+                continue;
+            }
+            match source {
+                Source::Expected { id, from, ports } => match receive(from, scratch) {
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    // Nobody sends any: the sandbox did not come about.
+                    Err(_) => done.push(*id),
+                    Ok(listeners) => {
+                        done.push(*id);
+                        let ports = std::iter::once(None).chain(ports.iter().copied().map(Some));
+                        arrived.extend(listeners.into_iter().zip(ports).map(|(l, p)| (*id, l, p)));
+                    }
+                },
+                Source::Listening { id, listener, port } => {
+                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                    for _ in 0..MAX_CONNECTIONS {
+                        match rustix::net::accept_with(listener, flags) {
+                            Ok(client) => clients.push((*id, client, *port)),
+                            Err(Errno::INTR | Errno::CONNABORTED) => {}
+                            Err(_) => break,
+                        }
+                    }
+                }
+            }
+        }
+        self.sources.retain(|source| {
+            !(matches!(source, Source::Expected { .. }) && done.contains(&source.id()))
+        });
+        for (id, listener, port) in arrived {
+            self.listen(id, listener, port);
+        }
+        for (id, client, port) in clients {
+            self.admit(id, client, port, now_ms);
+        }
+    }
+
+    fn admit(&mut self, id: ListenersId, client: OwnedFd, port: Option<u16>, now_ms: u64) {
+        if self.connections.len() >= MAX_CONNECTIONS {
+            let idle = self.connections.iter().enumerate().min_by_key(|(_, c)| c.moved_ms);
+            if let Some((nth, _)) = idle {
+                self.connections.swap_remove(nth);
+            }
+        }
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&client, true);
+        let connection = match port {
+            None => Some(Connection::new(id, client, now_ms)),
+            Some(port) => Connection::forwarded(id, client, port, now_ms),
+        };
+        self.connections.extend(connection);
+    }
+}
+
+/// What can go on.
+struct Ready {
+    woken: bool,
+    sources: Vec<bool>,
+    connections: Vec<bool>,
+}
+
+/// The descriptors that came over a socket.
+fn receive(from: &OwnedFd, scratch: &mut [u8]) -> Result<Vec<OwnedFd>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::net::recvmsg(
+        from,
+        &mut [io::IoSliceMut::new(scratch)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if message.bytes == 0 && descriptors.is_empty() {
+        return Err(Errno::PIPE);
+    }
+    Ok(descriptors)
+}
+
+fn set_nonblocking(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
+    u64::try_from(ms).unwrap_or(0)
+}

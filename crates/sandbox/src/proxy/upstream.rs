@@ -1,0 +1,257 @@
+//! A proxy that the user has to go through: that of a company, by the variables that name one.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::http::Ask;
+use crate::hosts;
+
+/// Which hosts are reached by way of which proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Upstream {
+    https: Option<Server>,
+    http: Option<Server>,
+    /// What `NO_PROXY` says is reached without.
+    direct: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Server {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What it is told to know who asks.
+    authorization: Option<String>,
+}
+
+impl Upstream {
+    /// Reads the variables, and tells of one that cannot be followed.
+    pub fn from_env(env: &[(OsString, OsString)]) -> (Upstream, Option<String>) {
+        let get = |name: &str| {
+            // Programs look for both; in lower case it is the older one.
+            [name.to_ascii_lowercase(), name.to_owned()].iter().find_map(|name| {
+                let (_, value) = env.iter().find(|(other, _)| other == name.as_str())?;
+                value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+            })
+        };
+        let mut problem = None;
+        let mut server = |name: &str| {
+            let (name, value) = match get(name) {
+                Some(value) => (name, value),
+                None => ("ALL_PROXY", get("ALL_PROXY")?),
+            };
+            let server = Server::read(&value);
+            if server.is_none() {
+                problem = Some(format!(
+                    "{name} names no proxy that can be used, because only http://HOST:PORT can; hosts are \
+                     reached directly"
+                ));
+            }
+            server
+        };
+        let (https, http) = (server("HTTPS_PROXY"), server("HTTP_PROXY"));
+        let direct = get("NO_PROXY").unwrap_or_default();
+        let direct = direct.split(',').map(|entry| entry.trim().to_ascii_lowercase());
+        let direct = direct.filter(|entry| !entry.is_empty()).collect();
+        (Upstream { https, http, direct }, problem)
+    }
+
+    /// The proxy that something is asked of, if not the host itself.
+    pub(super) fn server_for(&self, ask: &Ask) -> Option<&Server> {
+        let server = if ask.tunnel { &self.https } else { &self.http };
+        let server = server.as_ref()?;
+        let is_direct = hosts::is_local(&ask.host)
+            || self.direct.iter().any(|entry| fits(entry, &ask.host, ask.port));
+        (!is_direct).then_some(server)
+    }
+}
+
+/// Whether an entry of `NO_PROXY` is about this host: `*`, a name with all below it, an address, a network,
+/// each with or without a port.
+fn fits(entry: &str, host: &str, port: u16) -> bool {
+    if entry == "*" {
+        return true;
+    }
+    if let Some((network, bits)) = entry.split_once('/') {
+        let (Ok(network), Ok(bits)) = (network.parse::<Ipv4Addr>(), bits.parse::<u32>()) else {
+            return false;
+        };
+        let shift = 32u32.saturating_sub(bits);
+        let head = |address: Ipv4Addr| u32::from(address).checked_shr(shift).unwrap_or(0);
+        return host.parse::<Ipv4Addr>().is_ok_and(|host| head(host) == head(network));
+    }
+    let (name, only) = match entry.rsplit_once(':') {
+        Some((name, digits)) if !name.contains(':') => (name, digits.parse().ok()),
+        _ => (entry, None),
+    };
+    if only.is_some_and(|only: u16| only != port) {
+        return false;
+    }
+    let name = name.trim_start_matches('*').trim_start_matches('.');
+    let is_below = || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+    !name.is_empty() && (host == name || (host.parse::<IpAddr>().is_err() && is_below()))
+}
+
+impl Server {
+    /// `http://user:password@host:port/`, of which only the host has to be there.
+    fn read(url: &str) -> Option<Server> {
+        let rest = match url.split_once("://") {
+            Some((scheme, rest)) => scheme.eq_ignore_ascii_case("http").then_some(rest)?,
+            None => url,
+        };
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        let (host, port) = hosts::split_port(host).ok()?;
+        Some(Server {
+            host: hosts::clean(host)?,
+            port: port.unwrap_or(80),
+            authorization: user.map(|user| base64(&decoded(user))),
+        })
+    }
+
+    fn header(&self) -> String {
+        match &self.authorization {
+            Some(word) => format!("Proxy-Authorization: Basic {word}\r\n"),
+            None => String::new(),
+        }
+    }
+
+    /// What it is asked for, in the place of the host itself.
+    pub(super) fn ask(&self, ask: Ask) -> Ask {
+        let Ask { host, port, first, tunnel, more, .. } = ask;
+        let named = if host.contains(':') { format!("[{host}]") } else { host };
+        let header = self.header();
+        let (first, through) = if tunnel {
+            let connect =
+                format!("CONNECT {named}:{port} HTTP/1.1\r\nHost: {named}:{port}\r\n{header}\r\n");
+            (first, Some(connect.into_bytes()))
+        } else {
+            // `GET /path` becomes `GET http://host:port/path`.
+            let space = first.iter().position(|byte| *byte == b' ').map_or(0, |at| at + 1);
+            let end = first.windows(2).position(|two| two == b"\r\n").map_or(0, |at| at + 2);
+            let mut whole = first.get(..space).unwrap_or_default().to_vec();
+            whole.extend_from_slice(format!("http://{named}:{port}").as_bytes());
+            whole.extend_from_slice(first.get(space..end).unwrap_or_default());
+            whole.extend_from_slice(header.as_bytes());
+            whole.extend_from_slice(first.get(end..).unwrap_or_default());
+            (whole, None)
+        };
+        Ask { host: self.host.clone(), port: self.port, first, tunnel, through, more }
+    }
+}
+
+/// What `%40` and the like stand for.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = match (first, after) {
+            (b'%', [high, low, ..]) => std::str::from_utf8(&[*high, *low])
+                .ok()
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok()),
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    bytes
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let value = (0..3).fold(0u32, |sum, nth| {
+            sum << 8 | u32::from(chunk.get(nth).copied().unwrap_or_default())
+        });
+        for nth in 0..4 {
+            let digit = (value >> (18 - 6 * nth)) & 63;
+            let digit = DIGITS.get(digit as usize).copied().unwrap_or(b'=');
+            text.push(char::from(if nth > chunk.len() { b'=' } else { digit }));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(env: &[(&str, &str)]) -> (Upstream, Option<String>) {
+        let env: Vec<_> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Upstream::from_env(&env)
+    }
+
+    fn ask(host: &str, port: u16, tunnel: bool) -> Ask {
+        let first =
+            if tunnel { b"x".to_vec() } else { b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec() };
+        Ask { host: host.to_owned(), port, first, tunnel, through: None, more: None }
+    }
+
+    #[test]
+    fn which_proxy_is_used_for_what() {
+        let env = [
+            ("HTTPS_PROXY", "http://user:p%40ss@proxy.corp:8080/"),
+            ("http_proxy", "web.corp:3128"),
+            ("NO_PROXY", ".corp, 10.0.0.0/8,exact.test:8443,*.star.test, [::1]"),
+        ];
+        let (upstream, problem) = read(&env);
+        assert_eq!(problem, None);
+        for (host, port, tunnel, expected) in [
+            ("api.example.com", 443, true, Some("proxy.corp")),
+            ("api.example.com", 80, false, Some("web.corp")),
+            ("git.corp", 443, true, None),
+            ("corp", 443, true, None),
+            ("notcorp", 443, true, Some("proxy.corp")),
+            ("10.1.2.3", 443, true, None),
+            ("11.1.2.3", 443, true, Some("proxy.corp")),
+            ("exact.test", 8443, true, None),
+            ("exact.test", 443, true, Some("proxy.corp")),
+            ("a.star.test", 443, true, None),
+            ("localhost", 8080, false, None),
+        ] {
+            let found = upstream.server_for(&ask(host, port, tunnel));
+            assert_eq!(found.map(|server| server.host.as_str()), expected, "{host}:{port}");
+        }
+        let server = upstream.server_for(&ask("a.test", 443, true)).unwrap();
+        let Ask { host, port, first, through, .. } = server.ask(ask("a.test", 443, true));
+        assert_eq!((host.as_str(), port, first.as_slice()), ("proxy.corp", 8080, &b"x"[..]));
+        assert_eq!(
+            String::from_utf8(through.unwrap()).unwrap(),
+            "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\
+             Proxy-Authorization: Basic dXNlcjpwQHNz\r\n\r\n"
+        );
+        let server = upstream.server_for(&ask("a.test", 80, false)).unwrap();
+        let asked = server.ask(ask("a.test", 80, false));
+        assert_eq!(asked.first, b"GET http://a.test:80/a HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!((asked.port, asked.through), (3128, None));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_told() {
+        for (value, usable) in [
+            ("socks5://proxy:1080", false),
+            ("https://proxy:443", false),
+            ("http://", false),
+            ("http://proxy:port", false),
+            ("HTTP://proxy", true),
+        ] {
+            let (upstream, problem) = read(&[("ALL_PROXY", value)]);
+            assert_eq!(upstream.https.is_some(), usable, "{value}");
+            assert_eq!(problem.is_none(), usable, "{value}");
+        }
+        assert_eq!(read(&[("HTTPS_PROXY", " ")]), (Upstream::default(), None));
+        assert!(
+            read(&[("NO_PROXY", "*"), ("HTTPS_PROXY", "p")])
+                .0
+                .server_for(&ask("a", 443, true))
+                .is_none()
+        );
+        for (text, expected) in [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj")] {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+        assert_eq!(decoded("%4"), b"%4");
+    }
+}

@@ -1,0 +1,106 @@
+//! Toolchains that are not where the home has them: on the `PATH`, and where variables say.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::environment;
+use super::home::{CACHES, SECRETS, TOOLS};
+use super::plan::{Found, Wanted};
+use super::plan_builder::{Draft, Target};
+
+/// Variables that say where something is, and where it would be in the home without them.
+const MOVED_BY: &[(&str, &str)] = &[
+    ("ASDF_DATA_DIR", ".asdf"),
+    ("ASDF_DIR", ".asdf"),
+    ("BUN_INSTALL", ".bun"),
+    ("CARGO_HOME", ".cargo"),
+    ("DENO_INSTALL", ".deno"),
+    ("FNM_DIR", ".local/share/fnm"),
+    ("GOPATH", "go"),
+    ("MISE_DATA_DIR", ".local/share/mise"),
+    ("NODENV_ROOT", ".nodenv"),
+    ("NVM_DIR", ".nvm"),
+    ("OPAMROOT", ".opam"),
+    ("PIP_CACHE_DIR", ".cache/pip"),
+    ("PNPM_HOME", ".local/share/pnpm"),
+    ("PYENV_ROOT", ".pyenv"),
+    ("RBENV_ROOT", ".rbenv"),
+    ("RUSTUP_HOME", ".rustup"),
+    ("SDKMAN_DIR", ".sdkman"),
+    ("UV_CACHE_DIR", ".cache/uv"),
+    ("VOLTA_HOME", ".volta"),
+    ("npm_config_cache", ".npm"),
+];
+
+/// The tools that variables have moved out of their usual place in the home: the variable, the directory that it names,
+/// and the usual one.
+fn moved<'w>(
+    home: Option<&'w Path>,
+    wanted: &'w Wanted,
+) -> impl Iterator<Item = (&'static str, &'w Path, &'static str)> {
+    MOVED_BY.iter().filter_map(move |(name, usual)| {
+        let root = Path::new(environment::get(&wanted.env, name)?);
+        // Where it would be anyway, the home has shown it.
+        let is_usual = home.is_some_and(|home| home.join(usual) == root);
+        (root.is_absolute() && !is_usual).then_some((*name, root, *usual))
+    })
+}
+
+/// The paths of a list for the home that are below `usual`, as they are below `root`.
+fn below_root(root: &Path, usual: &str, list: &[&str]) -> Vec<PathBuf> {
+    let below = list.iter().filter_map(|path| Path::new(path).strip_prefix(usual).ok());
+    // Joining nothing would leave a slash at the end.
+    below.map(|below| root.join(below).components().collect()).collect()
+}
+
+/// Shows what the environment names, as far as it is in a place that is hidden.
+pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) {
+    for (name, root, usual) in moved(home, wanted) {
+        for tool in below_root(root, usual, TOOLS) {
+            draft.show_hidden(name, &tool);
+        }
+        for cache in below_root(root, usual, CACHES) {
+            draft.show_hidden_writable(name, &cache);
+        }
+    }
+    let path = environment::get(&wanted.env, "PATH");
+    for dir in path.map(std::env::split_paths).into_iter().flatten() {
+        if let Some(whole) = whole_of(draft, &dir) {
+            draft.show_hidden("PATH entry", &whole);
+        }
+        draft.show_hidden("PATH entry", &dir);
+    }
+}
+
+/// Hides the secrets of tools, in the home and where variables say, wherever they are seen. Tools that are links are seen
+/// at two places.
+pub(super) fn hide_secrets(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) {
+    let usual = home.into_iter().flat_map(|home| SECRETS.iter().map(|path| home.join(path)));
+    let moved = moved(home, wanted).flat_map(|(_, root, usual)| below_root(root, usual, SECRETS));
+    for secret in usual.chain(moved) {
+        if let Target::Inside(found) = draft.target(&secret) {
+            draft.hide_everywhere(&found);
+        }
+    }
+}
+
+/// What the programs of a directory on the `PATH` cannot do without, if that is more: the shims of pyenv, rbenv and
+/// asdf call what is beside them, and `bin` of a Node.js or a virtual environment holds links to its `lib`.
+fn whole_of(draft: &Draft<'_>, dir: &Path) -> Option<PathBuf> {
+    let whole = dir.parent()?;
+    let Target::Inside(Found { real, .. }) = draft.target(whole) else { return None };
+    let has = |name: &str| draft.disk.find(&whole.join(name)).is_some();
+    let manages_versions = has("libexec") || has("shims") || has("installs");
+    let needed = match dir.file_name().and_then(OsStr::to_str)? {
+        "shims" => true,
+        // `~/.local` has much else in it, and what has a `.git` may be somebody's project.
+        "bin" if manages_versions => true,
+        "bin" => has("lib") && !has(".git"),
+        _ => false,
+    };
+    // What is mounted below it already would be covered by it.
+    let covers =
+        draft.mounts.iter().any(|mount| mount.at() != real && mount.at().starts_with(&real));
+    let is_local = whole.file_name() == Some(OsStr::new(".local"));
+    (needed && !covers && !is_local).then(|| whole.to_owned())
+}
