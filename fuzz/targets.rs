@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
-use ralph::hook::{self, Answer};
+use ralph::hooks::{self, Answer};
 use ralph_engine::completion::{Detector, Rule, Verdict as Completion};
 use ralph_events::control_chars::cleaned;
 use ralph_events::event::{Entry, Event, Exit, Stamp};
@@ -336,8 +336,8 @@ pub fn hooks(data: &[u8]) {
         }
     };
     let began = Instant::now();
-    for name in hook::NAMES {
-        let (answer, _) = hook::answer(OsStr::new(name), data, &variable);
+    for name in hooks::NAMES {
+        let (answer, _) = hooks::answer(OsStr::new(name), data, &variable);
         if let Some(json) = answer.json() {
             let json: serde_json::Value = serde_json::from_str(&json).unwrap();
             assert!(json.is_object());

@@ -74,7 +74,7 @@ impl Agent {
 
 /// Where `scripts/install-agents` puts agents.
 pub(crate) fn cache() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     root.join(std::env::var_os("RALPH_AGENT_CACHE").unwrap_or_else(|| "target/agents".into()))
 }
 

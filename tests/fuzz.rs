@@ -21,7 +21,7 @@ const LONGEST: usize = 8 * 1024;
 
 /// What a target begins with: its own seeds, and what was recorded or must hold of its kind.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     if name == "policy" {
         let corpus =
             fs::read_to_string(root.join("crates/shell-policy/tests/policy/corpus.txt")).unwrap();
@@ -147,7 +147,7 @@ macro_rules! fuzzed {
             for adapter in ralph_agents::all() {
                 assert!(ours.contains(&adapter.name()), "{}", adapter.name());
             }
-            let fuzzers = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets"));
+            let fuzzers = fs::read_dir(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fuzz/fuzz_targets"));
             assert_eq!(fuzzers.unwrap().count(), ours.len());
         }
     };

@@ -309,7 +309,7 @@ fn only_this_machine_is_served() {
 /// A recording that nobody can make again says nothing about the next version of an agent.
 #[test]
 fn every_recording_can_be_made_again() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/fixtures");
     let cases = std::fs::read_to_string(fixtures.join("cases.json")).unwrap();
     let cases: Value = serde_json::from_str(&cases).unwrap();
     let names = |directory: &Path| -> Vec<String> {

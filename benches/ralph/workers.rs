@@ -5,9 +5,9 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use ralph::worker::control::Wish;
-use ralph::worker::store::{Known, LaunchNote, Worker, Workers};
-use ralph::worker::watch::Watch;
+use ralph::workers::control::Wish;
+use ralph::workers::store::{Known, LaunchNote, Worker, Workers};
+use ralph::workers::watch::Watch;
 use ralph_report::worker_lines::{Status, WorkerState};
 
 use crate::place::{Place, figure, silent};

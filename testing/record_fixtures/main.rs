@@ -169,7 +169,8 @@ fn say(text: &str) {
 
 /// Whether all went well.
 fn record_all(args: &Args) -> Result<bool> {
-    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cases.json");
+    let table =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/fixtures/cases.json");
     let table =
         fs::read_to_string(&table).map_err(|error| format!("{}: {error}", table.display()))?;
     let table: BTreeMap<String, BTreeMap<String, Case>> =

@@ -8,7 +8,7 @@ use crate::recorded;
 use crate::support::{Output, Project};
 
 fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin")
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("plugin")
 }
 
 /// Puts a program on the PATH that tells how it was called.

@@ -12,7 +12,7 @@ const DONE: &str = "<response>DONE</response>";
 const RUN: [&str; 4] = ["-p", "Say <response>DONE</response> when you are done.", "-n", "1"];
 
 fn plugin() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin")
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("plugin")
 }
 
 fn claude(turns: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
@@ -219,7 +219,7 @@ fn the_plugin_leaves_a_person_alone() {
 #[test]
 fn claude_accepts_the_plugin() {
     let Some(real) = claude(|_| json!([DONE])) else { return };
-    let root = env!("CARGO_MANIFEST_DIR");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let plugin = plugin();
     for path in [root, plugin.to_str().expect("UTF-8")] {
         let output = real.alone(&["plugin", "validate", "--strict", path]).run();

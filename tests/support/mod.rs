@@ -417,7 +417,7 @@ fn fake_agent_program() -> PathBuf {
 pub(crate) fn example(name: &str, source: &str) -> PathBuf {
     let ralph = Path::new(env!("CARGO_BIN_EXE_ralph"));
     let program = ralph.with_file_name("examples").join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(source);
     let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let files = fs::read_dir(&source).into_iter().flatten().flatten();
     let last_change =

@@ -1,0 +1,382 @@
+//! The command line: which commands there are, and the way from what was said to an exit code.
+//!
+//! Each command has a file with its flags, its examples and what it does. Help, man pages, shell
+//! completions and the command reference are made from these definitions.
+
+pub mod args;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
+use ralph_git::link_guard;
+use ralph_report::style::Capabilities;
+use ralph_store::home;
+
+use self::args::{LoopArgs, Place};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Run a coding agent in a loop, each time with a fresh context, until the work is provably done.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ralph",
+    version,
+    disable_version_flag = true,
+    styles = STYLES,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100,
+    after_help = "Start with `ralph demo`, then `ralph init` in a project of your own.\n\
+                  `ralph COMMAND --help` has examples."
+)]
+pub struct Cli {
+    /// Print the version.
+    #[arg(short = 'v', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent until it answers with the completion response and all guardrails pass.
+    #[command(after_help = crate::commands::run::EXAMPLES)]
+    Run(Box<crate::commands::run::RunArgs>),
+
+    /// Have the agent compare specifications and code, and write the plan.
+    #[command(after_help = crate::commands::modes::PLAN_EXAMPLES)]
+    Plan(Box<crate::commands::modes::ModeArgs>),
+
+    /// Have the agent work the plan off, one task in each iteration.
+    #[command(after_help = crate::commands::modes::BUILD_EXAMPLES)]
+    Build(Box<crate::commands::modes::ModeArgs>),
+
+    /// Run a prompt of your own in the same way as plan and build.
+    #[command(after_help = crate::commands::modes::PROMPT_EXAMPLES)]
+    Prompt(Box<crate::commands::modes::AdHocArgs>),
+
+    /// Work off a task list, one story an iteration, until every story passes.
+    #[command(after_help = crate::commands::work::EXAMPLES)]
+    Work(Box<crate::commands::work::WorkArgs>),
+
+    /// Write the documents of a task list: requirements, stories, progress, prompt.
+    #[command(after_help = crate::commands::new::EXAMPLES)]
+    New(crate::commands::new::NewArgs),
+
+    /// Show the stories of the task list, what is next, and change them.
+    #[command(after_help = crate::commands::tasks::EXAMPLES)]
+    Tasks(crate::commands::tasks::TasksArgs),
+
+    /// Set the documents of finished work aside, begin anew, and commit that.
+    #[command(after_help = crate::commands::archive::EXAMPLES)]
+    Archive(crate::commands::archive::ArchiveArgs),
+
+    /// Start a worker: a loop in the background, in a tmux window, known by name.
+    #[command(after_help = crate::commands::worker::SPAWN_EXAMPLES)]
+    Spawn(Box<crate::commands::worker::SpawnArgs>),
+
+    /// List the workers.
+    #[command(after_help = crate::commands::worker::LS_EXAMPLES)]
+    Ls(crate::commands::worker::LsArgs),
+
+    /// Show how far workers are.
+    #[command(after_help = crate::commands::worker::STATUS_EXAMPLES)]
+    Status(crate::commands::worker::StatusArgs),
+
+    /// Have workers begin nothing new after what they are doing.
+    #[command(after_help = crate::commands::worker::PAUSE_EXAMPLES)]
+    Pause(crate::commands::worker::Which),
+
+    /// Go on with a run that was stopped or cut off, or with a paused worker.
+    #[command(after_help = crate::commands::resume::EXAMPLES)]
+    Resume(crate::commands::resume::ResumeArgs),
+
+    /// End workers and their agents now.
+    #[command(after_help = crate::commands::worker::KILL_EXAMPLES)]
+    Kill(crate::commands::worker::Which),
+
+    /// Show what a worker has done, and does.
+    #[command(after_help = crate::commands::worker::LOGS_EXAMPLES)]
+    Logs(crate::commands::worker::LogsArgs),
+
+    /// Show the window of a worker in this terminal.
+    #[command(after_help = crate::commands::worker::ATTACH_EXAMPLES)]
+    Attach(crate::commands::worker::NameArgs),
+
+    /// Wait for the end of workers, and exit with their code.
+    #[command(after_help = crate::commands::worker::WAIT_EXAMPLES)]
+    Wait(crate::commands::worker::Which),
+
+    /// Type a line into the window of a worker.
+    #[command(after_help = crate::commands::worker::SEND_EXAMPLES)]
+    Send(crate::commands::worker::SendArgs),
+
+    /// Forget workers that have come to their end.
+    #[command(after_help = crate::commands::worker::RM_EXAMPLES)]
+    Rm(crate::commands::worker::RmArgs),
+
+    /// Print a prompt to start from.
+    #[command(after_help = crate::commands::worker::TEMPLATE_EXAMPLES)]
+    Template(crate::commands::worker::TemplateArgs),
+
+    /// The command of a worker's window.
+    #[command(hide = true)]
+    WorkerLoop(crate::commands::worker::NameArgs),
+
+    /// Ask a few questions and write `.ralph/settings.json`.
+    #[command(after_help = crate::commands::init::EXAMPLES)]
+    Init,
+
+    /// Show the effective settings and where each value came from.
+    #[command(after_help = crate::commands::settings::EXAMPLES)]
+    Settings(crate::commands::settings::SettingsArgs),
+
+    /// List the runs of this project.
+    #[command(after_help = crate::commands::runs::RUNS_EXAMPLES)]
+    Runs(crate::commands::runs::RunsArgs),
+
+    /// Show a past run again.
+    #[command(after_help = crate::commands::runs::REPLAY_EXAMPLES)]
+    Replay(crate::commands::runs::ReplayArgs),
+
+    /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
+    #[command(after_help = crate::commands::report::EXAMPLES)]
+    Report(crate::commands::report::ReportArgs),
+
+    /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
+    #[command(after_help = crate::commands::demo::EXAMPLES)]
+    Demo(crate::commands::demo::DemoArgs),
+
+    /// Check what is installed, and say what to do about what is not.
+    #[command(after_help = crate::commands::doctor::EXAMPLES)]
+    Doctor,
+
+    /// List the agents that ralph knows: which are installed, and which versions it was tested with.
+    #[command(after_help = crate::commands::agents::EXAMPLES)]
+    Agents(crate::commands::agents::AgentsArgs),
+
+    /// Try out, look into and tidy up the sandboxes that agents are locked in.
+    #[command(after_help = crate::commands::sandbox::EXAMPLES, subcommand)]
+    Sandbox(crate::commands::sandbox::SandboxCommand),
+
+    /// Answer one of Claude Code's hooks, whose question is on standard input.
+    #[command(after_help = crate::commands::hook::EXAMPLES)]
+    Hook(crate::commands::hook::HookArgs),
+
+    /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
+    #[command(after_help = crate::commands::plugin::EXAMPLES)]
+    Plugin(crate::commands::plugin::PluginArgs),
+
+    /// Print a script that completes ralph's commands in your shell.
+    #[command(after_help = crate::commands::generated::COMPLETIONS_EXAMPLES)]
+    Completions(crate::commands::generated::CompletionsArgs),
+
+    /// Write the man pages.
+    #[command(after_help = crate::commands::generated::MAN_EXAMPLES)]
+    Man(crate::commands::generated::ManArgs),
+}
+
+/// The definition of the whole command line.
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
+/// Does what the command line says.
+pub fn main(mut args: Vec<OsString>) -> u8 {
+    // Whoever asks how to ask for help is to be helped.
+    if args.get(1).is_some_and(|command| command == "help") {
+        args.retain(|arg| arg != "--help" && arg != "-h");
+    }
+    // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
+    if let [_, only] = args.as_slice()
+        && (only == "--version" || only == "-v")
+    {
+        return exit_code(print(concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n")));
+    }
+    let fails_with_1 = is_worker_command(&args);
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(err) => {
+            let code = misunderstood(&err);
+            return if fails_with_1 && code == exit_code::INPUT {
+                exit_code::NOT_DONE
+            } else {
+                code
+            };
+        }
+    };
+    let result = home::refuse_relative(|name| std::env::var_os(name)).and_then(|()| dispatch(cli));
+    link_guard::take_warnings().iter().for_each(|message| warn(message));
+    exit_code(result)
+}
+
+/// Commands for workers, which exit with 1 where others exit with 2 for a command line that is wrong. `resume`
+/// is for every run.
+const WORKER_COMMANDS: [&str; 11] =
+    ["spawn", "ls", "status", "pause", "kill", "rm", "logs", "attach", "wait", "send", "template"];
+
+fn is_worker_command(args: &[OsString]) -> bool {
+    let mut words = args.iter().skip(1);
+    while let Some(word) = words.next() {
+        if word == "-C" || word == "-d" || word == "--project-dir" {
+            words.next();
+        } else if !word.to_string_lossy().starts_with('-') {
+            return WORKER_COMMANDS.iter().any(|command| word == *command);
+        }
+    }
+    false
+}
+
+/// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
+fn misunderstood(err: &clap::Error) -> u8 {
+    if err.use_stderr() {
+        let text = err.render();
+        let color = Capabilities::of_this_process().color_errors;
+        let text = if color { text.ansi().to_string() } else { text.to_string() };
+        let text = match err.kind() {
+            // Help in place of a command is no error of anybody's.
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => text,
+            _ => text.replacen("error:", "ralph: error:", 1),
+        };
+        // If nobody reads it, nobody needs it.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    } else if let Err(err) = said(err.print().and_then(|()| io::stdout().flush())) {
+        return exit_code(Err(err));
+    }
+    u8::try_from(err.exit_code()).unwrap_or(exit_code::INPUT)
+}
+
+fn dispatch(mut cli: Cli) -> Result<u8, Error> {
+    ralph_process::trust::declare_lazily(crate::project_dir::known_agent_dirs);
+    crate::project_dir::name_from_there(&cli.place, &mut cli.command);
+    let project = || crate::project_dir::project(&cli.place);
+    let own = || crate::project_dir::own_project(&cli.place, false);
+    let for_loop =
+        |args: &LoopArgs| crate::project_dir::own_project(&cli.place, args.settings.is_some());
+    match cli.command {
+        Command::Run(args) => {
+            crate::commands::run::run(&for_loop(&args.common)?, &args, Vec::new())
+        }
+        Command::Plan(args) => crate::commands::modes::plan(&for_loop(&args.common)?, *args),
+        Command::Build(args) => crate::commands::modes::build(&for_loop(&args.common)?, *args),
+        Command::Prompt(args) => {
+            crate::commands::modes::prompt(&for_loop(&args.mode.common)?, *args)
+        }
+        Command::Work(args) => crate::commands::work::work(&for_loop(&args.common)?, &args),
+        Command::New(args) => crate::commands::new::new(&own()?, &args),
+        Command::Tasks(args) => crate::commands::tasks::tasks(&own()?, &args),
+        Command::Archive(args) => crate::commands::archive::archive(&own()?, &args),
+        Command::Spawn(args) => crate::commands::worker::spawn(&for_loop(&args.common)?, &args),
+        Command::Ls(args) => crate::commands::worker::ls(&args),
+        Command::Status(args) => crate::commands::worker::status(&args),
+        Command::Pause(args) => crate::commands::worker::pause(&args),
+        Command::Resume(args) => crate::commands::resume::resume(&cli.place, args),
+        Command::Kill(args) => crate::commands::worker::kill(&args),
+        Command::Logs(args) => crate::commands::worker::logs(&args),
+        Command::Attach(args) => crate::commands::worker::attach(&args),
+        Command::Wait(args) => crate::commands::worker::wait(&args),
+        Command::Send(args) => crate::commands::worker::send(&args),
+        Command::Rm(args) => crate::commands::worker::rm(&args),
+        Command::Template(args) => crate::commands::worker::template(project()?.root(), &args),
+        Command::WorkerLoop(args) => crate::commands::worker::run_loop(&args.name),
+        Command::Init => crate::commands::init::init(&project()?),
+        Command::Settings(args) => crate::commands::settings::settings(&cli.place, args),
+        Command::Runs(args) => crate::commands::runs::runs(&own()?, &args),
+        Command::Replay(args) => crate::commands::runs::replay(own, &args),
+        Command::Report(args) => crate::commands::report::report(own, &args),
+        Command::Demo(args) => crate::commands::demo::demo(&args),
+        Command::Doctor => crate::commands::doctor::doctor(&project()?),
+        Command::Agents(args) => crate::commands::agents::agents(&project()?, &args),
+        Command::Sandbox(command) => crate::commands::sandbox::sandbox(&project()?, &command),
+        Command::Hook(args) => Ok(crate::commands::hook::hook(args)),
+        Command::Plugin(args) => crate::commands::plugin::plugin(&args),
+        Command::Completions(args) => crate::commands::generated::completions(&args),
+        Command::Man(args) => crate::commands::generated::man(&args),
+    }
+}
+
+fn exit_code(result: Result<u8, Error>) -> u8 {
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&error);
+            error.exit_code()
+        }
+    }
+}
+
+pub fn complain(error: &Error) {
+    let _ = io::stderr().write_all(format!("{}\n", cleaned(&error.to_string())).as_bytes());
+}
+
+/// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
+pub fn warn(message: &str) {
+    let _ =
+        io::stderr().lock().write_all(format!("ralph: warning: {}\n", cleaned(message)).as_bytes());
+}
+
+/// Prints an answer. A reader that went away has seen enough.
+pub fn print(text: &str) -> Result<u8, Error> {
+    say(text).map(|_| 0)
+}
+
+/// Prints a part of an answer, and tells whether anybody is there to read the rest.
+pub fn say(text: &str) -> Result<bool, Error> {
+    let mut stdout = io::stdout().lock();
+    said(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What is to be made of an attempt to write to standard output.
+fn said(written: io::Result<()>) -> Result<bool, Error> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(err) => Err(Error::failed(format!("cannot write to standard output: {err}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::Cli;
+    use ralph_events::event::Outcome;
+    use ralph_report::terminal::next_step;
+
+    #[test]
+    fn commands_in_advice_after_a_run_can_be_parsed() {
+        for outcome in [
+            Outcome::Complete,
+            Outcome::CompleteScmFailed,
+            Outcome::LimitReached,
+            Outcome::Interrupted,
+            Outcome::Budget,
+            Outcome::Stalled,
+            Outcome::AgentFailed,
+            Outcome::CredentialsRefused,
+            Outcome::PromptLost,
+            Outcome::Broken,
+        ] {
+            let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
+            for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {
+                let parsed = Cli::try_parse_from(command.split(' '));
+                assert!(parsed.is_ok(), "{outcome:?}: {advice}");
+            }
+        }
+    }
+}

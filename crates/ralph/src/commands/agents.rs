@@ -1,0 +1,159 @@
+//! `ralph agents`: the adapters, and which of their programs are here.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use ralph_agents as agents;
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_events::text;
+use ralph_process as process;
+use ralph_process::trust::{self, OutsideCommand};
+use ralph_store::project::Project;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph agents
+
+  Those that are installed in a version that was not tested:
+    ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How long a program may take to tell its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An adapter, and the program that it would start.
+#[derive(Debug, Serialize)]
+struct Row {
+    agent: &'static str,
+    /// Where it is; none if it is not installed.
+    program: Option<String>,
+    /// As far as it tells.
+    version: Option<String>,
+    /// Whether it was run to tell its version. A program that agents can write to is not run.
+    is_trusted: bool,
+    /// The version that the adapter was tested with.
+    recorded: Option<&'static str>,
+    is_recorded: bool,
+    install: &'static str,
+}
+
+/// # Errors
+/// Standard output cannot be written.
+pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
+    // Each is told at once, because some programs take a while to tell their version.
+    for adapter in agents::all().iter().filter(|adapter| adapter.name() != "text") {
+        let found = find(adapter.name(), project.root());
+        let said = found.as_ref().and_then(|found| found.said.as_deref());
+        let version = said.map(|said| number(said).unwrap_or(said).to_owned());
+        let recorded = adapter.recorded();
+        let row = Row {
+            agent: adapter.name(),
+            is_recorded: version.is_some() && version.as_deref() == recorded,
+            is_trusted: found.as_ref().is_none_or(|found| found.is_trusted),
+            program: found.map(|found| found.path),
+            version,
+            recorded,
+            install: adapter.install(),
+        };
+        let json = || json_writer::compact(&row).map(|json| json + "\n").unwrap_or_default();
+        crate::cli::print(&if args.json { json() } else { cleaned(&row.line()) })?;
+    }
+    if args.json {
+        return Ok(0);
+    }
+    crate::cli::print(
+        "any other command is an agent, too: it reads its prompt from standard input\n",
+    )
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let Row { agent, install, .. } = self;
+        let Some(program) = &self.program else {
+            return format!("{agent:<9} not installed; to get it: {install}\n");
+        };
+        if !self.is_trusted {
+            return format!("{agent:<9} {NOT_RUN} ({program})\n");
+        }
+        let version = self.version.as_deref().unwrap_or("?");
+        let tested = match self.recorded {
+            Some(_) if self.is_recorded => "recorded".to_owned(),
+            Some(recorded) => format!("recorded is {recorded}"),
+            None => "none recorded".to_owned(),
+        };
+        format!("{agent:<9} {version:<10} {tested:<22} {program}\n")
+    }
+}
+
+/// A program that is here.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) path: String,
+    /// The first line of what it said when it was asked for its version.
+    pub(super) said: Option<String>,
+    /// Whether it may be run outside the sandbox.
+    pub(super) is_trusted: bool,
+}
+
+/// Stands where the version of a program would be that lies where agents can write.
+pub(super) const NOT_RUN: &str = "not run: agents can write there";
+
+/// Looks for an agent on the user's `PATH`, as a run does, and asks it for its version.
+pub(super) fn find(name: &str, dir: &Path) -> Option<Found> {
+    let path = process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)?;
+    Some(ask(&path, &["--version"], dir))
+}
+
+/// Asks a program for its version with `args`, if there are any and agents cannot write to it.
+pub(super) fn ask(path: &Path, args: &[&str], dir: &Path) -> Found {
+    let is_trusted = trust::may_run_outside(path);
+    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let run = || OutsideCommand::find(path.as_os_str(), &[]).ok()?.run(&words, dir, PATIENCE).ok();
+    let output = if is_trusted && !args.is_empty() { run() } else { None };
+    let said = output.and_then(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text::first_line(&text).map(str::to_owned)
+    });
+    Found { path: path.display().to_string(), said, is_trusted }
+}
+
+/// The number in what a program says of its version.
+fn number(said: &str) -> Option<&str> {
+    said.split_whitespace().find_map(|word| {
+        let word = word.trim_end_matches(['.', ',', ';', ')']).trim_start_matches(['(', 'v']);
+        let is_number = word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        is_number.then_some(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_in_what_programs_say() {
+        for (said, version) in [
+            ("2.1.325 (Claude Code)", Some("2.1.325")),
+            ("codex-cli 0.166.0", Some("0.166.0")),
+            ("GitHub Copilot CLI 1.0.102.", Some("1.0.102")),
+            ("v3.0.65", Some("3.0.65")),
+            ("0.0.1763208032-g1234ab (released 2026-11-15)", Some("0.0.1763208032-g1234ab")),
+            ("an agent with 7 lives", None),
+            ("", None),
+        ] {
+            assert_eq!(number(said), version, "{said}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `ralph archive`: sets the documents of finished work aside and begins anew.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use ralph_driver::session;
+use ralph_events::error::{Error, Kind};
+use ralph_git as git;
+use ralph_store::project::Project;
+use ralph_store::save::{Saving, save_all_within};
+use ralph_store::{home, naming};
+use ralph_tasks as tasks;
+use ralph_tasks::archive;
+use ralph_tasks::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+use ralph_tasks::{TaskList, summary};
+
+use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
+use crate::{launch, task_memory};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph archive
+  ralph archive --label \"Password reset\"";
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// What to call the archive, instead of by its branch.
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<String>,
+
+    /// Archive even if a story does not pass.
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+}
+
+/// What is set aside. The prompt stays: it is the project's, not the work's.
+const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
+
+/// # Errors
+/// There is nothing to archive, a run is going on, something cannot be written, or git refused.
+pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
+    let documents = args.place.of(project);
+    let root = project.root();
+    launch::settle(project)?;
+    let _idle = session::keep_idle(project)?;
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let _unused = session::keep_list_idle(home.as_deref(), &documents.path(TASKS))?;
+    // A change that is under way goes into the archive, not into nothing.
+    let _held = match documents.hold() {
+        Err(err) if err.kind() == io::ErrorKind::TimedOut => {
+            return Err(Error::input(format!("cannot archive {}/: {err}", documents.shown_dir())));
+        }
+        held => held.ok(),
+    };
+    let mut files = gather(&documents)?;
+    let today = today();
+    let content = |wanted| files.iter().find(|(name, _)| *name == wanted).map(|(_, it)| it);
+    let list = String::from_utf8_lossy(content(TASKS).map_or(&[], Vec::as_slice));
+    let list = documents::without_placeholder(&list).map_or(list, Into::into);
+    let list = tasks::parse(list.as_bytes());
+    let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
+    let mut page = summary::page(&list, summary::started(&progress), &today);
+    let doubts = list.as_ref().ok().and_then(|list| task_memory::doubts(project, &documents, list));
+    if let Some(doubts) = &doubts {
+        page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
+    }
+    if let Ok(list) = &list
+        && is_untouched(&documents, &files, list, summary::started(&progress))
+    {
+        let dir = documents.shown_dir();
+        return Err(Error::input(format!(
+            "there is nothing to archive: {dir}/ holds only what `ralph new` wrote"
+        ))
+        .hint(format!(
+            "begin with {} and `{}`",
+            documents.shown(PRD),
+            documents.command("ralph tasks add")
+        )));
+    }
+    let list = list.ok();
+    if !args.force {
+        refuse_unfinished(&documents, list.as_ref(), doubts.as_deref())?;
+    }
+    let label = label(project, args.label.as_deref(), list.as_ref())?;
+    files.push(("summary.md", page.into_bytes()));
+    let unwritable = |path: &Path, err: &io::Error| {
+        Error::input(format!("cannot write {}: {err}", path.display()))
+            .hint("what was there is there still")
+    };
+    let place = archive::make(root, &format!("{today}-{label}"), &files)
+        .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
+    let reset = reset(project, &documents, &today).map_err(|(path, err)| {
+        // Without this there would be two of everything.
+        let _ = std::fs::remove_dir_all(&place);
+        unwritable(&path, &err)
+    })?;
+    forget(project, &documents);
+    let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
+    let text = archived(&shown, list.as_ref(), doubts.as_deref());
+    let set_aside: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
+    let paths: Vec<&Path> = set_aside.iter().chain(&reset).map(PathBuf::as_path).collect();
+    commit(root, &paths, &shown, text)
+}
+
+fn refuse_unfinished(
+    documents: &Documents,
+    list: Option<&TaskList>,
+    doubts: Option<&str>,
+) -> Result<(), Error> {
+    let name = documents.shown(TASKS);
+    let unfinished = match (list, doubts) {
+        (Some(list), None) if list.is_complete() => return Ok(()),
+        (Some(list), Some(doubts)) if list.is_complete() => doubts.to_owned(),
+        (Some(list), _) => {
+            format!("{} of {} stories of {name} pass", list.done(), list.stories.len())
+        }
+        (None, _) => format!("{name} cannot be read"),
+    };
+    let archive = documents.command("ralph archive --force");
+    Err(Error::input(format!("the work is not finished: {unfinished}"))
+        .hint(format!("`{archive}` archives it as it is")))
+}
+
+/// What there is to be set aside.
+fn gather(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    let mut files = Vec::new();
+    for name in MOVED {
+        match documents.read(name) {
+            Ok(bytes) => files.push((name, bytes)),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            Err(err) => {
+                return Err(Error::input(format!("cannot read {}: {err}", documents.shown(name))));
+            }
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::input(format!(
+            "there is nothing to archive in {}/",
+            documents.shown_dir()
+        ))
+        .hint("`ralph new` begins a piece of work"));
+    }
+    Ok(files)
+}
+
+/// What the archive is called, after its date.
+fn label(
+    project: &Project,
+    wanted: Option<&str>,
+    list: Option<&TaskList>,
+) -> Result<String, Error> {
+    match (wanted, list) {
+        (Some(label), _) => naming::label_of(label).ok_or_else(|| {
+            Error::usage(format!("--label {label:?} has no letter or digit to call an archive by"))
+        }),
+        (None, Some(list)) if !list.branch_name.trim().is_empty() => {
+            Ok(naming::label(&list.branch_name))
+        }
+        (None, _) => Ok(naming::label(&name_of(project))),
+    }
+}
+
+/// Where it is now, and how far the work had come.
+fn archived(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> String {
+    let Some(list) = list else {
+        return format!("Archived to {shown}; its task list could not be read.\n");
+    };
+    let (done, total) = (list.done(), list.stories.len());
+    match doubts {
+        None => format!("Archived to {shown}: {done} of {total} stories complete.\n"),
+        Some(doubts) => format!(
+            "Archived to {shown}: {done} of {total} stories are marked as complete; {doubts}.\n"
+        ),
+    }
+}
+
+/// Commits these paths, and prints what became of that after the `text` that is told anyway.
+fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result<u8, Error> {
+    match git::commit_only(root, paths, &format!("chore: archive {shown}")) {
+        Ok(git::Committed::As { commit, left_out }) => {
+            text.push_str(&format!("Committed as {commit}.\n"));
+            let left_out: Vec<String> = left_out
+                .iter()
+                .map(|path| path.strip_prefix(root).unwrap_or(path).display().to_string())
+                .collect();
+            if !left_out.is_empty() {
+                let files = left_out.join(", ");
+                text.push_str(&format!("Not in that commit, because git ignores it: {files}.\n"));
+            }
+        }
+        Ok(git::Committed::NoRepository) => {
+            text.push_str("Not committed: this is not a git repository.\n");
+        }
+        Ok(git::Committed::Ignored) => {
+            text.push_str("Not committed: git ignores these files.\n");
+        }
+        Err(err) => {
+            crate::cli::print(&text)?;
+            let said = err.message.replace('\n', "\n  ");
+            let error = Error::new(Kind::Scm, format!("it is not committed: {said}"));
+            let error = err.hints.into_iter().fold(error, Error::hint);
+            return Err(
+                error.hint(format!("nothing is lost: {shown} is complete; commit it yourself"))
+            );
+        }
+    }
+    crate::cli::print(&text)
+}
+
+/// Whether nobody has written anything since the documents were made.
+fn is_untouched(
+    documents: &Documents,
+    files: &[(&str, Vec<u8>)],
+    list: &TaskList,
+    started: Option<&str>,
+) -> bool {
+    let (name, branch) = (&list.project, &list.branch_name);
+    let fresh = documents.fresh(Fresh { name, branch, date: started.unwrap_or_default() });
+    let is_fresh = |(name, bytes): &(&str, Vec<u8>)| {
+        fresh.iter().any(|(fresh, text)| fresh == name && text.as_bytes() == bytes)
+    };
+    files.iter().all(is_fresh)
+}
+
+/// Puts fresh documents in the place of those that were set aside, and tells which were written.
+fn reset(
+    project: &Project,
+    documents: &Documents,
+    today: &str,
+) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let name = name_of(project);
+    let fresh = documents.fresh(Fresh { name: &name, branch: UNNAMED_BRANCH, date: today });
+    let stays = |name: &str| name == PROMPT && documents.path(name).symlink_metadata().is_ok();
+    let files: Vec<Saving> = fresh
+        .into_iter()
+        .filter(|(name, _)| !stays(name))
+        .map(|(name, text)| Saving {
+            path: documents.path(name),
+            bytes: text.into_bytes(),
+            replace: true,
+        })
+        .collect();
+    save_all_within(project.root(), &files)?;
+    Ok(files.into_iter().map(|file| file.path).collect())
+}

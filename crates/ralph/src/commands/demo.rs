@@ -1,0 +1,106 @@
+//! `ralph demo`: the real loop, on a scratch repository, with a scripted agent.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::config::Flag;
+use crate::demo;
+use ralph_events::error::Error;
+use ralph_git::git;
+use ralph_process as process;
+use ralph_process::trust;
+use ralph_store::project::Project;
+
+use super::run::RunArgs;
+use crate::cli::args::PromptArgs;
+
+pub const EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Do not pause for the one who watches.
+    #[arg(long)]
+    pub fast: bool,
+
+    /// Keep the scratch repository.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// # Errors
+/// The scratch repository could not be made.
+pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
+    use_trusted_path()?;
+    let cannot = |err: std::io::Error| {
+        Error::failed(format!("cannot make the scratch repository: {err}"))
+            .hint("it goes where TMPDIR says, or to /tmp")
+    };
+    let scratch = tempfile::Builder::new()
+        .prefix("ralph-demo-")
+        .disable_cleanup(args.keep)
+        .tempdir()
+        .map_err(cannot)?;
+    let dir = scratch.path().join("project");
+    std::fs::create_dir(&dir).map_err(cannot)?;
+    let prepared = demo::prepare(&dir).map_err(cannot)?;
+    let project = Project::new(dir.clone());
+    // What a run writes by itself is not to appear among the work of the agent.
+    project.prepare().map_err(cannot)?;
+    for step in prepared.git {
+        git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
+    }
+    // The agent is this program under another name, as `main` sees.
+    let agent = scratch.path().join(demo::AGENT_NAME);
+    let me = std::env::current_exe().map_err(cannot)?;
+    std::os::unix::fs::symlink(me, &agent).map_err(cannot)?;
+
+    crate::cli::print(&format!(
+        "A scratch repository whose test, `{}`, fails, and an agent that claims too early\n\
+         to be done. The agent is a script that speaks like claude: no account, no network,\n\
+         and the dollars are made up.\n\n",
+        prepared.test_command
+    ))?;
+    let flag = |key, value| Flag { key, value, name: "demo".to_owned() };
+    let flags = vec![
+        flag("agent.command", json!(agent)),
+        flag("agent.flags", json!(if args.fast { vec!["--fast"] } else { vec![] })),
+        flag("agent.type", json!("claude")),
+        // It asks for no approvals, so that there are none to switch off and to warn of.
+        flag("agent.autonomous", json!(false)),
+    ];
+    let run = RunArgs {
+        prompt: PromptArgs {
+            prompt_file: Some(dir.join(prepared.prompt_file)),
+            ..PromptArgs::default()
+        },
+        ..RunArgs::default()
+    };
+    let code = super::run::run(&project, &run, flags)?;
+    let log = git(&["log", "--oneline", "--stat", "-1"], &dir)?;
+    crate::cli::print(&format!("\nWhat it left in git:\n\n{log}"))?;
+    if args.keep {
+        crate::cli::print(&format!("\nThe repository is kept in {}\n", dir.display()))?;
+    } else {
+        crate::cli::print("\nThe scratch repository is gone again (`--keep` keeps it).\n")?;
+    }
+    crate::cli::print(
+        "\nThe same in a project of your own, with the agent that you use:\n\n  \
+         ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n",
+    )?;
+    Ok(code)
+}
+
+/// Starts this command again if the `PATH` has directories that agents can write to: the scripts of the demonstration
+/// run outside a sandbox and find programs by name.
+fn use_trusted_path() -> Result<(), Error> {
+    let trusted = trust::outside_path();
+    if trust::user_path().as_ref() == Some(&trusted) {
+        return Ok(());
+    }
+    let failed = |err: std::io::Error| Error::failed(format!("cannot start the demo: {err}"));
+    let me = std::env::current_exe().map_err(failed)?.into_os_string();
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let env = std::env::vars_os().filter(|(name, _)| name != "PATH");
+    let env = env.chain([("PATH".into(), trusted)]).collect();
+    Err(failed(process::replace(&me, &args, Some(env))))
+}

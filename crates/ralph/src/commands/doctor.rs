@@ -1,0 +1,116 @@
+//! `ralph doctor`: what is here, and what to do about what is not.
+
+use std::ffi::OsStr;
+
+use super::settings::LoopFileLook;
+use super::{agents, sandbox};
+use crate::config::{self, Sources};
+use crate::recover;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
+use ralph_process::trust;
+use ralph_report::width::one_line;
+use ralph_store::project::Project;
+
+pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
+
+/// Prints what is there. The exit code is 2 if the settings or `.ralph/config` are wrong.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn doctor(project: &Project) -> Result<u8, Error> {
+    let dir = project.root();
+    recover::sweep_and_go_on(dir);
+    let mut out = String::from("Agents\n");
+    let mut found = 0;
+    for adapter in ralph_agents::all().iter().filter(|adapter| adapter.name() != "text") {
+        let line = agents::find(adapter.name(), dir).map(|found| describe(found, true));
+        found += u32::from(line.is_some());
+        let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();
+        row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install()));
+        if refuses {
+            out.push_str(&format!("           {:<9} {ROOT}\n", ""));
+        }
+    }
+    if found == 0 {
+        out.push_str("  No agent was found. Any command can be one; `ralph demo` needs none.\n");
+    }
+    out.push_str("\nTools\n");
+    for (name, args, otherwise) in [
+        ("git", &["--version"][..], "needed for SCM tasks: install git"),
+        ("sh", &[], "needed for guardrails"),
+        ("tmux", &["-V"], "needed for background workers (`ralph spawn`): install tmux"),
+    ] {
+        match trust::outside_program(OsStr::new(name)) {
+            Ok(path) => {
+                let tool = agents::ask(&path, args, dir);
+                row(&mut out, name, Some(describe(tool, !args.is_empty())), "");
+            }
+            Err(err) if err.untrusted.is_some() => row(&mut out, name, None, &err.to_string()),
+            Err(_) => row(&mut out, name, None, otherwise),
+        }
+    }
+    let (works, what) = sandbox::diagnosis(project);
+    row(&mut out, "sandbox", works.then(|| what.clone()), &what);
+    out.push_str("\nThis project\n");
+    // A name may hold anything, and a terminal obeys a lot.
+    let mut shown = Vec::new();
+    one_line(&dir.to_string_lossy(), 500, "…", &mut shown);
+    out.push_str(&format!("  directory  {}\n", String::from_utf8_lossy(&shown)));
+    let sources = Sources {
+        project_dir: dir.to_owned(),
+        env: std::env::vars_os().collect(),
+        ..Sources::default()
+    };
+    let (settings, mut is_wrong) = settings(&sources);
+    out.push_str(&format!("  settings   {settings}\n"));
+    if let Some(look) = LoopFileLook::at(&sources) {
+        let name = config::display_name(&look.path);
+        match look.problem() {
+            None => out.push_str(&format!("  config     {name}, for plan, build and prompt\n")),
+            Some(error) => {
+                is_wrong = true;
+                out.push_str(&format!("  config     wrong\n{}\n", error.to_string().trim_end()));
+            }
+        }
+    }
+    crate::cli::print(&out)?;
+    Ok(if is_wrong { exit_code::INPUT } else { exit_code::DONE })
+}
+
+const ROOT: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
+                    IS_SANDBOX=1 if this machine is one";
+
+/// Whether claude refuses to skip permissions: it does as root, unless `IS_SANDBOX` is set.
+fn refuses_root() -> bool {
+    rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
+}
+
+fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
+    match found {
+        Some(what) => out.push_str(&format!("  ok       {name:<9} {what}\n")),
+        None => out.push_str(&format!("  missing  {name:<9} {otherwise}\n")),
+    }
+}
+
+fn describe(found: agents::Found, was_asked: bool) -> String {
+    match found.said {
+        _ if !found.is_trusted => format!("{} ({})", agents::NOT_RUN, found.path),
+        Some(version) => format!("{version} ({})", found.path),
+        None if !was_asked => found.path,
+        None => format!("{}, which does not tell its version", found.path),
+    }
+}
+
+/// The settings in words, and whether they are wrong.
+fn settings(sources: &Sources) -> (String, bool) {
+    match config::load(sources) {
+        Ok(loaded) if loaded.files.is_empty() => ("none; `ralph init` writes some".into(), false),
+        Ok(loaded) => {
+            let names: Vec<String> =
+                loaded.files.iter().map(|path| config::display_name(path)).collect();
+            (names.join(", "), false)
+        }
+        Err(error) => (format!("wrong\n{}", error.to_string().trim_end()), true),
+    }
+}

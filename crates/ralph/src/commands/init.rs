@@ -1,0 +1,191 @@
+//! `ralph init`: asks a few questions and writes `.ralph/settings.json`.
+//!
+//! What is asked, and what becomes of the answers, is a function of an [`Ask`]; the terminal is one
+//! of those, a script in a test is another.
+
+mod ask;
+mod questions;
+mod terminal;
+
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema};
+use ralph_events::error::{Error, Kind};
+use ralph_events::json_writer;
+use ralph_events::redact;
+use ralph_sandbox::Backend;
+use ralph_store::project::Project;
+use ralph_store::safe_fs;
+use ralph_store::save::save_atomically;
+
+use self::ask::{Abort, Ask, yes};
+use self::questions::{questions, sandbox, starter_prompts};
+use self::terminal::Terminal;
+use crate::recover;
+
+pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
+
+/// The schema's file, beside the settings that refer to it.
+const SCHEMA_FILE: &str = "settings.schema.json";
+
+/// What `ralph init` was asked for.
+#[derive(Debug, Clone)]
+struct InitOptions {
+    project_dir: PathBuf,
+    /// Tells the sandbox that this agent would get in the project, if one works.
+    sandbox: fn(&Project, &str) -> Option<Backend>,
+}
+
+/// Carries out `ralph init` in the terminal.
+///
+/// # Errors
+/// No terminal, a write that failed, or an interruption; nothing is written then.
+pub fn init(project: &Project) -> Result<u8, Error> {
+    recover::sweep_aloud(project.root())?;
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return Err(Error::usage("init asks questions, and standard input is not a terminal")
+            .hint("run `ralph init` in a terminal")
+            .hint(
+                "or write .ralph/settings.json yourself; `ralph settings --schema` describes it",
+            ));
+    }
+    let mut terminal = Terminal::new(stdin.as_fd(), io::stdout())
+        .map_err(|error| Error::config(format!("the terminal cannot be used: {error}")))?;
+    let sandbox = super::sandbox::usable;
+    let options = InitOptions { project_dir: project.root().to_owned(), sandbox };
+    init_by(&options, &mut terminal)
+}
+
+/// Carries out `ralph init` with the answers of `ask`.
+///
+/// # Errors
+/// As [`init`].
+fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
+    let sources = Sources { project_dir: options.project_dir.clone(), ..Sources::default() };
+    let (path, _) = sources.files();
+    let name = config::display_name(&path);
+    // Better said before a dozen questions than after them.
+    if path.is_dir() {
+        return Err(Error::config(format!("{name}: is a directory, a file is needed")));
+    }
+    if let Some(directory) = path.parent()
+        && fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir())
+    {
+        return Err(Error::config(format!(
+            "{}: is a file, a directory is needed",
+            config::display_name(directory)
+        )));
+    }
+    let project = Project::new(options.project_dir.clone());
+    let Answers { document, prompts } = match dialog(options, &sources, &project, &name, ask) {
+        Ok(Some(answers)) => answers,
+        Ok(None) => return Ok(0),
+        Err(abort) => {
+            // The cursor is behind a prompt. Nobody may be there to see it moved.
+            let _ = ask.say("\n");
+            return Err(match abort {
+                Abort::Interrupted => {
+                    Error::new(Kind::Interrupted, "interrupted, nothing was written")
+                }
+                Abort::EndOfInput => {
+                    Error::new(Kind::Interrupted, "end of input, nothing was written")
+                }
+                Abort::Failed(error) => {
+                    Error::config(format!("the terminal failed, nothing was written: {error}"))
+                }
+            });
+        }
+    };
+    let problems = check::problems(&document);
+    if !problems.is_empty() {
+        return Err(Error::config(problems.join("\n")).hint("nothing was written"));
+    }
+    write(&project, &path, &document, &prompts).map_err(|(path, error)| {
+        let name = config::display_name(&path);
+        Error::config(format!("{name}: cannot be written: {error}"))
+    })?;
+    // It is written, whether or not there is still somebody to be told.
+    let _ = ask.say(&format!("\nSettings written to {name}\n"));
+    for (path, _) in &prompts {
+        let _ = ask.say(&format!("Prompt written to {}\n", config::display_name(path)));
+    }
+    Ok(0)
+}
+
+/// What is to be written.
+struct Answers {
+    document: Value,
+    prompts: Vec<(PathBuf, &'static str)>,
+}
+
+/// Everything between the start and the write; `None` if the settings are to stay as they are.
+fn dialog(
+    options: &InitOptions,
+    sources: &Sources,
+    project: &Project,
+    name: &str,
+    ask: &mut dyn Ask,
+) -> Result<Option<Answers>, Abort> {
+    if let Some(existing) = config::existing(sources) {
+        let mut document = existing.document;
+        redact::redact(&mut document);
+        ask.say(&(json_writer::pretty(&document).unwrap_or_default() + "\n"))?;
+        for problem in &existing.problems {
+            ask.say(&format!("ralph: warning: {problem}\n"))?;
+        }
+        let overlay = if existing.with_overlay {
+            format!(" (with local overlay from {LOCAL_FILE})")
+        } else {
+            String::new()
+        };
+        ask.say(&format!("Loaded from {name}{overlay}\n"))?;
+        if !yes(&ask.line("Overwrite? (y/N): ")?) {
+            return Ok(None);
+        }
+    }
+    ask.say("\n")?;
+    let mut document = questions(ask)?;
+    let prompts = starter_prompts(project, ask)?;
+    let agent = document["agent"]["command"].as_str().unwrap_or_default();
+    if let Some(backend) = (options.sandbox)(project, agent) {
+        document["sandbox"] = sandbox(backend, ask)?;
+    }
+    Ok(Some(Answers { document, prompts }))
+}
+
+/// Writes the settings and, before them, the schema that they refer to and the prompts.
+fn write(
+    project: &Project,
+    path: &Path,
+    document: &Value,
+    prompts: &[(PathBuf, &'static str)],
+) -> Result<(), (PathBuf, io::Error)> {
+    let save = |path: PathBuf, text: &str| {
+        save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
+    };
+    for path in prompts.iter().map(|(path, _)| path.as_path()).chain([path]) {
+        safe_fs::stays(project.root(), path).map_err(|error| (path.to_owned(), error))?;
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
+    }
+    save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())?;
+    // What comes next may be a `git add`: local settings have no place in it.
+    project.prepare().map_err(|error| (project.ralph_dir(), error))?;
+    for (path, text) in prompts {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
+        }
+        save(path.clone(), text)?;
+    }
+    save(path.with_file_name(FILE), &format!("{document:#}\n"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use super::*;
+use crate::commands::modes;
+
+/// Answers from a list and keeps what the screen would show.
+struct Script {
+    answers: VecDeque<&'static str>,
+    screen: String,
+}
+
+impl Ask for Script {
+    fn line(&mut self, prompt: &str) -> Result<String, Abort> {
+        self.screen.push_str(prompt);
+        match self.answers.pop_front() {
+            None => Err(Abort::EndOfInput),
+            Some("^C") => Err(Abort::Interrupted),
+            Some(answer) => {
+                // The terminal echoes what is typed.
+                writeln!(self.screen, "{answer}").unwrap();
+                Ok(answer.to_owned())
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), Abort> {
+        self.screen.push_str(text);
+        Ok(())
+    }
+}
+
+struct Project(tempfile::TempDir);
+
+impl Project {
+    fn new() -> Self {
+        Project(tempfile::tempdir().unwrap())
+    }
+
+    fn init(&self, answers: &[&'static str]) -> (Result<u8, Error>, String) {
+        self.init_where(|_, _| None, answers)
+    }
+
+    fn init_where(
+        &self,
+        sandbox: fn(&super::Project, &str) -> Option<Backend>,
+        answers: &[&'static str],
+    ) -> (Result<u8, Error>, String) {
+        let mut script =
+            Script { answers: answers.iter().copied().collect(), screen: String::new() };
+        let project_dir = self.0.path().to_owned();
+        let options = InitOptions { project_dir, sandbox };
+        let result = init_by(&options, &mut script);
+        assert!(script.answers.is_empty(), "left: {:?}", script.answers);
+        let dir = format!("{}/", self.0.path().display());
+        (result, script.screen.replace(&dir, ""))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(".ralph").join(name)
+    }
+
+    fn settings(&self) -> Option<String> {
+        fs::read_to_string(self.path("settings.json")).ok()
+    }
+}
+
+#[test]
+fn the_transcript() {
+    let project = Project::new();
+    let (result, screen) = project.init(&[
+        "claude",
+        "--model,opus",
+        "",
+        "",
+        "make lint",
+        "APPEND",
+        "Fix lint errors only. Do not change behavior.",
+        "make test",
+        "append",
+        "",
+        "",
+        "y",
+        "git",
+        "commit",
+        "",
+    ]);
+    assert_eq!(result, Ok(0));
+    assert_eq!(
+        screen,
+        "
+Agent command (e.g., claude, codex, amp, or other LLM CLI): claude
+Agent flags (comma-separated, optional): --model,opus
+Maximum iterations [10]: 
+Completion response [DONE]: 
+Add guardrail command (leave blank to finish): make lint
+  Fail action (APPEND|PREPEND|REPLACE): APPEND
+  Hint (optional, guidance for agent on failure): Fix lint errors only. Do not change behavior.
+Add guardrail command (leave blank to finish): make test
+  Fail action (APPEND|PREPEND|REPLACE): append
+  Hint (optional, guidance for agent on failure): 
+Add guardrail command (leave blank to finish): 
+Configure SCM? (y/N): y
+  SCM command (e.g., git): git
+  SCM tasks (comma-separated, e.g., commit,push): commit
+Write starter prompts for `ralph plan` and `ralph build`? (y/N): 
+
+Settings written to .ralph/settings.json
+"
+    );
+    assert_eq!(
+        project.settings().unwrap(),
+        r#"{
+  "$schema": "./settings.schema.json",
+  "maximumIterations": 10,
+  "completionResponse": "DONE",
+  "outputTruncateChars": 5000,
+  "streamAgentOutput": true,
+  "includeIterationCountInPrompt": false,
+  "agent": {
+    "command": "claude",
+    "flags": [
+      "--model",
+      "opus"
+    ]
+  },
+  "guardrails": [
+    {
+      "command": "make lint",
+      "failAction": "APPEND",
+      "hint": "Fix lint errors only. Do not change behavior."
+    },
+    {
+      "command": "make test",
+      "failAction": "APPEND"
+    }
+  ],
+  "scm": {
+    "command": "git",
+    "tasks": [
+      "commit"
+    ]
+  }
+}
+"#
+    );
+    assert_eq!(
+        fs::read_to_string(project.path("settings.schema.json")).unwrap(),
+        schema::schema_text()
+    );
+    // What init writes, load reads.
+    let sources = Sources { project_dir: project.0.path().to_owned(), ..Sources::default() };
+    let loaded = config::load(&sources).unwrap();
+    assert_eq!(loaded.settings.guardrails.len(), 2);
+}
+
+#[test]
+fn bad_answers_are_asked_for_again() {
+    let project = Project::new();
+    let (result, screen) = project.init(&[
+        "",
+        "  ",
+        " my agent ",
+        "--say don't",
+        " a , ,b",
+        "0",
+        "-3",
+        "ten",
+        "99999999999",
+        "+5",
+        " OK ",
+        "x",
+        "MAYBE",
+        "LATER",
+        " Replace ",
+        "",
+        "",
+        "YES",
+        "",
+        "jj",
+        " , ",
+        "commit , push",
+    ]);
+    assert_eq!(result, Ok(0));
+    for (text, times) in [
+        ("An agent command is needed.\n", 2),
+        ("agent.flags[0]: a quote is not closed", 1),
+        ("Please enter a positive integer.\n", 4),
+        ("  Please answer APPEND, PREPEND or REPLACE.\n", 2),
+        ("  An SCM command is needed.\n", 1),
+        ("  At least one task is needed.\n", 1),
+    ] {
+        assert_eq!(screen.matches(text).count(), times, "{text}\n{screen}");
+    }
+    let document: Value = serde_json::from_str(&project.settings().unwrap()).unwrap();
+    assert_eq!(document["agent"], json!({"command": "my agent", "flags": ["a", "b"]}));
+    assert_eq!(document["maximumIterations"], 5);
+    assert_eq!(document["completionResponse"], "OK");
+    assert_eq!(document["guardrails"], json!([{"command": "x", "failAction": "REPLACE"}]));
+    assert_eq!(document["scm"], json!({"command": "jj", "tasks": ["commit", "push"]}));
+}
+
+#[test]
+fn no_scm_is_no_key() {
+    let project = Project::new();
+    assert_eq!(project.init(&["claude", "", "", "", "", ""]).0, Ok(0));
+    assert!(!project.settings().unwrap().contains("scm"));
+}
+
+#[test]
+fn a_sandbox_is_offered_where_one_works() {
+    for (answer, expected) in
+        [(None, "auto"), (Some(""), "auto"), (Some("Y"), "auto"), (Some(" No "), "none")]
+    {
+        let project = Project::new();
+        let mut answers = vec!["claude", "", "", "", "", "", ""];
+        answers.extend(answer);
+        let works = |_: &_, agent: &str| (agent == "claude").then_some(Backend::Bwrap);
+        let (result, screen) = project.init_where(works, &answers);
+        assert_eq!(result, Ok(0));
+        assert!(screen.contains("sandbox? bwrap works here. (Y/n): "), "{screen}");
+        let document: Value = serde_json::from_str(&project.settings().unwrap()).unwrap();
+        assert_eq!(document["sandbox"], json!({"backend": expected}), "{answer:?}");
+    }
+    let (_, screen) = Project::new().init(&["claude", "", "", "", "", ""]);
+    assert!(!screen.contains("sandbox"), "{screen}");
+}
+
+#[test]
+fn starter_prompts_are_written_where_they_are_missing_and_wanted() {
+    let project = Project::new();
+    let plan = project.path("prompts/plan.md");
+    // Without a word more than the rest needs, and without a yes.
+    for answers in [&["claude", "", "", "", "", ""][..], &["claude", "", "", "", "", "", "no"]] {
+        let project = Project::new();
+        assert_eq!(project.init(answers).0, Ok(0));
+        assert!(project.settings().is_some() && !project.path("prompts").exists());
+    }
+    fs::create_dir_all(project.path("prompts")).unwrap();
+    fs::write(&plan, "mine").unwrap();
+    let (result, screen) = project.init(&["claude", "", "", "", "", "", "y"]);
+    assert_eq!(result, Ok(0));
+    assert!(screen.ends_with("\nPrompt written to .ralph/prompts/build.md\n"), "{screen}");
+    assert_eq!(fs::read_to_string(&plan).unwrap(), "mine");
+    let build = fs::read_to_string(project.path("prompts/build.md")).unwrap();
+    assert_eq!(build, modes::BUILD_PROMPT);
+    let (_, screen) = project.init(&["y", "claude", "", "", "", "", ""]);
+    assert!(!screen.contains("starter"), "there is nothing left to offer: {screen}");
+}
+
+#[test]
+fn existing_settings_are_shown_and_stay_unless_told_otherwise() {
+    let project = Project::new();
+    fs::create_dir(project.path("")).unwrap();
+    let base = r#"{"agent": {"command": "claude", "env": {"A_TOKEN": "x"}}, "guardrails": []}"#;
+    fs::write(project.path("settings.json"), base).unwrap();
+    let (result, screen) = project.init(&[""]);
+    assert_eq!(result, Ok(0));
+    assert_eq!(
+        screen,
+        r#"{
+  "agent": {
+    "command": "claude",
+    "env": {
+      "A_TOKEN": "(redacted)"
+    }
+  },
+  "guardrails": []
+}
+Loaded from .ralph/settings.json
+Overwrite? (y/N): 
+"#
+    );
+    assert_eq!(project.settings().unwrap(), base);
+
+    fs::write(project.path("settings.local.json"), r#"{"agent": {"command": "amp"}}"#).unwrap();
+    let (_, screen) = project.init(&["n"]);
+    assert!(screen.contains(r#""command": "amp""#), "{screen}");
+    assert!(screen.contains(
+        "Loaded from .ralph/settings.json (with local overlay from settings.local.json)\n"
+    ));
+
+    let (result, _) = project.init(&["y", "codex", "", "", "", "", ""]);
+    assert_eq!(result, Ok(0));
+    assert!(project.settings().unwrap().contains("codex"));
+}
+
+#[test]
+fn broken_settings_can_be_replaced() {
+    let project = Project::new();
+    fs::create_dir(project.path("")).unwrap();
+    fs::write(project.path("settings.json"), "{").unwrap();
+    let (result, screen) = project.init(&["y", "codex", "", "", "", "", ""]);
+    assert_eq!(result, Ok(0));
+    assert!(
+        screen.contains("ralph: warning: .ralph/settings.json:1:1: not valid JSON"),
+        "{screen}"
+    );
+}
+
+#[test]
+fn whenever_it_is_left_nothing_is_written() {
+    let all = ["claude", "", "", "", "make", "append", "", "", "y", "git", "commit"];
+    for length in 0..all.len() {
+        for end in [None, Some("^C")] {
+            let project = Project::new();
+            let mut answers = all[..length].to_vec();
+            answers.extend(end);
+            let (result, screen) = project.init(&answers);
+            let error = result.unwrap_err();
+            assert_eq!(error.exit_code(), 130);
+            assert!(error.message.ends_with("nothing was written"), "{error}");
+            assert!(screen.ends_with(": \n"), "{screen:?}");
+            assert!(!project.path("").exists(), "{answers:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_in_the_way_is_told_before_the_questions() {
+    let project = Project::new();
+    fs::write(project.0.path().join(".ralph"), "").unwrap();
+    let error = project.init(&[]).0.unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.message.ends_with(".ralph: is a file, a directory is needed"));
+
+    let project = Project::new();
+    fs::create_dir_all(project.path("settings.json")).unwrap();
+    let error = project.init(&[]).0.unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.message.ends_with("settings.json: is a directory, a file is needed"));
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_with_its_name() {
+    let project = Project::new();
+    fs::create_dir_all(project.path("settings.schema.json")).unwrap();
+    let error = project.init(&["claude", "", "", "", "", ""]).0.unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.message.contains("settings.schema.json: cannot be written: "), "{error}");
+    assert_eq!(project.settings(), None);
+}
+
+#[test]
+fn a_nul_in_an_answer_writes_nothing() {
+    let project = Project::new();
+    let error = project.init(&["cl\0aude", "", "", "", "", ""]).0.unwrap_err();
+    assert_eq!(error.message, "agent.command: must not hold a NUL character");
+    assert!(!project.path("").exists());
+}

@@ -1,0 +1,346 @@
+//! `ralph plan`, `ralph build`, `ralph prompt`: prompts that are templates, a plan between them, and a
+//! log of each session.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::config::display_name;
+use crate::config::loop_file::{self, LoopFile};
+use ralph_driver::run_spec::{PromptSource, Required, RunSpec, Variables};
+use ralph_engine::completion::Rule;
+use ralph_engine::template;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
+use ralph_git as git;
+use ralph_store::project::Project;
+
+use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::launch::{self, Defaults, Start, prompt, rules};
+use crate::recover;
+
+pub const PLAN_EXAMPLES: &str = "\
+Examples:
+  Write .ralph/implementation_plan.md from the specifications in specs/:
+    ralph plan -- claude
+
+  With the agent of .ralph/config or the settings, at most three times:
+    ralph plan 3
+
+  See what the agent is asked:
+    ralph plan --print-prompt
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+pub const BUILD_EXAMPLES: &str = "\
+Examples:
+  Up to 20 tasks of the plan that `ralph plan` wrote:
+    ralph build 20
+
+  With other variables and another agent:
+    ralph build --config ci.config
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+pub const PROMPT_EXAMPLES: &str = "\
+Examples:
+  ralph prompt prompts/refactor-analysis.md
+  ralph prompt prompts/refactor-analysis.md 5 -- codex
+
+The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
+
+Exit codes:
+  0 complete, or the limit reached   1 the prompt does not have the signal
+  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
+  5 complete, but an SCM task failed   130 interrupted";
+
+/// What plan, build and prompt take.
+#[derive(Debug, Args)]
+pub struct ModeArgs {
+    /// Stop after this many iterations.
+    #[arg(
+        value_name = "MAX_ITERATIONS",
+        conflicts_with = "max_iterations",
+        allow_negative_numbers = true,
+        value_parser = crate::cli::args::iterations
+    )]
+    pub limit: Option<u32>,
+
+    /// Read agent, limits and variables from this file instead of `.ralph/config`.
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AdHocArgs {
+    /// The file with what to ask the agent. It is read again for each iteration.
+    #[arg(
+        value_name = "FILE",
+        conflicts_with_all = ["prompt", "prompt_file"],
+        required_unless_present_any = ["prompt", "prompt_file"]
+    )]
+    pub file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub mode: ModeArgs,
+}
+
+/// The prompts that are used where the project has none of its own.
+pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
+pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
+
+/// Where a project has its own, by the name of the mode.
+pub const PROMPTS_DIR: &str = ".ralph/prompts";
+
+const NO_PLAN: &str = "Implementation plan not found. Run 'ralph plan' first.";
+
+/// What plan, build and prompt have in common.
+const DEFAULTS: Defaults = Defaults {
+    exit_at_limit: exit_code::DONE,
+    stderr_is_said: true,
+    session_log: true,
+    ..Defaults::RUN
+};
+
+/// # Errors
+/// Whatever keeps the run from starting.
+pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
+    let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
+    settle(project, &args.common)?;
+    let source = own_prompt(project, &args, "plan", built_in)?;
+    let defaults = Defaults { command: "plan", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
+}
+
+/// # Errors
+/// Whatever keeps the run from starting.
+pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
+    let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
+    settle(project, &args.common)?;
+    let source = own_prompt(project, &args, "build", built_in)?;
+    let defaults = Defaults { command: "build", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
+}
+
+/// # Errors
+/// Whatever keeps the run from starting.
+pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
+    let AdHocArgs { file, mode } = args;
+    settle(project, &mode.common)?;
+    let source = match &file {
+        Some(path) => prompt::file(path, &mode.common)?,
+        None => prompt::source(&mode.prompt, &mode.common)?,
+    };
+    let defaults = Defaults { command: "prompt", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
+}
+
+/// Cleans up after a run that was cut off, before a prompt or a loop file is read that its agent may have planted.
+fn settle(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+    if args.dry_run || args.print_prompt {
+        recover::sweep_aloud(project.root())
+    } else {
+        launch::settle(project)
+    }
+}
+
+/// The prompt of the command line, or else the project's own for this mode, or else ours.
+fn own_prompt(
+    project: &Project,
+    args: &ModeArgs,
+    mode: &str,
+    built_in: PromptSource,
+) -> Result<PromptSource, Error> {
+    if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
+        return prompt::source(&args.prompt, &args.common);
+    }
+    let path = project.root().join(PROMPTS_DIR).join(format!("{mode}.md"));
+    if path.symlink_metadata().is_ok() { prompt::file(&path, &args.common) } else { Ok(built_in) }
+}
+
+/// One of the three, about to start.
+struct Mode {
+    defaults: Defaults,
+    source: PromptSource,
+    needs_plan: bool,
+    needs_signal: bool,
+}
+
+impl Mode {
+    fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
+        let Mode { defaults, source, needs_plan, needs_signal } = self;
+        let ModeArgs { limit, config, completion, mut common, .. } = args;
+        common.max_iterations = limit.or(common.max_iterations);
+        // A run that goes on has what the file said when it began, in its settings and in its note.
+        let kept = common.resume.as_ref().and_then(|resume| resume.variables.clone());
+        let (mut file, path) = match kept {
+            Some(variables) => (LoopFile { variables, ..LoopFile::default() }, None),
+            None => loop_file(project, config.clone())?,
+        };
+        let overlay = std::mem::take(&mut file.overlay);
+        let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
+        loaded.files.extend(path);
+        loaded.warnings.append(&mut file.warnings);
+        let promise = || Ok(Rule::Promise("COMPLETE".to_owned()));
+        let completion = rules::completion(&completion, promise)?;
+        let variables = variables(defaults.command, file.variables);
+        let max = loaded.settings.maximum_iterations.unwrap_or(defaults.max_iterations);
+        if (!needs_signal || common.print_prompt)
+            && let Ok((template, name)) = prompt::text(&source)
+            && !completion.is_told_in(&variables.fill_in(&template, 1, max).0)
+        {
+            let Error { message, hints, .. } = no_signal(&name, &completion);
+            loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
+        }
+
+        if defaults.command == "plan"
+            && let Some(specs) = empty_specs(project, &variables)
+        {
+            loaded.warnings.push(format!(
+                "{specs}/ holds no specifications, so the agent has nothing to plan from"
+            ));
+        }
+        let start =
+            Start { project, origin: project, args: &common, defaults: &defaults, loaded: &loaded };
+        if common.print_prompt {
+            let (template, _) = prompt::text(&source)?;
+            // It costs nothing to be shown what cannot be sent yet.
+            if let Err(missing) = require_specs(project, &template, &variables) {
+                crate::cli::warn(&missing.message);
+            }
+            if needs_plan && !project.root().join(Project::PLAN).is_file() {
+                crate::cli::warn(NO_PLAN);
+            }
+            return start.print_prompt(&source, Some(&variables));
+        }
+        git::require_repository(project.root())
+            .map_err(|error| git::hint_at_init(error, "the agent keeps its work in git"))?;
+        let mut spec = start.spec(source, completion)?;
+        if needs_plan {
+            spec.required.push(Required {
+                file: project.root().join(Project::PLAN),
+                message: NO_PLAN.to_owned(),
+            });
+        }
+        if defaults.command == "plan" {
+            let plan = Project::PLAN;
+            spec.promised.push(Required {
+                file: project.root().join(plan),
+                message: format!(
+                    "the run is over, but {plan} is not there; `ralph build` needs it"
+                ),
+            });
+        }
+        spec.settings_files = launch::named_settings_files(project, &common, config.as_ref());
+        if !common.only_checks {
+            refuse_unusable_prompt(project, &spec, &variables, needs_signal)?;
+        }
+        spec.variables = Some(variables);
+        start.carry_out(spec)
+    }
+}
+
+/// What `.ralph/config` says, or the file that was named instead, and which file that is.
+fn loop_file(
+    project: &Project,
+    named: Option<PathBuf>,
+) -> Result<(LoopFile, Option<PathBuf>), Error> {
+    let is_named = named.is_some();
+    let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
+    match loop_file::read(&path, |name| std::env::var(name).ok())? {
+        Some(file) => Ok((file, Some(path))),
+        // A link that leads nowhere is a mistake, and no reason to do without.
+        None if !is_named && path.symlink_metadata().is_err() => Ok((LoopFile::default(), None)),
+        None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
+            .hint("it is a file of lines NAME=value")),
+    }
+}
+
+/// What a template may name: the environment, over it what has a default, over that the file.
+fn variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let environment: BTreeMap<String, String> =
+        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    let mut given = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN.to_owned())]);
+    given.extend(file);
+    // An empty name is none: it would send the agent to the root of the file system.
+    let specs = given.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
+    let specs = specs.filter(|specs| !specs.trim().is_empty()).cloned();
+    // Prompts put a slash of their own behind it.
+    let specs = specs.map(|specs| match specs.trim_end_matches('/') {
+        "" => specs,
+        named => named.to_owned(),
+    });
+    given.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
+    Variables::Template { mode, given, environment }
+}
+
+/// A prompt that sends the agent to specifications that are not there sends it nowhere.
+fn require_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
+    let Some(specs) = variables.value("SPECS_DIR") else { return Ok(()) };
+    if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
+        return Ok(());
+    }
+    if project.root().join(specs).exists() {
+        return Err(Error::input(format!(
+            "what should hold the specifications is a file, and no directory: {specs}"
+        ))
+        .hint("SPECS_DIR in .ralph/config names another directory"));
+    }
+    Err(Error::input(format!("the directory of the specifications is not there: {specs}"))
+        .hint(format!("write what is wanted into files in {specs}/"))
+        .hint("SPECS_DIR in .ralph/config names another directory"))
+}
+
+/// The directory of the specifications, if there is nothing in it.
+fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v str> {
+    let specs = variables.value("SPECS_DIR")?;
+    let is_empty = std::fs::read_dir(project.root().join(specs)).ok()?.next().is_none();
+    is_empty.then_some(specs)
+}
+
+/// What would keep the first agent from being asked is found before anything is spent.
+fn refuse_unusable_prompt(
+    project: &Project,
+    spec: &RunSpec,
+    variables: &Variables,
+    needs_signal: bool,
+) -> Result<(), Error> {
+    let (template, name) = prompt::text(&spec.prompt)?;
+    require_specs(project, &template, variables)?;
+    if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
+        let error = Error::input(missing.message.clone());
+        return Err(match missing.file.symlink_metadata() {
+            Ok(_) => error.hint(format!("{} is no file", display_name(&missing.file))),
+            Err(_) => error,
+        });
+    }
+    let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
+    if needs_signal && !spec.completion.is_told_in(&filled) {
+        // One that was typed, or came by a pipe, has no name.
+        let name = match spec.prompt {
+            PromptSource::Text(_) => "the prompt".to_owned(),
+            _ => name,
+        };
+        return Err(no_signal(&name, &spec.completion));
+    }
+    Ok(())
+}
+
+fn no_signal(name: &str, completion: &Rule) -> Error {
+    let signal = completion.describe();
+    Error::failed(format!("{name} does not contain the completion signal {signal}"))
+        .hint("the loop ends when the agent answers with it, so that the prompt must tell it to")
+}

@@ -1,0 +1,156 @@
+//! `ralph new`: the documents of a task list.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use ralph_driver::session;
+use ralph_events::error::Error;
+use ralph_store::project::Project;
+use ralph_store::save::{Saving, save_all_within};
+use ralph_store::{active_marker, home, naming};
+use ralph_tasks::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+
+use crate::{launch, task_memory};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph new \"Password reset\"
+  ralph new --ralph-dir loops/billing Billing";
+
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// What the work is called; the name of the directory if it is not said.
+    pub name: Option<String>,
+
+    /// The same, for scripts.
+    #[arg(long = "name", value_name = "NAME", hide = true, conflicts_with = "name")]
+    pub feature_name: Option<String>,
+
+    /// Overwrite documents that are there.
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+}
+
+/// Where the documents of a task list are.
+#[derive(Debug, Default, Args)]
+pub struct DocumentsArgs {
+    /// The directory of prd.md, tasks.json, progress.txt and prompt.md, in the project [default: ralph].
+    #[arg(long, value_name = "PATH", global = true)]
+    pub ralph_dir: Option<PathBuf>,
+}
+
+impl DocumentsArgs {
+    pub(super) fn of(&self, project: &Project) -> Documents {
+        Documents::new(project.root(), self.ralph_dir.as_deref())
+    }
+}
+
+/// Today, as people write it.
+pub(super) fn today() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
+}
+
+/// What work is called that nobody has given a name.
+pub(super) fn name_of(project: &Project) -> String {
+    let name = project.root().file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "project".to_owned())
+}
+
+/// The branch that the template names.
+pub(super) const UNNAMED_BRANCH: &str = "ralph/feature-name";
+
+/// # Errors
+/// Documents are there already, or cannot be written; nothing is then changed.
+pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
+    let documents = args.place.of(project);
+    let given = args.name.as_deref().or(args.feature_name.as_deref());
+    if given.is_some_and(|name| name.trim().is_empty()) {
+        return Err(Error::usage("the name is empty").hint("ralph new \"Password reset\""));
+    }
+    let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
+    let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch);
+    // Not while somebody works by them, nor while one is still writing whose run was cut off.
+    launch::settle(project)?;
+    let _idle = if args.force { session::keep_idle(project)? } else { None };
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let _unused = match home {
+        Some(home) if args.force => session::keep_list_idle(Some(&home), &documents.path(TASKS))?,
+        _ => None,
+    };
+    if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
+        let dir = documents.shown_dir();
+        return Err(Error::input(format!(
+            "{dir} is a file, and the documents go into a directory of that name"
+        ))
+        .hint(format!("move {dir} away, or name another directory: ralph new --ralph-dir PATH")));
+    }
+    let fresh = documents.fresh(Fresh { name: &name, branch: &branch, date: &today() });
+    let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
+    let there: Vec<String> = fresh
+        .iter()
+        .filter(|(name, _)| is_there(name))
+        .map(|(name, _)| documents.shown(name))
+        .collect();
+    if !there.is_empty() && !args.force {
+        let (are, it) = if there.len() == 1 { ("is", "it") } else { ("are", "them") };
+        return Err(Error::input(format!("{} {are} there already", there.join(", ")))
+            .hint(format!(
+                "`{}` sets finished work aside and begins anew",
+                documents.command("ralph archive")
+            ))
+            .hint(format!("`{} --force` overwrites {it}", documents.command("ralph new"))));
+    }
+    let mut files: Vec<Saving> = fresh
+        .into_iter()
+        .map(|(name, text)| Saving {
+            path: documents.path(name),
+            bytes: text.into_bytes(),
+            replace: args.force,
+        })
+        .collect();
+    let ignore = match active_marker::ignored(project.root()) {
+        // Git does not read it there either.
+        Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
+            crate::cli::warn(&format!("{} is not added to .gitignore: {err}", active_marker::NAME));
+            None
+        }
+        ignored => ignored.map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?,
+    };
+    files.extend(ignore.map(|(path, bytes)| Saving { path, bytes, replace: true }));
+    save_all_within(project.root(), &files).map_err(|(path, err)| {
+        Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
+    })?;
+    forget(project, &documents);
+    let [prd, tasks, progress, prompt] =
+        [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.shown(name));
+    let width = progress.chars().count();
+    let [show, add, work] =
+        ["ralph tasks", "ralph tasks add", "ralph work"].map(|words| documents.command(words));
+    crate::cli::print(&format!(
+        "Ready for {name:?}:\n\
+         \x20 {prd:<width$}  what is to be built, and why\n\
+         \x20 {tasks:<width$}  the stories, and which of them pass\n\
+         \x20 {progress:<width$}  what iterations did and learned\n\
+         \x20 {prompt:<width$}  what each iteration is asked\n\
+         \n\
+         Next:\n\
+         \x20 1. Describe the work in {prd}.\n\
+         \x20 2. Break it into stories in {tasks}, each small enough for one iteration,\n\
+         \x20    and name the commands that verify them.\n\
+         \x20    With ralph's plugin for Claude Code, /ralph:ralph-plan does both together with you.\n\
+         \x20 3. `{show}` shows what is there, `{add}` adds a story.\n\
+         \x20 4. `{work}` works it off.\n"
+    ))
+}
+
+/// Keeps earlier runs from judging a list that takes the place of another.
+pub(super) fn forget(project: &Project, documents: &Documents) {
+    if let Err(err) = task_memory::places(project, documents).reset() {
+        let name = documents.shown(TASKS);
+        crate::cli::warn(&format!("earlier runs will be held against the new {name}: {err}"));
+    }
+}

@@ -1,0 +1,54 @@
+//! `ralph plugin`: what Claude Code installs.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::plugin;
+use ralph_events::error::Error;
+use ralph_process::trust;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph plugin export ~/ralph-plugin
+  claude --plugin-dir ~/ralph-plugin";
+
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    pub command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Write the plugin to a directory.
+    #[command(after_help = EXAMPLES)]
+    Export {
+        /// Where to; it is made if it is not there.
+        directory: PathBuf,
+
+        /// Overwrite the plugin's files if they are there already.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// # Errors
+/// It cannot be written there.
+pub fn plugin(args: &PluginArgs) -> Result<u8, Error> {
+    let PluginCommand::Export { directory, force } = &args.command;
+    plugin::export(directory, *force)?;
+    let shown = shell_words::quote(&directory.to_string_lossy()).into_owned();
+    let mut text = format!(
+        "The plugin is in {}\n\nTo use it in one session:\n  claude --plugin-dir {shown}\n",
+        directory.display()
+    );
+    if !is_on_path() {
+        text.push_str("\nIts hooks call `ralph`, which has to be on the PATH for that.\n");
+    }
+    crate::cli::print(&text)
+}
+
+fn is_on_path() -> bool {
+    trust::outside_program("ralph".as_ref()).is_ok()
+}

@@ -1,0 +1,79 @@
+//! `ralph report`: what a run came to.
+
+use clap::{Args, ValueEnum};
+use jiff::tz::TimeZone;
+
+use ralph_driver::commit_lookup::look_up;
+use ralph_driver::resume;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_git as git;
+use ralph_report::summary::{Reading, html, plain};
+use ralph_store::project::Project;
+
+use super::runs::{locate, read_journal};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  The last run, in the terminal:
+    ralph report
+
+  A worker, wherever it works:
+    ralph report agent
+
+  A page to look at or to send:
+    ralph report --format html > report.html";
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run, or the beginning of its name, or a worker, wherever that works; the last run of this project if none
+    /// is given.
+    pub run: Option<String>,
+
+    /// How to tell it.
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
+    pub format: ReportForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportForm {
+    /// For the terminal.
+    Text,
+    Markdown,
+    /// A page that needs nothing else, with a chart of time and cost.
+    Html,
+    /// The facts, for programs.
+    Json,
+}
+
+/// # Errors
+/// There is no such run.
+pub fn report(
+    own: impl FnOnce() -> Result<Project, Error>,
+    args: &ReportArgs,
+) -> Result<u8, Error> {
+    let (project, dir) = locate(own, args.run.as_deref())?;
+    let mut reading = Reading::of(read_journal(&dir)?);
+    if let Some(time_ms) = resume::last_sign(&dir, reading.last_ms()) {
+        reading.was_there(time_ms);
+    }
+    let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
+    let mut facts = reading.facts(going_on);
+    // Somebody may be about it right now.
+    facts.untold &= going_on.is_none();
+    if facts.run.is_empty() {
+        facts.run.clone_from(&dir.id);
+    }
+    look_up(&mut facts, project.root(), &mut |words| git::git(words, project.root()).ok());
+    let zone = TimeZone::system();
+    crate::cli::print(&match args.format {
+        ReportForm::Text => plain::draw(&facts, &zone, plain::Form::Terminal),
+        ReportForm::Markdown => plain::draw(&facts, &zone, plain::Form::Markdown),
+        ReportForm::Html => html::draw(&facts, &zone),
+        ReportForm::Json => {
+            let json = json_writer::pretty(&facts)
+                .map_err(|err| Error::failed(format!("cannot tell it as JSON: {err}")))?;
+            json + "\n"
+        }
+    })
+}

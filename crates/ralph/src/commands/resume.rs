@@ -1,0 +1,501 @@
+//! `ralph resume`: goes on with a run that was left, or with a worker.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::{Args, Parser};
+
+use crate::config;
+use crate::workers::store::{Known, Workers};
+use ralph_driver::notify_command;
+use ralph_driver::resume;
+use ralph_driver::session;
+use ralph_events::error::Error;
+use ralph_events::event::Outcome;
+use ralph_events::exit_code;
+use ralph_store::home::ralph_home;
+use ralph_store::lock;
+use ralph_store::project::Project;
+use ralph_store::runs::{self, RunDir};
+use ralph_store::start_record::StartNote;
+
+use super::runs::{all, looks_like_a_run, named, none_yet};
+use super::worker::{self, More, Which};
+use super::{modes, run, work};
+use crate::cli::args::{BudgetArgs, LoopArgs, OutputForm, Place, PromptArgs};
+use crate::cli::{Cli, Command, print};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  Go on with the last run of this project that did not complete:
+    ralph resume
+
+  Give a run that reached its limit ten more iterations than its first ten:
+    ralph resume 20261115-2027 -n 20
+
+  Give a run that used its budget up more of it:
+    ralph resume --max-cost 25
+
+  Have a paused worker go on, or one whose process is gone:
+    ralph resume agent
+
+  Give one that reached its limit more iterations:
+    ralph resume agent -n 40
+
+  The same for all of them, after a reboot for example:
+    ralph resume --all
+
+A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
+told next. The iteration that was cut off is begun again, unless its agent had answered: then its work is
+checked, and no agent is paid for it twice. A worker whose process is gone (a crash, a
+reboot, the end of tmux), that was killed, that gave up or that reached its limit is started again at the
+next iteration; -n, or `max_iterations` in its state.json, gives it another limit, and --max-cost,
+--max-tokens and --max-time another budget.";
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The run, or the beginning of its name, or one or more workers; the last run that did not complete
+    /// if none is given.
+    #[arg(value_name = "RUN")]
+    pub runs: Vec<String>,
+
+    /// All workers that are paused, or whose process is gone.
+    #[arg(long, conflicts_with = "runs")]
+    pub all: bool,
+
+    /// Stop after this many iterations, those before included.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        short_alias = 'm',
+        visible_alias = "maximum-iterations",
+        allow_negative_numbers = true,
+        value_parser = crate::cli::args::iterations
+    )]
+    pub max_iterations: Option<u32>,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
+    /// Tell what ralph itself does, in lines that begin with `[ralph]`.
+    #[arg(short = 'V', long)]
+    pub verbose: bool,
+
+    /// Print only warnings, errors and the outcome.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// How to show what happens.
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub output: Option<OutputForm>,
+
+    /// Show what would be run, and run nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// A run to go on with.
+#[derive(Debug, Clone)]
+pub struct Resumption {
+    pub run: String,
+    pub left: resume::Left,
+    /// What its templates were given; `None` if it had none, or nobody noted it.
+    pub variables: Option<BTreeMap<String, String>>,
+    /// What there is to say of its settings.
+    pub warnings: Vec<String>,
+}
+
+/// # Errors
+/// There is no such run, it cannot go on, or whatever else keeps it from starting.
+pub fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
+    if args.all {
+        return resume_workers(&Which::all(), &args);
+    }
+    let several = args.runs.len() > 1;
+    if several && let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
+        return Err(Error::usage(format!("{run} is no worker, and runs go on one at a time"))
+            .hint(format!("ralph resume {run}"))
+            .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
+    }
+    if several || args.runs.first().is_some_and(|name| is_worker(name)) {
+        return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
+    }
+    let project = crate::project_dir::project(place)?;
+    session::put_back(&project, crate::cli::warn);
+    if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
+        return resume_workers(&Which::one(&worker), &args);
+    }
+    let has_runs = project.runs_dir().is_dir();
+    let project = crate::project_dir::own_project(place, has_runs)?;
+    if !args.dry_run {
+        // One that still tells of an end would have told of it, too.
+        session::settle(&project, crate::cli::warn)?;
+        notify_command::tell_missed(&project, None, crate::cli::warn)?;
+    }
+    let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
+        let names = workers_left(&project);
+        return match names.first() {
+            None => print("nothing to resume: every run of this project is complete\n"),
+            Some(name) => print(&format!(
+                "nothing to resume but workers ({}): ralph resume {name}\n",
+                names.join(", ")
+            )),
+        };
+    };
+    session::refuse_links(&project, &left.dir)?;
+    let id = &left.dir.id;
+    if is_going_on(&left.dir) {
+        let pid = left.found.summary.pid;
+        return Err(Error::input(format!("run {id} is still going on (process {pid})"))
+            .hint("wait for it to end, or stop it first"));
+    }
+    if left.is_complete() {
+        return left.say_done();
+    }
+    if left.found.summary.command == "spawn" {
+        return match worker_of(id) {
+            Some(name) => resume_workers(&Which::one(&name), &args),
+            None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
+                .hint("ralph spawn starts a new one")),
+        };
+    }
+    left.refuse_lost()?;
+    let note = left.note()?;
+    let dir = left.dir.clone();
+    go_on(&project, left, &note, args).or_else(|err| {
+        // Another ralph may have gone on with it while this one waited for its turn.
+        let left = Left::read(dir);
+        if left.is_complete() { left.say_done() } else { Err(err) }
+    })
+}
+
+/// Where ralph keeps what agents cannot reach.
+fn home() -> Option<PathBuf> {
+    ralph_home(|name| std::env::var_os(name))
+}
+
+/// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
+/// about to notice.
+fn is_going_on(dir: &RunDir) -> bool {
+    lock::stays(session::MOMENT, || dir.is_running())
+}
+
+fn is_worker(name: &str) -> bool {
+    Workers::of_user().is_ok_and(|workers| workers.find(name).is_ok())
+}
+
+fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
+    let more = More { iterations: args.max_iterations, budget: args.budget.budget() };
+    if which.all && (more.iterations.is_some() || !more.budget.is_none()) {
+        return Err(Error::usage("--all is about workers, each of which has limits of its own")
+            .hint("name those that are to have others: ralph resume agent -n 40"));
+    }
+    if args.dry_run {
+        return Err(Error::usage("--dry-run is about runs, and a worker was named")
+            .hint("`ralph status` tells how a worker was spawned"));
+    }
+    worker::resume(which, more)
+}
+
+/// The workers of a project that are neither at work nor complete.
+fn workers_left(project: &Project) -> Vec<String> {
+    let here = project.root().to_string_lossy();
+    let workers = Workers::of_user().and_then(|workers| workers.all()).unwrap_or_default();
+    let left = workers.into_iter().filter(|worker| {
+        matches!(worker.known(), Known::State(state)
+            if state.directory == here && !state.is_complete())
+            && !worker.is_alive()
+    });
+    left.map(|worker| worker.name).collect()
+}
+
+/// The worker that has this run.
+fn worker_of(run: &str) -> Option<String> {
+    Workers::of_user().ok()?.of_run(run).map(|(worker, _)| worker.name)
+}
+
+/// The same, if it works elsewhere: in a worktree of its own.
+fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
+    let here = runs::list(&project.runs_dir()).unwrap_or_default();
+    let is_here = here.iter().any(|it| it.id.starts_with(run));
+    (looks_like_a_run(run) && !is_here).then(|| worker_of(run)).flatten()
+}
+
+/// A run as it was left.
+struct Left {
+    dir: RunDir,
+    found: resume::Left,
+}
+
+impl Left {
+    fn read(dir: RunDir) -> Left {
+        let found = resume::Left::read(&dir);
+        Left { dir, found }
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(self.found.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+    }
+
+    /// There is nothing to go on with.
+    fn say_done(&self) -> Result<u8, Error> {
+        let summary = &self.found.summary;
+        print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
+        Ok(summary.exit_code.unwrap_or(exit_code::DONE))
+    }
+
+    /// What it has come to is known.
+    fn refuse_lost(&self) -> Result<(), Error> {
+        if !self.found.is_lost {
+            return Ok(());
+        }
+        let (id, path) = (&self.dir.id, self.dir.journal());
+        let message = format!(
+            "run {id} cannot go on: it has begun, and nothing can be read of what it did ({})",
+            path.display()
+        );
+        Err(Error::input(message)
+            .hint("put the journal back from a backup if there is one: what the run has used is only there")
+            .hint("or start the run again with the command that started it, which begins at nothing"))
+    }
+
+    /// How it was started.
+    fn note(&self) -> Result<StartNote, Error> {
+        let id = &self.dir.id;
+        let again = "start it again with the command that started it";
+        match self.dir.start(home().as_deref()) {
+            Ok(Some(note)) => Ok(note),
+            Ok(None) if self.found.is_new => {
+                Err(Error::input(format!("run {id} was cut off before it began")).hint(again))
+            }
+            Ok(None) => {
+                let message = format!("run {id} cannot go on: nothing tells how it was started");
+                Err(Error::input(message).hint(again))
+            }
+            Err(err) => {
+                let path = self.dir.settings_path(home().as_deref()).with_file_name("start.json");
+                let message = format!("run {id} cannot go on: cannot read {}", path.display());
+                Err(Error::input(format!("{message}: {err}")).hint(again))
+            }
+        }
+    }
+}
+
+/// The run that was named, or the last one that did not complete, if there is one.
+fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error> {
+    let runs = all(project)?;
+    if let Some(wanted) = wanted {
+        let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        if !could_be_a_run && !runs.iter().any(|run| run.id.starts_with(wanted)) {
+            let message = format!("worker '{wanted}' not found, and no such run");
+            return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
+        }
+        return named(runs, wanted).map(|dir| Some(Left::read(dir)));
+    }
+    // What was cut off before anything of it was noted is no run.
+    let began =
+        |dir: &RunDir| dir.has_begun() || matches!(dir.start(home().as_deref()), Ok(Some(_)));
+    let runs: Vec<RunDir> = runs.into_iter().filter(began).collect();
+    if runs.is_empty() {
+        return Err(none_yet());
+    }
+    let mut lefts = runs.into_iter().rev().map(Left::read);
+    Ok(lefts.find(|left| !left.is_complete() && left.found.summary.command != "spawn"))
+}
+
+/// Starts the run again, as it was started, with all that it had come to.
+fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> Result<u8, Error> {
+    let Left { dir, found } = left;
+    let id = dir.id.clone();
+    let parsed = Cli::try_parse_from(note.args()).map_err(|err| {
+        let said = err.to_string();
+        let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Error::input(format!("run {id} cannot go on: its command line is not understood: {said}"))
+            .hint("was it started by another version of ralph? start it again")
+    })?;
+    let (mut place, mut command) = (parsed.place, parsed.command);
+    let mut directory = note.directory();
+    let moved_from = found.began_in.as_deref().filter(|began| !is_same(began, project.root()));
+    if let Some(began) = moved_from {
+        // The same place of this project, whatever is where the other one was.
+        let below = directory.strip_prefix(began).map(|below| project.root().join(below));
+        directory = below.ok().filter(|it| it.is_dir()).unwrap_or(project.root().to_owned());
+        place.project_dir = place.project_dir.map(|_| project.root().to_owned());
+    }
+    crate::project_dir::refuse_link_out(&directory)?;
+    crate::project_dir::name_from_there(&place, &mut command);
+    let Some(mut said) = Said::of(&mut command) else {
+        let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
+        let word = word.unwrap_or_default();
+        return Err(Error::input(format!(
+            "run {id} is that of `ralph {word}`, which cannot go on"
+        ))
+        .hint(format!("start it again: ralph {word}")));
+    };
+    said.take_piped_prompt(note);
+    // Numbers before this have gone into the settings that were kept.
+    said.forget_limits();
+    let mut warnings = changed_since(project, &dir, said.common, said.config.as_ref());
+    if let Some(began) = moved_from {
+        warnings.push(format!(
+            "this project is not where run {id} began ({}): it goes on here, in {}",
+            began.display(),
+            project.root().display()
+        ));
+    }
+    if found.is_new {
+        warnings.push(format!("run {id} was cut off before it began, and begins now"));
+    }
+    let common = said.common;
+    common.settings = Some(dir.settings_path(home().as_deref()));
+    common.max_iterations = args.max_iterations;
+    common.budget = args.budget;
+    common.dry_run = args.dry_run;
+    if args.verbose || args.quiet {
+        (common.verbose, common.quiet) = (args.verbose, args.quiet);
+    }
+    common.output = args.output.unwrap_or(common.output);
+    common.only_checks = found.progress.needs_only_checks();
+    common.resume =
+        Some(Resumption { run: id, left: found, variables: note.variables.clone(), warnings });
+    // Paths are relative to where it was started; if that is gone, whoever needs it says so.
+    let _ = std::env::set_current_dir(&directory);
+    match command {
+        Command::Run(args) => run::run(project, &args, Vec::new()),
+        Command::Plan(args) => modes::plan(project, *args),
+        Command::Build(args) => modes::build(project, *args),
+        Command::Prompt(args) => modes::prompt(project, *args),
+        Command::Work(args) => work::work(project, &args),
+        _ => Ok(exit_code::INPUT),
+    }
+}
+
+/// Both are the same directory, by whatever name.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| one == other)
+}
+
+/// What was said to a command that loops.
+struct Said<'a> {
+    common: &'a mut LoopArgs,
+    prompt: &'a mut PromptArgs,
+    config: Option<PathBuf>,
+    pub file: Option<&'a mut Option<PathBuf>>,
+    limit: Option<&'a mut Option<u32>>,
+}
+
+impl<'a> Said<'a> {
+    fn of(command: &'a mut Command) -> Option<Said<'a>> {
+        Some(match command {
+            Command::Run(args) => Said {
+                common: &mut args.common,
+                prompt: &mut args.prompt,
+                config: None,
+                file: None,
+                limit: None,
+            },
+            Command::Plan(args) | Command::Build(args) => Said {
+                config: args.config.clone(),
+                common: &mut args.common,
+                prompt: &mut args.prompt,
+                file: None,
+                limit: Some(&mut args.limit),
+            },
+            Command::Prompt(args) => Said {
+                config: args.mode.config.clone(),
+                common: &mut args.mode.common,
+                prompt: &mut args.mode.prompt,
+                file: Some(&mut args.file),
+                limit: Some(&mut args.mode.limit),
+            },
+            Command::Work(args) => Said {
+                common: &mut args.common,
+                prompt: &mut args.prompt,
+                config: None,
+                file: None,
+                limit: None,
+            },
+            _ => return None,
+        })
+    }
+
+    /// What came by a pipe when the run began comes from the note now.
+    fn take_piped_prompt(&mut self, note: &StartNote) {
+        let Some(text) = &note.prompt else { return };
+        let file = self.prompt.prompt_file.take();
+        let file = file.or_else(|| self.file.as_mut().and_then(|file| file.take()));
+        if file.is_some() {
+            self.prompt.prompt = Some(text.clone());
+        }
+    }
+
+    fn forget_limits(&mut self) {
+        if let Some(limit) = &mut self.limit {
+            **limit = None;
+        }
+    }
+}
+
+/// Says which settings do not apply because they were changed after the run had begun.
+fn changed_since(
+    project: &Project,
+    dir: &RunDir,
+    common: &LoopArgs,
+    config: Option<&PathBuf>,
+) -> Vec<String> {
+    let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
+    let Some(kept) = time(&dir.settings_path(home().as_deref())) else { return Vec::new() };
+    // What was named and is gone is a change, too.
+    let gone = config.filter(|path| time(path).is_none()).cloned();
+    let changed = |path: &PathBuf| {
+        time(path).is_some_and(|changed| changed > kept) || gone.as_ref() == Some(path)
+    };
+    let changed =
+        crate::launch::settings_files(project, common, config).into_iter().filter(changed);
+    let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "{} changed after this run had begun, which goes on with the settings that it began with; \
+         a new run takes the new ones",
+        names.join(" and ")
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Command {
+        let words = words.iter().map(OsString::from);
+        Cli::try_parse_from(words).unwrap().command
+    }
+
+    #[test]
+    fn a_prompt_that_came_by_a_pipe_is_taken_from_the_note() {
+        let note = StartNote::new([], "/".into(), Some("text".to_owned()), None);
+        for words in [
+            &["ralph", "run", "-f", "/dev/fd/63"][..],
+            &["ralph", "prompt", "/dev/fd/63", "3"],
+            &["ralph", "work", "-f", "/dev/stdin"],
+            &["ralph", "plan", "-f", "/dev/stdin"],
+        ] {
+            let mut command = parsed(words);
+            let mut said = Said::of(&mut command).unwrap();
+            said.take_piped_prompt(&note);
+            assert_eq!(said.prompt.prompt.as_deref(), Some("text"), "{words:?}");
+            assert_eq!(said.prompt.prompt_file, None);
+            assert!(said.file.is_none_or(|file| file.is_none()));
+        }
+        let mut command = parsed(&["ralph", "work"]);
+        let mut said = Said::of(&mut command).unwrap();
+        said.take_piped_prompt(&note);
+        assert_eq!(said.prompt.prompt, None, "work has a prompt of its own");
+        assert!(Said::of(&mut parsed(&["ralph", "demo"])).is_none());
+    }
+}

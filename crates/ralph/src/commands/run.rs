@@ -1,0 +1,54 @@
+//! `ralph run`: a prompt of one's own, until the agent gives the completion response.
+
+use clap::Args;
+
+use crate::config::Flag;
+use ralph_events::error::Error;
+use ralph_store::project::Project;
+
+use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::launch::{self, Defaults, Start, prompt, rules};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  Fix the tests with claude, at most five times, with no settings at all:
+    ralph run -n 5 -p \"Make the tests pass. Answer <response>DONE</response> when they do.\" -- claude
+
+  With the settings of this project and a prompt that may be edited while it runs:
+    ralph run -f PROMPT.md
+
+  See what would be run:
+    ralph run -f PROMPT.md --dry-run
+
+Exit codes:
+  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up, stalled
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
+
+/// Runs the loop. `extra` is for settings that no flag can say.
+///
+/// # Errors
+/// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
+pub fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
+    let prompt = prompt::source(&args.prompt, &args.common)?;
+    let loaded = launch::load(project, &args.common, Vec::new(), extra)?;
+    let usual = || rules::configured_response(&loaded.settings);
+    let completion = rules::completion(&args.completion, usual)?;
+    let defaults = &Defaults::RUN;
+    let start = Start { project, origin: project, args: &args.common, defaults, loaded: &loaded };
+    if args.common.print_prompt {
+        return start.print_prompt(&prompt, None);
+    }
+    start.carry_out(start.spec(prompt, completion)?)
+}

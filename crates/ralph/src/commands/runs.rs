@@ -1,0 +1,211 @@
+//! `ralph runs` and `ralph replay`: what has happened, read from the journals.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use clap::Args;
+
+use crate::workers::store::Workers;
+use ralph_driver::resume;
+use ralph_driver::session;
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_events::journal::{self, Entries};
+use ralph_report::output::Output;
+use ralph_report::run_table::{Row, RunSummary, json, notes, table};
+use ralph_report::style::{Capabilities, Style};
+use ralph_report::{Pace, replay};
+use ralph_store::home;
+use ralph_store::journal_copies;
+use ralph_store::project::Project;
+use ralph_store::runs::{self, RunDir};
+
+use crate::cli::args::OutputForm;
+
+pub const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
+
+#[derive(Debug, Args)]
+pub struct RunsArgs {
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub const REPLAY_EXAMPLES: &str = "\
+Examples:
+  The last run:
+    ralph replay
+
+  Another one, by as much of its name as tells it apart:
+    ralph replay 20261115-2027 --output json";
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The run, or the beginning of its name, or a worker; the last run if none is given.
+    pub run: Option<String>,
+
+    /// Tell what ralph itself did, too.
+    #[arg(short = 'V', long)]
+    pub verbose: bool,
+
+    /// How to show it.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
+    pub output: OutputForm,
+}
+
+/// # Errors
+/// The directory of runs cannot be read.
+pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
+    let rows: Vec<Row> = all(project)?.iter().filter(|dir| dir.has_begun()).map(row).collect();
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    if args.json {
+        return crate::cli::print(&json(&rows, now_ms));
+    }
+    if rows.is_empty() {
+        return crate::cli::print("no runs yet\n");
+    }
+    let zone = jiff::tz::TimeZone::system();
+    crate::cli::print(&table(&rows, &zone, now_ms, Output::stdout().width()))?;
+    let _ = io::stderr().write_all(notes(&rows).as_bytes());
+    Ok(0)
+}
+
+pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
+    session::put_back(project, crate::cli::warn);
+    let dir = project.runs_dir();
+    runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
+}
+
+fn row(dir: &RunDir) -> Row {
+    let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
+    run.id.clone_from(&dir.id);
+    if run.outcome.is_none()
+        && let Some(time_ms) = resume::last_sign(dir, run.last_ms)
+    {
+        run.was_there(time_ms);
+    }
+    Row { run, running: dir.is_running() }
+}
+
+/// # Errors
+/// There is no such run.
+pub fn replay(
+    own: impl FnOnce() -> Result<Project, Error>,
+    args: &ReplayArgs,
+) -> Result<u8, Error> {
+    let (_, dir) = locate(own, args.run.as_deref())?;
+    let mut entries = read_journal(&dir)?;
+    let capable = Capabilities::of_this_process();
+    let style = match args.output {
+        OutputForm::Human => Style {
+            emoji: capable.emoji,
+            color: capable.color,
+            color_errors: capable.color_errors,
+            verbose: args.verbose,
+            ..Style::default()
+        },
+        _ => Style { verbose: args.verbose, ..Style::default() },
+    };
+    let mut reporter = crate::launch::reporter(args.output, style, Pace::OfReader);
+    let mut ended = false;
+    let watched =
+        entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
+    replay::replay(watched, &mut *reporter);
+    if let Some(trouble) = reporter.trouble() {
+        return Err(Error::failed(trouble));
+    }
+    if let Some(words) = journal::unreadable_words(entries.unreadable()) {
+        let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);
+    }
+    if !ended {
+        let how = if dir.is_running() { "is still going on" } else { "was cut off here" };
+        let _ = writeln!(io::stderr(), "run {} {how}", dir.id);
+    }
+    Ok(0)
+}
+
+/// A run by its name, or that of a worker, and the project that it is in: that of the command, or wherever a worker has
+/// such a run.
+///
+/// # Errors
+/// There is none.
+pub(super) fn locate(
+    own: impl FnOnce() -> Result<Project, Error>,
+    wanted: Option<&str>,
+) -> Result<(Project, RunDir), Error> {
+    // A run is meant before a worker is.
+    let run = wanted.filter(|name| looks_like_a_run(name));
+    let name = wanted.filter(|_| run.is_none());
+    if let Some(worker) = name.and_then(|name| Workers::of_user().ok()?.find(name).ok()) {
+        let nothing =
+            || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
+        return worker.run().ok_or_else(nothing);
+    }
+    let found = own().and_then(|project| {
+        let dir = find(all(&project)?, wanted)?;
+        Ok((project, dir))
+    });
+    found.or_else(|err| {
+        let of_worker = |run| Workers::of_user().ok()?.of_run(run)?.0.run();
+        run.and_then(of_worker).ok_or(err)
+    })
+}
+
+/// The journal of a run. That of one whose project is gone is kept elsewhere.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
+    let path = dir.journal();
+    dir.read_journal().or_else(|err| {
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let kept = home.map(|home| journal_copies::second_name(&home, &dir.id));
+        let kept = kept.and_then(|kept| runs::read_journal(&kept).ok());
+        kept.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
+    })
+}
+
+pub(super) fn looks_like_a_run(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+}
+
+/// The run that was named, or the last one. What was cut off before its first word is none.
+///
+/// # Errors
+/// There is none.
+pub(super) fn find(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
+    let Some(prefix) = wanted else {
+        return all.into_iter().rev().find(RunDir::has_begun).ok_or_else(none_yet);
+    };
+    let run = named(all, prefix)?;
+    if run.has_begun() {
+        return Ok(run);
+    }
+    Err(Error::input(format!(
+        "run {} was cut off before it began: there is nothing to show",
+        run.id
+    )))
+}
+
+pub(super) fn none_yet() -> Error {
+    Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
+}
+
+/// Whatever has the name of a run that begins like this.
+///
+/// # Errors
+/// There is nothing, or more than one.
+pub(super) fn named(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
+    let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
+    match (matches.next(), matches.next()) {
+        (Some(run), None) => Ok(run),
+        (None, _) => {
+            Err(Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them"))
+        }
+        (Some(first), Some(second)) => Err(Error::input(format!(
+            "{prefix:?} is the beginning of several runs: {}, {}, …",
+            first.id, second.id
+        ))),
+    }
+}

@@ -1,0 +1,470 @@
+//! `ralph sandbox`: which ones work here, a look inside, and what there is of them.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+
+use clap::Subcommand;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{self, OptionalActions};
+
+use crate::config::{self, Settings, Sources};
+use crate::{project_dir, recover};
+use ralph_agents as agents;
+use ralph_events::error::Error;
+use ralph_events::event::{Exit, Stream};
+use ralph_git::link_guard::{self, LinkGuard};
+use ralph_process as process;
+use ralph_process::trust;
+use ralph_process::{Launch, Occurrence, Signal, System};
+use ralph_sandbox as sandbox;
+use ralph_sandbox::backend_memory::BackendMemory;
+use ralph_sandbox::proxy::Refusal;
+use ralph_sandbox::selection::{self, Asked, Choice, ChosenBy};
+use ralph_sandbox::{Backend, Request, Sandbox, Unusable, docker, scratch};
+use ralph_store::home::ralph_home;
+use ralph_store::project::Project;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  Which sandboxes work here, and what they do not confine:
+    ralph sandbox check
+
+  What an agent would see:
+    ralph sandbox shell
+    ralph sandbox shell -- curl https://example.com";
+
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Try out which sandboxes work here, and say what they do not confine.
+    #[command(after_help = "Examples:\n  ralph sandbox check")]
+    Check,
+
+    /// Open a shell inside, as an agent would see it, or run a command there.
+    #[command(after_help = "Examples:\n  ralph sandbox shell\n  ralph sandbox shell -- npm test")]
+    Shell {
+        /// The sandbox to use; the first that works if none is named.
+        #[arg(long, value_name = "BACKEND")]
+        sandbox: Option<String>,
+
+        /// The command to run instead of a shell.
+        #[arg(last = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+
+    /// List the sandboxes that are there.
+    #[command(after_help = "Examples:\n  ralph sandbox ls")]
+    Ls,
+
+    /// Stop a sandbox of Docker; the next run starts it again.
+    #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
+    Stop {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+
+    /// Remove a sandbox that nobody uses.
+    #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
+    Rm {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+}
+
+/// What is read at most for a command that is given something on standard input.
+const MAX_STDIN: u64 = 64 << 20;
+
+/// # Errors
+/// There is no sandbox, or standard output cannot be written.
+pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
+    match command {
+        SandboxCommand::Check | SandboxCommand::Shell { .. } => {
+            recover::sweep_aloud(project.root())?
+        }
+        SandboxCommand::Ls | SandboxCommand::Stop { .. } | SandboxCommand::Rm { .. } => {
+            recover::sweep_and_go_on(project.root());
+        }
+    }
+    match command {
+        SandboxCommand::Check => check(project),
+        SandboxCommand::Shell { sandbox, command } => shell(project, sandbox.as_deref(), command),
+        SandboxCommand::Ls => ls(),
+        SandboxCommand::Stop { name } => stop(name),
+        SandboxCommand::Rm { name } => rm(name),
+    }
+}
+
+/// What the settings say of the agent and its sandbox.
+struct Said {
+    settings: Settings,
+    env: Vec<(OsString, Option<OsString>)>,
+}
+
+impl Said {
+    fn load(project: &Project) -> Result<Said, Error> {
+        let settings = config::load(&Sources {
+            project_dir: project.root().to_owned(),
+            env: std::env::vars_os().collect(),
+            ..Sources::default()
+        })?
+        .settings;
+        project_dir::declare_writable(&settings, project);
+        let agent = &settings.agent;
+        let set = agent.env.iter().map(|(name, value)| (name.into(), Some(value.into())));
+        let unset = agent.env_exclude.iter().map(|name| (name.into(), None));
+        let env = set.chain(unset).collect();
+        Ok(Said { settings, env })
+    }
+
+    fn request<'a>(&'a self, project: &'a Project) -> Request<'a> {
+        let agent = &self.settings.agent;
+        let program = agent.command.as_deref().unwrap_or_default();
+        let adapter = match agent.kind {
+            Some(kind) => kind.as_str(),
+            None => agents::for_command(program).name(),
+        };
+        let path = trust::user_path();
+        let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
+        Request {
+            project: project.root(),
+            settings: &self.settings.sandbox,
+            adapter,
+            agent: found,
+            env: &self.env,
+        }
+    }
+}
+
+/// What came of trying a backend.
+enum Tried {
+    /// It holds; so many milliseconds to start it and to try it.
+    Holds(Box<dyn Sandbox>, u128),
+    /// There is a program for it. Making one takes minutes, so that nobody does it to look.
+    Here,
+    Not(Unusable),
+}
+
+fn try_out(backend: Backend, request: &Request<'_>) -> Tried {
+    if backend == Backend::Docker && matches!(docker::has_one(request.project), Ok(false)) {
+        return Tried::Here;
+    }
+    let started = Instant::now();
+    match sandbox::prepare(backend, request) {
+        Ok(sandbox) => Tried::Holds(sandbox, started.elapsed().as_millis()),
+        Err(unusable) => Tried::Not(unusable),
+    }
+}
+
+/// The sandbox that a run of `agent` would get in this project, if any works.
+pub(super) fn usable(project: &Project, agent: &str) -> Option<Backend> {
+    let said = Said { settings: Settings::default(), env: Vec::new() };
+    let request = Request { adapter: agents::for_command(agent).name(), ..said.request(project) };
+    Backend::ALL.into_iter().find(|backend| !matches!(try_out(*backend, &request), Tried::Not(_)))
+}
+
+/// What `ralph doctor` says of sandboxes: whether there is one, and a line.
+pub(super) fn diagnosis(project: &Project) -> (bool, String) {
+    let said = match Said::load(project) {
+        Ok(said) => said,
+        Err(_) => Said { settings: Settings::default(), env: Vec::new() },
+    };
+    let mut failed = Vec::new();
+    for backend in Backend::ALL {
+        let name = backend.name();
+        let usable = match try_out(backend, &said.request(project)) {
+            Tried::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
+            Tried::Here => format!("{name} is here"),
+            // One that is merely not installed is only worth a word if there is no better one.
+            Tried::Not(unusable) => {
+                failed.push((backend, unusable));
+                continue;
+            }
+        };
+        let better = failed.iter().find(|(better, _)| *better == Backend::Bwrap);
+        return (
+            true,
+            match better {
+                None => format!("{usable}; `ralph run --sandbox` locks agents in"),
+                Some((_, unusable)) => format!("{usable}; bwrap would be better: {unusable}"),
+            },
+        );
+    }
+    let why = failed.iter().map(|(backend, unusable)| format!("{}: {unusable}", backend.name()));
+    let why: Vec<String> = why.collect();
+    (false, format!("none works, agents can do whatever you can ({})", why.join("; ")))
+}
+
+fn check(project: &Project) -> Result<u8, Error> {
+    let said = Said::load(project)?;
+    let mut usable = 0;
+    let mut out = String::new();
+    for backend in Backend::ALL {
+        let name = backend.name();
+        match try_out(backend, &said.request(project)) {
+            Tried::Here => {
+                usable += 1;
+                out.push_str(&format!(
+                    "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
+                ));
+            }
+            Tried::Holds(sandbox, ms) => {
+                usable += 1;
+                out.push_str(&format!(
+                    "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
+                ));
+                let kept = sandbox.withheld().join(", ");
+                let kept = format!("kept from the agent: {kept}; sandbox.env passes one on");
+                let kept = (!sandbox.withheld().is_empty()).then_some(kept);
+                let notes = sandbox.notes().into_iter();
+                for line in notes.chain(sandbox.limits()).chain(kept) {
+                    out.push_str(&format!("                  - {line}\n"));
+                }
+            }
+            Tried::Not(unusable) => {
+                out.push_str(&format!("no      {name:<9} {}\n", unusable.why));
+                if let Some(hint) = unusable.hint {
+                    out.push_str(&format!("                  {hint}\n"));
+                }
+            }
+        }
+    }
+    if usable == 0 {
+        out.push_str("\nNone can be used here: agents run as your user, on your files.\n");
+    }
+    crate::cli::print(&out)?;
+    Ok(u8::from(usable == 0))
+}
+
+fn ls() -> Result<u8, Error> {
+    let mut out = String::new();
+    for listed in scratch::list(&scratch::sandboxes()?) {
+        let name = listed.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (backend, project, pid) = match &listed.note {
+            Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
+            None => ("?", "?".to_owned(), 0),
+        };
+        let is_missing = listed.note.as_ref().is_some_and(scratch::Note::is_project_missing);
+        let state = match (listed.in_use, is_missing) {
+            (true, _) => format!("in use by {pid}"),
+            (false, true) => "project missing".to_owned(),
+            (false, false) => "left over".to_owned(),
+        };
+        out.push_str(&format!("{name:<12} {backend:<9} {state:<18} {project}\n"));
+    }
+    for name in docker::list() {
+        out.push_str(&format!("{name:<12} docker    kept for its project\n"));
+    }
+    if out.is_empty() {
+        out.push_str("There are no sandboxes.\n");
+    }
+    crate::cli::print(&out)
+}
+
+fn stop(name: &str) -> Result<u8, Error> {
+    if docker::list().iter().any(|known| known == name) {
+        return docker::manage(name, false).map(|()| 0).map_err(|err| Error::failed(err.why));
+    }
+    Err(Error::input(format!("there is no sandbox {name} that could be stopped"))
+        .hint("only those of Docker go on without a run; `ralph sandbox ls` lists all"))
+}
+
+fn rm(name: &str) -> Result<u8, Error> {
+    if docker::list().iter().any(|known| known == name) {
+        return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.why));
+    }
+    let all = scratch::list(&scratch::sandboxes()?);
+    let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
+    else {
+        return Err(Error::input(format!("there is no sandbox {name}"))
+            .hint("`ralph sandbox ls` lists them; what nobody uses is removed by itself"));
+    };
+    if listed.in_use {
+        let pid = listed.note.as_ref().map_or(0, |note| note.pid);
+        return Err(Error::input(format!("{name} is in use by process {pid}"))
+            .hint("it goes when that ends"));
+    }
+    scratch::remove(&listed.path)
+        .map_err(|err| Error::failed(format!("cannot remove {}: {err}", listed.path.display())))?;
+    Ok(0)
+}
+
+fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Result<u8, Error> {
+    let said = Said::load(project)?;
+    let request = said.request(project);
+    // As for a run: what is ours has to be there before whoever is inside, or what a run makes meanwhile would be
+    // taken for theirs.
+    project.prepare_all().map_err(|err| {
+        Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
+    })?;
+    let mut inside = choose(backend, &request)?;
+    if let Some(warning) = project_dir::remember(project, &inside.writable()) {
+        crate::cli::warn(&warning);
+    }
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let (program, args) = match command.split_first() {
+        Some((program, args)) => (program.clone(), args.to_vec()),
+        None => (shell, Vec::new()),
+    };
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !terminal && command.is_empty() {
+        return Err(Error::usage("a shell needs a terminal")
+            .hint("give it a command: ralph sandbox shell -- npm test"));
+    }
+    let mut stdin = Vec::new();
+    if !terminal {
+        io::stdin()
+            .take(MAX_STDIN)
+            .read_to_end(&mut stdin)
+            .map_err(|err| Error::input(format!("cannot read standard input: {err}")))?;
+    }
+    let launch = Launch {
+        program: &program,
+        args: &args,
+        directory: project.root(),
+        env: &[],
+        stdin: &stdin,
+        merge_stderr: false,
+        keep_background: false,
+        spare: false,
+    };
+    let home = ralph_home(|name| std::env::var_os(name));
+    let (links, warnings) = LinkGuard::start(home.as_deref(), project.root())
+        .map_err(|err| Error::input(err.to_string()).hint(link_guard::hint(&err)))?;
+    warnings.iter().for_each(|warning| tell(warning));
+    let exit = if terminal {
+        on_terminal(inside.as_mut(), &launch)
+    } else {
+        run(inside.as_mut(), &launch, None, || {})
+    };
+    let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
+    let traces = inside.ended();
+    for trace in traces.iter().filter(|trace| !trace.is_stuck()) {
+        tell(&trace.to_string());
+    }
+    if let Some(stuck) = traces.iter().find(|trace| trace.is_stuck()) {
+        return Err(Error::input(stuck.to_string()));
+    }
+    let warnings = links.finish().map_err(|err| Error::input(err.to_string()))?;
+    warnings.iter().for_each(|warning| tell(warning));
+    Ok(match exit {
+        Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
+        Some(Exit::Signal(signal)) => u8::try_from(128 + signal).unwrap_or(1),
+        None => 1,
+    })
+}
+
+/// The sandbox of this name, or the first that works.
+fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Error> {
+    let asked = match name {
+        None => Asked::Any { required: true },
+        Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
+            Some(backend) => Asked::Named(backend, ChosenBy::User),
+            None => {
+                let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+                return Err(Error::usage(format!("there is no sandbox {name}"))
+                    .hint(format!("known are {}", names.join(", "))));
+            }
+        },
+    };
+    let memory = BackendMemory::load(request.project, &asked)?;
+    let choice = selection::choose(&asked, request, &memory)?;
+    memory.remember(&asked, &choice)?;
+    match choice {
+        Choice::Found { sandbox, .. } => Ok(sandbox),
+        Choice::None | Choice::Without(_) => Err(Error::input("there is no sandbox")),
+    }
+}
+
+/// Runs a program inside and passes on what it prints.
+fn run(
+    inside: &mut dyn Sandbox,
+    launch: &Launch<'_>,
+    terminal: Option<&OwnedFd>,
+    mut resized: impl FnMut(),
+) -> io::Result<Option<Exit>> {
+    let mut system = System::new()?;
+    system.ring_for(inside.take_bell());
+    let (child, _) = sandbox::start(inside, &mut system, launch, terminal.map(AsFd::as_fd))?;
+    let mut buf = Vec::new();
+    let mut told: Vec<Refusal> = Vec::new();
+    let mut signals = 0;
+    loop {
+        let happened = system.wait(None, &mut buf);
+        for refusal in inside.refusals() {
+            if !told.contains(&refusal) {
+                tell(&format!(
+                    "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",
+                    refusal.host,
+                    refusal.port,
+                    refusal.why(),
+                    refusal.entry()
+                ));
+                told.push(refusal);
+            }
+        }
+        match happened {
+            Occurrence::Output(_, Stream::Stdout) => {
+                let _ = io::stdout().write_all(&buf);
+            }
+            Occurrence::Output(_, Stream::Stderr) => {
+                let _ = io::stderr().write_all(&buf);
+            }
+            Occurrence::Ended(_, ended) => return Ok(ended.exit),
+            Occurrence::Signal(Signal::Resize) => resized(),
+            Occurrence::Signal(_) => {
+                signals += 1;
+                if signals == 1 {
+                    system.end(child);
+                } else {
+                    system.end_now(child);
+                }
+            }
+            Occurrence::Deadline | Occurrence::Called | Occurrence::Woken | Occurrence::Typed => {}
+        }
+    }
+}
+
+fn tell(what: &str) {
+    let _ = io::stderr().write_all(format!("ralph: sandbox: {what}\r\n").as_bytes());
+}
+
+/// The same, with a terminal of its own: that of the user is not there inside, so that nobody in there
+/// can type into it.
+fn on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    let name = rustix::pty::ptsname(&ours, Vec::new())?;
+    let theirs: OwnedFd = rustix::fs::open(
+        Path::new(OsStr::new(&*name.to_string_lossy())),
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let copy_size = {
+        let ours = ours.try_clone()?;
+        move || {
+            if let Ok(size) = termios::tcgetwinsize(io::stdin()) {
+                let _ = termios::tcsetwinsize(&ours, size);
+            }
+        }
+    };
+    copy_size();
+    let before = termios::tcgetattr(io::stdin())?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+    // Two threads that do nothing but copy; they go with the process.
+    let (mut keys, mut typed) = (io::stdin(), std::fs::File::from(ours.try_clone()?));
+    std::thread::spawn(move || io::copy(&mut keys, &mut typed));
+    let mut shown = std::fs::File::from(ours);
+    let screen = std::thread::spawn(move || io::copy(&mut shown, &mut io::stdout()));
+    let exit = run(inside, launch, Some(&theirs), copy_size);
+    drop(theirs);
+    // The last words are on their way; reading ends once nobody has the other side any more.
+    let _ = screen.join();
+    termios::tcsetattr(io::stdin(), OptionalActions::Now, &before)?;
+    exit
+}

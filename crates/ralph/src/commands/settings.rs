@@ -1,0 +1,393 @@
+//! `ralph settings`: the effective settings, and where each value came from.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::config::loop_file::{self, LoopFile};
+use crate::config::{self, Loaded, Origin, Sources, schema};
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_events::redact;
+
+use crate::cli::args::Place;
+use crate::{project_dir, recover};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph settings
+  RALPH_AGENT__MODEL=opus ralph settings
+  ralph settings --schema > settings.schema.json";
+
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// Read settings from this file instead of `.ralph/settings.json`.
+    #[arg(long, value_name = "PATH")]
+    pub settings: Option<PathBuf>,
+
+    /// Print as JSON.
+    #[arg(long, conflicts_with = "schema")]
+    pub json: bool,
+
+    /// Print the JSON Schema of the settings file.
+    #[arg(long)]
+    pub schema: bool,
+}
+
+/// Where the comment with the origin starts, unless a value is longer.
+const COMMENT_COLUMN: usize = 44;
+
+/// What `ralph settings` was asked for.
+#[derive(Debug, Clone, Default)]
+struct SettingsOptions {
+    /// Print the JSON Schema rather than the settings.
+    schema: bool,
+    /// Print for a program rather than for a person.
+    json: bool,
+    sources: Sources,
+}
+
+/// # Errors
+/// There is no such project, its settings are wrong, or standard output cannot be written.
+pub fn settings(place: &Place, args: SettingsArgs) -> Result<u8, Error> {
+    let alone = args.settings.is_some() || args.schema;
+    let sources = Sources {
+        project_dir: project_dir::own_project(place, alone)?.root().to_owned(),
+        settings_path: args.settings,
+        env: std::env::vars_os().collect(),
+        ..Sources::default()
+    };
+    recover::sweep_aloud(&sources.project_dir)?;
+    let options = SettingsOptions { schema: args.schema, json: args.json, sources };
+    show(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
+}
+
+/// Shows what was asked for. Warnings go to `err`.
+fn show(options: &SettingsOptions, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Error> {
+    let text = if options.schema {
+        schema::schema_text()
+    } else {
+        let loaded = config::load(&options.sources)?;
+        let loop_file = LoopFileLook::at(&options.sources);
+        let told = loop_file.iter().flat_map(LoopFileLook::warnings);
+        for warning in loaded.warnings.iter().chain(told) {
+            // Nobody to warn is no reason not to answer.
+            let _ = writeln!(err, "ralph: warning: {warning}");
+        }
+        if options.json {
+            as_json(&loaded, loop_file.as_ref())
+        } else {
+            as_table(&loaded, loop_file.as_ref())
+        }
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has seen enough, such as `head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(Error::failed(format!("the settings could not be printed: {error}"))),
+        Ok(()) => Ok(0),
+    }
+}
+
+/// All settings as a document, without what must not be shown.
+fn effective(loaded: &Loaded) -> Value {
+    // Settings came from JSON and have no keys but strings: they always serialize.
+    let mut document = serde_json::to_value(&loaded.settings).unwrap_or_default();
+    redact::redact(&mut document);
+    document
+}
+
+/// What the file for `plan`, `build` and `prompt` does to the settings of a project that has one.
+pub(super) struct LoopFileLook {
+    pub(super) path: PathBuf,
+    /// What it says, and the settings with it; or what is wrong with it.
+    read: Result<(LoopFile, Loaded), Error>,
+}
+
+impl LoopFileLook {
+    pub(super) fn at(sources: &Sources) -> Option<LoopFileLook> {
+        let path = sources.project_dir.join(config::DIRECTORY).join(loop_file::FILE);
+        let known = |name: &str| {
+            let value = sources.env.iter().find(|(known, _)| known == name);
+            value.and_then(|(_, value)| value.to_str()).map(str::to_owned)
+        };
+        let file = loop_file::read(&path, known).transpose()?;
+        let read = file.and_then(|file| {
+            let overlay = file.overlay.clone();
+            let loaded = config::load(&Sources { overlay, ..sources.clone() })?;
+            Ok((file, loaded))
+        });
+        Some(LoopFileLook { path, read })
+    }
+
+    /// What is wrong with it.
+    pub(super) fn problem(&self) -> Option<&Error> {
+        self.read.as_ref().err()
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.read.as_ref().map_or(&[], |(file, _)| &file.warnings)
+    }
+
+    /// The settings that come from it, each with its line.
+    fn settings(&self) -> Vec<(String, Value, &Origin)> {
+        let Ok((file, loaded)) = &self.read else { return Vec::new() };
+        let is_its = |origin: &Origin| match origin {
+            Origin::File(name) => file.overlay.iter().any(|said| said.name == *name),
+            _ => false,
+        };
+        let document = effective(loaded);
+        let leaves = config::leaves(&document).into_iter().filter(|(_, value)| !value.is_null());
+        leaves
+            .filter_map(|(key, value)| {
+                let origin = loaded.origins.get(&key).filter(|origin| is_its(origin))?;
+                Some((key, value.clone(), origin))
+            })
+            .collect()
+    }
+
+    /// The names that it has for prompts.
+    fn variables(&self) -> Vec<&str> {
+        self.read
+            .as_ref()
+            .map_or(Vec::new(), |(file, _)| file.variables.keys().map(String::as_str).collect())
+    }
+}
+
+fn as_json(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
+    let origins: serde_json::Map<String, Value> = loaded
+        .origins
+        .iter()
+        .map(|(key, origin)| (key.clone(), origin.to_string().into()))
+        .collect();
+    let files: Vec<String> = loaded.files.iter().map(|path| path.display().to_string()).collect();
+    let mut document = json!({
+        "settings": effective(loaded),
+        "origins": origins,
+        "files": files,
+        "warnings": loaded.warnings,
+    });
+    if let Some(look) = loop_file {
+        let settings: Vec<Value> = look
+            .settings()
+            .into_iter()
+            .map(|(key, value, origin)| {
+                json!({"key": key, "value": value, "origin": origin.to_string()})
+            })
+            .collect();
+        document["config"] = json!({
+            "file": look.path.display().to_string(),
+            "problem": look.problem().map(|problem| problem.message.clone()),
+            "settings": settings,
+            "variables": look.variables(),
+            "warnings": look.warnings(),
+        });
+    }
+    json_writer::pretty(&document).unwrap_or_default() + "\n"
+}
+
+fn as_table(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
+    let mut table = String::new();
+    for (key, value) in config::leaves(&effective(loaded)) {
+        if key == "$schema" {
+            continue;
+        }
+        let origin = loaded.origins.get(&key).unwrap_or(&Origin::Default);
+        row(&mut table, &key, value, origin);
+        if *origin == Origin::Default
+            && let Some(by_command) = default_by_command(&key)
+        {
+            table.push_str(": ");
+            table.push_str(by_command);
+        }
+        table.push('\n');
+    }
+    if let Some(look) = loop_file {
+        let name = config::display_name(&look.path);
+        let Some(problem) = look.problem() else {
+            table.push_str(&format!("\n# for plan, build and prompt, by {name}:\n"));
+            for (key, value, origin) in look.settings() {
+                row(&mut table, &key, &value, origin);
+                table.push('\n');
+            }
+            let variables = look.variables();
+            if !variables.is_empty() {
+                table.push_str(&format!("# variables for prompts: {}\n", variables.join(", ")));
+            }
+            return table;
+        };
+        table.push_str("\n# plan, build and prompt cannot start, because their config is wrong:\n");
+        for line in problem.message.lines() {
+            table.push_str(&format!("# {line}\n"));
+        }
+    }
+    table
+}
+
+/// A setting and where it came from, without the end of the line.
+fn row(table: &mut String, key: &str, value: &Value, origin: &Origin) {
+    let value = json_writer::compact(value).unwrap_or_default();
+    let setting = format!("{} = {value}", cleaned(key));
+    let space = COMMENT_COLUMN.saturating_sub(setting.width() + 2);
+    table.push_str(&setting);
+    table.extend(std::iter::repeat_n(' ', space + 2));
+    table.push_str("# ");
+    table.push_str(&origin.to_string());
+}
+
+/// What commands make of a setting that nobody gave, where that is not in the value itself.
+fn default_by_command(key: &str) -> Option<&'static str> {
+    let mut schema = schema::schema();
+    for key in key.split('.') {
+        schema = schema.get("properties")?.get(key)?;
+    }
+    schema.get("x-default")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::config::Flag;
+
+    fn printed(options: &SettingsOptions) -> (String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(show(options, &mut out, &mut err).unwrap(), 0);
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    fn project() -> (tempfile::TempDir, SettingsOptions) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(".ralph")).unwrap();
+        fs::write(
+            dir.path().join(".ralph/settings.json"),
+            r#"{"agent": {"command": "claude", "env": {"MY_TOKEN": "s3cret", "LEVEL": "3"}}}"#,
+        )
+        .unwrap();
+        fs::write(dir.path().join(".ralph/settings.local.json"), r#"{"agent": {"model": "opus"}}"#)
+            .unwrap();
+        let options = SettingsOptions {
+            sources: Sources {
+                project_dir: dir.path().to_owned(),
+                env: vec![
+                    ("RALPH_STALL__ITERATIONS".into(), "3".into()),
+                    ("RALPH_STAL".into(), "3".into()),
+                ],
+                flags: vec![Flag {
+                    key: "maximumIterations",
+                    value: 5.into(),
+                    name: "--max-iterations".into(),
+                }],
+                ..Sources::default()
+            },
+            ..SettingsOptions::default()
+        };
+        (dir, options)
+    }
+
+    #[test]
+    fn the_table_says_where_each_value_came_from() {
+        let (dir, options) = project();
+        let (out, err) = printed(&options);
+        let out = out.replace(&dir.path().display().to_string(), "DIR");
+        for line in [
+            "maximumIterations = 5                       # flag --max-iterations",
+            "completionResponse = \"DONE\"                 # default",
+            "agent.command = \"claude\"                    # DIR/.ralph/settings.json",
+            "agent.model = \"opus\"                        # DIR/.ralph/settings.local.json",
+            "agent.env.MY_TOKEN = \"(redacted)\"           # DIR/.ralph/settings.json",
+            "agent.env.LEVEL = \"3\"                       # DIR/.ralph/settings.json",
+            "stall.iterations = 3                        # environment RALPH_STALL__ITERATIONS",
+            "sandbox.backend = null                      # default: none; work auto",
+            "scm = null                                  # default",
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line}\n{out}");
+        }
+        assert!(!out.contains("s3cret"));
+        assert_eq!(
+            err,
+            "ralph: warning: environment RALPH_STAL: no such setting; did you mean RALPH_STALL?\n"
+        );
+    }
+
+    #[test]
+    fn json_holds_the_same() {
+        let (_dir, mut options) = project();
+        options.json = true;
+        let (out, _) = printed(&options);
+        let document: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(document["settings"]["agent"]["command"], "claude");
+        assert_eq!(document["settings"]["agent"]["env"]["MY_TOKEN"], "(redacted)");
+        assert_eq!(document["origins"]["maximumIterations"], "flag --max-iterations");
+        assert_eq!(document["files"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_the_config_of_the_modes_does_is_told_apart() {
+        let (dir, mut options) = project();
+        let config = dir.path().join(".ralph/config");
+        fs::write(
+            &config,
+            "AGENT_TYPE=codex\nWHO=me\nexport MY_KEY=s3cret\nMAX_ITERATIONS=7\nMAX_RETRY=1\n",
+        )
+        .unwrap();
+        let (out, err) = printed(&options);
+        let out = out.replace(&dir.path().display().to_string(), "DIR");
+        let (of_all, of_modes) = out.split_once("\n# for plan, build and prompt, by").unwrap();
+        assert!(of_all.contains("agent.command = \"claude\""), "{out}");
+        for line in [
+            "agent.command = \"codex\"                     # DIR/.ralph/config:1 (AGENT_TYPE)",
+            "agent.env.MY_KEY = \"(redacted)\"             # DIR/.ralph/config:3 (MY_KEY)",
+            "# variables for prompts: AGENT_TYPE, MAX_ITERATIONS, MAX_RETRY, MY_KEY, WHO",
+        ] {
+            assert!(of_modes.lines().any(|l| l == line), "{line}\n{out}");
+        }
+        assert!(!of_modes.contains("maximumIterations"), "the flag goes over it: {out}");
+        assert!(err.contains("did you mean MAX_RETRIES?") && !out.contains("s3cret"), "{err}");
+        options.json = true;
+        let document: Value = serde_json::from_str(&printed(&options).0).unwrap();
+        assert_eq!(document["settings"]["agent"]["command"], "claude");
+        assert_eq!(document["config"]["settings"][0]["value"], "codex");
+
+        fs::write(&config, "A=1\nB=$(x)\n").unwrap();
+        let document: Value = serde_json::from_str(&printed(&options).0).unwrap();
+        let problem = document["config"]["problem"].as_str().unwrap();
+        assert!(problem.contains("config:2: $(…)"), "{problem}");
+        options.json = false;
+        assert!(printed(&options).0.contains("config:2: $(…) would run a command"));
+    }
+
+    #[test]
+    fn the_schema_needs_no_valid_settings() {
+        let options = SettingsOptions {
+            schema: true,
+            sources: Sources {
+                settings_path: Some(PathBuf::from("/does/not/exist")),
+                ..Sources::default()
+            },
+            ..SettingsOptions::default()
+        };
+        let (out, _) = printed(&options);
+        let schema: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_error() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (_dir, options) = project();
+        assert_eq!(show(&options, &mut Gone, &mut Vec::new()).unwrap(), 0);
+    }
+}

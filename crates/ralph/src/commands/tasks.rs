@@ -1,0 +1,482 @@
+//! `ralph tasks`: the stories of the task list, for people and for scripts.
+
+use std::io;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::commands::stories;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_report::output::Output;
+use ralph_store::project::Project;
+use ralph_tasks as tasks;
+use ralph_tasks::documents::{self, Documents, TASKS};
+use ralph_tasks::order::{self, Standing};
+use ralph_tasks::{Problem, Story, TaskList, edit};
+
+use super::new::DocumentsArgs;
+use crate::task_memory;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph tasks
+  ralph tasks next
+  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\" --depends-on US-001
+  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"
+
+  The titles of what is still open:
+    ralph tasks --format json | jq -r 'select(.passes | not) | .title'";
+
+#[derive(Debug, Args)]
+pub struct TasksArgs {
+    #[command(subcommand)]
+    pub command: Option<TasksCommand>,
+
+    /// How to print it.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t, global = true)]
+    pub format: Format,
+
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line: the story as it is in the file, with its state.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TasksCommand {
+    /// List the stories (the default).
+    #[command(after_help = "Examples:\n  ralph tasks list\n  ralph tasks list --format json")]
+    List,
+
+    /// Show the story to work on: the smallest priority of those that wait for nothing.
+    #[command(
+        after_help = "Examples:\n  ralph tasks next\n  ralph tasks next --format json | jq -r .id"
+    )]
+    Next,
+
+    /// Show a story.
+    #[command(after_help = "Examples:\n  ralph tasks show US-001")]
+    Show {
+        /// Its id.
+        id: String,
+    },
+
+    /// Add a story at the end of the list.
+    #[command(
+        after_help = "Examples:\n  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"\n  \
+                      ralph tasks add \"Expiry\" --criterion \"A link works for a day\" --depends-on US-001"
+    )]
+    Add(Box<AddArgs>),
+
+    /// Change a story.
+    #[command(
+        after_help = "Examples:\n  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"\n  \
+                      ralph tasks set US-002 --passes=false --add-note \"It fails for long names\""
+    )]
+    Set(Box<SetArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// What it is about, in a few words.
+    pub title: String,
+
+    /// Something that must hold once it is done; give it several times for several.
+    #[arg(long = "criterion", value_name = "TEXT", required = true)]
+    pub criteria: Vec<String>,
+
+    /// Its id [default: the next of the form US-001].
+    #[arg(long)]
+    pub id: Option<String>,
+
+    /// What it is about, in some sentences.
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+
+    /// The smallest comes first [default: after all others].
+    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true)]
+    pub priority: Option<f64>,
+
+    /// A story that has to pass first; may be given several times.
+    #[arg(long, value_name = "ID")]
+    pub depends_on: Vec<String>,
+
+    /// A story that this one stands for, so that it may leave the list; may be given several times.
+    #[arg(long, value_name = "ID")]
+    pub replaces: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Its id.
+    pub id: String,
+
+    /// Mark it as passing, or with =false as not. A mark needs notes that say what was done; `ralph work`
+    /// believes it only while verifyCommands pass.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub passes: Option<bool>,
+
+    /// The same, as many write it: --passes false.
+    #[arg(hide = true, requires = "passes")]
+    pub passes_or_not: Option<bool>,
+
+    /// What was done, instead of the notes that are there.
+    #[arg(long, value_name = "TEXT", conflicts_with = "add_note")]
+    pub notes: Option<String>,
+
+    /// A line to add to the notes.
+    #[arg(long, value_name = "TEXT")]
+    pub add_note: Option<String>,
+
+    /// What it is about, in a few words.
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+
+    /// What it is about, in some sentences.
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+
+    /// The smallest comes first.
+    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true)]
+    pub priority: Option<f64>,
+
+    /// The stories that have to pass first, instead of those that are there; an empty one for none.
+    #[arg(long, value_name = "ID")]
+    pub depends_on: Vec<String>,
+}
+
+/// A number that JSON has.
+fn finite(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    if number.is_finite() { Ok(number) } else { Err("it is not a finite number".to_owned()) }
+}
+
+/// # Errors
+/// There is no list, it is broken, or the change would break it.
+pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
+    let documents = args.place.of(project);
+    match &args.command {
+        None | Some(TasksCommand::List) => list(project, &documents, args.format),
+        Some(TasksCommand::Next) => next(project, &documents, args.format),
+        Some(TasksCommand::Show { id }) => show(&documents, id, args.format),
+        Some(TasksCommand::Add(new)) => add(project, &documents, new, args.format),
+        Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format),
+    }
+}
+
+/// Reads the list of these documents.
+///
+/// # Errors
+/// It is not there, or no list.
+pub fn read(documents: &Documents) -> Result<TaskList, Error> {
+    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    let emptied = documents::without_placeholder(&String::from_utf8_lossy(&bytes));
+    let bytes = emptied.map_or(bytes, String::into_bytes);
+    tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))
+}
+
+/// Reads a list that is to be worked off, with nothing wrong with it.
+///
+/// # Errors
+/// It is not there, no list, still the template, or something is wrong with it.
+pub fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
+    let list = read(documents)?;
+    if list.stories.is_empty() {
+        let add = documents.command("ralph tasks add");
+        return Err(Error::input(format!(
+            "there are no stories in {} yet",
+            documents.shown(TASKS)
+        ))
+        .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
+        .hint(
+            "with ralph's plugin for Claude Code, /ralph:ralph-plan writes them together with you",
+        ));
+    }
+    match list.problems().as_slice() {
+        [] => Ok(list),
+        problems => Err(wrong(documents, problems)),
+    }
+}
+
+fn unreadable(documents: &Documents, err: &io::Error) -> Error {
+    let name = documents.shown(TASKS);
+    match err.kind() {
+        io::ErrorKind::NotFound => {
+            Error::input(format!("there is no task list: {name}")).hint(format!(
+                "`{}` makes one; --ralph-dir says where else it is",
+                documents.command("ralph new")
+            ))
+        }
+        _ => Error::input(format!("cannot use {name}: {err}")),
+    }
+}
+
+/// The list has these problems.
+pub(super) fn wrong(documents: &Documents, problems: &[Problem]) -> Error {
+    let name = documents.shown(TASKS);
+    let lines: Vec<String> =
+        tasks::few(problems).iter().map(|problem| format!("{name}: {problem}")).collect();
+    Error::input(lines.join("\n"))
+}
+
+fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
+    let list = read(documents)?;
+    let gone = task_memory::gone(project, documents, &list);
+    let text = match format {
+        Format::Text => {
+            stories::table(&list, gone, &documents.shown(TASKS), Output::stdout().width())
+        }
+        Format::Json => {
+            let standings = order::standings(&list);
+            let next = order::next(&list).map(|story| story.id.as_str());
+            let rows = list.stories.iter().zip(&standings);
+            rows.map(|(story, standing)| row(&list, story, standing, next)).collect()
+        }
+    };
+    crate::cli::print(&text)?;
+    // What an agent has marked is its word; a run may know better.
+    if (list.is_complete() || gone > 0)
+        && let Some(doubts) = task_memory::doubts(project, documents, &list)
+    {
+        crate::cli::warn(&doubts);
+    }
+    match list.problems().as_slice() {
+        [] => Ok(0),
+        problems => Err(wrong(documents, problems)),
+    }
+}
+
+/// A story for programs: as it is in the file, and how it stands.
+fn row(list: &TaskList, story: &Story, standing: &Standing, next: Option<&str>) -> String {
+    let mut value = story.source.clone();
+    let (state, waits) = match standing {
+        Standing::Passes => ("passes", &[][..]),
+        Standing::Ready if next == Some(&story.id) => ("next", &[][..]),
+        Standing::Ready => ("ready", &[][..]),
+        Standing::Waits(waits) => ("waits", waits.as_slice()),
+    };
+    let waits: Vec<&str> = waits
+        .iter()
+        .filter_map(|at| list.stories.get(*at))
+        .map(|story| story.id.as_str())
+        .collect();
+    value["state"] = json!(state);
+    value["waitsFor"] = json!(waits);
+    in_json(&value)
+}
+
+fn in_json(value: &Value) -> String {
+    // What was read from JSON always has a form.
+    json_writer::compact(value).unwrap_or_default() + "\n"
+}
+
+fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
+    let list = read(documents)?;
+    let problems = order::problems(&list);
+    if !problems.is_empty() {
+        return Err(wrong(documents, &problems));
+    }
+    match (order::next(&list), format) {
+        (Some(story), Format::Text) => crate::cli::print(&stories::story(story)),
+        (Some(story), Format::Json) => crate::cli::print(&in_json(&story.source)),
+        (None, Format::Json) => Ok(0),
+        (None, Format::Text) if list.stories.is_empty() => {
+            crate::cli::print(&format!("{} has no stories yet\n", documents.shown(TASKS)))
+        }
+        (None, Format::Text) => match task_memory::doubts(project, documents, &list) {
+            None => crate::cli::print("every story passes\n"),
+            Some(doubts) => {
+                crate::cli::print(&format!("every story is marked as passing; {doubts}\n"))
+            }
+        },
+    }
+}
+
+fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a Story, Error> {
+    list.stories.iter().find(|story| story.id == id).ok_or_else(|| {
+        let wanted = id.to_lowercase();
+        let near = list
+            .stories
+            .iter()
+            .map(|story| (strsim::jaro_winkler(&story.id.to_lowercase(), &wanted), story))
+            .filter(|(nearness, _)| *nearness > 0.8)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let error = Error::input(format!("there is no story {id:?} in {}", documents.shown(TASKS)));
+        match near {
+            Some((_, story)) => error.hint(format!("there is {}", story.id)),
+            None => error.hint(format!("`{}` lists them", documents.command("ralph tasks"))),
+        }
+    })
+}
+
+fn show(documents: &Documents, id: &str, format: Format) -> Result<u8, Error> {
+    let list = read(documents)?;
+    let story = find(documents, &list, id)?;
+    crate::cli::print(&match format {
+        Format::Text => stories::story(story),
+        Format::Json => format!("{}\n", story.source),
+    })
+}
+
+fn add(
+    project: &Project,
+    documents: &Documents,
+    args: &AddArgs,
+    format: Format,
+) -> Result<u8, Error> {
+    let title = one_line("the title", &args.title)?;
+    let given = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
+    let criteria: Vec<String> = args.criteria.iter().map(|text| lines(text)).collect();
+    if criteria.iter().any(String::is_empty) {
+        return Err(Error::usage("a criterion is empty")
+            .hint("say what must hold once the story is done: --criterion \"A mail is sent\""));
+    }
+    let mut id = String::new();
+    change(documents, |text, list| {
+        id = given.map_or_else(|| free_id(list), str::to_owned);
+        for replaced in &args.replaces {
+            // It may be gone from the list already.
+            if !task_memory::has_seen(project, documents, replaced) {
+                find(documents, list, replaced)?;
+            }
+        }
+        let after_all = list.stories.iter().map(|story| story.priority).fold(0.0, f64::max) + 1.0;
+        let mut story = Map::new();
+        story.insert("id".into(), json!(id));
+        story.insert("title".into(), json!(title));
+        let description = args.description.as_deref().map(lines).unwrap_or_default();
+        story.insert("description".into(), json!(description));
+        story.insert("acceptanceCriteria".into(), json!(criteria));
+        story.insert("priority".into(), number(args.priority.unwrap_or(after_all.floor())));
+        story.insert("passes".into(), json!(false));
+        story.insert("notes".into(), json!(""));
+        story.insert("dependsOn".into(), json!(args.depends_on));
+        if !args.replaces.is_empty() {
+            story.insert("replaces".into(), json!(args.replaces));
+        }
+        Ok(edit::add_story(text, &story))
+    })?;
+    match format {
+        Format::Text => crate::cli::print(&format!("added {id}\n")),
+        Format::Json => show(documents, &id, format),
+    }
+}
+
+/// A text of one line, without what is around it.
+fn one_line<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(Error::usage(format!("{what} is empty")));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Error::usage(format!(
+            "{what} has a line break, a tab or another control character in it: {text:?}"
+        ))
+        .hint("write it on one line; --description has room for more"));
+    }
+    Ok(text)
+}
+
+/// A text of any number of lines, without what is around it, and with line ends of one kind.
+fn lines(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
+}
+
+/// The first id of the usual form after all that are there.
+fn free_id(list: &TaskList) -> String {
+    let numbers =
+        list.stories.iter().filter_map(|story| story.id.strip_prefix("US-")?.parse::<u32>().ok());
+    format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
+}
+
+/// Whole numbers are written as such.
+fn number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
+        let whole = number as i64;
+        json!(whole)
+    } else {
+        json!(number)
+    }
+}
+
+fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Error> {
+    if args.passes == Some(false) && args.passes_or_not.is_some() {
+        return Err(Error::usage("--passes says two things: use --passes, or --passes=false"));
+    }
+    let passes = args.passes_or_not.or(args.passes);
+    let title = args.title.as_deref().map(|title| one_line("the title", title)).transpose()?;
+    let changed = change(documents, |text, list| {
+        let story = find(documents, list, &args.id)?;
+        let notes = match (&args.notes, &args.add_note) {
+            (Some(notes), _) => Some(lines(notes)),
+            (None, Some(note)) if story.notes.trim().is_empty() => Some(lines(note)),
+            (None, Some(note)) => Some(format!("{}\n{}", story.notes.trim_end(), lines(note))),
+            (None, None) => None,
+        };
+        let named: Vec<&String> = args.depends_on.iter().filter(|id| !id.is_empty()).collect();
+        let depends_on = (!args.depends_on.is_empty()).then(|| json!(named));
+        let changes: Vec<edit::Change<'_>> = [
+            ("title", title.map(|it| json!(it))),
+            ("description", args.description.as_deref().map(|it| json!(lines(it)))),
+            ("priority", args.priority.map(number)),
+            ("passes", passes.map(|it| json!(it))),
+            ("notes", notes.map(|it| json!(it))),
+            ("dependsOn", depends_on),
+        ]
+        .into_iter()
+        .filter_map(|(field, value)| Some((field, value?)))
+        .collect();
+        if changes.is_empty() {
+            return Err(Error::usage("there is nothing to change")
+                .hint("say what: `ralph tasks set --help` lists it"));
+        }
+        Ok(edit::set_in_story(text, &args.id, &changes))
+    });
+    changed.map_err(|err| match passes {
+        Some(true) if args.notes.is_none() && err.message.contains("notes:") => {
+            err.hint("say what was done with the mark: --passes --notes \"…\"")
+        }
+        _ => err,
+    })?;
+    match format {
+        Format::Text => crate::cli::print(&format!("changed {}\n", args.id)),
+        Format::Json => show(documents, &args.id, format),
+    }
+}
+
+/// Changes the list unless that would make something wrong with it that was not wrong before.
+fn change(
+    documents: &Documents,
+    edit: impl FnOnce(&str, &TaskList) -> Result<Option<String>, Error>,
+) -> Result<(), Error> {
+    let changed = documents.change_tasks(|text| {
+        let emptied = documents::without_placeholder(text);
+        let text = emptied.as_deref().unwrap_or(text);
+        let list = tasks::parse(text.as_bytes())
+            .map_err(|broken| wrong(documents, &broken.problems).hint("repair it first"))?;
+        let before = list.problems();
+        let changed = edit(text, &list)?.ok_or_else(|| {
+            Error::failed(format!("cannot find the place to change in {}", documents.shown(TASKS)))
+        })?;
+        let after = match tasks::parse(changed.as_bytes()) {
+            Ok(list) => list.problems(),
+            Err(broken) => broken.problems,
+        };
+        let new: Vec<Problem> =
+            after.into_iter().filter(|problem| !before.contains(problem)).collect();
+        match new.as_slice() {
+            [] => Ok(changed),
+            new => Err(wrong(documents, new).hint("nothing was changed")),
+        }
+    });
+    changed.map_err(|err| unreadable(documents, &err))?
+}

@@ -1,0 +1,209 @@
+//! `ralph work`: works a task list off.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::config::Loaded;
+use crate::config::settings::SandboxBackend;
+use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
+use ralph_engine::completion::Rule;
+use ralph_events::error::Error;
+use ralph_events::event::FailAction;
+use ralph_store::project::Project;
+use ralph_tasks::documents::{Documents, PROMPT, TASKS};
+use ralph_tasks::ledger::Ledger;
+use ralph_tasks::ledger_store;
+
+use super::new::DocumentsArgs;
+use super::tasks;
+use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::launch::{self, Defaults, Start, prompt, rules};
+use crate::task_memory::{self, Memory, recall, recall_own};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  Work off the stories in ralph/tasks.json with claude, one an iteration:
+    ralph work -n 20
+
+  With another agent, and a list that is somewhere else:
+    ralph work --ralph-dir loops/billing -- codex
+
+It is done when every story passes and so does every command in verifyCommands, whether or not the agent
+says so. A list that is done already is verified first.";
+
+/// What the agent says when all is done.
+const PROMISE: &str = "COMPLETE";
+
+const DEFAULTS: Defaults = Defaults {
+    command: "work",
+    retry_empty: true,
+    agent: Some("claude"),
+    gates: true,
+    sandbox: SandboxBackend::Auto,
+    ..Defaults::RUN
+};
+
+#[derive(Debug, Default, Args)]
+pub struct WorkArgs {
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+
+    /// Take the list as it is now, whatever the last run remembers of it.
+    #[arg(long)]
+    pub accept_list: bool,
+
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
+
+/// # Errors
+/// There is no list, something is wrong with it, or whatever else keeps the run from starting.
+pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
+    let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
+    let documents = args.place.of(project);
+    let prompt = prompt_source(&documents, args)?;
+    if args.common.print_prompt {
+        return started(project, args, &loaded).print_prompt(&prompt, Some(&Variables::Figures));
+    }
+    let name = documents.shown(TASKS);
+    let places = task_memory::places(project, &documents);
+    let snapshots = places.directory().map(Path::to_owned);
+    let resume = args.common.resume.as_ref();
+    // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
+    // come to remember anything.
+    let begins = resume.is_none_or(|resume| !resume.left.progress.has_begun());
+    let own = resume.filter(|it| !begins || places.read(&it.run).is_ok());
+    let has_guardrails = !loaded.settings.guardrails.is_empty();
+    let accepted = args.accept_list && own.is_none();
+    let (list, memory) = match own {
+        // What was accepted when the run began is part of its ledger.
+        Some(resume) => recall_own(project, &documents, &places, &resume.run, has_guardrails),
+        None if accepted => tasks::read_whole(&documents).map(|list| {
+            let memory = Memory::fresh(&list);
+            (list, memory)
+        }),
+        None => recall(project, &documents, &places, has_guardrails),
+    }
+    .map_err(|err| match places.newest() {
+        Some(path) => err.hint(format!(
+            "what its stories were when the last run saw them is in {}",
+            path.display()
+        )),
+        None => err,
+    })?;
+    // A run that goes on in the middle has an iteration to do, whatever its list says.
+    let mut complete = begins && list.is_complete();
+    if complete && !memory.since.losses().is_empty() {
+        if resume.is_none() {
+            return Err(less_than_it_was(&documents, &memory));
+        }
+        complete = false;
+    }
+    let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
+    // What an agent marked that answered is judged by the checks of its answer, which are run now.
+    let is_checked = resume.is_some_and(|resume| resume.left.progress.pending.is_an_answer());
+    loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
+    let guardrails = guardrails(&loaded, &memory.ledger);
+    let is_doubtful = !memory.since.doubtful.is_empty();
+    let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
+    if is_idle && resume.is_none() {
+        if let Some(err) = snapshots.as_deref().and_then(ledger_store::unkeepable) {
+            crate::cli::warn(&format!(
+                "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
+            ));
+        }
+        memory.lost.iter().for_each(|message| crate::cli::warn(message));
+        if accepted && let Err(err) = places.accept(&memory.ledger) {
+            crate::cli::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
+        }
+        let n = list.stories.len();
+        return crate::cli::print(&format!(
+            "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
+        ));
+    }
+    if guardrails.is_empty() {
+        loaded.warnings.push(format!(
+            "no command verifies the work: {name} has no verifyCommands and the settings have no \
+             guardrails, so that the agent's word is all there is"
+        ));
+    }
+    let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
+    let completion = rules::completion(&args.completion, usual)?;
+    let start = started(project, args, &loaded);
+    let spec = start.spec(prompt, completion)?;
+    let keep = loaded.settings.runs.keep as usize;
+    if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
+    {
+        ledger_store::prune(snapshots, keep);
+    }
+    let tasks = TasksSpec {
+        path: documents.path(TASKS),
+        name,
+        list,
+        ledger: memory.ledger,
+        accepted,
+        check_first: complete,
+        snapshots,
+    };
+    let variables = Some(Variables::Figures);
+    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+}
+
+fn started<'a>(project: &'a Project, args: &'a WorkArgs, loaded: &'a Loaded) -> Start<'a> {
+    Start { project, origin: project, args: &args.common, defaults: &DEFAULTS, loaded }
+}
+
+/// Every story passes, but the list has lost something since the last run.
+fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
+    Error::input(format!(
+        "every story of {} passes, but it is not as {} left it: {}",
+        documents.shown(TASKS),
+        memory.source(),
+        memory.since.losses().join("; ")
+    ))
+    .hint(format!(
+        "if that is what you mean, say so: {}",
+        documents.command("ralph work --accept-list")
+    ))
+    .hint("if not, put back what is gone; git may have it")
+}
+
+/// The guardrails of the settings, and the commands that verify the stories.
+fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
+    let mut guardrails = rules::guardrails(&loaded.settings);
+    for command in ledger.verify_commands() {
+        // Twice the same would only take twice as long.
+        if !guardrails.iter().any(|guardrail| guardrail.command == *command) {
+            guardrails.push(GuardrailSpec {
+                command: command.clone(),
+                fail_action: FailAction::Append,
+                hint: None,
+                timeout_ms: None,
+            });
+        }
+    }
+    guardrails
+}
+
+/// What was said on the command line, or the prompt among the documents, or ralph's own.
+fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
+    if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
+        return prompt::source(&args.prompt, &args.common);
+    }
+    let path = documents.path(PROMPT);
+    if path.symlink_metadata().is_err() {
+        return Ok(PromptSource::OfTasks(documents.prompt()));
+    }
+    // The agent can reach it, and must not be able to end the run by that.
+    Ok(match prompt::file(&path, &args.common)? {
+        PromptSource::File(path) => PromptSource::FileOr { path, otherwise: documents.prompt() },
+        other => other,
+    })
+}

@@ -1,0 +1,183 @@
+//! `ralph logs`, `attach`, `wait`, `send`: looking at a worker.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use super::{LogsArgs, NameArgs, SendArgs, Which};
+use crate::executors::tmux::{Tmux, Window};
+use crate::workers::store::{Worker, Workers};
+use crate::workers::watch::{Found, Watch};
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::{Error, Kind};
+use ralph_events::event::{Entry, Event};
+use ralph_events::journal::{self, LineRead};
+use ralph_process as process;
+use ralph_process::Interrupts;
+use ralph_process::trust;
+use ralph_report::style::{Capabilities, Style};
+use ralph_report::terminal::Human;
+use ralph_report::worker_lines::Follower;
+use ralph_report::{Pace, Reporter};
+use ralph_store::project::Project;
+
+/// However quiet it is, one looks again after this long.
+const AT_LEAST: Duration = Duration::from_secs(1);
+
+/// # Errors
+/// It has not done anything yet, or its journal is gone.
+pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
+    let worker = Workers::of_user()?.find(&args.name)?;
+    let state = worker.state()?;
+    let run = state.run_id.ok_or_else(|| {
+        Error::failed(format!("worker '{}' has not done anything yet", worker.name))
+    })?;
+    let path = Project::new(state.directory.into()).runs_dir().join(run).join("events.jsonl");
+    let capable = Capabilities::of_this_process();
+    let style = Style {
+        emoji: capable.emoji,
+        color: capable.color,
+        color_errors: capable.color_errors,
+        ..Style::default()
+    };
+    // As its window shows it.
+    let follower = Follower::new(worker.beginning().unwrap_or_default(), TimeZone::system());
+    let mut face = Human::stdio(style, Pace::OfReader).of_worker(follower);
+    follow(&path, args.follow.then_some(&worker), &mut face)
+        .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
+    face.finish();
+    face.trouble().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
+}
+
+/// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
+fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std::io::Result<()> {
+    let mut watch = worker.map(|worker| Watch::new(worker).and_of(path));
+    let mut reader = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    let mut ended = false;
+    loop {
+        // Asked before the end is seen: what it wrote last is then still to be read.
+        let alive = worker.is_some_and(Worker::is_alive);
+        // What is half written stays until the rest of it is there.
+        while journal::read_line(&mut reader, &mut line)? != LineRead::End {
+            if !line.is_empty() && !line.ends_with(b"\n") {
+                break;
+            }
+            if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&line) {
+                match entry.event {
+                    Event::RunEnded { .. } => ended = true,
+                    Event::RunStarted { .. } => ended = false,
+                    _ => {}
+                }
+                face.event(entry.at, &entry.event);
+                face.flush();
+            }
+            line.clear();
+        }
+        match &mut watch {
+            Some(watch) if alive && !ended => watch.wait(AT_LEAST),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn window(tmux: &Tmux, name: &str) -> Result<Window, Error> {
+    let worker = Workers::of_user()?.find(name)?;
+    tmux.find(&worker.name).ok_or_else(|| {
+        Error::failed(format!("worker '{name}' has no window: its loop is not running"))
+            .hint(format!("ralph status {name}, or ralph logs {name}"))
+    })
+}
+
+/// # Errors
+/// It has no window, or tmux cannot show it.
+pub fn attach(args: &NameArgs) -> Result<u8, Error> {
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let window = window(&tmux, &args.name)?;
+    let inside = std::env::var_os("TMUX");
+    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
+    let Some((program, rest)) = command.split_first() else { return Ok(0) };
+    // In another server one may be attached within the other, if that is what one wants.
+    let keeps = rest.iter().any(|word| word == "switch-client");
+    let changes = trust::outside_env(&[]);
+    let changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
+    let kept = |name: &OsString| !changed(name) && (keeps || name != "TMUX");
+    let env = std::env::vars_os().filter(|(name, _)| kept(name));
+    let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    let env = env.chain(set).collect();
+    let err = process::replace(program, rest, Some(env));
+    Err(Error::failed(format!("tmux: {err}")))
+}
+
+/// # Errors
+/// It has no window.
+pub fn send(args: &SendArgs) -> Result<u8, Error> {
+    let name = &args.name;
+    let worker = Workers::of_user()?.find(name)?;
+    if !worker.state()?.interactive {
+        return Err(Error::failed(format!(
+            "worker '{name}' is not interactive: nobody reads there"
+        ))
+        .hint("spawn it with --interactive, or change its prompt file"));
+    }
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let window = window(&tmux, name)?;
+    tmux.type_line(&window, &args.text)?;
+    Ok(0)
+}
+
+/// Waits for all of them; the exit code is the first that is not 0.
+///
+/// # Errors
+/// There is no such worker, or its loop is gone without having come to its end.
+pub fn wait(which: &Which) -> Result<u8, Error> {
+    let workers = Workers::of_user()?;
+    let chosen = which.choose(&workers, Worker::is_alive)?;
+    // Whoever waits for hours wants to know at once that one of them is not there.
+    let chosen = chosen.into_iter().collect::<Result<Vec<_>, _>>()?;
+    // One that is gone does not keep the others from being waited for.
+    let ends: Vec<_> = chosen.iter().map(|worker| wait_for(worker, None)).collect();
+    let codes = ends.into_iter().collect::<Result<Vec<u8>, _>>()?;
+    Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
+}
+
+/// Waits for the end of a worker, prints why it ended, and returns its exit code. `interrupts` end the wait, not the worker.
+pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Result<u8, Error> {
+    let name = &worker.name;
+    let mut watch = Watch::new(worker).heeding(interrupts);
+    let ended = watch.look_for(None, AT_LEAST, || {
+        // Asked first: what it wrote last is then to be read.
+        let alive = worker.is_alive();
+        let state = match worker.state() {
+            Ok(state) => state,
+            Err(error) => return Some(Err(error)),
+        };
+        if state.status.is_over() && !alive {
+            return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
+        }
+        (!alive).then(|| {
+            Err(Error::failed(format!(
+                "worker '{name}' is {}, and its process is gone",
+                state.status.as_str()
+            ))
+            .hint(format!("ralph resume {name} starts it again")))
+        })
+    });
+    match ended {
+        Found::It(ended) => {
+            let (code, last) = ended?;
+            if let Some(words) = last {
+                crate::cli::print(&cleaned(&format!("[ralph] {name}: {words}\n")))?;
+            }
+            Ok(code)
+        }
+        Found::Nothing | Found::Interrupted => {
+            Err(Error::new(Kind::Interrupted, format!("not waiting for worker '{name}' any more"))
+                .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! `ralph spawn`: all or nothing.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::{SpawnArgs, defaults, run_loop, unusable, warn};
+use crate::executors::tmux::{SESSION, Tmux, Window};
+use crate::launch::{self, Start};
+use crate::workers::store::{Known, LaunchNote, Worker, Workers};
+use crate::workers::watch::{Found, Watch};
+use crate::workers::worktree::Worktree;
+use ralph_driver::run_spec::{PromptSource, RunSpec};
+use ralph_events::error::{Error, Kind};
+use ralph_git as git;
+use ralph_process::Interrupts;
+use ralph_report::worker_lines::{Status, WorkerState};
+use ralph_store::lock;
+use ralph_store::project::Project;
+
+/// So many iterations cost something.
+const MANY: u32 = 50;
+
+/// How long a loop may take to begin its first iteration.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often one looks whether its window is still there meanwhile.
+const WINDOW_LOOK: Duration = Duration::from_millis(500);
+
+/// How long a window may take to close.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// # Errors
+/// Whatever keeps the worker from starting; nothing of it is left then.
+pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
+    let began = SystemTime::now();
+    // As those know it who say `--ralph`.
+    let who = if args.ralph { "--ralph" } else { "spawn" };
+    let required = |flag: &str| {
+        Error::failed(format!("{who} requires {flag}"))
+            .hint("ralph spawn --name agent -f PROMPT.md -n 100 -- claude")
+    };
+    if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
+        return Err(required("--prompt-file"));
+    }
+    if let Some(path) = &args.prompt.prompt_file
+        && (path == Path::new("-") || path.starts_with("/dev") || path.starts_with("/proc"))
+    {
+        let message = format!("a worker cannot read its prompt from {}", path.display());
+        return Err(Error::failed(message)
+            .hint("it is read anew in each iteration, by a loop that nobody types for")
+            .hint("write it to a file: -f PROMPT.md"));
+    }
+    let Some(max_iterations) = args.common.max_iterations else {
+        return Err(required("--max-iterations"));
+    };
+    let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
+    let start = Start {
+        project,
+        origin: project,
+        args: &args.common,
+        defaults: defaults(args),
+        loaded: &loaded,
+    };
+    // What keeps the loop from starting is found here, where somebody sees it.
+    let spec = run_loop::spec(&start, args)?;
+    if args.common.print_prompt {
+        return start.print_prompt(&spec.prompt, None);
+    }
+    if args.common.dry_run {
+        return start.carry_out(spec);
+    }
+    if max_iterations > MANY {
+        warn("high iteration count (>50) may consume significant resources");
+    }
+    let workers = Workers::of_user()?;
+    let (worker, held) = match &args.name {
+        Some(name) => {
+            let worker = workers.named(name)?;
+            let held = workers.hold(&worker)?;
+            (worker, held)
+        }
+        None => workers.hold_new()?,
+    };
+    workers.refuse_if_killed(began)?;
+    refuse_taken(&worker)?;
+    refuse_window(&worker)?;
+    if args.worktree {
+        warn_of_uncommitted(project, &spec);
+        warn_of_nothing_to_copy(project, &loaded.settings.worker.copy);
+    } else {
+        warn_of_company(&workers, project)?;
+    }
+    let launch = LaunchNote {
+        args: arguments(&worker.name)?,
+        directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
+        ..LaunchNote::default()
+    };
+    // From here on there is something to be undone. Where signals cannot be caught, they end this
+    // process as they always do.
+    let interrupts = Interrupts::catch().ok();
+    let mut attempt = Attempt { worker: &worker, launch, before: None, interrupts };
+    let branch = args.worktree.then_some(args.branch.as_deref());
+    let state = match attempt.carry_out(project, branch, &loaded.settings.worker.copy) {
+        Ok(state) => state,
+        Err(error) => {
+            attempt.undo();
+            return Err(error);
+        }
+    };
+    attempt.succeeded();
+    let name = &worker.name;
+    // A quick loop may be further by now.
+    crate::cli::print(&format!(
+        "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration 1/{}]\n",
+        state.max_iterations
+    ))?;
+    drop(held);
+    if args.wait { super::logs::wait_for(&worker, interrupts) } else { Ok(0) }
+}
+
+/// A worker that is being started: everything that has been done so far can be undone.
+struct Attempt<'a> {
+    worker: &'a Worker,
+    launch: LaunchNote,
+    /// Where the files of the worker are that had this name before.
+    before: Option<PathBuf>,
+    interrupts: Option<Interrupts>,
+}
+
+impl Attempt<'_> {
+    /// With a branch, or none in particular, it gets a worktree.
+    fn carry_out(
+        &mut self,
+        project: &Project,
+        branch: Option<Option<&str>>,
+        copy: &[String],
+    ) -> Result<WorkerState, Error> {
+        let worker = self.worker;
+        self.before = worker.put_aside().map_err(|err| unusable(worker, &err))?;
+        if let Some(branch) = branch {
+            warn_of_submodules(project);
+            let made = Worktree::make(project.root(), &worker.name, branch, copy);
+            self.launch.worktree = Some(made.map_err(|err| {
+                let what = format!("cannot make a worktree for '{}'", worker.name);
+                Error { message: format!("{what}: {}", err.message), ..err }
+            })?);
+        }
+        worker
+            .make()
+            .and_then(|()| worker.save_launch(&self.launch))
+            .map_err(|err| unusable(worker, &err))?;
+        open(worker, self.interrupts, |_| true)
+    }
+
+    fn undo(self) {
+        let Attempt { worker, launch, before, .. } = self;
+        // Another failure would hide the one that is being told.
+        let _ = worker.remove();
+        if let Some(worktree) = launch.worktree {
+            worktree.unmake();
+        }
+        if let Some(before) = before {
+            let _ = std::fs::rename(before, &worker.path);
+        }
+    }
+
+    fn succeeded(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.worker.take_over_broken(&before);
+            // It is found by nobody, and goes with the next one of this name.
+            let _ = std::fs::remove_dir_all(before);
+        }
+    }
+}
+
+/// The command line, with the name in it that was found for the worker.
+fn arguments(name: &str) -> Result<Vec<String>, Error> {
+    let args: Result<Vec<String>, OsString> =
+        std::env::args_os().map(OsString::into_string).collect();
+    let mut args = args.map_err(|arg| {
+        Error::new(Kind::Usage, format!("not UTF-8: {}", arg.to_string_lossy()))
+            .hint("what a worker is started with is kept in a file, as text")
+    })?;
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let named = args[..end].iter().any(|arg| arg == "--name" || arg.starts_with("--name="));
+    if !named {
+        args.insert(end, format!("--name={name}"));
+    }
+    Ok(args)
+}
+
+/// The name of one that runs or is paused is taken, whether or not its process is still there.
+fn refuse_taken(worker: &Worker) -> Result<(), Error> {
+    let name = &worker.name;
+    let taken = |how: &str| {
+        Error::failed(format!("worker '{name}' already exists ({how})"))
+            .hint(format!("choose another name, or end it first: ralph kill {name}"))
+    };
+    match worker.known() {
+        _ if worker.is_alive() => Err(taken("running")),
+        Known::State(state) if !state.status.is_over() => {
+            let error = taken(state.status.as_str());
+            Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
+        }
+        Known::Broken(why) => {
+            let path = worker.state_path();
+            let path = path.display();
+            warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where there is a window, there may be a loop in it, though its files are gone. That of one that just
+/// came to its end takes a moment to close.
+fn refuse_window(worker: &Worker) -> Result<(), Error> {
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let name = &worker.name;
+    if lock::stays(CLOSING, || tmux.find(name).is_some()) {
+        return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
+            .hint("the loop of a worker whose files were removed may be in it")
+            .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
+            .hint("or choose another name"));
+    }
+    if tmux.exits_unattached() {
+        warn(
+            "tmux ends, with all workers, while nobody is attached to it: \
+              remove `exit-unattached on` from its configuration",
+        );
+    }
+    Ok(())
+}
+
+fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
+    let here = project.root().to_string_lossy();
+    let others: Vec<String> = workers
+        .all()?
+        .into_iter()
+        .filter(|other| {
+            matches!(other.known(), Known::State(state) if state.directory == here)
+                && other.is_alive()
+        })
+        .map(|other| other.name)
+        .collect();
+    if !others.is_empty() {
+        warn(&format!(
+            "{} {} in this directory, too; two agents that change the same files get in each \
+             other's way: --worktree gives each its own",
+            others.join(", "),
+            if others.len() == 1 { "works" } else { "work" }
+        ));
+    }
+    Ok(())
+}
+
+/// git leaves the directories of submodules empty in a new worktree.
+fn warn_of_submodules(project: &Project) {
+    let submodules = git::submodules(project.root()).unwrap_or_default();
+    if let Some(names) = git::list_files(&submodules) {
+        warn(&format!(
+            "submodules are empty in the worktree: {names}. Run `git submodule update --init` in it if the agent needs them"
+        ));
+    }
+}
+
+/// A worktree begins with what is committed, which may not be what its user looks at.
+fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
+    let prompt = match &spec.prompt {
+        PromptSource::File(path) => path.strip_prefix(project.root()).ok().and_then(Path::to_str),
+        _ => None,
+    };
+    // Where git does not answer, making the worktree says why.
+    let mut files = git::uncommitted_files(project.root()).unwrap_or_default();
+    files.retain(|file| Some(file.as_str()) != prompt);
+    if let [first, rest @ ..] = files.as_slice() {
+        let more =
+            if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        warn(&format!(
+            "the worktree begins with HEAD, and without what is not committed here: {first}{more}"
+        ));
+    }
+}
+
+/// What somebody named and is not there is a mistake, or a pattern, which is not expanded.
+fn warn_of_nothing_to_copy(project: &Project, copy: &[String]) {
+    let usual = crate::config::Settings::default().worker.copy;
+    for name in copy.iter().filter(|name| !usual.contains(name)) {
+        if project.root().join(name).symlink_metadata().is_err() {
+            warn(&format!(
+                "worker.copy: there is no {name:?} here, and names are taken as they are"
+            ));
+        }
+    }
+}
+
+/// Opens the window of a worker, and waits until its loop is at work: `is_new` tells the state that it
+/// writes from one that was there before. If that fails, no window is left.
+pub(super) fn open(
+    worker: &Worker,
+    interrupts: Option<Interrupts>,
+    is_new: impl Fn(&WorkerState) -> bool,
+) -> Result<WorkerState, Error> {
+    let name = &worker.name;
+    let ralph = std::env::current_exe()
+        .map_err(|err| Error::failed(format!("cannot find ralph itself: {err}")))?;
+    worker.forget_requests();
+    worker.take_failure();
+    let variables: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    worker
+        .reserve()
+        .and_then(|()| worker.leave_environment(&variables))
+        .map_err(|err| unusable(worker, &err))?;
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let command = [ralph.into(), "worker-loop".into(), name.into()];
+    let window = tmux.open(name, &command).map_err(|err| {
+        worker.take_environment();
+        worker.release();
+        Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }
+    })?;
+    wait_for_start(worker, &window, &tmux, interrupts, is_new).inspect_err(|_| {
+        tmux.close(&window);
+        worker.take_environment();
+        worker.release();
+        // With its window gone, it is leaving: what it still writes must not be there afterwards.
+        super::control::see_it_gone(worker);
+    })
+}
+
+fn wait_for_start(
+    worker: &Worker,
+    window: &Window,
+    tmux: &Tmux,
+    interrupts: Option<Interrupts>,
+    is_new: impl Fn(&WorkerState) -> bool,
+) -> Result<WorkerState, Error> {
+    let name = &worker.name;
+    let (mut asked, mut gone) = (Instant::now(), false);
+    let mut watch = Watch::new(worker).heeding(interrupts);
+    let started = watch.look_for(Some(PATIENCE), WINDOW_LOOK, || {
+        if let Some(failure) = worker.take_failure() {
+            let message = format!("the loop of '{name}' did not start: {}", failure.message);
+            return Some(Err(Error { message, ..failure }));
+        }
+        match worker.known() {
+            Known::State(state)
+                if is_new(&state) && (state.current_iteration > 0 || state.status.is_over()) =>
+            {
+                return Some(Ok(*state));
+            }
+            _ => {}
+        }
+        if gone {
+            let message = format!("the window of '{name}' closed before its loop began");
+            return Some(Err(Error::failed(message)));
+        }
+        // tmux is asked now and then only: every question is a process. What it left behind is looked
+        // at once more.
+        if asked.elapsed() >= WINDOW_LOOK {
+            gone = tmux.windows().iter().all(|it| it.id != window.id);
+            asked = Instant::now();
+        }
+        None
+    });
+    let state = match started {
+        Found::It(started) => started?,
+        Found::Nothing => {
+            let seconds = PATIENCE.as_secs();
+            let message = format!("the loop of '{name}' did not begin within {seconds} s");
+            return Err(Error::failed(message));
+        }
+        Found::Interrupted => {
+            let message = format!("interrupted before the loop of '{name}' began");
+            return Err(Error::new(Kind::Interrupted, message));
+        }
+    };
+    if state.status == Status::Failed && state.current_iteration == 0 {
+        let why = state.message.unwrap_or_default();
+        return Err(Error::failed(format!("the loop of '{name}' did not start: {why}")));
+    }
+    Ok(state)
+}

@@ -1,0 +1,3 @@
+//! Places where a run can be executed.
+
+pub mod tmux;

@@ -1,0 +1,64 @@
+//! What a run has beside itself when it is a worker.
+
+use std::os::fd::OwnedFd;
+
+use crate::cli::args::OutputForm;
+use crate::workers::control::{Kept, Obedience};
+use crate::workers::files::WorkerFiles;
+use crate::workers::store::Worker;
+use ralph_driver::session::Session;
+use ralph_events::error::Error;
+use ralph_report::json::Json;
+use ralph_report::mirror::Mirror;
+use ralph_report::style::Style;
+use ralph_report::terminal::Human;
+use ralph_report::worker_lines::Follower;
+use ralph_report::{Pace, Reporter};
+
+/// A run that others know by name and may ask for something.
+#[derive(Debug)]
+pub(crate) struct Background {
+    pub(crate) worker: Worker,
+    pub(crate) follower: Follower,
+    /// Where they knock.
+    pub(crate) door: OwnedFd,
+    /// The run to go on with.
+    pub(crate) resume: Option<String>,
+    /// Its agent has the window to itself.
+    pub(crate) interactive: bool,
+}
+
+impl Background {
+    /// Has the session heed what is asked of the worker, and tells who is shown its run.
+    ///
+    /// # Errors
+    /// Nobody would be heard.
+    pub(super) fn take_over(
+        self,
+        session: &mut Session,
+        form: OutputForm,
+        style: Style,
+    ) -> Result<Vec<Box<dyn Reporter>>, Error> {
+        let Background { worker, follower, door, interactive, .. } = self;
+        let path = worker.path.display().to_string();
+        let kept = Kept::default();
+        let place = worker.place();
+        let control = Obedience { worker: worker.clone(), kept: kept.clone(), place };
+        session
+            .world
+            .obey(Box::new(control), door)
+            .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
+        if interactive {
+            // Without a standard input there is nobody to type.
+            let _ = session.world.listen_to_keys();
+        }
+        let window: Box<dyn Reporter> = match form {
+            _ if interactive => Box::new(Mirror::new(follower.clone())),
+            OutputForm::Json => Box::new(Json::stdio(Pace::OfRun)),
+            OutputForm::Human | OutputForm::Plain => {
+                Box::new(Human::stdio(style, Pace::OfRun).of_worker(follower.clone()))
+            }
+        };
+        Ok(vec![window, Box::new(WorkerFiles::new(worker, follower, kept))])
+    }
+}

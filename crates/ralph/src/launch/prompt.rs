@@ -1,0 +1,145 @@
+//! Where the prompt of a loop comes from.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::cli::args::{LoopArgs, PromptArgs};
+use crate::config;
+use ralph_driver::run_spec::{PromptSource, Variables, not_utf8};
+use ralph_engine::prompt::compose;
+use ralph_events::error::Error;
+use ralph_store::user_files;
+
+/// What is read at most of a prompt that has no end, such as a device.
+const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
+
+/// The prompt that `-p` and `-f` give, looked at while that costs nothing.
+///
+/// # Errors
+/// There is not exactly one, or it is empty or cannot be read.
+pub(crate) fn source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
+    source_or_empty(args, run, false)
+}
+
+/// The same, where a file may be empty if that is said.
+///
+/// # Errors
+/// As above.
+pub(crate) fn source_or_empty(
+    args: &PromptArgs,
+    run: &LoopArgs,
+    may_be_empty: bool,
+) -> Result<PromptSource, Error> {
+    match (args.prompt.as_deref(), args.prompt_file.as_deref()) {
+        (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
+            .hint("say what the agent is to do: -p \"Make the tests pass\"")),
+        (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
+        (None, Some(path)) => file_or_empty(path, run, may_be_empty),
+        _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
+            .hint("-p \"Make the tests pass\", or -f PROMPT.md")),
+    }
+}
+
+/// The prompt in a file, or on standard input for `-`.
+///
+/// # Errors
+/// It is empty or cannot be read.
+pub(crate) fn file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
+    file_or_empty(path, run, false)
+}
+
+fn file_or_empty(path: &Path, run: &LoopArgs, may_be_empty: bool) -> Result<PromptSource, Error> {
+    match read_file(path, may_be_empty) {
+        // Whoever asks an agent after all looks again, and says what is wrong then.
+        Err(_) if run.only_checks => Ok(PromptSource::File(whole(path))),
+        read => read,
+    }
+}
+
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
+    let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    // A problem that is found now costs nothing.
+    let unreadable = |err: &io::Error| match err.kind() {
+        io::ErrorKind::NotFound => {
+            Error::input(format!("prompt file not found: {}", path.display()))
+                .hint("write what the agent is to do into it, or use -p \"…\"")
+        }
+        io::ErrorKind::IsADirectory => {
+            Error::input(format!("the prompt file is a directory: {}", path.display()))
+                .hint("name a file in it")
+        }
+        io::ErrorKind::InvalidInput => {
+            Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
+                .hint("write the prompt to a file, or pipe it in and name the file -")
+        }
+        _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
+    };
+    let file = user_files::open(path).map_err(|err| unreadable(&err))?;
+    // A name such as `/dev/stdin` means something else to every process, whatever it is now.
+    let is_lasting = !["/dev", "/proc"].iter().any(|root| path.starts_with(root));
+    let is_file = is_lasting && file.metadata().is_ok_and(|meta| meta.is_file());
+    let mut bytes = Vec::new();
+    let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
+    file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
+    if bytes.trim_ascii().is_empty() && !may_be_empty {
+        return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
+            .hint("write what the agent is to do into it"));
+    }
+    if !is_file {
+        // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
+        return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
+    }
+    Ok(PromptSource::File(whole(path)))
+}
+
+/// What the source says now, and what it is called.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn text(source: &PromptSource) -> Result<(String, String), Error> {
+    match source {
+        PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
+        PromptSource::OfTasks(prompt) => Ok((prompt.clone(), PromptSource::OF_TASKS.to_owned())),
+        PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
+        PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
+            let bytes = user_files::read(path, u64::MAX)
+                .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
+            Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
+        }
+    }
+}
+
+/// `--print-prompt`: what the agent is asked in the first iteration.
+///
+/// # Errors
+/// The prompt cannot be read, or nothing can be printed.
+pub(super) fn print(
+    source: &PromptSource,
+    variables: Option<&Variables>,
+    max_iterations: u32,
+    iteration_line: bool,
+) -> Result<u8, Error> {
+    let (mut prompt, _) = text(source)?;
+    if let PromptSource::File(path) | PromptSource::FileOr { path, .. } = source
+        && user_files::read(path, u64::MAX).is_ok_and(|bytes| std::str::from_utf8(&bytes).is_err())
+    {
+        crate::cli::warn(&not_utf8(path));
+    }
+    if let Some(variables) = variables {
+        let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
+        prompt = filled;
+        if let Some(message) = Variables::warning(&unknown) {
+            crate::cli::warn(&message);
+        }
+    }
+    let line = iteration_line.then_some((1, max_iterations));
+    let mut prompt = compose(&prompt, &[], line);
+    if !prompt.ends_with('\n') {
+        prompt.push('\n');
+    }
+    crate::cli::print(&prompt)
+}

@@ -1,0 +1,97 @@
+//! Who is shown a run, and how.
+
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+
+use crate::cli::args::{LoopArgs, OutputForm};
+use crate::config::{self, Settings};
+use ralph_driver::session::{self, Keep};
+use ralph_driver::world::{RealWorld, World};
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_report::json::Json;
+use ralph_report::session_log::{SessionLog, Sink};
+use ralph_report::style::{Capabilities, Style};
+use ralph_report::terminal::Human;
+use ralph_report::{Pace, Reporter};
+use ralph_store::log_files::{self, LogFile};
+use ralph_store::project::Project;
+
+impl LoopArgs {
+    /// Somebody sees what the agent does while it does it.
+    pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
+        self.output != OutputForm::Json && settings.stream_agent_output && !self.quiet
+    }
+}
+
+pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
+    let display = &settings.display;
+    let base = match args.output {
+        OutputForm::Human => Capabilities::of_this_process(),
+        OutputForm::Plain | OutputForm::Json => Capabilities::NONE,
+    };
+    let human = args.output == OutputForm::Human;
+    Style {
+        emoji: if human { display.emoji.unwrap_or(base.emoji) } else { false },
+        color: if human { display.color.unwrap_or(base.color) } else { false },
+        color_errors: if human { display.color.unwrap_or(base.color_errors) } else { false },
+        timestamps: display.timestamps,
+        max_output_lines: display.max_output_lines as usize,
+        max_output_chars: display.max_output_chars as usize,
+        verbose: args.verbose,
+        quiet: args.quiet,
+        show_stream: settings.stream_agent_output,
+        status: base.status,
+    }
+}
+
+pub(crate) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Box<dyn Reporter> {
+    match form {
+        OutputForm::Json => Box::new(Json::stdio(pace)),
+        OutputForm::Human | OutputForm::Plain => Box::new(Human::stdio(style, pace)),
+    }
+}
+
+/// The file of a session log, as the report layer writes to it.
+struct LogSink(LogFile);
+
+impl Write for LogSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Sink for LogSink {
+    fn restore(&mut self) -> io::Result<()> {
+        self.0.restore()
+    }
+}
+
+/// Begins the log of a session, and says where it is. Of older ones as many are kept as of runs. `before` is
+/// the world of a run that goes on, which knows what it has done.
+///
+/// # Errors
+/// The log cannot be written.
+pub(super) fn session_log(
+    project: &Project,
+    keep: Keep,
+    before: Option<&mut RealWorld>,
+) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
+    let dir = project.logs_dir();
+    let zone = TimeZone::system();
+    let now = zone.to_datetime(jiff::Timestamp::now());
+    let log = LogFile::create(project, now).map_err(|err| session::unwritable(&dir, &err))?;
+    // Old logs that cannot be removed take up room and do no other harm.
+    let _ = log_files::prune(&dir, keep.runs.max(1));
+    let message = format!("Session log: {}", config::display_name(log.path()));
+    let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
+    if let Some(world) = before {
+        world.recall(&mut |entry| log.recall(entry));
+    }
+    Ok((Box::new(log), Event::Note { message: message.into() }))
+}

@@ -1,0 +1,185 @@
+//! The plugin for Claude Code, as it is in `plugin/`: part of the program, so that the two always fit
+//! together.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use ralph_events::error::Error;
+use ralph_store::save::{Saving, save_all};
+
+/// One file of it.
+#[derive(Debug)]
+pub struct PluginFile {
+    /// From the plugin's directory on.
+    pub path: &'static str,
+    pub text: &'static str,
+}
+
+impl PluginFile {
+    fn is_executable(&self) -> bool {
+        self.path.ends_with(".sh")
+    }
+}
+
+macro_rules! files {
+    ($($path:literal),+ $(,)?) => {
+        &[$(PluginFile { path: $path, text: include_str!(concat!("../../../plugin/", $path)) }),+]
+    };
+}
+
+/// All of it. A test holds this to the directory.
+pub const FILES: &[PluginFile] = files! {
+    ".claude-plugin/plugin.json",
+    "README.md",
+    "hooks/hooks.json",
+    "hooks/ralph-hook.sh",
+    "sandbox/setup.sh",
+    "scripts/ralph-archive.sh",
+    "scripts/ralph-init.sh",
+    "scripts/ralph.sh",
+    "skills/ralph-plan/SKILL.md",
+    "templates/prd-template.md",
+    "templates/progress-template.md",
+    "templates/prompt.md",
+    "templates/tasks-template.json",
+};
+
+/// Writes the plugin to a directory, all of it or nothing. Files of the same names are replaced only with
+/// `force`; others that are there are nobody's business.
+///
+/// # Errors
+/// Something is in the way, or the directory cannot be written.
+pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
+    if directory.exists() && !directory.is_dir() {
+        return Err(Error::input(format!("not a directory: {}", directory.display())));
+    }
+    let saving = |file: &PluginFile| Saving {
+        path: directory.join(file.path),
+        bytes: file.text.into(),
+        replace: force,
+    };
+    let files: Vec<Saving> = FILES.iter().map(saving).collect();
+    let in_the_way: Vec<&Path> =
+        files.iter().map(|file| file.path.as_path()).filter(|path| is_there(path)).collect();
+    if let (false, Some(first)) = (force, in_the_way.first()) {
+        let more = match in_the_way.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        return Err(Error::input(format!("already there: {}{more}", first.display()))
+            .hint("--force overwrites the plugin's own files, and no others"));
+    }
+    save_all(&files).map_err(|(path, err)| cannot_write(&path, &err))?;
+    for (file, Saving { path, .. }) in FILES.iter().zip(&files) {
+        if file.is_executable() {
+            make_executable(path).map_err(|err| cannot_write(path, &err))?;
+        }
+    }
+    Ok(())
+}
+
+/// Even as a link that leads nowhere.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn cannot_write(path: &Path, err: &io::Error) -> Error {
+    Error::input(format!("cannot write {}: {err}", path.display()))
+}
+
+/// By everybody who may read it.
+fn make_executable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut permissions = fs::metadata(path)?.permissions();
+    let mode = permissions.mode();
+    permissions.set_mode(mode | (mode & 0o444) >> 2);
+    fs::set_permissions(path, permissions)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::Value;
+
+    use super::*;
+    use ralph_tasks::documents::TEMPLATES;
+
+    /// Every file below a directory, with whether it is executable.
+    fn below(directory: &Path) -> BTreeMap<String, (String, bool)> {
+        let mut found = BTreeMap::new();
+        let mut left = vec![directory.to_owned()];
+        while let Some(next) = left.pop() {
+            for entry in fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                    continue;
+                }
+                let mode = path.metadata().unwrap().permissions().mode();
+                let name = path.strip_prefix(directory).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, (fs::read_to_string(&path).unwrap(), mode & 0o100 != 0));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn what_is_exported_is_what_is_in_the_repository() {
+        let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugin"));
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("deep/ralph");
+        export(&target, false).unwrap();
+        assert_eq!(below(&target), below(&source));
+    }
+
+    #[test]
+    fn templates_of_the_plugin_are_those_of_the_program() {
+        let in_plugin = FILES
+            .iter()
+            .filter_map(|file| file.path.strip_prefix("templates/").map(|name| (name, file.text)));
+        assert_eq!(in_plugin.collect::<BTreeMap<_, _>>(), BTreeMap::from(TEMPLATES));
+    }
+
+    #[test]
+    fn it_has_the_version_of_the_program() {
+        let manifest: Value = serde_json::from_str(FILES[0].text).unwrap();
+        assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
+        // Claude Code loads them by itself, and refuses a manifest that names them as well.
+        assert_eq!(manifest.get("hooks"), None);
+    }
+
+    #[test]
+    fn nothing_is_overwritten_unless_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("scripts/own.sh");
+        let theirs = dir.path().join("scripts/ralph.sh");
+        fs::create_dir(dir.path().join("scripts")).unwrap();
+        fs::write(&own, "own").unwrap();
+        fs::write(&theirs, "theirs").unwrap();
+        let before = below(dir.path());
+        let error = export(dir.path(), false).unwrap_err();
+        assert!(error.message.ends_with("scripts/ralph.sh"), "{error}");
+        assert_eq!(below(dir.path()), before, "all or nothing");
+        export(dir.path(), true).unwrap();
+        let after = below(dir.path());
+        assert_eq!(after.len(), FILES.len() + 1);
+        assert_eq!(after["scripts/own.sh"].0, "own");
+        assert!(after["scripts/ralph.sh"].1, "executable, though what was there was not");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        // A directory where a file has to go.
+        fs::create_dir_all(dir.path().join("templates/prompt.md/x")).unwrap();
+        assert!(export(dir.path(), true).is_err());
+        assert_eq!(below(dir.path()), BTreeMap::new());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(export(&file, true).unwrap_err().message.starts_with("not a directory"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Which project a command is about, and whether that can be meant.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::loop_file;
+use crate::config::{self, Settings};
+use crate::workers::store::Workers;
+use ralph_events::error::Error;
+use ralph_git as git;
+use ralph_process::trust::{self, LinkOut};
+use ralph_sandbox as sandbox;
+use ralph_store::home;
+use ralph_store::project::Project;
+use ralph_store::project_record::{self, ProjectHome};
+use ralph_store::relocation::DirIdentity;
+
+use super::cli::Command;
+use super::cli::args::Place;
+use super::commands::modes::PROMPTS_DIR;
+
+/// The project that a command is about, by its whole path.
+pub(super) fn project(place: &Place) -> Result<Project, Error> {
+    super::recover::restore_modes();
+    let here = current_dir();
+    let path = match (&place.project_dir, here) {
+        (Some(path), Ok(here)) => here.join(path),
+        (Some(path), Err(_)) => path.clone(),
+        (None, Ok(here)) => here,
+        (None, Err(err)) => {
+            let message = format!("the current directory is gone or cannot be read: {err}");
+            return Err(Error::input(message));
+        }
+    };
+    refuse_link_out(&path)?;
+    let path = place.project_dir.as_ref().unwrap_or(&path);
+    let root = path
+        .canonicalize()
+        .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
+    if root.is_dir() {
+        Ok(opened(root))
+    } else {
+        Err(Error::input(format!("not a directory: {}", path.display())))
+    }
+}
+
+/// The current directory, by the name that the shell shows if that is right: it may pass through links.
+fn current_dir() -> std::io::Result<PathBuf> {
+    let here = std::env::current_dir()?;
+    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    let shown = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+    let shown = shown.filter(|path| identity(path).is_some_and(|it| identity(&here) == Some(it)));
+    Ok(shown.unwrap_or(here))
+}
+
+/// Refuses to work in a directory that a link of an agent may lead to: the agent of the next run could write there.
+///
+/// # Errors
+/// There is such a link on the way to `path`.
+pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
+    let Some(LinkOut { link, dir, target }) = trust::link_out(path) else { return Ok(()) };
+    let (link, dir, target) = (link.display(), dir.display(), target.display());
+    Err(Error::input(format!(
+        "{link} is a link in {dir}, which agents can write to; it leads to {target}"
+    ))
+    .hint(format!("if you mean that directory: -C {target}")))
+}
+
+/// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
+pub(super) fn opened(root: PathBuf) -> Project {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    if let Some(Err(err)) = home.map(|home| project_record::adopt_moved(&home, &root)) {
+        super::cli::warn(&format!(
+            "cannot update the record of this project, which was moved: {err}"
+        ));
+    }
+    trust::declare_agent_writable(&root);
+    git::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
+    Project::new(root)
+}
+
+/// The directories that agents of any project on this machine can write to.
+pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
+    let mut dirs = sandbox::shared_writable_dirs();
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
+    let path = trust::user_path();
+    let path = path.iter().flat_map(std::env::split_paths);
+    let path: Vec<PathBuf> = path.filter_map(|dir| dir.canonicalize().ok()).collect();
+    dirs.extend(project_record::moved_roots(&records, &path));
+    for record in records {
+        dirs.push(record.root);
+        dirs.extend(record.agent_writable);
+    }
+    let workers = Workers::of_user().and_then(|workers| workers.all()).unwrap_or_default();
+    let worktrees = workers.iter().filter_map(|worker| worker.launch().ok()?.worktree);
+    dirs.extend(worktrees.map(|worktree| worktree.path));
+    dirs
+}
+
+/// Declares what the settings let agents write to.
+pub(super) fn declare_writable(settings: &Settings, project: &Project) {
+    let dirs = sandbox::writable_dirs(&settings.sandbox, project.root());
+    dirs.iter().for_each(|dir| trust::declare_agent_writable(dir));
+}
+
+/// Remembers that agents work in a project, and where else they can write. What it returns is a warning.
+pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String> {
+    let home = home::ralph_home(|name| std::env::var_os(name))?;
+    let root = project.root();
+    let outside = git::repository_dirs(root).into_iter().chain(writable.iter().cloned());
+    let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
+    outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
+    let updated = ProjectHome::new(&home, root).update(|record| {
+        record.identity = DirIdentity::of(root);
+        record.agent_writable.extend(outside);
+        record.agent_writable.sort();
+        record.agent_writable.dedup();
+    });
+    let why = updated.err()?;
+    Some(format!(
+        "cannot record where the agent can write, so that other projects are not protected: {why}"
+    ))
+}
+
+/// Files that are named on the command line of a loop are looked for where it works, as `git -C` does.
+pub(super) fn name_from_there(place: &Place, command: &mut Command) {
+    let Some(dir) = &place.project_dir else { return };
+    let there = |path: &mut Option<PathBuf>| {
+        if let Some(path) = path.as_mut().filter(|path| *path != Path::new("-")) {
+            *path = dir.join(&*path);
+        }
+    };
+    let (common, prompt) = match command {
+        Command::Run(args) => (&mut args.common, &mut args.prompt),
+        Command::Plan(args) | Command::Build(args) => {
+            there(&mut args.config);
+            (&mut args.common, &mut args.prompt)
+        }
+        Command::Prompt(args) => {
+            there(&mut args.file);
+            there(&mut args.mode.config);
+            (&mut args.mode.common, &mut args.mode.prompt)
+        }
+        Command::Work(args) => (&mut args.common, &mut args.prompt),
+        Command::Spawn(args) => (&mut args.common, &mut args.prompt),
+        _ => return,
+    };
+    there(&mut common.settings);
+    there(&mut prompt.prompt_file);
+}
+
+/// The same for a command that works with what a project has: its settings, runs or documents. With
+/// `alone`, somebody said that those of no other directory are meant.
+///
+/// # Errors
+/// It is a part of another project, or there is no place for what is ralph's.
+pub(super) fn own_project(place: &Place, alone: bool) -> Result<Project, Error> {
+    let project = project(place)?;
+    refuse_file_in_our_place(&project)?;
+    if !alone {
+        refuse_part_of_another(&project)?;
+    }
+    Ok(project)
+}
+
+/// The place for everything that is ralph's must not be taken by a file.
+fn refuse_file_in_our_place(project: &Project) -> Result<(), Error> {
+    let ralph_dir = project.ralph_dir();
+    match ralph_dir.symlink_metadata() {
+        Ok(_) if ralph_dir.is_dir() => Ok(()),
+        Err(_) => Ok(()),
+        Ok(_) => Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
+            "ralph keeps its settings, journal and logs in a directory of that name; move what is \
+             there away, or rename it",
+        )),
+    }
+}
+
+/// What a directory is to ralph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Nothing,
+    /// There were runs in it.
+    Used,
+    /// Somebody has settled there how ralph is to work.
+    SetUp,
+}
+
+impl Standing {
+    fn of(dir: &Path) -> Standing {
+        let ralph_dir = dir.join(config::DIRECTORY);
+        let files =
+            [config::FILE, config::LOCAL_FILE, loop_file::FILE].map(|it| ralph_dir.join(it));
+        let others = [dir.join(PROMPTS_DIR), dir.join(Project::PLAN)];
+        if files.iter().chain(&others).any(|path| path.exists()) {
+            Standing::SetUp
+        } else if Project::new(dir.to_owned()).runs_dir().is_dir() && !is_home(&ralph_dir) {
+            Standing::Used
+        } else {
+            Standing::Nothing
+        }
+    }
+}
+
+/// Whether this is where ralph keeps what belongs to no project. Somebody may have tried it out there
+/// once, and everything of a person's is below that.
+fn is_home(ralph_dir: &Path) -> bool {
+    home::ralph_home(|name| std::env::var_os(name)).is_some_and(|home| home == ralph_dir)
+}
+
+/// In a subdirectory the settings of the project, and with them its guardrails, would silently not
+/// apply, and a second run could work on the same files.
+fn refuse_part_of_another(project: &Project) -> Result<(), Error> {
+    let root = project.root();
+    let here = Standing::of(root);
+    if here == Standing::SetUp || root.join(".git").exists() {
+        return Ok(());
+    }
+    // Runs above say something of this directory only if it is the same repository: somebody may have tried
+    // ralph out in `/tmp`.
+    let in_repository = root.ancestors().any(|dir| dir.join(".git").exists());
+    for above in root.ancestors().skip(1) {
+        let standing = Standing::of(above);
+        if standing > here && (standing == Standing::SetUp || in_repository) {
+            let above = above.display();
+            return Err(Error::input(format!(
+                "{} is a part of the project in {above}",
+                root.display()
+            ))
+            .hint(format!("run ralph there, or with -C {above}"))
+            .hint("for a project of its own in this directory: ralph init"));
+        }
+        if above.join(".git").exists() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Which workers a command is about.
+
+use clap::Args;
+
+use crate::workers::store::{Worker, Workers};
+use ralph_events::error::Error;
+
+#[derive(Debug, Args)]
+pub struct Which {
+    /// The workers.
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub names: Vec<String>,
+
+    /// All workers to which this applies.
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+}
+
+impl Which {
+    pub(crate) fn one(name: &str) -> Which {
+        Which { names: vec![name.to_owned()], all: false }
+    }
+
+    pub(crate) fn all() -> Which {
+        Which { names: Vec::new(), all: true }
+    }
+
+    /// Those that were named, or all that are `meant` if all are. One that is not there keeps nobody from
+    /// asking the others.
+    pub fn choose(
+        &self,
+        workers: &Workers,
+        meant: impl Fn(&Worker) -> bool,
+    ) -> Result<Vec<Result<Worker, Error>>, Error> {
+        if self.all {
+            return Ok(workers.all()?.into_iter().filter(meant).map(Ok).collect());
+        }
+        // One that is named twice is meant once.
+        let mut names: Vec<&String> = Vec::new();
+        for name in &self.names {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        Ok(names.into_iter().map(|name| workers.find(name)).collect())
+    }
+}
+
+/// Does something to each of them. What cannot be done to one is said, and keeps nobody from the others.
+pub fn each(
+    chosen: Vec<Result<Worker, Error>>,
+    act: impl Fn(&Worker) -> Result<(), Error>,
+) -> Result<u8, Error> {
+    let mut failed: Option<Error> = None;
+    for worker in chosen {
+        if let Err(error) = worker.and_then(|worker| act(&worker))
+            && let Some(before) = failed.replace(error)
+        {
+            crate::cli::complain(&before);
+        }
+    }
+    failed.map_or(Ok(0), Err)
+}

@@ -1,3 +1,0 @@
-//! The commands, a file each.
-
-pub mod stories;
