@@ -15,10 +15,9 @@ mod text;
 
 use std::borrow::Cow;
 
+use memchr::memchr;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-
-use crate::core::scan::{find, find_closing_quote};
 
 pub(crate) use self::count::Count;
 pub(crate) use self::text::{RawText, Size, utf8};
@@ -218,14 +217,14 @@ fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
         b'{' | b'[' => {
             let mut depth = 0usize;
             loop {
-                at = find(bytes, at, *b"\"{}[]")?;
-                match bytes[at] {
+                match bytes.get(at)? {
                     b'"' => {
                         at = string_end(bytes, at)?;
                         continue;
                     }
                     b'{' | b'[' => depth += 1,
-                    _ => depth -= 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
                 }
                 at += 1;
                 if depth == 0 {
@@ -251,6 +250,22 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
         return None;
     }
     find_closing_quote(bytes, at + 1).map(|quote| quote + 1)
+}
+
+/// The position of the first quote from `from` on that is not escaped.
+fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut start = from;
+    loop {
+        let quote = start + memchr(b'"', bytes.get(start..)?)?;
+        // A quote is escaped if an odd number of backslashes precedes it. Looking back from each quote stops less
+        // often than looking for backslashes, because most of them belong to a `\n`.
+        let backslashes =
+            bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if backslashes % 2 == 0 {
+            return Some(quote);
+        }
+        start = quote + 1;
+    }
 }
 
 /// A short string of a known form: an id, a name, a keyword. Borrowed if it holds no escapes, which
@@ -333,6 +348,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn closing_quote_after_escapes_is_first_unescaped_one(
+            bytes in proptest::collection::vec(
+                prop_oneof![8 => Just(b'\\'), 2 => Just(b'"'), 8 => Just(b'x')], 0..300),
+            from in 0usize..20,
+        ) {
+            let mut at = from;
+            let step_by_step = loop {
+                match bytes.get(at) {
+                    None => break None,
+                    Some(b'"') => break Some(at),
+                    Some(b'\\') => at += 2,
+                    Some(_) => at += 1,
+                }
+            };
+            prop_assert_eq!(find_closing_quote(&bytes, from), step_by_step);
+        }
+
         #[test]
         fn the_walk_finds_what_a_parser_finds(value in any_json(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
             let json = if pretty {

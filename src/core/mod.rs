@@ -18,7 +18,6 @@ pub mod progress;
 pub mod prompt;
 pub mod ration;
 pub mod rules;
-pub(crate) mod scan;
 pub mod spending;
 pub mod stall;
 pub mod tasks;

@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use memchr::memchr_iter;
+use memchr::{memchr, memchr_iter};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::Raw;
-use crate::core::scan::{LANE, find};
 
 /// The inside of a string as it is written: without the quotes, escapes unresolved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,13 +139,13 @@ impl Tally {
 
 /// Resolves the escapes of at most `max` characters.
 fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
-    let Some(first) = find(raw, 0, [b'\\']) else {
+    let Some(first) = memchr(b'\\', raw) else {
         return match utf8(raw) {
             Cow::Borrowed(text) => Cow::Borrowed(head(text, max)),
             Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
         };
     };
-    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)) + LANE);
+    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
     out.extend_from_slice(&raw[..first]);
     let mut rest = &raw[first..];
     // What has been counted of `out`, and how many characters may still come: one more than are wanted,
@@ -158,23 +157,12 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             left = left.saturating_sub(characters(&out[counted..]));
             counted = out.len();
         }
-        let plain = match rest.split_first_chunk::<LANE>() {
-            _ if left == 0 => break,
-            // Copied as a whole, which is one instruction, and what is too much taken off again.
-            Some((lane, _)) => {
-                let plain = find(lane, 0, [b'\\']).unwrap_or(LANE);
-                out.extend_from_slice(lane);
-                out.truncate(out.len() - (LANE - plain));
-                plain
-            }
-            None if rest.is_empty() => break,
-            None => {
-                let plain = find(rest, 0, [b'\\']).unwrap_or(rest.len());
-                out.extend_from_slice(&rest[..plain]);
-                plain
-            }
-        };
-        rest = &rest[plain..];
+        if left == 0 || rest.is_empty() {
+            break;
+        }
+        let (plain, escaped) = rest.split_at(memchr(b'\\', rest).unwrap_or(rest.len()));
+        out.extend_from_slice(plain);
+        rest = escaped;
         if rest.first() == Some(&b'\\') {
             let simple = rest.get(1).map_or(0, |byte| SIMPLE_ESCAPES[usize::from(*byte)]);
             if simple != 0 {

@@ -3,18 +3,19 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use memchr::memchr;
+
 use super::ast::{
     Assigned, Assignment, Command, Heredoc, Item, Link, Program, Redirect, RedirectOp, Simple, Word,
 };
 use super::{MAX_DEPTH, MAX_SIZE};
-use crate::core::scan::find;
 
 /// Reads a command line. What could be read before an error is there, too.
 pub(crate) fn parse(source: &str) -> Program {
     if source.len() > MAX_SIZE {
         return Program { error: Some("it is too long to be read"), ..Program::default() };
     }
-    if find(source.as_bytes(), 0, [0]).is_some() {
+    if memchr(0, source.as_bytes()).is_some() {
         return Program { error: Some("it has a NUL in it"), ..Program::default() };
     }
     Parser::new(source, 0).program()
@@ -63,7 +64,8 @@ fn is_array_name(text: &str) -> bool {
 fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)> {
     let mut start = 0;
     while start < text.len() {
-        let end = find(text.as_bytes(), start, [b'\n']).unwrap_or(text.len());
+        let rest = &text.as_bytes()[start..];
+        let end = memchr(b'\n', rest).map_or(text.len(), |length| start + length);
         let line = text.get(start..end)?;
         let line = if tabs { line.trim_start_matches('\t') } else { line };
         // Nearly all lines are told by their first byte.
