@@ -1,6 +1,5 @@
 //! The append-only file of a run's events: the one source of truth of that run.
 
-mod line_writer;
 mod skim;
 
 use std::collections::VecDeque;
@@ -33,9 +32,7 @@ impl Lines {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&self.prefix);
         let join = self.bytes.len();
-        if !line_writer::write(&mut self.bytes, event)
-            && serde_json::to_writer(&mut self.bytes, event).is_err()
-        {
+        if serde_json::to_writer(&mut self.bytes, event).is_err() {
             // Only a number that JSON does not know could do this, and none is made here.
             self.bytes.truncate(start);
             return &[];
