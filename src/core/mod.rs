@@ -18,6 +18,7 @@ pub mod progress;
 pub mod prompt;
 pub mod ration;
 pub mod rules;
+pub mod run_state;
 pub(crate) mod scan;
 pub mod spending;
 pub mod stall;

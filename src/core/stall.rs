@@ -5,6 +5,8 @@
 
 use super::event::{Feedback, StallReason};
 
+pub use super::run_state::StallSeen as Seen;
+
 /// When a loop that gets nowhere is warned of, and when it is stopped. By default neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StallRule {
@@ -61,14 +63,6 @@ pub struct Watch {
     /// An iteration has come to its end since what was last seen; what a run that was cut off left of one
     /// is none.
     counts: bool,
-}
-
-/// What a run knew of its own progress when it was left.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
-    pub fingerprint: Option<u64>,
-    pub unchanged: u32,
-    pub same_failures: u32,
 }
 
 impl Watch {

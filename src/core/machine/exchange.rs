@@ -1,6 +1,8 @@
 //! What goes into the machine and what comes out of it.
 
-use crate::core::event::{Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, Usage};
+use crate::core::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
+
+pub use crate::core::run_state::AgentReport as Report;
 
 /// Both clocks at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -122,43 +124,6 @@ pub enum GateVerdict {
     /// It is not complete, for this reason, and the next agent is to be told this, after what
     /// guardrails have to say.
     Veto { reason: String, feedback: Vec<Feedback> },
-}
-
-/// How an agent process ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    pub class: Class,
-    pub failure: Option<Failure>,
-    /// How the process ended, in words.
-    pub exit: String,
-    pub usage: Usage,
-    pub tools: u32,
-    pub tool_errors: u32,
-    /// The completion rule matched, and on what.
-    pub complete: bool,
-    pub found: Option<String>,
-    /// There is a commit message, which is the driver's to keep.
-    pub has_message: bool,
-    /// All that it said was what it had been asked.
-    pub repeats_prompt: bool,
-}
-
-impl Report {
-    /// One that says only how it ended.
-    pub fn of(class: Class) -> Report {
-        Report {
-            class,
-            failure: None,
-            exit: String::new(),
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            complete: false,
-            found: None,
-            has_message: false,
-            repeats_prompt: false,
-        }
-    }
 }
 
 /// What to do.
