@@ -60,6 +60,16 @@ pub(crate) fn tell(seed: u64) -> (Result<Told, String>, String) {
     (told, format!("{}\n{facts}", String::from_utf8_lossy(&truth.journal)))
 }
 
+/// The journal of a seed; `None` if lines of it were lost because the disk was full.
+pub(crate) fn journal(seed: u64) -> Option<Vec<Entry<'static>>> {
+    let truth = Rc::new(RefCell::new(Truth::default()));
+    lives(seed, None, &truth).ok()?;
+    let mut truth = truth.borrow_mut();
+    truth.read();
+    let entries = std::mem::take(&mut truth.entries);
+    (!truth.has_holes).then(|| entries.into_iter().map(|(_, entry)| entry).collect())
+}
+
 fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<Told, String> {
     let mut rng = Rng::new(seed);
     let mut spec = spec(&mut rng);
