@@ -60,14 +60,22 @@ pub(crate) fn tell(seed: u64) -> (Result<Told, String>, String) {
     (told, format!("{}\n{facts}", String::from_utf8_lossy(&truth.journal)))
 }
 
-/// The journal of a seed; `None` if lines of it were lost because the disk was full.
-pub(crate) fn journal(seed: u64) -> Option<Vec<Entry<'static>>> {
+/// The journal of a seed.
+pub(crate) struct Journal {
+    pub(crate) entries: Vec<Entry<'static>>,
+    /// Entries are missing because the disk was full.
+    pub(crate) has_holes: bool,
+}
+
+/// Returns the journal that the run of a seed writes.
+pub(crate) fn journal(seed: u64) -> Journal {
     let truth = Rc::new(RefCell::new(Truth::default()));
-    lives(seed, None, &truth).ok()?;
+    lives(seed, None, &truth).expect("a run that keeps its promises");
     let mut truth = truth.borrow_mut();
     truth.read();
     let entries = std::mem::take(&mut truth.entries);
-    (!truth.has_holes).then(|| entries.into_iter().map(|(_, entry)| entry).collect())
+    let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+    Journal { entries, has_holes: truth.has_holes }
 }
 
 fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<Told, String> {
