@@ -12,7 +12,7 @@ mod messages;
 mod timers;
 
 pub use messages::{Action, GateVerdict, Input, Now, ScmLook, StagedLook, Unseen};
-pub use ralph_events::progress::Report;
+pub use ralph_events::run_state::AgentReport as Report;
 
 use super::rules::Rules;
 use super::stall::Watch;

@@ -4,7 +4,7 @@
 //! where nobody can tell whether it changed does a guardrail that fails in the same way count by itself.
 
 use ralph_events::event::{Feedback, StallReason};
-pub use ralph_events::progress::Seen;
+pub use ralph_events::run_state::StallSeen as Seen;
 
 /// When a loop that gets nowhere is warned of, and when it is stopped. By default neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -49,6 +49,11 @@ pub fn is_used_up(words: &str) -> bool {
     words.starts_with(USED_UP)
 }
 
+/// Returns the argument of [`used_up`], from the message it made.
+pub fn how_much_was_used_up(message: &str) -> Option<&str> {
+    message.strip_prefix(USED_UP)
+}
+
 /// When the limit ends that an attempt met, in milliseconds since the Unix epoch, if the agent told.
 pub fn limit_ends_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
     if !matches!(class, Class::RateLimited | Class::Overloaded) {

@@ -719,6 +719,12 @@ pub enum Event<'a> {
         /// The branch that is checked out, if it is another than at the start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch: Option<Cow<'a, str>>,
+        /// How the last attempt failed, if the run gave up after failed attempts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_failure: Option<Cow<'a, str>>,
+        /// How much of which budget was used, if the run ended because a budget was used up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        used_up: Option<Cow<'a, str>>,
     },
     /// `notify.command` was told of the end, if only late; or it failed, and is not told again.
     Notified {

@@ -14,5 +14,6 @@ pub mod json_writer;
 pub mod line_splitter;
 pub mod progress;
 pub mod redact;
+pub mod run_state;
 pub mod spending;
 pub mod text;

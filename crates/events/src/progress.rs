@@ -1,8 +1,12 @@
 //! How far a run had come, told by its journal: all that it takes to go on with it.
 
 use super::attempt::describe_end;
-use super::event::{Class, Entry, Event, Failure, Feedback, Outcome, Purpose, Usage, WaitReason};
+use super::event::{Class, Entry, Event, Feedback, Outcome, Purpose, Usage, WaitReason};
 use super::spending::Spending;
+
+use super::run_state::{AgentReport as Report, StallSeen as Seen};
+
+pub use super::run_state::{OpenIteration as Open, Pending, RateLimits as Limits};
 
 /// Where a run stands.
 #[derive(Debug, Clone, Default)]
@@ -76,106 +80,8 @@ impl Progress {
     }
 }
 
-/// How an agent process ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    pub class: Class,
-    pub failure: Option<Failure>,
-    /// How the process ended, in words.
-    pub exit: String,
-    pub usage: Usage,
-    pub tools: u32,
-    pub tool_errors: u32,
-    /// The completion rule matched, and on what.
-    pub complete: bool,
-    pub found: Option<String>,
-    /// There is a commit message, which is the driver's to keep.
-    pub has_message: bool,
-    /// All that it said was what it had been asked.
-    pub repeats_prompt: bool,
-}
-
-impl Report {
-    /// One that says only how it ended.
-    pub fn of(class: Class) -> Report {
-        Report {
-            class,
-            failure: None,
-            exit: String::new(),
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            complete: false,
-            found: None,
-            has_message: false,
-            repeats_prompt: false,
-        }
-    }
-}
-
-/// The state of the stall check, as the journal tells it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
-    pub fingerprint: Option<u64>,
-    pub unchanged: u32,
-    pub same_failures: u32,
-}
-
-/// An iteration that has no end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Open {
-    pub iteration: u32,
-    pub attempts: u32,
-    /// How long agents have worked at it.
-    pub worked_ms: u64,
-}
-
-/// What had happened when a run was cut off before it could act upon it. Whoever goes on does that, and
-/// pays for nothing twice.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub enum Pending {
-    /// Nothing that would tell what comes next: the iteration is begun again.
-    #[default]
-    Nothing,
-    /// An agent has ended without an answer.
-    Ended(Box<Report>),
-    /// An agent has answered, or what it did counts without an answer, and the checks of that have not come to
-    /// their end.
-    Unchecked(Box<Report>),
-    /// Guardrails have passed, SCM tasks were run, the completion rule was applied; gates may have a say.
-    Checked { class: Class, complete: bool, found: Option<String> },
-    /// The work is complete.
-    Complete,
-}
-
-impl Pending {
-    /// What is to be checked was done by an agent that came to its end by itself, and well.
-    pub fn is_an_answer(&self) -> bool {
-        matches!(self, Pending::Unchecked(report) if report.class.came_to_its_end())
-    }
-}
-
-/// Limits of the agent's account in a row, and how long they were waited for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    pub count: u32,
-    pub waited_ms: u64,
-    /// The wait that is going on, from when to when by the wall clock.
-    pub waiting: Option<(i64, i64)>,
-}
-
-impl Limits {
-    /// Nobody waits any more.
-    pub fn stop_waiting(&mut self, now_ms: i64) {
-        if let Some((since_ms, until_ms)) = self.waiting.take() {
-            let waited = now_ms.min(until_ms).saturating_sub(since_ms);
-            self.waited_ms = self.waited_ms.saturating_add(u64::try_from(waited).unwrap_or(0));
-        }
-    }
-}
-
 /// Reads the entries of a run's journal, from the first to the last whole one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Tracker {
     progress: Progress,
     /// What the attempt that is open has used so far, and since when its agent has worked if it does.

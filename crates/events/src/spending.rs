@@ -5,9 +5,11 @@
 //! model's are, and that is corrected by what tokens have cost in this run so far. The guess is for
 //! budgets; where it is reported, it is called one.
 
+use serde::Serialize;
+
 use super::event::Usage;
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Spending {
     /// Of all attempts that have ended, and of those of this iteration.
     total: Usage,
@@ -45,6 +47,13 @@ impl Spending {
             self.unpriced.add(usage);
             self.unpriced_in_iteration.add(usage);
         }
+    }
+
+    /// Ends an attempt without a final report: what it has used so far counts. Returns that usage.
+    pub fn settle(&mut self) -> Usage {
+        let usage = self.current;
+        self.attempt_ends(&usage);
+        usage
     }
 
     /// Somebody has counted this in all. What is more than was counted here was told by something that

@@ -327,6 +327,7 @@ mod tests {
     use super::*;
     use crate::style::{ASCII, EMOJI};
     use proptest::prelude::*;
+    use ralph_events::run_state::{Activity, RunState};
 
     fn at(time_ms: i64) -> Stamp {
         Stamp { time_ms, iteration: 2, attempt: 1 }
@@ -370,6 +371,45 @@ mod tests {
 
     fn usage(cost: f64, tokens: u64) -> Event<'static> {
         Event::Usage(Usage { cost_usd: Some(cost), input_tokens: tokens, ..Usage::default() })
+    }
+
+    /// The status line ignores the usage of a `result`, which the end of its agent repeats. Nothing else differs.
+    #[test]
+    fn run_state_of_recorded_run_agrees_with_status_line() {
+        let journal = include_bytes!("testdata/run.jsonl").as_slice();
+        let mut status = Status::new(&EMOJI, || TimeZone::UTC);
+        let mut state = RunState::default();
+        for entry in ralph_events::journal::entries(journal) {
+            status.event(entry.at, &entry.event);
+            state.apply(&entry);
+            let mut usage = status.spent;
+            usage.add(&status.current);
+            assert_eq!(usage.total_tokens(), state.usage().total_tokens(), "{entry:?}");
+            let cost = |usage: Usage| usage.cost_usd.map(text::dollars);
+            assert_eq!(cost(usage), state.cost().reported.map(text::dollars), "{entry:?}");
+            let figures = (status.iteration, status.max_iterations, status.stories);
+            let tasks = state.tasks.as_ref().map_or((0, 0), |tasks| (tasks.done, tasks.total));
+            assert_eq!(figures, (state.totals.iteration, state.info.max_iterations, tasks));
+            assert_eq!(status.started_ms.is_none(), state.end.is_some());
+            let calls = status.tools.iter().map(|tool| (tool.id.clone(), tool.since_ms));
+            let calls: Vec<_> = calls.collect();
+            let (doing, tools) = match &state.activity {
+                Activity::Idle => (Doing::Between, Vec::new()),
+                Activity::Agent(agent) => {
+                    let tools = agent.tools.iter().map(|tool| (tool.id.clone(), tool.since_ms));
+                    (Doing::Agent(agent.purpose), tools.collect())
+                }
+                Activity::Guardrail { .. } => (Doing::Guardrail, Vec::new()),
+                Activity::Scm { .. } => (Doing::Scm, Vec::new()),
+                Activity::Waiting { reason, until_ms } => {
+                    (Doing::Waiting { reason: *reason, until_ms: *until_ms }, Vec::new())
+                }
+                Activity::Paused { .. } => (Doing::Paused, Vec::new()),
+                // Nothing is shown any more.
+                Activity::Ended => continue,
+            };
+            assert_eq!((status.doing, calls), (doing, tools), "{entry:?}");
+        }
     }
 
     #[test]

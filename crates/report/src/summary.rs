@@ -3,6 +3,7 @@
 //! [`Facts`] are everything that there is to tell, as plain data and as JSON; [`plain`] draws them for
 //! the terminal and as Markdown, [`html`] as a page that needs nothing else.
 
+mod from_state;
 pub mod html;
 mod iteration;
 mod overview;

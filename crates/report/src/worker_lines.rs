@@ -412,6 +412,8 @@ impl Follower {
             at,
             &Event::RunEnded {
                 branch: None,
+                last_failure: None,
+                used_up: None,
                 outcome: Outcome::Interrupted,
                 exit_code: exit_code::INTERRUPTED,
                 message: "interrupted".into(),

@@ -61,6 +61,24 @@ pub(crate) fn tell(seed: u64) -> (Result<Told, String>, String) {
     (told, format!("{}\n{facts}", String::from_utf8_lossy(&truth.journal)))
 }
 
+/// The journal of a seed.
+pub(crate) struct Journal {
+    pub(crate) entries: Vec<Entry<'static>>,
+    /// Entries are missing because the disk was full.
+    pub(crate) has_holes: bool,
+}
+
+/// Returns the journal that the run of a seed writes.
+pub(crate) fn journal(seed: u64) -> Journal {
+    let truth = Rc::new(RefCell::new(Truth::default()));
+    lives(seed, None, &truth).expect("a run that keeps its promises");
+    let mut truth = truth.borrow_mut();
+    truth.read();
+    let entries = std::mem::take(&mut truth.entries);
+    let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+    Journal { entries, has_holes: truth.has_holes }
+}
+
 fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<Told, String> {
     let mut rng = Rng::new(seed);
     let mut spec = spec(&mut rng);

@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use super::super::rules::RetryScope;
 use super::timers::WALL_CHECK_MS;
 use super::{Action, LoopMachine, Now, Phase, Report};
-use ralph_events::attempt;
 use ralph_events::event::{
     Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
 };
@@ -164,9 +163,7 @@ impl LoopMachine {
             }
             Class::Failed if report.failure.as_ref().is_some_and(Failure::is_permanent) => {
                 self.failures += 1;
-                let message = attempt::gave_up(self.failures, &told.unwrap_or(report.exit));
-                let exit_code = self.rules.retry.exit_code;
-                self.finish(now, Outcome::AgentFailed, exit_code, message, out);
+                self.give_up(now, told.unwrap_or(report.exit), out);
             }
             Class::Failed
             | Class::ContextExhausted
@@ -190,9 +187,7 @@ impl LoopMachine {
         self.failures += 1;
         let fatal = self.rules.retry.fatal();
         if self.failures >= fatal {
-            let message = attempt::gave_up(self.failures, &message);
-            let exit_code = self.rules.retry.exit_code;
-            return self.finish(now, Outcome::AgentFailed, exit_code, message, out);
+            return self.give_up(now, message, out);
         }
         let delay_ms = self.rules.retry.backoff(self.failures);
         let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });

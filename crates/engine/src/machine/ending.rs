@@ -6,6 +6,21 @@ use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
 
+/// How and why a run ends.
+struct RunEnding {
+    outcome: Outcome,
+    exit_code: u8,
+    message: String,
+    last_failure: Option<String>,
+    used_up: Option<String>,
+}
+
+impl RunEnding {
+    fn new(outcome: Outcome, exit_code: u8, message: String) -> RunEnding {
+        RunEnding { outcome, exit_code, message, last_failure: None, used_up: None }
+    }
+}
+
 impl LoopMachine {
     pub(super) fn pause_asked(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
@@ -110,7 +125,22 @@ impl LoopMachine {
     }
 
     pub(super) fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
-        self.finish(now, Outcome::Budget, exit_code::BUDGET, attempt::used_up(used_up), out);
+        let ending = RunEnding {
+            used_up: Some(used_up.to_owned()),
+            ..RunEnding::new(Outcome::Budget, exit_code::BUDGET, attempt::used_up(used_up))
+        };
+        self.finish_with(now, ending, out);
+    }
+
+    /// Ends the run because attempts failed `self.failures` times in a row, the last one with `failure`.
+    pub(super) fn give_up(&mut self, now: Now, failure: String, out: &mut Vec<Action>) {
+        let message = attempt::gave_up(self.failures, &failure);
+        let exit_code = self.rules.retry.exit_code;
+        let ending = RunEnding {
+            last_failure: Some(failure),
+            ..RunEnding::new(Outcome::AgentFailed, exit_code, message)
+        };
+        self.finish_with(now, ending, out);
     }
 
     pub(super) fn finish(
@@ -121,9 +151,14 @@ impl LoopMachine {
         message: String,
         out: &mut Vec<Action>,
     ) {
+        self.finish_with(now, RunEnding::new(outcome, exit_code, message), out);
+    }
+
+    fn finish_with(&mut self, now: Now, ending: RunEnding, out: &mut Vec<Action>) {
         if self.phase == Phase::Finished {
             return;
         }
+        let RunEnding { outcome, exit_code, message, last_failure, used_up } = ending;
         let complete = matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
         if !complete {
             self.complete = false;
@@ -152,6 +187,8 @@ impl LoopMachine {
             // The driver fills these in: only it knows the notification command and the repository.
             notify: false,
             branch: None,
+            last_failure: last_failure.map(Into::into),
+            used_up: used_up.map(Into::into),
         }));
         out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });

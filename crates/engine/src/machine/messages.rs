@@ -1,7 +1,8 @@
 //! What goes into the machine and what comes out of it.
 
 use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
-use ralph_events::progress::Report;
+
+use ralph_events::run_state::AgentReport as Report;
 
 /// Both clocks at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -79,6 +79,8 @@ fn iteration_used(tokens: u64) -> Event<'static> {
 fn run_ended(cut_off: bool) -> Event<'static> {
     Event::RunEnded {
         branch: None,
+        last_failure: None,
+        used_up: None,
         outcome: Outcome::Interrupted,
         exit_code: 130,
         message: "interrupted".into(),

@@ -24,7 +24,7 @@ const MAX_OPEN_TOOLS: usize = 64;
 const MAX_LAST_WORDS: usize = 500;
 
 /// Folds a journal into [`Facts`].
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Reading {
     summary: RunSummary,
     facts: Facts,

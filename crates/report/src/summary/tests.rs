@@ -89,6 +89,8 @@ fn iteration_started() -> Event<'static> {
 fn run_ended(outcome: Outcome, duration_ms: u64) -> Event<'static> {
     Event::RunEnded {
         branch: None,
+        last_failure: None,
+        used_up: None,
         outcome,
         exit_code: 0,
         message: "complete after 1 iteration".into(),

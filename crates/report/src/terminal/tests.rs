@@ -308,6 +308,8 @@ fn nothing_of_the_agents_steers_the_terminal() {
         run_started(evil, 1),
         Event::RunEnded {
             branch: None,
+            last_failure: None,
+            used_up: None,
             outcome: Outcome::Broken,
             exit_code: 1,
             message: evil.into(),
@@ -344,6 +346,8 @@ fn a_limit_that_ends_on_another_day_says_which() {
 fn run_ended(outcome: Outcome, message: &'static str, cut_off: bool) -> Event<'static> {
     Event::RunEnded {
         branch: None,
+        last_failure: None,
+        used_up: None,
         outcome,
         exit_code: 4,
         message: message.into(),

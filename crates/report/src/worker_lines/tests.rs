@@ -54,6 +54,8 @@ fn ended(class: Class, cut_off: bool, duration_ms: u64) -> Event<'static> {
 fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static> {
     Event::RunEnded {
         branch: None,
+        last_failure: None,
+        used_up: None,
         outcome,
         exit_code,
         message: "the message".into(),

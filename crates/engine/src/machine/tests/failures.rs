@@ -30,6 +30,38 @@ fn permanent_failure_is_not_retried() {
 }
 
 #[test]
+fn run_end_names_last_failure_and_used_up_budget() {
+    let end = |run: &Loop| {
+        run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::RunEnded { last_failure, used_up, message, .. }) => {
+                let text =
+                    |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
+                Some((text(last_failure), text(used_up), message.to_string()))
+            }
+            _ => None,
+        })
+    };
+    let failure =
+        Failure { kind: FailureKind::Usage, message: "bad flag".to_owned(), resets_at: None };
+    let mut run = Loop::start(rules());
+    run.agent(Report { failure: Some(failure), ..failed(Class::Failed) });
+    let (last_failure, used_up, message) = end(&run).expect("an end");
+    assert_eq!((last_failure.as_deref(), used_up), (Some("bad flag"), None));
+    assert!(message.ends_with("bad flag"), "{message}");
+
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(Report { usage: spent(2.0), ..answered() });
+    let (last_failure, used_up, message) = end(&run).expect("an end");
+    assert_eq!(last_failure, None);
+    assert!(used_up.is_some_and(|used_up| message.ends_with(&used_up)), "{message}");
+
+    let mut run = Loop::start(rules());
+    run.agent(done());
+    assert!(matches!(end(&run), Some((None, None, _))));
+}
+
+#[test]
 fn a_success_resets_the_count_of_failures() {
     let mut run = Loop::start(rules());
     for _ in 0..3 {

@@ -1,0 +1,368 @@
+//! Compares [`RunState`] with the older readers of the journal, at every point where a journal can be cut.
+//!
+//! The readers differ from `RunState` in these cases, which the comparison leaves out:
+//! - sums of floating-point numbers differ in their last digits;
+//! - `runs` and `report` measure an unfinished run by the wall clock since its last start, `report` subtracts pauses twice,
+//!   and `runs` measures a finished run by the wall clock, too;
+//! - `runs` and `report` keep the message of the end before a resume, until the next end;
+//! - for `report`, a wait before an iteration lasts until its agent starts, and one before checks until the first
+//!   guardrail ends;
+//! - `ls` calls a run waiting that has stopped waiting because it was paused, stopped or resumed;
+//! - `runs` and `report` ignore a limit of iterations that came with a `resumed`;
+//! - `ls` does not count the failure that ended a run if a later attempt of its iteration could not be started;
+//! - `ls` counts only what ended attempts reported: no estimates, nothing of an attempt that was cut off;
+//! - `report` adds up estimates per iteration, so it misses usage that only the totals of a later entry mention.
+
+mod random;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use jiff::tz::TimeZone;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use ralph_events::event::{Class, Entry, Event, Outcome};
+use ralph_events::journal;
+use ralph_events::progress::Tracker;
+use ralph_events::run_state::{Activity, RunState};
+use ralph_report::run_table::RunSummary;
+use ralph_report::summary::{Facts, Reading};
+use ralph_report::worker_lines::{Follower, KILLED, WorkerOutcome, WorkerState};
+
+use crate::history;
+
+/// All readers of one journal.
+struct Readers {
+    state: RunState,
+    live: RunState,
+    tracker: Tracker,
+    summary: RunSummary,
+    reading: Reading,
+    worker: Follower,
+    /// The run was resumed, or paused.
+    resumed: bool,
+    paused: bool,
+    /// An attempt was cut off.
+    agent_runs: bool,
+    attempt_lost: bool,
+    killed: bool,
+    /// An attempt after the first one of an iteration could not be started.
+    start_failed_later: bool,
+    /// Checks or SCM tasks followed a wait, or the run was cut off just after one: its end differs for good.
+    wait_differs: bool,
+    /// An iteration started after a wait; for `report` the wait lasts until the agent starts.
+    wait_over: bool,
+    last_ms: i64,
+    clock_set_back: bool,
+}
+
+/// Differences by the name of the figure: how many, and an example.
+#[derive(Debug, Default)]
+struct Differences(BTreeMap<&'static str, (u32, String)>);
+
+impl Differences {
+    fn same(&mut self, name: &'static str, old: &impl Debug, new: &impl Debug) {
+        let (old, new) = (format!("{old:?}"), format!("{new:?}"));
+        if old != new {
+            self.0.entry(name).or_insert_with(|| (0, format!("old {old}\nnew {new}"))).0 += 1;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Readers {
+    fn new() -> Readers {
+        Readers {
+            state: RunState::default(),
+            live: RunState::live(),
+            tracker: Tracker::default(),
+            summary: RunSummary::default(),
+            reading: Reading::default(),
+            worker: Follower::new(WorkerState::default(), TimeZone::UTC),
+            resumed: false,
+            paused: false,
+            agent_runs: false,
+            attempt_lost: false,
+            killed: false,
+            start_failed_later: false,
+            wait_differs: false,
+            wait_over: false,
+            last_ms: i64::MIN,
+            clock_set_back: false,
+        }
+    }
+
+    fn take(&mut self, entry: &Entry<'_>) {
+        let was_waiting = matches!(self.state.activity, Activity::Waiting { .. });
+        self.state.apply(entry);
+        self.live.apply(entry);
+        self.tracker.fold(entry);
+        self.summary.fold(entry);
+        self.reading.fold(entry);
+        self.worker.take(entry.at, &entry.event);
+        match &entry.event {
+            Event::RunStarted { .. } => {
+                self.resumed = self.last_ms != i64::MIN;
+                self.wait_differs |= std::mem::take(&mut self.wait_over);
+                self.attempt_lost |= std::mem::take(&mut self.agent_runs);
+            }
+            Event::Paused => self.paused = true,
+            Event::IterationStarted { .. } => self.wait_over |= was_waiting,
+            Event::AgentStarted { .. } => (self.agent_runs, self.wait_over) = (true, false),
+            Event::Retrying { .. } => self.wait_over = false,
+            Event::GuardrailStarted { .. } | Event::ScmStarted { .. } | Event::ScmEnded { .. } => {
+                self.wait_differs |= was_waiting;
+            }
+            Event::AgentEnded { .. } => self.agent_runs = false,
+            Event::IterationEnded { class: Class::NotStarted, .. } => {
+                self.start_failed_later |= entry.at.attempt > 1;
+            }
+            Event::StopRequested { signal, .. } => self.killed |= signal == KILLED,
+            _ => {}
+        }
+        self.clock_set_back |= entry.at.time_ms < self.last_ms;
+        self.last_ms = entry.at.time_ms;
+    }
+
+    fn compare(&self, differences: &mut Differences) {
+        let mut closed = self.state.clone();
+        closed.close();
+        self.compare_runs(&closed, differences);
+        self.compare_worker(&closed, differences);
+        if !self.wait_over && !self.wait_differs {
+            self.compare_report(None, differences);
+            self.compare_report(Some(self.last_ms + 12_345), differences);
+        }
+        self.compare_anything(differences);
+    }
+
+    /// Compares what holds for entries in any order.
+    fn compare_anything(&self, differences: &mut Differences) {
+        let (mut closed, mut live) = (self.state.clone(), self.live.clone());
+        closed.close();
+        live.close();
+        self.compare_resume(&closed, differences);
+        differences.same("live cost", &closed.cost(), &live.cost());
+        differences.same("live resume point", &closed.resume, &live.resume);
+        let mut again = closed.clone();
+        again.close();
+        differences.same("closed twice", &closed, &again);
+    }
+
+    fn compare_resume(&self, closed: &RunState, differences: &mut Differences) {
+        let old = self.tracker.clone().end();
+        let new = &closed.resume;
+        differences.same("completed", &old.iterations, &new.completed);
+        differences.same("open", &old.open, &new.open);
+        differences.same("pending", &old.pending, &new.pending);
+        let failures = (old.failures, old.any_succeeded);
+        differences.same("failures", &failures, &(new.failures, new.any_succeeded));
+        differences.same("limits", &old.limits, &new.limits);
+        differences.same("feedback", &old.feedback, &new.feedback);
+        differences.same("last feedback", &old.last_feedback, &new.last_feedback);
+        differences.same("commit message", &old.commit_message, &new.commit_message);
+        differences.same("committing", &old.committing, &new.committing);
+        differences.same("scm failed", &old.scm_failed, &new.scm_failed);
+        differences.same("stall", &(old.seen, old.looked), &(new.stall, new.looked));
+        let tools = (closed.totals.tools, closed.totals.tool_errors);
+        differences.same("tools", &(old.tools, old.tool_errors), &tools);
+        differences.same("spending", &old.spending, &closed.totals.spending);
+        differences.same("head", &old.head, &closed.repository.head);
+        differences.same("active time", &old.active_ms, &closed.clock.active_ms);
+        differences.same("outcome", &old.outcome, &outcome(closed));
+    }
+
+    fn compare_runs(&self, closed: &RunState, differences: &mut Differences) {
+        let (old, info) = (&self.summary, &closed.info);
+        let names = (&old.id, &old.command, &old.directory, &old.agent, old.pid);
+        let new_names = (&info.run, &info.command, &info.directory, &info.agent, info.pid);
+        differences.same("runs: names", &names, &new_names);
+        let iterations = (closed.totals.iteration, info.max_iterations);
+        differences.same("runs: iterations", &(old.iterations, old.max_iterations), &iterations);
+        let times = (closed.clock.started_ms.unwrap_or(0), closed.clock.last_ms);
+        differences.same("runs: times", &(old.started_ms, old.last_ms), &times);
+        let end = closed.end.as_ref().map(|end| (end.outcome, end.exit_code));
+        differences.same("runs: end", &old.outcome.zip(old.exit_code), &end);
+        differences.same("runs: usage", &rounded(&old.usage()), &rounded(&self.state.usage()));
+        let estimated = self.state.cost().estimated;
+        differences.same(
+            "runs: estimate",
+            &rounded(&old.estimated_cost_usd()),
+            &rounded(&estimated),
+        );
+        if end.is_none() && !self.resumed && !self.clock_set_back {
+            let duration = closed.duration_ms(None);
+            differences.same("runs: duration", &old.duration_ms(None), &duration);
+        }
+    }
+
+    fn compare_worker(&self, closed: &RunState, differences: &mut Differences) {
+        let (old, totals) = (&self.worker.state, &closed.totals);
+        let ended = (old.finished_iterations, old.finished_ms, old.cut_off_iterations);
+        let new_ended = (totals.iterations_ended, totals.ended_ms, totals.cut_off);
+        differences.same("ls: iterations ended", &ended, &new_ended);
+        differences.same("ls: open", &old.iteration_open, &totals.iteration_open);
+        differences.same("ls: iteration", &old.current_iteration, &totals.iteration);
+        differences.same("ls: limit", &old.max_iterations, &closed.info.max_iterations);
+        let failures = (old.total_failures, old.consecutive_failures);
+        let new_failures = (totals.failures.total, totals.failures.consecutive);
+        if !self.start_failed_later {
+            differences.same("ls: failures", &failures, &new_failures);
+        }
+        if self.state.activity.is_waiting() && !self.state.requests.pause {
+            differences.same("ls: waiting", &old.waiting, &true);
+        }
+        let expected = outcome(closed).filter(|it| *it != Outcome::Interrupted || self.killed);
+        differences.same("ls: outcome", &old.outcome, &expected.map(worker_outcome));
+        if !self.attempt_lost && !self.agent_runs {
+            differences.same(
+                "ls: cost",
+                &rounded(&old.cost_usd),
+                &rounded(&closed.cost().reported),
+            );
+        }
+    }
+
+    fn compare_report(&self, now_ms: Option<i64>, differences: &mut Differences) {
+        let mut old = self.reading.clone().facts(now_ms);
+        let mut new = Facts::of(&self.state, now_ms);
+        if old.outcome.is_none() {
+            (old.message, new.message) = (String::new(), String::new());
+            if self.resumed || self.paused || self.clock_set_back {
+                (old.duration_ms, new.duration_ms) = (0, 0);
+            }
+        }
+        let (old, new) = (rounded(&old), rounded(&new));
+        let (old, new) = differing(&old, &new);
+        differences.same("report", &old, &new);
+    }
+}
+
+fn outcome(state: &RunState) -> Option<Outcome> {
+    state.end.as_ref().map(|end| end.outcome)
+}
+
+fn worker_outcome(outcome: Outcome) -> WorkerOutcome {
+    match outcome {
+        Outcome::Complete | Outcome::CompleteScmFailed => WorkerOutcome::Complete,
+        Outcome::LimitReached => WorkerOutcome::Limit,
+        Outcome::Budget => WorkerOutcome::Budget,
+        Outcome::Stalled => WorkerOutcome::Stalled,
+        Outcome::Interrupted => WorkerOutcome::Killed,
+        Outcome::AgentFailed
+        | Outcome::CredentialsRefused
+        | Outcome::PromptLost
+        | Outcome::Broken => WorkerOutcome::Failed,
+    }
+}
+
+/// JSON with costs rounded, since the order of a sum changes its last digits.
+fn rounded(value: &impl serde::Serialize) -> String {
+    fn round(value: &mut Value) {
+        match value {
+            Value::Number(number) if number.is_f64() => {
+                let rounded = number.as_f64().map(|cost| (cost * 1e9).round() / 1e9);
+                *value = rounded.map_or(Value::Null, Value::from);
+            }
+            Value::Array(items) => items.iter_mut().for_each(round),
+            Value::Object(fields) => fields.values_mut().for_each(round),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(value).expect("plain data");
+    round(&mut value);
+    value.to_string()
+}
+
+/// The parts of two long texts around their first difference.
+fn differing(old: &str, new: &str) -> (String, String) {
+    let at = old.bytes().zip(new.bytes()).take_while(|(old, new)| old == new).count();
+    let part = |text: &str| {
+        let bytes = &text.as_bytes()[at.saturating_sub(100)..text.len().min(at + 200)];
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    if old == new { Default::default() } else { (part(old), part(new)) }
+}
+
+/// Compares all readers after every entry. Returns the number of cuts.
+fn compare(entries: &[Entry<'_>], differences: &mut Differences) -> usize {
+    let mut readers = Readers::new();
+    for entry in entries {
+        readers.take(entry);
+        readers.compare(differences);
+    }
+    entries.len()
+}
+
+/// Compares entries that need not be a whole journal with the reader that resumes runs.
+fn compare_with_resume(entries: &[Entry<'_>], differences: &mut Differences) {
+    let mut readers = Readers::new();
+    for entry in entries {
+        // The old reader counts an attempt twice whose end is missing.
+        let ends = matches!(entry.event, Event::RunEnded { .. } | Event::IterationEnded { .. });
+        if ends && readers.agent_runs {
+            return;
+        }
+        readers.take(entry);
+        readers.compare_anything(differences);
+    }
+}
+
+#[test]
+fn run_state_of_recorded_run_agrees_with_old_readers() {
+    let bytes = include_bytes!("../../../report/src/testdata/run.jsonl").as_slice();
+    let entries: Vec<_> = journal::entries(bytes).collect();
+    assert!(entries.len() > 50);
+    let mut differences = Differences::default();
+    compare(&entries, &mut differences);
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// `RALPH_FOLD_HISTORIES` asks for more histories.
+#[test]
+fn run_state_of_simulated_runs_agrees_with_old_readers() {
+    let mut differences = Differences::default();
+    let (mut cuts, mut holes) = (0, 0);
+    let histories = crate::number("RALPH_FOLD_HISTORIES").unwrap_or(150);
+    for seed in 0..histories {
+        let journal = history::journal(seed);
+        if journal.has_holes {
+            compare_with_resume(&journal.entries, &mut differences);
+            holes += 1;
+        } else {
+            cuts += compare(&journal.entries, &mut differences);
+        }
+    }
+    eprintln!("{cuts} cuts of {} journals; {holes} more have holes", histories - holes);
+    assert!(holes > 0);
+    assert!(cuts > 3_000, "{cuts}");
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// `RALPH_FOLD_CASES` asks for more cases.
+fn config() -> ProptestConfig {
+    let cases = crate::number("RALPH_FOLD_CASES").unwrap_or(100) as u32;
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn run_state_of_random_runs_agrees_with_old_readers(entries in random::plausible()) {
+        let mut differences = Differences::default();
+        compare(&entries, &mut differences);
+        prop_assert!(differences.is_empty(), "{differences:#?}");
+    }
+
+    #[test]
+    fn run_state_of_any_entries_agrees_with_resume(entries in random::arbitrary()) {
+        let mut differences = Differences::default();
+        compare_with_resume(&entries, &mut differences);
+        prop_assert!(differences.is_empty(), "{differences:#?}");
+    }
+}

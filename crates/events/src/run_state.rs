@@ -1,0 +1,331 @@
+//! The state of a run, computed from its journal.
+//!
+//! [`RunState::apply`] takes the entries of a journal one by one. Every reader (resume, `ls`, `status`, `runs`, `report`,
+//! notifications, the status line) shows parts of the same state, so they agree by construction. Words and layout are
+//! the readers' business.
+
+mod activity;
+mod clock;
+mod end;
+mod iteration;
+mod notices;
+mod repository;
+mod resume;
+mod steps;
+mod totals;
+
+use serde::Serialize;
+
+pub use activity::{Activity, OpenTool, Requests, RunningAgent, Wait};
+pub use clock::Clock;
+pub use end::{Continuation, RunEnd};
+pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState};
+pub use notices::{LastWords, Listed, Notices, Repeated, Warning};
+pub use repository::{CommitRecord, RepositoryState};
+pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumePoint, StallSeen};
+pub use totals::{Cost, FailureCount, Totals};
+
+use super::attempt;
+use super::event::{Entry, Event, Purpose, TodoItem, TodoStatus};
+
+/// Open items of an agent's plan that are kept.
+const MAX_PLAN: usize = 50;
+
+/// Everything that a journal says about its run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RunState {
+    pub info: RunInfo,
+    pub clock: Clock,
+    pub activity: Activity,
+    pub requests: Requests,
+    pub totals: Totals,
+    pub resume: ResumePoint,
+    /// In order; only the current one in a [live](RunState::live) state.
+    pub iterations: Vec<IterationRecord>,
+    pub repository: RepositoryState,
+    /// `None` without a task list.
+    pub tasks: Option<TaskProgress>,
+    /// The open items of the agent's own plan.
+    pub plan: Vec<TodoItem>,
+    /// In order; only the last one in a [live](RunState::live) state.
+    pub waits: Vec<Wait>,
+    /// SCM tasks that have failed.
+    pub scm: Vec<ScmTaskState>,
+    pub continued: Vec<Continuation>,
+    pub notices: Notices,
+    /// `None` while the run goes on, or if it was killed.
+    pub end: Option<RunEnd>,
+    #[serde(skip)]
+    live: bool,
+}
+
+/// What a run was started with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RunInfo {
+    pub run: String,
+    pub command: String,
+    pub directory: String,
+    /// The directory of the first start; the project may have been moved since.
+    pub began_in: Option<String>,
+    pub agent: String,
+    /// The model that the agent named last.
+    pub model: Option<String>,
+    pub pid: u32,
+    /// The beginning of the prompt, or the name of its file.
+    pub prompt: String,
+    /// The completion rule, in words.
+    pub completion: String,
+    pub max_iterations: u32,
+    /// The branch at the first start.
+    pub branch: Option<String>,
+    /// The branch at the last end, if it was a different one.
+    pub last_branch: Option<String>,
+}
+
+/// The progress of a task list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TaskProgress {
+    pub done: u32,
+    pub total: u32,
+    /// The next story.
+    pub story: Option<String>,
+    pub title: Option<String>,
+    /// What is wrong with the list.
+    pub problems: Vec<String>,
+    /// The list cannot be read; the figures are the last known ones.
+    pub unreadable: bool,
+}
+
+impl RunState {
+    /// A state for the process that owns the run: it forgets finished iterations and waits, so that its size does
+    /// not grow with the run.
+    pub fn live() -> RunState {
+        RunState { live: true, ..RunState::default() }
+    }
+
+    /// Takes the next entry of the journal.
+    pub fn apply(&mut self, entry: &Entry<'_>) {
+        let (at, now) = (entry.at, entry.at.time_ms);
+        self.tick(entry);
+        self.trust_stamp(entry);
+        match &entry.event {
+            Event::RunStarted { .. } => self.run_started(now, &entry.event),
+            Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
+                self.resume.completed = self.resume.completed.max(*iterations);
+                self.totals.spending.raise_to(usage);
+                self.totals.continued(*unchecked);
+                self.clock.active_ms = self.clock.active_ms.max(*duration_ms);
+                let (after, cut_off, unchecked) = (*after, *cut_off, *unchecked);
+                self.continued.push(Continuation { time_ms: now, after, cut_off, unchecked });
+                let last = self.iterations.last_mut();
+                if let Some(open) = last.filter(|last| Some(last.number) == unchecked) {
+                    open.recheck(now);
+                }
+            }
+            Event::IterationStarted { max_iterations } => {
+                self.info.max_iterations = *max_iterations;
+                self.totals.iteration_started();
+                if self.resume.iteration_started(at.iteration) {
+                    self.totals.spending.iteration_starts();
+                }
+                self.open_record(at);
+                self.end_wait(now);
+            }
+            Event::AgentStarted { purpose, .. } => {
+                self.settle_attempt();
+                self.enter(Activity::agent(*purpose, now), now);
+                self.resume.agent_started(at, *purpose);
+                self.notices.agent_started();
+                self.totals.settle_left_out();
+                if *purpose == Purpose::Work
+                    && let Some(current) = self.iterations.last_mut()
+                {
+                    current.agent_started();
+                }
+            }
+            Event::Session { model, .. } => {
+                if let Some(model) = model {
+                    self.info.model = Some(model.as_ref().to_owned());
+                }
+            }
+            Event::Usage(usage) => self.running_usage(usage),
+            Event::Result { usage, turns, .. } => {
+                self.totals.add_turns(*turns);
+                if let Some(usage) = usage {
+                    self.running_usage(usage);
+                }
+            }
+            Event::ToolStarted { id, name, summary, .. } => self.activity.tool_started(OpenTool {
+                id: id.as_ref().to_owned(),
+                name: name.as_ref().to_owned(),
+                summary: summary.as_ref().to_owned(),
+                since_ms: now,
+            }),
+            Event::ToolEnded { id, name, denied, .. } => {
+                let tool = self.activity.tool_ended(id, now);
+                if *denied {
+                    let call = tool.map_or_else(|| name.as_ref().to_owned(), |tool| tool.call());
+                    self.notices.denied.push(call);
+                }
+            }
+            Event::Output { stream, text, joined } => {
+                self.notices.last_words.hear(*stream, text, *joined);
+                self.activity.touch(now);
+            }
+            Event::Text { .. }
+            | Event::Thinking { .. }
+            | Event::Notice { .. }
+            | Event::Retracted { .. } => self.activity.touch(now),
+            Event::Todo { items } => {
+                let open = items.iter().filter(|item| item.status != TodoStatus::Completed);
+                self.plan = open.take(MAX_PLAN).cloned().collect();
+                self.activity.touch(now);
+            }
+            Event::LeftOut { bytes, .. } => {
+                self.totals.set_left_out(*bytes);
+                self.activity.touch(now);
+            }
+            Event::DialogOpened { dialog } => {
+                self.activity.set_dialog(Some(dialog.as_ref().to_owned()));
+            }
+            Event::DialogClosed => self.activity.set_dialog(None),
+            Event::AgentEnded { class, failure, usage, tools, tool_errors, .. } => {
+                self.enter(Activity::Idle, now);
+                self.totals.attempt_ended(usage, *tools, *tool_errors);
+                self.notices.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
+                self.resume.agent_ended(&entry.event);
+                if let Some(current) = self.iterations.last_mut() {
+                    current.agent_ended(&entry.event);
+                }
+            }
+            Event::Retrying { class, message, failures, .. } => {
+                self.end_wait(now);
+                self.totals.attempt_failed(*failures);
+                self.resume.attempt_failed(*failures);
+                if let Some(current) = self.iterations.last_mut() {
+                    let last_words = &self.notices.last_words.line;
+                    current.attempt_failed(Some(*class), message, last_words);
+                }
+            }
+            Event::Waiting { reason, until_ms } => self.wait(at, *reason, *until_ms),
+            Event::GuardrailStarted { command, .. } => {
+                self.resume.checks_started();
+                let command = command.as_ref().to_owned();
+                self.enter(Activity::Guardrail { command, since_ms: now }, now);
+            }
+            Event::GuardrailEnded { index, command, exit, passed, cut_off, log, .. } => {
+                self.enter(Activity::Idle, now);
+                if let Some(current) = self.iterations.last_mut() {
+                    current.guardrails.push(GuardrailResult {
+                        index: *index,
+                        command: command.as_ref().to_owned(),
+                        passed: *passed,
+                        cut_off: *cut_off,
+                        exit: *exit,
+                        log: log.as_ref().to_owned(),
+                    });
+                }
+            }
+            Event::FeedbackSet { parts } => self.resume.feedback.clone_from(parts),
+            Event::ScmStarted { task, argv } => {
+                self.resume.scm_started(argv);
+                let task = task.as_ref().to_owned();
+                self.enter(Activity::Scm { task, since_ms: now }, now);
+            }
+            Event::ScmEnded { task, ok, detail, .. } => {
+                self.enter(Activity::Idle, now);
+                self.resume.scm_ended(*ok);
+                let failure = (!ok).then_some(detail.as_ref());
+                let current = self.iterations.last_mut();
+                iteration::scm_ended(&mut self.scm, current, at.iteration, task, failure);
+            }
+            Event::CompletionChecked { complete, found, scm_failed } => {
+                self.resume.completion_checked(*complete, found.as_deref(), *scm_failed);
+            }
+            Event::Vetoed { reason } => {
+                if let Some(current) = self.iterations.last_mut() {
+                    current.vetoed = Some(reason.as_ref().to_owned());
+                }
+            }
+            Event::Tasks { done, total, story, title, problems, unreadable } => {
+                self.set_tasks(TaskProgress {
+                    done: *done,
+                    total: *total,
+                    story: story.as_deref().map(str::to_owned),
+                    title: title.as_deref().map(str::to_owned),
+                    problems: problems.clone(),
+                    unreadable: *unreadable,
+                });
+            }
+            Event::IterationEnded { class, complete, cut_off, duration_ms, usage, .. } => {
+                self.settle_attempt();
+                self.end_wait(now);
+                self.totals.spending.raise_iteration_to(usage);
+                self.totals.iteration_ended(*class, *cut_off, *duration_ms);
+                if let Some(current) = self.iterations.last_mut() {
+                    current.ended(*class, *cut_off, *duration_ms);
+                }
+                if *cut_off {
+                    self.resume.iteration_cut_off(at);
+                } else {
+                    self.totals.spending.iteration_starts();
+                    self.resume.iteration_finished(at.iteration, *complete);
+                }
+            }
+            Event::Looked { unchanged, same_failures, fingerprint } => {
+                self.resume.looked(fingerprint.as_deref(), *unchanged, *same_failures);
+            }
+            Event::Repository { head, commits, by_others } => {
+                self.resume.committing = None;
+                let iterations = &mut self.iterations;
+                self.repository.update(now, head, commits, *by_others, iterations);
+            }
+            Event::SandboxReady { backend, .. } => {
+                self.notices.sandbox = Some(backend.as_ref().to_owned());
+            }
+            Event::Stalling { reason, iterations, limit } => {
+                let (reason, iterations, limit) = (*reason, *iterations, *limit);
+                self.notices.warnings.push(Warning::Stalling { reason, iterations, limit });
+            }
+            Event::ModelSilent { silent_ms, limit_ms } => {
+                let (silent_ms, limit_ms) = (*silent_ms, *limit_ms);
+                self.notices.warnings.push(Warning::ModelSilent { silent_ms, limit_ms });
+            }
+            Event::Warning { message } => {
+                self.notices.warn(message, self.iterations.is_empty());
+            }
+            Event::NetworkRefused { host, port, why, .. } => {
+                self.notices.denied.push(format!("network: {host}:{port}: {why}"));
+            }
+            Event::StopRequested { signal, .. } => {
+                self.end_wait(now);
+                self.requests.stop = Some(signal.as_ref().to_owned());
+            }
+            Event::PauseRequested => self.requests.pause = true,
+            Event::Paused => {
+                self.clock.enter_idle(now);
+                self.enter(Activity::Paused { since_ms: now }, now);
+            }
+            Event::Resumed { max_iterations } => {
+                self.requests.pause = false;
+                self.info.max_iterations = *max_iterations;
+                self.clock.leave_idle(now);
+                self.end_pause(now);
+            }
+            Event::RunEnded { .. } => self.run_ended(now, &entry.event),
+            Event::Notified { .. } => {
+                if let Some(end) = &mut self.end {
+                    end.notify_pending = false;
+                }
+            }
+            Event::Prompt { .. }
+            | Event::BackgroundTasks { .. }
+            | Event::Leftovers { .. }
+            | Event::TaskListAccepted { .. }
+            | Event::Note { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

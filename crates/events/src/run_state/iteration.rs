@@ -1,0 +1,237 @@
+//! The record of one iteration.
+
+use serde::Serialize;
+
+use super::clock::millis_between;
+use super::repository::CommitRecord;
+use crate::event::{Class, EndCause, Event, Exit, FailureKind, Purpose, Usage};
+
+/// One iteration, however often it was started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct IterationRecord {
+    pub number: u32,
+    pub started_ms: i64,
+    /// Without pauses, and without the time between a cut and a restart.
+    pub duration_ms: u64,
+    /// How much of that was spent waiting for a rate limit or a retry.
+    pub waited_ms: u64,
+    /// How often it was started: once, and again each time that it was cut off.
+    pub starts: u32,
+    /// It has ended, if only with the run.
+    pub ended: bool,
+    /// Its checks were not finished.
+    pub cut_off: bool,
+    /// How its last attempt ended.
+    pub class: Option<Class>,
+    /// Why ralph ended the agent of that attempt.
+    pub ended_by: Option<EndCause>,
+    /// The failure that this agent reported.
+    pub failure: Option<FailureKind>,
+    /// This agent only repeated its prompt.
+    pub repeats_prompt: bool,
+    /// Attempts of all starts.
+    pub attempts: u32,
+    pub usage: Usage,
+    /// The part of `usage` without a reported price.
+    pub unpriced: Usage,
+    pub tools: u32,
+    pub tool_errors: u32,
+    pub denied: u32,
+    pub guardrails: Vec<GuardrailResult>,
+    /// Why a completion did not count.
+    pub vetoed: Option<String>,
+    pub scm_failed: Vec<ScmFailure>,
+    /// SCM tasks that succeeded since the last agent started.
+    pub scm_done: Vec<String>,
+    /// Why attempts failed.
+    pub failures: Vec<String>,
+    pub commits: Vec<CommitRecord>,
+    /// The commit checked out afterwards, if it is a different one.
+    pub head: Option<String>,
+    /// Start of the time that `duration_ms` does not include yet. Pauses move it.
+    #[serde(skip)]
+    pub(super) since_ms: Option<i64>,
+}
+
+/// The result of a guardrail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GuardrailResult {
+    pub index: u32,
+    pub command: String,
+    pub passed: bool,
+    /// It was stopped together with the run, so its result means nothing.
+    pub cut_off: bool,
+    pub exit: Option<Exit>,
+    pub log: String,
+}
+
+/// An SCM task that failed, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScmFailure {
+    pub task: String,
+    pub why: String,
+}
+
+impl IterationRecord {
+    pub(super) fn new(number: u32, now_ms: i64) -> IterationRecord {
+        IterationRecord {
+            number,
+            started_ms: now_ms,
+            since_ms: Some(now_ms),
+            starts: 1,
+            ..IterationRecord::default()
+        }
+    }
+
+    /// It was cut off and starts again.
+    pub(super) fn restart(&mut self, now_ms: i64) {
+        self.starts = self.starts.saturating_add(1);
+        self.recheck(now_ms);
+        (self.class, self.ended_by, self.failure) = (None, None, None);
+        self.scm_done.clear();
+    }
+
+    /// Its checks run again, which replaces their earlier results.
+    pub(super) fn recheck(&mut self, now_ms: i64) {
+        self.since_ms = Some(now_ms);
+        self.guardrails.clear();
+        self.scm_failed.clear();
+        (self.ended, self.cut_off, self.vetoed) = (false, false, None);
+    }
+
+    /// Adds the time up to `last_ms`, if its end was not recorded.
+    pub(super) fn stop(&mut self, last_ms: i64) {
+        if let Some(since_ms) = self.since_ms.take() {
+            self.duration_ms = self.duration_ms.saturating_add(millis_between(since_ms, last_ms));
+        }
+    }
+
+    /// Leaves a pause out of its time.
+    pub(super) fn skip_pause(&mut self, length_ms: i64) {
+        self.since_ms = self.since_ms.map(|since_ms| since_ms.saturating_add(length_ms));
+    }
+
+    pub(super) fn agent_started(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.scm_done.clear();
+    }
+
+    pub(super) fn agent_ended(&mut self, event: &Event<'_>) {
+        let Event::AgentEnded {
+            purpose,
+            class,
+            ended_by,
+            failure,
+            usage,
+            tools,
+            tool_errors,
+            denied,
+            repeats_prompt,
+            ..
+        } = event
+        else {
+            return;
+        };
+        self.add_usage(usage);
+        self.tools = self.tools.saturating_add(*tools);
+        self.tool_errors = self.tool_errors.saturating_add(*tool_errors);
+        self.denied = self.denied.saturating_add(*denied);
+        if *purpose == Purpose::Work {
+            self.class = Some(*class);
+            self.ended_by = *ended_by;
+            self.failure = failure.as_ref().map(|failure| failure.kind);
+            self.repeats_prompt = *repeats_prompt;
+        }
+    }
+
+    pub(super) fn add_usage(&mut self, usage: &Usage) {
+        self.usage.add(usage);
+        if usage.cost_usd.is_none() {
+            self.unpriced.add(usage);
+        }
+    }
+
+    /// Records a failed attempt with the agent's last words on standard error, since an exit code alone
+    /// explains little. An agent that never started has printed nothing and counts as an attempt here.
+    pub(super) fn attempt_failed(&mut self, class: Option<Class>, why: &str, last_words: &str) {
+        let mut failure = why.to_owned();
+        if class == Some(Class::NotStarted) {
+            self.attempts = self.attempts.saturating_add(1);
+        } else {
+            let words = last_words.trim();
+            if !words.is_empty() && !why.contains(words) {
+                failure = format!("{why}: {words}");
+            }
+        }
+        self.failures.push(failure);
+    }
+
+    pub(super) fn ended(&mut self, class: Class, cut_off: bool, duration_ms: u64) {
+        self.since_ms = None;
+        self.duration_ms = self.duration_ms.saturating_add(duration_ms);
+        self.class = Some(class);
+        (self.ended, self.cut_off) = (true, cut_off);
+    }
+}
+
+/// An SCM task that has failed at least once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScmTaskState {
+    pub task: String,
+    /// The iterations in which it failed.
+    pub failed_in: Vec<u32>,
+    /// Why it failed last.
+    pub why: String,
+    /// It has succeeded since.
+    pub made_good: bool,
+}
+
+/// Notes the end of an SCM task in the current iteration and among the failed tasks.
+pub(super) fn scm_ended(
+    tasks: &mut Vec<ScmTaskState>,
+    current: Option<&mut IterationRecord>,
+    iteration: u32,
+    task: &str,
+    failure: Option<&str>,
+) {
+    let known = tasks.iter_mut().find(|known| known.task == task);
+    let Some(detail) = failure else {
+        if let Some(current) = current
+            && !current.scm_done.iter().any(|done| done == task)
+        {
+            current.scm_done.push(task.to_owned());
+        }
+        if let Some(known) = known {
+            known.made_good = true;
+        }
+        return;
+    };
+    let why = failure_line(detail).to_owned();
+    if let Some(current) = current {
+        current.scm_failed.push(ScmFailure { task: task.to_owned(), why: why.clone() });
+    }
+    match known {
+        Some(known) => {
+            if known.failed_in.last() != Some(&iteration) {
+                known.failed_in.push(iteration);
+            }
+            (known.why, known.made_good) = (why, false);
+        }
+        None => tasks.push(ScmTaskState {
+            task: task.to_owned(),
+            failed_in: vec![iteration],
+            why,
+            made_good: false,
+        }),
+    }
+}
+
+/// Returns the line that explains a failure: git's error, or the last line that is not one of its hints.
+fn failure_line(output: &str) -> &str {
+    let lines = || output.lines().map(str::trim).rev().filter(|line| !line.is_empty());
+    let is_error = |line: &&str| line.starts_with("fatal: ") || line.starts_with("error: ");
+    lines()
+        .find(is_error)
+        .or_else(|| lines().find(|line| !line.starts_with("hint: ")))
+        .unwrap_or("it did not say why")
+}

@@ -1,0 +1,148 @@
+//! What a later process reads: the resume point, counts and the end.
+
+use super::*;
+
+#[test]
+fn missing_iteration_start_follows_from_stamp() {
+    let state = state(vec![
+        (0, 0, run_started()),
+        (5, 3, agent_started()),
+        (9, 3, agent_ended(Class::Answered, priced(0.5, 7))),
+    ]);
+    assert_eq!((state.resume.completed, state.totals.iteration), (2, 3));
+    let open = OpenIteration { iteration: 3, attempts: 1, worked_ms: 1_000 };
+    assert_eq!(state.resume.open, Some(open));
+    let record = state.iterations.last().unwrap();
+    assert_eq!((record.number, record.usage), (3, priced(0.5, 7)));
+}
+
+#[test]
+fn attempt_without_end_is_settled_once() {
+    let mut state = state(vec![
+        (0, 0, run_started()),
+        (1, 1, iteration_started()),
+        (2, 1, agent_started()),
+        (4, 1, Event::Usage(priced(1.0, 10))),
+        (5, 1, iteration_ended(Class::Interrupted, true)),
+    ]);
+    apply(&mut state, (6, 1, run_ended(Outcome::Interrupted, "interrupted")));
+    state.close();
+    assert_eq!(state.usage(), priced(1.0, 10));
+    assert_eq!(state.iterations.last().map(|last| last.usage), Some(priced(1.0, 10)));
+    assert_eq!(state.resume.open.map(|open| open.worked_ms), Some(3_000));
+}
+
+#[test]
+fn checks_turn_ended_agent_into_unchecked_work() {
+    let mut state = state(vec![
+        (1, 1, iteration_started()),
+        (2, 1, agent_started()),
+        (3, 1, agent_ended(Class::Limited, Usage::default())),
+    ]);
+    assert!(matches!(state.resume.pending, Pending::Ended(_)));
+    let event = Event::GuardrailStarted { index: 0, command: "make".into() };
+    apply(&mut state, (4, 1, event));
+    assert!(matches!(&state.resume.pending, Pending::Unchecked(it) if it.class == Class::Limited));
+    assert!(!state.resume.pending.is_an_answer());
+    apply(&mut state, (5, 1, run_ended(Outcome::Interrupted, "interrupted")));
+    assert!(matches!(state.resume.pending, Pending::Unchecked(_)), "the run was cut off");
+}
+
+#[test]
+fn end_of_0_1_journal_yields_last_failure_and_used_up_budget() {
+    let end = |outcome, message| {
+        let state = state(vec![(1, 1, agent_started()), (2, 1, run_ended(outcome, message))]);
+        state.end.unwrap()
+    };
+    let failed = "the agent failed 3 times in a row, the last time: exit code 1";
+    assert_eq!(end(Outcome::AgentFailed, failed).last_failure.as_deref(), Some("exit code 1"));
+    let budget = end(Outcome::Budget, "the budget is used up: $5.00 of $5.00");
+    assert_eq!(budget.used_up.as_deref(), Some("$5.00 of $5.00"));
+    assert_eq!(end(Outcome::Budget, "a wait would outlast the time").used_up, None);
+    // Other ends keep their words.
+    assert_eq!(end(Outcome::Broken, failed).last_failure, None);
+}
+
+#[test]
+fn recorded_last_failure_needs_no_message() {
+    let mut event = run_ended(Outcome::AgentFailed, "gave up");
+    if let Event::RunEnded { last_failure, .. } = &mut event {
+        *last_failure = Some("exit code 7".into());
+    }
+    let mut state = state(vec![(1, 1, iteration_started()), (2, 1, agent_started())]);
+    apply(&mut state, (3, 1, agent_ended(Class::Failed, Usage::default())));
+    apply(&mut state, (4, 1, event));
+    assert_eq!(state.iterations.last().map(|last| last.failures.len()), Some(1));
+    assert_eq!((state.totals.failures.total, state.totals.failures.consecutive), (1, 1));
+}
+
+#[test]
+fn cut_off_iteration_is_counted_until_its_checks_continue() {
+    let continued = |unchecked: Option<u32>| Event::RunContinued {
+        after: None,
+        iterations: 0,
+        cut_off: None,
+        unchecked,
+        usage: Usage::default(),
+        duration_ms: 0,
+    };
+    let mut state = state(vec![
+        (1, 1, iteration_started()),
+        (2, 1, iteration_ended(Class::Interrupted, true)),
+        (3, 1, run_ended(Outcome::Interrupted, "interrupted")),
+        (9, 0, run_started()),
+    ]);
+    assert_eq!((state.totals.cut_off, state.totals.iteration_open), (1, false));
+    apply(&mut state, (9, 0, continued(Some(1))));
+    assert_eq!((state.totals.cut_off, state.totals.iteration_open), (0, true));
+    apply(&mut state, (10, 1, iteration_ended(Class::Answered, false)));
+    assert_eq!((state.totals.iterations_ended, state.totals.ended_ms), (1, 4_000));
+    assert_eq!(state.iterations.len(), 1);
+}
+
+#[test]
+fn live_state_keeps_only_current_iteration() {
+    let mut state = RunState::live();
+    for iteration in 1..=50 {
+        apply(&mut state, (i64::from(iteration), iteration, iteration_started()));
+        let until_ms = 0;
+        let wait = Event::Waiting { reason: WaitReason::Backoff, until_ms };
+        apply(&mut state, (i64::from(iteration), iteration, wait));
+        let ended = iteration_ended(Class::Answered, false);
+        apply(&mut state, (i64::from(iteration), iteration, ended));
+    }
+    assert_eq!((state.iterations.len(), state.waits.len()), (1, 1));
+    assert_eq!((state.resume.completed, state.totals.iterations_ended), (50, 50));
+}
+
+#[test]
+fn rate_limit_end_is_known_until_next_agent() {
+    let failure =
+        Failure { kind: FailureKind::RateLimit, message: "limit".to_owned(), resets_at: Some(60) };
+    let mut event = agent_ended(Class::RateLimited, Usage::default());
+    if let Event::AgentEnded { failure: of_agent, .. } = &mut event {
+        *of_agent = Some(failure);
+    }
+    let mut state = state(vec![(1, 1, agent_started()), (2, 1, event)]);
+    assert_eq!(state.notices.limit_ends_ms, Some(60_000));
+    apply(&mut state, (3, 1, agent_started()));
+    assert_eq!(state.notices.limit_ends_ms, None);
+}
+
+#[test]
+fn feedback_of_stopped_iteration_is_not_the_last_feedback() {
+    let feedback = |message: &str| Event::FeedbackSet {
+        parts: vec![Feedback { action: FailAction::Append, message: message.to_owned() }],
+    };
+    let state = state(vec![
+        (1, 1, iteration_started()),
+        (2, 1, feedback("first")),
+        (3, 1, iteration_ended(Class::Answered, false)),
+        (4, 2, iteration_started()),
+        (5, 2, feedback("second")),
+        (6, 2, iteration_ended(Class::Interrupted, true)),
+    ]);
+    let message = |parts: &[Feedback]| parts.first().map(|part| part.message.clone());
+    assert_eq!(message(&state.resume.feedback).as_deref(), Some("second"));
+    assert_eq!(message(&state.resume.last_feedback).as_deref(), Some("first"));
+}

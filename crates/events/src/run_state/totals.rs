@@ -1,0 +1,153 @@
+//! Sums over the whole run. All money is summed here.
+
+use serde::Serialize;
+
+use super::{IterationRecord, RunState};
+use crate::event::{Class, Outcome, Usage};
+use crate::spending::Spending;
+
+/// Counts over the whole run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Totals {
+    pub spending: Spending,
+    /// The highest iteration number seen.
+    pub iteration: u32,
+    pub tools: u32,
+    pub tool_errors: u32,
+    /// API requests, where agents report them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    pub failures: FailureCount,
+    /// Iterations that ended, including one whose failure ended the run.
+    pub iterations_ended: u32,
+    /// Time that those took.
+    pub ended_ms: u64,
+    /// Iterations that were stopped before their end.
+    pub cut_off: u32,
+    /// The current iteration has not ended.
+    pub iteration_open: bool,
+    /// Bytes of agents' output that the journal had no room for, of all agents that have ended.
+    pub left_out_bytes: u64,
+    /// The same of the current agent.
+    #[serde(skip)]
+    left_out_now: u64,
+}
+
+/// Failed attempts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FailureCount {
+    pub total: u32,
+    /// In a row.
+    pub consecutive: u32,
+    /// The failure of the current iteration is already counted.
+    #[serde(skip)]
+    counted: bool,
+}
+
+/// US dollars.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// What agents reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported: Option<f64>,
+    /// The reported cost plus an estimate for tokens without a price; `None` if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated: Option<f64>,
+}
+
+impl RunState {
+    /// Returns the cost of the run so far, including the running attempt.
+    pub fn cost(&self) -> Cost {
+        let reported = self.usage().cost_usd;
+        let with_estimate = self.totals.spending.of_run().cost_usd;
+        Cost { reported, estimated: with_estimate.filter(|cost| Some(*cost) != reported) }
+    }
+
+    /// Returns everything that agents reported, including the running attempt.
+    pub fn usage(&self) -> Usage {
+        self.totals.spending.told()
+    }
+
+    /// Returns the cost of one iteration, without an attempt that is still running.
+    pub fn iteration_cost(&self, iteration: &IterationRecord) -> Cost {
+        let reported = iteration.usage.cost_usd;
+        let has_unpriced = iteration.unpriced.total_tokens() > 0;
+        let estimated = has_unpriced
+            .then(|| reported.unwrap_or(0.0) + self.totals.spending.guess(&iteration.unpriced));
+        Cost { reported, estimated }
+    }
+}
+
+impl Totals {
+    pub(super) fn iteration_started(&mut self) {
+        self.iteration_open = true;
+        self.failures.counted = false;
+    }
+
+    pub(super) fn attempt_ended(&mut self, usage: &Usage, tools: u32, tool_errors: u32) {
+        self.spending.attempt_ends(usage);
+        self.tools = self.tools.saturating_add(tools);
+        self.tool_errors = self.tool_errors.saturating_add(tool_errors);
+    }
+
+    pub(super) fn attempt_failed(&mut self, consecutive: u32) {
+        self.failures.consecutive = consecutive;
+        self.failures.total = self.failures.total.saturating_add(1);
+        self.failures.counted = true;
+    }
+
+    pub(super) fn iteration_ended(&mut self, class: Class, cut_off: bool, duration_ms: u64) {
+        if cut_off && !is_failure(class) {
+            self.count_cut_off();
+            return;
+        }
+        self.iteration_open = false;
+        self.iterations_ended = self.iterations_ended.saturating_add(1);
+        self.ended_ms = self.ended_ms.saturating_add(duration_ms);
+        if !self.failures.counted && !is_failure(class) {
+            self.failures.consecutive = 0;
+        }
+    }
+
+    /// A resumed run either finishes the checks of the open iteration or starts it again.
+    pub(super) fn continued(&mut self, unchecked: Option<u32>) {
+        if unchecked.is_none() {
+            self.count_cut_off();
+        } else if !std::mem::replace(&mut self.iteration_open, true) {
+            self.cut_off = self.cut_off.saturating_sub(1);
+        }
+    }
+
+    fn count_cut_off(&mut self) {
+        let open = std::mem::take(&mut self.iteration_open);
+        self.cut_off = self.cut_off.saturating_add(u32::from(open));
+    }
+
+    /// The failure that ends a run is followed by no retry, so it is counted here.
+    pub(super) fn run_ended(&mut self, outcome: Outcome, last_class: Option<Class>) {
+        let class = last_class.unwrap_or(Class::NotStarted);
+        if outcome == Outcome::AgentFailed && !self.failures.counted && is_failure(class) {
+            self.attempt_failed(self.failures.consecutive.saturating_add(1));
+        }
+    }
+
+    pub(super) fn add_turns(&mut self, turns: Option<u32>) {
+        if let Some(turns) = turns {
+            self.turns = Some(self.turns.unwrap_or(0).saturating_add(turns));
+        }
+    }
+
+    pub(super) fn set_left_out(&mut self, bytes: u64) {
+        self.left_out_now = bytes;
+    }
+
+    pub(super) fn settle_left_out(&mut self) {
+        let bytes = std::mem::take(&mut self.left_out_now);
+        self.left_out_bytes = self.left_out_bytes.saturating_add(bytes);
+    }
+}
+
+/// An iteration with this result has failed.
+fn is_failure(class: Class) -> bool {
+    matches!(class, Class::Failed | Class::NotStarted | Class::ContextExhausted)
+}
