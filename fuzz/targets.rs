@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ralph::config::{self, Sources, loop_file, shell};
 use ralph::hooks::{self, Answer};
 use ralph_engine::completion::{Detector, Rule, Verdict as Completion};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Entry, Event, Exit, Stamp};
 use ralph_events::journal;
 use ralph_events::line_splitter::{Line, LineSplitter};
@@ -79,7 +79,7 @@ pub fn lines(data: &[u8]) {
         let mut splitter = LineSplitter::new(max_line);
         let mut lines: Vec<(Vec<u8>, bool, bool)> = Vec::new();
         let mut each =
-            |line: Line<'_>| lines.push((line.bytes.to_vec(), line.joined, line.unfinished));
+            |line: Line<'_>| lines.push((line.bytes.to_vec(), line.joined, line.is_unfinished));
         pieces.iter().for_each(|piece| splitter.push(piece, &mut each));
         splitter.finish(&mut each);
         lines
@@ -111,7 +111,7 @@ pub fn adapter(name: &str, data: &[u8]) {
             let mut reader = adapter.reader(structured);
             let mut splitter = LineSplitter::new(reader.max_line());
             let mut events: Vec<String> = Vec::new();
-            let mut entries = journal::Lines::default();
+            let mut entries = journal::LineEncoder::default();
             let at = Stamp { time_ms: 1, iteration: 1, attempt: 1 };
             let mut take = |event: Event<'_>| {
                 let line = entries.push(at, &event);
@@ -124,7 +124,7 @@ pub fn adapter(name: &str, data: &[u8]) {
                 splitter.push(piece, |line| reader.stdout(line, &mut take));
             }
             splitter.finish(|line| reader.stdout(line, &mut take));
-            reader.stderr(Line { bytes: data, joined: false, unfinished: false }, &mut take);
+            reader.stderr(Line { bytes: data, joined: false, is_unfinished: false }, &mut take);
             reader.side_file(&String::from_utf8_lossy(data), &mut take);
             reader.finish(Some(Exit::Code(1)), &mut take);
             events
@@ -135,7 +135,7 @@ pub fn adapter(name: &str, data: &[u8]) {
     let mut reader = adapter.reader(true);
     let mut kept = String::new();
     let words = format!("\u{1}{}", String::from_utf8_lossy(data).replace(['\n', '\r'], " "));
-    let line = Line { bytes: words.as_bytes(), joined: false, unfinished: false };
+    let line = Line { bytes: words.as_bytes(), joined: false, is_unfinished: false };
     reader.stdout(line, &mut |event| {
         if let Event::Output { text, .. } | Event::Text { text, .. } | Event::Notice { text } =
             event
@@ -179,8 +179,9 @@ pub fn completion(data: &[u8]) {
             let whole = verdict(&[said], echo);
             assert_eq!(whole, verdict(&chars, echo), "{rule:?} echo {echo}");
             let word = words.get(nth).copied();
-            let there = word
-                .is_some_and(|word| cleaned(said).to_lowercase().contains(&word.to_lowercase()));
+            let there = word.is_some_and(|word| {
+                strip_control_chars(said).to_lowercase().contains(&word.to_lowercase())
+            });
             assert!(!whole.complete || there, "{rule:?} {whole:?}");
         }
     }
@@ -387,7 +388,7 @@ pub fn journal_reader(data: &[u8]) {
     let whole = whole.filter(|line| serde_json::from_slice::<Entry<'_>>(line).is_ok()).count();
     // One in which a name stands twice, which nobody writes, may be read as well.
     assert!(entries.len() >= whole, "every line that is whole: {} of {whole}", entries.len());
-    let mut lines = journal::Lines::default();
+    let mut lines = journal::LineEncoder::default();
     let at = Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
     let last = Event::Warning { message: Cow::Borrowed("the last word") };
     lines.push(at, &last);
@@ -397,10 +398,10 @@ pub fn journal_reader(data: &[u8]) {
 
     let (mut tracker, mut reading) = (Tracker::default(), Reading::default());
     for entry in &entries {
-        tracker.fold(entry);
+        tracker.apply(entry);
         reading.fold(entry);
     }
-    tracker.end();
+    tracker.finish();
     let facts = reading.facts(None);
     serde_json::to_vec(&facts).unwrap();
     let zone = jiff::tz::TimeZone::UTC;

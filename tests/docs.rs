@@ -12,7 +12,7 @@ use clap::Parser as _;
 use ralph::cli::{self, Cli};
 use ralph::config::env::variable_name;
 use ralph::config::{self, Settings, Sources, schema};
-use ralph_events::error::Kind;
+use ralph_events::error::ErrorKind;
 use ralph_events::event::{
     Class, EndCause, Entry, Event, Exit, FailAction, FailureKind, Outcome, Purpose, Stream,
     TodoStatus, WaitReason,
@@ -496,16 +496,16 @@ fn exit_codes_are_told_everywhere_the_same() {
         .map(|row| row.split('|').nth(1).unwrap().trim().parse().unwrap())
         .collect();
     let kinds = [
-        Kind::Usage,
-        Kind::Config,
-        Kind::Input,
-        Kind::Failed,
-        Kind::Budget,
-        Kind::Agent,
-        Kind::Scm,
-        Kind::Interrupted,
+        ErrorKind::Usage,
+        ErrorKind::Config,
+        ErrorKind::Input,
+        ErrorKind::Failed,
+        ErrorKind::Budget,
+        ErrorKind::Agent,
+        ErrorKind::Scm,
+        ErrorKind::Interrupted,
     ];
-    let known: BTreeSet<u8> = kinds.map(Kind::exit_code).into_iter().chain([0]).collect();
+    let known: BTreeSet<u8> = kinds.map(ErrorKind::exit_code).into_iter().chain([0]).collect();
     assert_eq!(codes, known);
 }
 

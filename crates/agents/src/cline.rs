@@ -23,7 +23,7 @@ use super::{
     sets, with_remedy,
 };
 use crate::json::{Count, Raw, RawText, Size, Str, lenient};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
 /// The adapter for `cline`.
@@ -274,7 +274,7 @@ const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 
 /// What cline's last words mean when there was no result. In a stream they are JSON.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = cleaned(words.stderr);
+    let stderr = strip_control_chars(words.stderr);
     let mut said = stderr.lines().map(str::trim).filter_map(|line| {
         match serde_json::from_str::<Line<'_>>(line) {
             Ok(Line { message: Some(message), .. }) => Some(message.text().into_owned()),

@@ -17,7 +17,7 @@ use super::{
     sets,
 };
 use crate::json::{Count, Raw, RawText, Str, lenient};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
 /// The adapter for `copilot`.
@@ -286,7 +286,7 @@ const BLOCKED: &str =
 
 /// What copilot's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = cleaned(words.stderr);
+    let stderr = strip_control_chars(words.stderr);
     for line in stderr.lines().map(str::trim) {
         if line.contains("No authentication information found") {
             return Some(failure(

@@ -15,7 +15,7 @@ use super::{
     sets, with_remedy,
 };
 use crate::json::{Count, Raw, RawText, Str, lenient};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
 /// The adapter for `gemini`.
@@ -245,7 +245,7 @@ fn by_exit(exit: Option<Exit>) -> Option<FailureKind> {
 
 /// What gemini's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = cleaned(words.stderr);
+    let stderr = strip_control_chars(words.stderr);
     let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let said = said.unwrap_or("it did not say why");
     if words.exit == Some(Exit::Code(55)) {

@@ -27,7 +27,7 @@ use super::tools::{Recent, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
 use crate::json::{Count, Raw, RawText, Str, lenient};
 use ralph_events::event::{Event, Failure, FailureKind};
-use ralph_events::text::duration;
+use ralph_events::text::format_duration;
 
 /// In what the agents of this family differ.
 #[derive(Debug)]
@@ -432,7 +432,7 @@ impl LineParser for Messages {
 /// renewed by the program; when that has not helped, what comes is minutes of the same, and the
 /// verdict is clear.
 fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
-    let delay = duration(line.retry_delay_ms.0);
+    let delay = format_duration(line.retry_delay_ms.0);
     let error = line.error.as_deref().unwrap_or("unknown");
     let status = match line.error_status.0 {
         0 => String::new(),

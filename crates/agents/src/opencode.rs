@@ -16,7 +16,7 @@ use super::{
     with_remedy,
 };
 use crate::json::{Count, Raw, RawText, Size, Str, lenient};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
 /// The adapter for `opencode`.
@@ -283,7 +283,7 @@ const REJECTED: &str = "rejected permission";
 
 /// What opencode's last words mean when it said nothing on standard output.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = cleaned(words.stderr);
+    let stderr = strip_control_chars(words.stderr);
     let said = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
     if said.starts_with("You must provide a message") {
         return Some(failure(FailureKind::Usage, "opencode got no prompt: the prompt is empty"));

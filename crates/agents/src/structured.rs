@@ -120,7 +120,7 @@ impl<P: LineParser> Reader for Structured<P> {
     }
 
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
-        let read = if line.is_whole() { self.read(line.bytes, emit) } else { Read::Malformed };
+        let read = if line.is_complete() { self.read(line.bytes, emit) } else { Read::Malformed };
         match read {
             Read::Understood => self.understood |= !line.bytes.trim_ascii().is_empty(),
             Read::Verdict => (self.verdict, self.understood) = (true, true),
@@ -131,7 +131,7 @@ impl<P: LineParser> Reader for Structured<P> {
             Read::Malformed => {
                 let text = utf8(line.bytes);
                 // A broken piece of the stream may hold anybody's words.
-                if line.is_whole() && !text.trim_start().starts_with('{') {
+                if line.is_complete() && !text.trim_start().starts_with('{') {
                     self.stdout.push(&text);
                 }
                 emit(output(Stream::Stdout, text, line.joined));
@@ -142,7 +142,7 @@ impl<P: LineParser> Reader for Structured<P> {
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
         let text = utf8(line.bytes);
         self.stderr.push(&text);
-        if !line.is_whole() || !self.parser.read_stderr(&text, emit) {
+        if !line.is_complete() || !self.parser.read_stderr(&text, emit) {
             emit(output(Stream::Stderr, text, line.joined));
         }
     }

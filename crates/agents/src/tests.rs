@@ -273,7 +273,7 @@ fn read(
         events.push(serde_json::from_str(&json).unwrap());
     };
     let line = |text: &str| -> Line<'static> {
-        Line { bytes: text.to_owned().leak().as_bytes(), joined: false, unfinished: false }
+        Line { bytes: text.to_owned().leak().as_bytes(), joined: false, is_unfinished: false }
     };
     for text in stdout {
         reader.stdout(line(text), &mut emit);

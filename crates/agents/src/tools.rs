@@ -139,7 +139,7 @@ pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
         if !preview.is_empty() && shown < PREVIEW_CHARS {
             let preview = preview.to_mut();
             preview.push('\n');
-            preview.push_str(ralph_events::text::head(&head, PREVIEW_CHARS - shown));
+            preview.push_str(ralph_events::text::prefix(&head, PREVIEW_CHARS - shown));
         } else if preview.is_empty() {
             preview = Cow::Owned(head.into_owned());
         }

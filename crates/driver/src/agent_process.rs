@@ -8,7 +8,7 @@ use ralph_agents::{Emit, Reader};
 use ralph_engine::completion::{Detector, Verdict};
 use ralph_engine::machine::{Input, Report};
 use ralph_engine::prompt;
-use ralph_events::attempt::{Facts, classify, describe_end};
+use ralph_events::attempt::{AttemptResult, classify, describe_end};
 use ralph_events::event::{
     Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
 };
@@ -337,12 +337,12 @@ impl AgentTask {
 
     fn conclude(mut self, verdict: Verdict, exit: Option<Exit>, duration_ms: u64) -> Finished {
         let facts = &mut self.facts;
-        let class = classify(&Facts {
+        let class = classify(&AttemptResult {
             exit,
             ended_by: self.ended_by,
             result: facts.result.as_ref().map(Option::as_ref),
             active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
-            done: self.done_stands && verdict.complete,
+            completed: self.done_stands && verdict.complete,
         });
         let ended_early = matches!(class, Class::Interrupted | Class::Limited);
         let without_prompt = facts.without_prompt.take().filter(|_| !ended_early);

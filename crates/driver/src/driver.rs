@@ -191,7 +191,7 @@ impl<W: World> Driver<'_, W> {
                     !self.machine.is_open() && *iteration <= self.machine.max_iterations()
                 }),
                 unchecked: self.machine.unchecked(),
-                usage: progress.spending.total(),
+                usage: progress.spending.reported(),
                 duration_ms: progress.active_ms,
             });
         }
@@ -336,7 +336,7 @@ impl<W: World> Driver<'_, W> {
         // The machine has had its last word, and it is not in the journal: whoever looks there in the
         // morning must not be the only one who does not know.
         if self.broken && outcome != Outcome::Broken {
-            finish = Finish { outcome: Outcome::Broken, exit_code: exit_code::INPUT };
+            finish = Finish { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use ralph_events::event::{Failure, FailureKind, Purpose, Stream};
-    use ralph_events::journal::{Lines, MAX_LINE, entries};
+    use ralph_events::journal::{LineEncoder, MAX_LINE, entries};
 
     const ROOM: u64 = 1024 * 1024;
 
@@ -320,7 +320,7 @@ mod tests {
         let long = "\u{1}".repeat(usize::try_from(MAX_EVENT).unwrap());
         let at =
             ralph_events::event::Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
-        let mut lines = Lines::default();
+        let mut lines = LineEncoder::default();
         lines.push(at, &said(&long));
         assert!(lines.bytes().len() > MAX_LINE / 2 && lines.bytes().len() < MAX_LINE);
         assert_eq!(entries(lines.bytes()).count(), 1);

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::commit_lookup;
 use ralph_events::env_names;
-use ralph_events::error::{Error, Kind};
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event, Exit, Stamp};
-use ralph_events::journal::Lines;
+use ralph_events::journal::LineEncoder;
 use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_git as git;
@@ -33,7 +33,7 @@ pub(super) const MAX_SAID: usize = 1024;
 
 /// The event as it is in the journal, with what `ralph report` tells of the run.
 pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Facts, late: bool) -> Vec<u8> {
-    let mut lines = Lines::default();
+    let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
     if let Ok(report) = json_writer::compact(facts)
         && message.pop() == Some(b'}')
@@ -78,7 +78,7 @@ pub fn tell_missed(
             Ok(Some(message)) => say(&message),
             Ok(None) => {}
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {
-                return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
+                return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
             }
             // Somebody else is at it; and whoever cannot write there is about to be told so.
             Err(_) => {}
@@ -115,7 +115,7 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
         Ok(output) if output.exit.success() => None,
         Ok(output) => Some(why(output.exit, &output.stdout)),
     };
-    let mut lines = Lines::default();
+    let mut lines = LineEncoder::default();
     let now = Stamp { time_ms: jiff::Timestamp::now().as_millisecond(), ..at };
     if let Some(why) = &failed {
         let message = format!("notify.command failed: {why}").into();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::journal_quota::{Ration, Verdict};
 use ralph_events::event::{Event, Stamp, Stream};
-use ralph_events::journal::Lines;
+use ralph_events::journal::LineEncoder;
 use ralph_report::Reporter;
 
 use super::world::{Record, World};
@@ -22,7 +22,7 @@ pub enum Written {
 #[expect(missing_debug_implementations, reason = "reporters are trait objects over terminals")]
 pub struct Recorder {
     pub at: Stamp,
-    lines: Lines,
+    lines: LineEncoder,
     ration: Ration,
     reporters: Vec<Box<dyn Reporter>>,
     /// Warnings of this run, and how often each was given.
@@ -33,7 +33,7 @@ impl Recorder {
     /// `room` is what may be recorded of what agents print, in bytes.
     pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
         let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
-        let (lines, ration) = (Lines::default(), Ration::new(room));
+        let (lines, ration) = (LineEncoder::default(), Ration::new(room));
         Recorder { at, lines, ration, reporters, warnings: Vec::new() }
     }
 

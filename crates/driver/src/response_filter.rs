@@ -31,7 +31,7 @@ const BYTES_PER_MS: u64 = 2_000;
 
 /// The program: understands the expression, then answers.
 pub fn main(args: &[OsString]) -> u8 {
-    let [mode, expression] = args else { return exit_code::INPUT };
+    let [mode, expression] = args else { return exit_code::USAGE };
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let memory = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
     // Where a limit cannot be set, there is none; whoever asks still ends what takes too long.
@@ -45,7 +45,7 @@ pub fn main(args: &[OsString]) -> u8 {
         Err(bad) => tell(&bad, stdout),
     };
     // Whoever asked is gone, and nobody else wants to know.
-    if served.is_ok() { exit_code::DONE } else { exit_code::NOT_DONE }
+    if served.is_ok() { exit_code::SUCCESS } else { exit_code::INCOMPLETE }
 }
 
 fn serve(

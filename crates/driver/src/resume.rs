@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
-use ralph_events::progress::{Progress, Tracker};
+use ralph_events::progress::{ResumePoint, Tracker};
 use ralph_git::head_log::Moved;
 use ralph_report::run_table::RunSummary;
 use ralph_store::guardrail_logs;
@@ -24,7 +24,7 @@ const TOUCHED_MS: i64 = 10_000;
 #[derive(Debug, Clone)]
 pub struct Left {
     pub summary: RunSummary,
-    pub progress: Progress,
+    pub progress: ResumePoint,
     /// What it was warned of before.
     pub warned_of: HashSet<String>,
     /// It has done something, and nothing in its journal tells what.
@@ -53,7 +53,7 @@ impl Left {
                 {
                     began_in = Some(PathBuf::from(directory.as_ref()));
                 }
-                tracker.fold(&entry);
+                tracker.apply(&entry);
                 if let Event::Warning { message } = entry.event
                     && warned_of.len() < MOST_WARNINGS
                 {
@@ -69,11 +69,11 @@ impl Left {
                 || dir.has_spent());
         if let Some(time_ms) = last_sign(dir, summary.last_ms) {
             summary.was_there(time_ms);
-            tracker.was_there(time_ms);
+            tracker.note_alive(time_ms);
         }
         Left {
             summary,
-            progress: tracker.end(),
+            progress: tracker.finish(),
             warned_of,
             is_lost,
             is_new: !read_any && !is_lost,
@@ -89,7 +89,7 @@ impl Left {
 
     /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
     pub fn warning(&self, budget: &Budget) -> Option<String> {
-        let words = journal::unreadable_words(self.summary.unreadable)?;
+        let words = journal::unreadable_message(self.summary.unreadable)?;
         let mut kept: Vec<&str> = Vec::new();
         kept.extend(budget.cost_usd.map(|_| "cost"));
         kept.extend(budget.tokens.map(|_| "tokens"));

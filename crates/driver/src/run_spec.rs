@@ -15,7 +15,7 @@ use ralph_engine::rules::{Rules, ScmTask};
 use ralph_engine::template;
 use ralph_events::env_names;
 use ralph_events::event::{FailAction, Purpose};
-use ralph_events::progress::Progress;
+use ralph_events::progress::ResumePoint;
 use ralph_events::redact;
 use ralph_git::ScmSpec;
 use ralph_tasks::TaskList;
@@ -61,7 +61,7 @@ pub struct RunSpec {
     /// What completes the run stands once it is said, though the agent then hangs or exits with an error.
     pub done_stands: bool,
     /// How far it had come when it was left.
-    pub progress: Option<Progress>,
+    pub progress: Option<ResumePoint>,
     /// How much of what agents print is recorded, in bytes.
     pub journal_bytes: u64,
     /// A shell command that is told of waits for a limit and of the end.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ralph_events::env_names::RUN_ID;
-use ralph_events::error::{Error, Kind};
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Event, Leftover};
 use ralph_events::redact::redact_command;
 use ralph_events::text;
@@ -250,7 +250,7 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
     asked |= interrupts.is_some_and(Interrupts::take);
     ended_what_was_left(&run, &ended).iter().for_each(|message| tell(message));
     if asked {
-        return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
+        return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
     }
     Ok(())
 }
@@ -402,7 +402,7 @@ fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
         message.push_str(&format!(" in iteration {}", summary.iterations));
     }
     if let Some(cost) = summary.usage().cost_usd {
-        message.push_str(&format!(", having cost {}", text::dollars(cost)));
+        message.push_str(&format!(", having cost {}", text::format_dollars(cost)));
     }
     message.push_str(&format!(" (process {} is gone)", before.pid));
     message.push_str("; what it did to the files is still there");

@@ -12,7 +12,7 @@ use self::prompt_echo::lines::EchoFilter;
 use self::prompt_echo::pattern::Echoed;
 use self::prompt_echo::tags::Quoted;
 use self::tags::TagScanner;
-use ralph_events::control_chars::{Cleaner, cleaned};
+use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 
 /// What completes a run.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ pub struct Detector {
     watch: Watch,
     verdict: Verdict,
     /// A colour may change in the middle of what is looked for, and of a piece.
-    cleaner: Cleaner,
+    cleaner: ControlCharFilter,
     echo: Option<EchoFilter>,
     echoed: bool,
     /// A signal that stands in an echo of the prompt was not taken for the agent's.
@@ -138,7 +138,7 @@ impl Detector {
         Detector {
             watch,
             verdict,
-            cleaner: Cleaner::default(),
+            cleaner: ControlCharFilter::default(),
             echo: None,
             echoed: false,
             ignored_signal: false,
@@ -159,7 +159,7 @@ impl Detector {
     /// stands among words of the prompt.
     #[must_use]
     pub fn ignoring_echo_of(mut self, prompt: &str) -> Self {
-        let prompt = &cleaned(prompt);
+        let prompt = &strip_control_chars(prompt);
         let quoted = match &mut self.watch {
             Watch::Response { .. } => Quoted::new(prompt, "response"),
             Watch::Promise { .. } => Quoted::new(prompt, "promise"),
@@ -176,10 +176,10 @@ impl Detector {
     /// Takes what the agent said next. `joined` text goes on without a line break.
     pub fn said(&mut self, text: &str, joined: bool) {
         if !joined {
-            self.cleaner = Cleaner::default();
+            self.cleaner = ControlCharFilter::default();
         }
         let mut clean = String::new();
-        let text = self.cleaner.clean(text, &mut clean);
+        let text = self.cleaner.filter(text, &mut clean);
         let Some(mut echo) = self.echo.take() else {
             return self.heed(text, joined);
         };
@@ -199,7 +199,7 @@ impl Detector {
             }
             Watch::Nothing => {}
         }
-        self.cleaner = Cleaner::default();
+        self.cleaner = ControlCharFilter::default();
         self.verdict = Verdict::default();
         self.said_anything = false;
     }
@@ -309,7 +309,7 @@ fn note_match(
         };
         if !echoed.is_at(recent, found.start(), found.end()) {
             verdict.complete = true;
-            verdict.found = Some(ralph_events::text::head(found.as_str(), 200).to_owned());
+            verdict.found = Some(ralph_events::text::prefix(found.as_str(), 200).to_owned());
             return is_ignored;
         }
         is_ignored = true;

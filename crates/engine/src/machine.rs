@@ -17,7 +17,7 @@ pub use ralph_events::run_state::AgentReport as Report;
 use super::rules::Rules;
 use super::stall::Watch;
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
-use ralph_events::progress::{Limits, Open, Pending, Progress};
+use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
 use ralph_events::spending::Spending;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -210,8 +210,8 @@ impl LoopMachine {
     /// Goes on where a run was left: with its counts, its spending and what its agent was to be told.
     /// An iteration that has no end is begun again under its own number, unless enough of it is known to
     /// bring it to its end.
-    pub fn resumed(rules: Rules, progress: Progress) -> Self {
-        let Progress {
+    pub fn resumed(rules: Rules, progress: ResumePoint) -> Self {
+        let ResumePoint {
             iterations,
             open,
             pending,
@@ -239,8 +239,8 @@ impl LoopMachine {
             (pending, _) => pending,
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
-        let counts = open.is_none_or(|_| reopened.is_some()) && !progress.looked;
-        let watch = Watch::resumed(rules.stall, progress.seen, &last_feedback, counts);
+        let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
+        let watch = Watch::resumed(rules.stall, progress.stall, &last_feedback, counts);
         // Whoever starts a run again that had given up has done something about it. More time, money or iterations
         // are none of that.
         let gave_up = matches!(
@@ -285,7 +285,7 @@ impl LoopMachine {
 
     /// The agent of this iteration ended by itself and well.
     pub fn agent_came_to_its_end(&self) -> bool {
-        self.class.came_to_its_end()
+        self.class.finished_normally()
     }
 
     /// The iteration that a run was left in with work that is to be checked before anything else.
@@ -368,7 +368,7 @@ impl LoopMachine {
             }
             Input::ToolRunning(running) => self.tool_running = running,
             Input::Used(usage) => {
-                self.spending.running(usage);
+                self.spending.set_running(usage);
                 self.check_budgets(now, &mut out);
             }
             Input::ResultSeen | Input::Refused => {
@@ -474,7 +474,7 @@ impl LoopMachine {
             Some(open) => self.worked_ms = open.worked_ms,
             None => {
                 self.worked_ms = 0;
-                self.spending.iteration_starts();
+                self.spending.start_iteration();
             }
         }
         self.iteration_open = true;
@@ -496,7 +496,7 @@ impl LoopMachine {
 fn is_used_up(rules: &Rules, spending: &Spending, open: Open) -> bool {
     rules
         .iteration_budget
-        .exceeded(&spending.of_iteration(), &spending.iteration(), open.worked_ms)
+        .exceeded(&spending.iteration_budget_usage(), &spending.iteration(), open.worked_ms)
         .is_some()
 }
 

@@ -72,7 +72,7 @@ pub fn guardrail_message(
         }
     };
     let hint = hint.map(|hint| format!("Hint: {hint}\n")).unwrap_or_default();
-    let shown = text::head(output.start, limits.head);
+    let shown = text::prefix(output.start, limits.head);
     let rest = format!("{}{}", &output.start[shown.len()..], output.end);
     let label = if rest.is_empty() { "Output:" } else { "Output (truncated):" };
     let mut message =
@@ -80,7 +80,7 @@ pub fn guardrail_message(
     if !rest.is_empty() {
         message.push_str("... [truncated]");
         // Most tools print last what failed.
-        let end = text::tail(rest.trim_end(), limits.tail);
+        let end = text::suffix(rest.trim_end(), limits.tail);
         if !end.is_empty() {
             message.push_str(&format!("\nEnd of output:\n{end}"));
         }

@@ -98,9 +98,9 @@ impl Budget {
     /// What it is, in words; nothing if there is no limit.
     pub fn describe(&self) -> Option<String> {
         let parts = [
-            self.cost_usd.map(text::dollars),
+            self.cost_usd.map(text::format_dollars),
             self.tokens.map(|tokens| format!("{tokens} tokens")),
-            self.duration_ms.map(text::duration),
+            self.duration_ms.map(text::format_duration),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(", "))
@@ -121,12 +121,20 @@ impl Budget {
         let spent = used.cost_usd.unwrap_or(0.0);
         if let Some(limit) = self.cost_usd.filter(|limit| spent >= *limit) {
             let about = if used.cost_usd == told.cost_usd { "" } else { "about " };
-            Some(format!("cost {about}{} of {}", text::dollars(spent), text::dollars(limit)))
+            Some(format!(
+                "cost {about}{} of {}",
+                text::format_dollars(spent),
+                text::format_dollars(limit)
+            ))
         } else if let Some(limit) = self.tokens.filter(|limit| used.total_tokens() >= *limit) {
             Some(format!("{} of {} tokens", used.total_tokens(), limit))
         } else {
             let limit = self.duration_ms.filter(|limit| elapsed_ms >= *limit)?;
-            Some(format!("{} of {}", text::duration(elapsed_ms), text::duration(limit)))
+            Some(format!(
+                "{} of {}",
+                text::format_duration(elapsed_ms),
+                text::format_duration(limit)
+            ))
         }
     }
 }

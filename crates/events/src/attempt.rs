@@ -7,7 +7,7 @@ use super::event::{Class, EndCause, Exit, Failure, FailureKind};
 
 /// What is known of a finished attempt.
 #[derive(Debug, Clone, Default)]
-pub struct Facts<'a> {
+pub struct AttemptResult<'a> {
     pub exit: Option<Exit>,
     pub ended_by: Option<EndCause>,
     /// The agent's own verdict, if it gave one: `Some(None)` is success.
@@ -16,46 +16,46 @@ pub struct Facts<'a> {
     pub active: bool,
     /// It said what completes the run, and that stands however it then left: also by hanging, or with
     /// an exit code of its own. A signal or a failure that it told of is another matter.
-    pub done: bool,
+    pub completed: bool,
 }
 
-const FAILED_ONCE: &str = "the agent failed: ";
-const FAILED_LAST: &str = ", the last time: ";
+const FAILED_PREFIX: &str = "the agent failed: ";
+const LAST_FAILURE_INFIX: &str = ", the last time: ";
 
 /// Why no attempt follows, in words, after so many that failed, the last one like this.
-pub fn gave_up(failures: u32, last: &str) -> String {
+pub fn retries_exhausted_message(failures: u32, last: &str) -> String {
     match failures {
-        1 => format!("{FAILED_ONCE}{last}"),
-        n => format!("the agent failed {n} times in a row{FAILED_LAST}{last}"),
+        1 => format!("{FAILED_PREFIX}{last}"),
+        n => format!("the agent failed {n} times in a row{LAST_FAILURE_INFIX}{last}"),
     }
 }
 
 /// How the last attempt failed, from the words of [`gave_up`], which are all that a journal has of it.
 pub fn why_it_gave_up(words: &str) -> Option<&str> {
-    let several = words.split_once(FAILED_LAST).map(|(_, last)| last);
-    several.or_else(|| words.strip_prefix(FAILED_ONCE))
+    let several = words.split_once(LAST_FAILURE_INFIX).map(|(_, last)| last);
+    several.or_else(|| words.strip_prefix(FAILED_PREFIX))
 }
 
-const USED_UP: &str = "the budget is used up: ";
+const BUDGET_EXCEEDED_PREFIX: &str = "the budget is used up: ";
 
 /// How a run ended that has used up so much.
-pub fn used_up(how_much: &str) -> String {
-    format!("{USED_UP}{how_much}")
+pub fn budget_exceeded_message(how_much: &str) -> String {
+    format!("{BUDGET_EXCEEDED_PREFIX}{how_much}")
 }
 
 /// Whether a budget was used up when a run ended by it, from the words of that end. A wait that would outlast the
 /// run's time is not begun, and what is left of that time is left.
 pub fn is_used_up(words: &str) -> bool {
-    words.starts_with(USED_UP)
+    words.starts_with(BUDGET_EXCEEDED_PREFIX)
 }
 
 /// Returns the argument of [`used_up`], from the message it made.
 pub fn how_much_was_used_up(message: &str) -> Option<&str> {
-    message.strip_prefix(USED_UP)
+    message.strip_prefix(BUDGET_EXCEEDED_PREFIX)
 }
 
 /// When the limit ends that an attempt met, in milliseconds since the Unix epoch, if the agent told.
-pub fn limit_ends_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
+pub fn rate_limit_reset_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
     if !matches!(class, Class::RateLimited | Class::Overloaded) {
         return None;
     }
@@ -82,32 +82,32 @@ pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
     }
 }
 
-pub fn classify(facts: &Facts<'_>) -> Class {
+pub fn classify(facts: &AttemptResult<'_>) -> Class {
     match facts.ended_by {
         Some(EndCause::Interrupt | EndCause::Broken) => return Class::Interrupted,
-        Some(EndCause::Inactivity | EndCause::SilentModel) if facts.done => {
-            return by_result(facts.result.flatten(), true);
+        Some(EndCause::Inactivity | EndCause::SilentModel) if facts.completed => {
+            return classify_result(facts.result.flatten(), true);
         }
         Some(EndCause::Inactivity | EndCause::IterationTimeout) => return Class::TimedOut,
         Some(EndCause::SilentModel) => return Class::Failed,
         Some(EndCause::Budget | EndCause::IterationBudget) => return Class::Limited,
         // It had given its result, so that the result counts and not the way it was ended.
         Some(EndCause::ResultGrace | EndCause::Refused) => {
-            return by_result(facts.result.flatten(), facts.active);
+            return classify_result(facts.result.flatten(), facts.active);
         }
         None => {}
     }
     if let Some(Some(failure)) = facts.result {
-        return by_result(Some(failure), facts.active);
+        return classify_result(Some(failure), facts.active);
     }
     match facts.exit {
-        Some(exit) if exit.success() => by_result(None, facts.active),
-        Some(Exit::Code(_)) if facts.done => Class::Answered,
+        Some(exit) if exit.success() => classify_result(None, facts.active),
+        Some(Exit::Code(_)) if facts.completed => Class::Answered,
         _ => Class::Failed,
     }
 }
 
-fn by_result(failure: Option<&Failure>, active: bool) -> Class {
+fn classify_result(failure: Option<&Failure>, active: bool) -> Class {
     let Some(failure) = failure else {
         return if active { Class::Answered } else { Class::Empty };
     };
@@ -155,7 +155,7 @@ mod tests {
             (code(0), Some(EndCause::IterationBudget), None, true, Class::Limited),
         ];
         for (exit, ended_by, result, active, class) in cases {
-            let facts = Facts { exit, ended_by, result, active, done: false };
+            let facts = AttemptResult { exit, ended_by, result, active, completed: false };
             assert_eq!(classify(&facts), class, "{facts:?}");
         }
         let cases = [
@@ -173,7 +173,7 @@ mod tests {
             (code(0), Some(EndCause::IterationTimeout), None, Class::TimedOut),
         ];
         for (exit, ended_by, result, class) in cases {
-            let facts = Facts { exit, ended_by, result, active: true, done: true };
+            let facts = AttemptResult { exit, ended_by, result, active: true, completed: true };
             assert_eq!(classify(&facts), class, "{facts:?}");
         }
     }
@@ -189,7 +189,10 @@ mod tests {
     #[test]
     fn what_is_said_of_the_last_failure_can_be_read_again() {
         for failures in [1, 2, 10] {
-            assert_eq!(why_it_gave_up(&gave_up(failures, "exit code 1")), Some("exit code 1"));
+            assert_eq!(
+                why_it_gave_up(&retries_exhausted_message(failures, "exit code 1")),
+                Some("exit code 1")
+            );
         }
         assert_eq!(why_it_gave_up("the limit of iterations is reached"), None);
     }

@@ -6,7 +6,7 @@
 
 /// Where in an escape sequence the text so far ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum EscapeState {
     #[default]
     Ground,
     /// After a carriage return, of which only the next character tells what it means.
@@ -24,8 +24,8 @@ enum State {
 /// characters but newline and tab. It remembers where it was, because a sequence may be split over
 /// two pieces of a stream.
 #[derive(Debug, Clone, Default)]
-pub struct Cleaner {
-    state: State,
+pub struct ControlCharFilter {
+    state: EscapeState,
     /// The parameters of the sequence so far, if those that only set colours are let through.
     colors: Option<String>,
 }
@@ -33,15 +33,15 @@ pub struct Cleaner {
 /// Longer parameters than any colour has.
 const MAX_COLOR: usize = 64;
 
-impl Cleaner {
+impl ControlCharFilter {
     /// The same, but colours and other looks of characters stay.
-    pub fn keeping_colors() -> Self {
-        Cleaner { colors: Some(String::new()), ..Cleaner::default() }
+    pub fn keep_colors() -> Self {
+        ControlCharFilter { colors: Some(String::new()), ..ControlCharFilter::default() }
     }
 
     /// The clean form of `text`, which is `text` itself in the usual case that it was clean.
-    pub fn clean<'t>(&mut self, text: &'t str, scratch: &'t mut String) -> &'t str {
-        if self.state == State::Ground && is_clean(text) {
+    pub fn filter<'t>(&mut self, text: &'t str, scratch: &'t mut String) -> &'t str {
+        if self.state == EscapeState::Ground && is_clean(text) {
             return text;
         }
         scratch.clear();
@@ -53,8 +53,8 @@ impl Cleaner {
     pub fn push(&mut self, text: &str, out: &mut String) {
         let mut rest = text;
         loop {
-            if self.state == State::Ground {
-                let run = rest.bytes().position(is_suspicious).unwrap_or(rest.len());
+            if self.state == EscapeState::Ground {
+                let run = rest.bytes().position(may_need_filtering).unwrap_or(rest.len());
                 out.push_str(&rest[..run]);
                 rest = &rest[run..];
             }
@@ -65,33 +65,39 @@ impl Cleaner {
         }
     }
 
-    fn step(&mut self, c: char, out: &mut String) -> State {
+    fn step(&mut self, c: char, out: &mut String) -> EscapeState {
         self.color(c, out);
         match (self.state, c) {
             // Whatever was going on, it is over at the end of a line: a sequence that never ends must
             // not swallow the rest of the text.
             (_, '\n') => {
                 out.push('\n');
-                State::Ground
+                EscapeState::Ground
             }
-            (State::Return, '\r') => State::Return,
-            (State::Return, _) => {
+            (EscapeState::Return, '\r') => EscapeState::Return,
+            (EscapeState::Return, _) => {
                 // Text that would have been written over is kept, but told from what follows.
                 out.push(' ');
-                ground(c, out)
+                ground_state(c, out)
             }
-            (State::Ground, _) => ground(c, out),
-            (State::Escape, '[') => State::Sequence,
-            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Command,
-            (State::Escape, ' '..='/') => State::Escape,
-            (State::Escape, '0'..='~') => State::Ground,
-            (State::Sequence, ' '..='?') => State::Sequence,
-            (State::Sequence, '@'..='~') => State::Ground,
-            (State::Command, '\u{7}' | '\u{9c}') | (State::CommandEscape, '\\') => State::Ground,
-            (State::Command | State::CommandEscape, '\u{1b}') => State::CommandEscape,
-            (State::Command, _) => State::Command,
+            (EscapeState::Ground, _) => ground_state(c, out),
+            (EscapeState::Escape, '[') => EscapeState::Sequence,
+            (EscapeState::Escape, ']' | 'P' | 'X' | '^' | '_') => EscapeState::Command,
+            (EscapeState::Escape, ' '..='/') => EscapeState::Escape,
+            (EscapeState::Escape, '0'..='~') => EscapeState::Ground,
+            (EscapeState::Sequence, ' '..='?') => EscapeState::Sequence,
+            (EscapeState::Sequence, '@'..='~') => EscapeState::Ground,
+            (EscapeState::Command, '\u{7}' | '\u{9c}') | (EscapeState::CommandEscape, '\\') => {
+                EscapeState::Ground
+            }
+            (EscapeState::Command | EscapeState::CommandEscape, '\u{1b}') => {
+                EscapeState::CommandEscape
+            }
+            (EscapeState::Command, _) => EscapeState::Command,
             // Not a sequence after all: the character stands for itself.
-            (State::Escape | State::Sequence | State::CommandEscape, _) => ground(c, out),
+            (EscapeState::Escape | EscapeState::Sequence | EscapeState::CommandEscape, _) => {
+                ground_state(c, out)
+            }
         }
     }
 
@@ -99,36 +105,36 @@ impl Cleaner {
     fn color(&mut self, c: char, out: &mut String) {
         let Some(parameters) = &mut self.colors else { return };
         match (self.state, c) {
-            (State::Sequence, 'm') => {
+            (EscapeState::Sequence, 'm') => {
                 if parameters.chars().all(|c| matches!(c, '0'..='9' | ';' | ':')) {
                     out.extend(["\u{1b}[", parameters, "m"]);
                 }
             }
             // One that is longer than any colour is none.
-            (State::Sequence, _) if parameters.len() < MAX_COLOR => parameters.push(c),
-            (State::Sequence, _) => "?".clone_into(parameters),
+            (EscapeState::Sequence, _) if parameters.len() < MAX_COLOR => parameters.push(c),
+            (EscapeState::Sequence, _) => "?".clone_into(parameters),
             _ => parameters.clear(),
         }
     }
 }
 
-fn ground(c: char, out: &mut String) -> State {
+fn ground_state(c: char, out: &mut String) -> EscapeState {
     match c {
-        '\r' => return State::Return,
-        '\u{1b}' => return State::Escape,
-        '\u{9b}' => return State::Sequence,
-        '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return State::Command,
+        '\r' => return EscapeState::Return,
+        '\u{1b}' => return EscapeState::Escape,
+        '\u{9b}' => return EscapeState::Sequence,
+        '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return EscapeState::Command,
         '\n' | '\t' => out.push(c),
         '\u{2028}' | '\u{2029}' => out.push(' '),
-        _ if is_hidden(c) => {}
+        _ if is_invisible(c) => {}
         _ => out.push(c),
     }
-    State::Ground
+    EscapeState::Ground
 }
 
 /// Whether a character acts instead of being seen: a control character, a separator of lines, a byte order mark, or
 /// a mark of direction, which makes the rest of the line read as what it is not.
-pub fn is_hidden(c: char) -> bool {
+pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -137,19 +143,19 @@ pub fn is_hidden(c: char) -> bool {
 /// Whether nothing is to be taken out of a text. Asked by blocks, which the compiler turns into vector instructions.
 fn is_clean(text: &str) -> bool {
     let mut blocks = text.as_bytes().chunks(64);
-    blocks.all(|block| !block.iter().fold(false, |any, byte| any | is_suspicious(*byte)))
+    blocks.all(|block| !block.iter().fold(false, |any, byte| any | may_need_filtering(*byte)))
 }
 
 /// Bytes that may begin something that is not shown as it is: control characters, and the first bytes
 /// of the UTF-8 forms of C1, of the marks of direction and of the byte order mark.
-fn is_suspicious(byte: u8) -> bool {
+fn may_need_filtering(byte: u8) -> bool {
     matches!(byte, 0..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xd8 | 0xe2 | 0xef)
 }
 
 /// The clean form of a whole text.
-pub fn cleaned(text: &str) -> String {
+pub fn strip_control_chars(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
-    Cleaner::default().push(text, &mut clean);
+    ControlCharFilter::default().push(text, &mut clean);
     clean
 }
 
@@ -158,8 +164,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn clean(text: &str) -> String {
-        Cleaner::default().clean(text, &mut String::new()).to_owned()
+    fn filter(text: &str) -> String {
+        ControlCharFilter::default().filter(text, &mut String::new()).to_owned()
     }
 
     #[test]
@@ -185,7 +191,7 @@ mod tests {
             ("\u{feff}a\u{200e}b\u{200f}c\u{61c}", "abc"),
             ("\u{a0}é…٣ｆ", "\u{a0}é…٣ｆ"),
         ] {
-            assert_eq!(clean(text), expected, "{text:?}");
+            assert_eq!(filter(text), expected, "{text:?}");
         }
     }
 
@@ -201,12 +207,12 @@ mod tests {
                 0..20,
             ),
         ) {
-            let whole = clean(&pieces.concat());
-            prop_assert!(!whole.chars().any(|c| is_hidden(c) && c != '\n' && c != '\t'));
-            let mut cleaner = Cleaner::default();
+            let whole = filter(&pieces.concat());
+            prop_assert!(!whole.chars().any(|c| is_invisible(c) && c != '\n' && c != '\t'));
+            let mut cleaner = ControlCharFilter::default();
             let mut joined = String::new();
             for piece in &pieces {
-                joined.push_str(cleaner.clean(piece, &mut String::new()));
+                joined.push_str(cleaner.filter(piece, &mut String::new()));
             }
             prop_assert_eq!(joined, whole);
         }

@@ -9,7 +9,7 @@ use crate::exit_code;
 
 /// What sort of trouble it is. Decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The command line asks for something that does not exist or does not fit together.
     Usage,
     /// The settings are wrong.
@@ -28,15 +28,15 @@ pub enum Kind {
     Interrupted,
 }
 
-impl Kind {
+impl ErrorKind {
     pub fn exit_code(self) -> u8 {
         match self {
-            Kind::Failed => exit_code::NOT_DONE,
-            Kind::Usage | Kind::Config | Kind::Input => exit_code::INPUT,
-            Kind::Budget => exit_code::BUDGET,
-            Kind::Agent => exit_code::AGENT,
-            Kind::Scm => exit_code::SCM,
-            Kind::Interrupted => exit_code::INTERRUPTED,
+            ErrorKind::Failed => exit_code::INCOMPLETE,
+            ErrorKind::Usage | ErrorKind::Config | ErrorKind::Input => exit_code::USAGE,
+            ErrorKind::Budget => exit_code::BUDGET,
+            ErrorKind::Agent => exit_code::AGENT_FAILED,
+            ErrorKind::Scm => exit_code::SCM_FAILED,
+            ErrorKind::Interrupted => exit_code::INTERRUPTED,
         }
     }
 }
@@ -48,31 +48,31 @@ impl Kind {
 /// it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    pub kind: Kind,
+    pub kind: ErrorKind,
     pub message: String,
     /// What to do about it.
     pub hints: Vec<String>,
 }
 
 impl Error {
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Error { kind, message: message.into(), hints: Vec::new() }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
-        Error::new(Kind::Usage, message)
+        Error::new(ErrorKind::Usage, message)
     }
 
     pub fn config(message: impl Into<String>) -> Self {
-        Error::new(Kind::Config, message)
+        Error::new(ErrorKind::Config, message)
     }
 
     pub fn input(message: impl Into<String>) -> Self {
-        Error::new(Kind::Input, message)
+        Error::new(ErrorKind::Input, message)
     }
 
     pub fn failed(message: impl Into<String>) -> Self {
-        Error::new(Kind::Failed, message)
+        Error::new(ErrorKind::Failed, message)
     }
 
     /// Adds a hint, once.
@@ -131,14 +131,14 @@ mod tests {
     #[test]
     fn kinds_decide_exit_codes() {
         for (kind, code) in [
-            (Kind::Failed, 1),
-            (Kind::Usage, 2),
-            (Kind::Config, 2),
-            (Kind::Input, 2),
-            (Kind::Budget, 3),
-            (Kind::Agent, 4),
-            (Kind::Scm, 5),
-            (Kind::Interrupted, 130),
+            (ErrorKind::Failed, 1),
+            (ErrorKind::Usage, 2),
+            (ErrorKind::Config, 2),
+            (ErrorKind::Input, 2),
+            (ErrorKind::Budget, 3),
+            (ErrorKind::Agent, 4),
+            (ErrorKind::Scm, 5),
+            (ErrorKind::Interrupted, 130),
         ] {
             assert_eq!(Error::new(kind, "").exit_code(), code, "{kind:?}");
         }

@@ -102,7 +102,7 @@ impl Usage {
 
 impl Usage {
     /// What of `other` is not in this, each count by itself.
-    pub fn missing_of(&self, other: &Usage) -> Usage {
+    pub fn shortfall(&self, other: &Usage) -> Usage {
         let more = |own: Option<f64>, told: Option<f64>| match (own, told) {
             (Some(own), Some(told)) => (told > own).then_some(told - own),
             (_, told) => told,
@@ -118,8 +118,8 @@ impl Usage {
 
     /// At least what a later count of the same tells: what it counts beyond this was told by something that
     /// cannot be read any more.
-    pub fn raise_to(&mut self, told: &Usage) {
-        let missing = self.missing_of(told);
+    pub fn at_least(&mut self, told: &Usage) {
+        let missing = self.shortfall(told);
         self.add(&missing);
     }
 }
@@ -236,7 +236,7 @@ pub enum Class {
 impl Class {
     /// The agent ended by itself and well. One that was stopped by a limit has not done what it meant to do,
     /// whatever it left.
-    pub fn came_to_its_end(self) -> bool {
+    pub fn finished_normally(self) -> bool {
         matches!(self, Class::Answered | Class::Empty)
     }
 }
@@ -803,13 +803,13 @@ mod tests {
     #[test]
     fn a_count_is_raised_and_never_lowered() {
         let mut total = Usage { cost_usd: Some(2.0), input_tokens: 5, ..Usage::default() };
-        total.raise_to(&Usage { cost_usd: Some(1.0), output_tokens: 7, ..Usage::default() });
+        total.at_least(&Usage { cost_usd: Some(1.0), output_tokens: 7, ..Usage::default() });
         let both = Usage { output_tokens: 7, ..total };
         assert_eq!((total, total.cost_usd, total.input_tokens), (both, Some(2.0), 5));
-        total.raise_to(&Usage { cost_usd: Some(3.0), ..Usage::default() });
+        total.at_least(&Usage { cost_usd: Some(3.0), ..Usage::default() });
         assert_eq!((total.cost_usd, total.total_tokens()), (Some(3.0), 12));
         let mut untold = Usage::default();
-        untold.raise_to(&Usage::default());
+        untold.at_least(&Usage::default());
         assert_eq!(untold.cost_usd, None);
     }
 }

@@ -12,14 +12,14 @@ use crate::json_writer;
 /// Turns events into lines. What is collected here goes to the file in one write, and only then to
 /// anybody's eyes.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineEncoder {
     bytes: Vec<u8>,
     /// The part of a line that tells when and where, for `stamp`: most events share it.
     prefix: Vec<u8>,
     stamp: Option<Stamp>,
 }
 
-impl Lines {
+impl LineEncoder {
     /// Adds the line of one event, and tells it without its newline.
     pub fn push(&mut self, at: Stamp, event: &Event<'_>) -> &[u8] {
         if self.stamp != Some(at) {
@@ -62,9 +62,9 @@ pub fn entries<R: Read>(journal: R) -> Entries<R> {
         line: Vec::new(),
         unreadable: 0,
         wanted: |_, _| Want::Yes,
-        passed: Vec::new(),
-        held: VecDeque::new(),
-        state: Reading::On,
+        skipped_line: Vec::new(),
+        deferred_lines: VecDeque::new(),
+        state: ReadState::On,
     }
 }
 
@@ -74,16 +74,16 @@ pub struct Entries<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     unreadable: u64,
-    wanted: Wanted,
+    wanted: EventFilter,
     /// The beginning of the last line that nobody wanted.
-    passed: Vec<u8>,
+    skipped_line: Vec<u8>,
     /// Lines of which it is not known yet whether anybody wants them.
-    held: VecDeque<Vec<u8>>,
-    state: Reading,
+    deferred_lines: VecDeque<Vec<u8>>,
+    state: ReadState,
 }
 
 /// Whether somebody wants an event of this name, whose line this is.
-pub type Wanted = fn(&str, &[u8]) -> Want;
+pub type EventFilter = fn(&str, &[u8]) -> Want;
 
 /// Whether somebody wants an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub enum Want {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum ReadState {
     On,
     /// What was held comes first, then the line that was read.
     Held,
@@ -152,15 +152,15 @@ impl<R> Entries<R> {
 
     /// The same without the events that nobody wants, which are hardly looked at: that is most of a journal.
     #[must_use]
-    pub fn only(self, wanted: Wanted) -> Self {
+    pub fn filter_kinds(self, wanted: EventFilter) -> Self {
         Entries { wanted, ..self }
     }
 
     /// When and where the last event before the last entry happened that nobody wanted, or after it if there
     /// is none any more. Told once.
-    pub fn take_passed(&mut self) -> Option<Stamp> {
-        let stamp = skim::Head::of(&self.passed).and_then(|head| head.stamp());
-        self.passed.clear();
+    pub fn take_skipped_stamp(&mut self) -> Option<Stamp> {
+        let stamp = skim::EntryHeader::parse(&self.skipped_line).and_then(|head| head.stamp());
+        self.skipped_line.clear();
         stamp
     }
 }
@@ -170,22 +170,22 @@ impl<R: Read> Iterator for Entries<R> {
 
     fn next(&mut self) -> Option<Entry<'static>> {
         loop {
-            if self.state != Reading::On {
-                if let Some(mut line) = self.held.pop_front() {
+            if self.state != ReadState::On {
+                if let Some(mut line) = self.deferred_lines.pop_front() {
                     if let Some(entry) = skim::entry(&mut line) {
                         return Some(entry);
                     }
                     self.unreadable += 1;
                     continue;
                 }
-                if self.state == Reading::Last {
+                if self.state == ReadState::Last {
                     return None;
                 }
-                self.state = Reading::On;
+                self.state = ReadState::On;
             } else if !self.read_line() {
-                self.state = Reading::Last;
+                self.state = ReadState::Last;
                 continue;
-            } else if self.is_put_off() {
+            } else if self.is_deferred() {
                 continue;
             }
             if let Some(entry) = skim::entry(&mut self.line) {
@@ -216,44 +216,46 @@ impl<R: Read> Entries<R> {
     }
 
     /// Whether the line that was read is not to be read any further, for now or at all.
-    fn is_put_off(&mut self) -> bool {
-        let Some(head) = skim::Head::of(&self.line) else { return false };
+    fn is_deferred(&mut self) -> bool {
+        let Some(head) = skim::EntryHeader::parse(&self.line) else { return false };
         let want = (self.wanted)(head.event, &self.line);
         match want {
             Want::Yes => return false,
             Want::WithoutThose => {
-                self.held.clear();
+                self.deferred_lines.clear();
                 return false;
             }
             Want::WithThose => {
-                self.state = Reading::Held;
+                self.state = ReadState::Held;
                 return true;
             }
             Want::No | Want::Perhaps => {}
         }
-        if !skim::looks_whole(&self.line) {
+        if !skim::looks_complete(&self.line) {
             return false;
         }
-        self.passed.clear();
-        self.passed.extend_from_slice(&self.line[..head.len]);
+        self.skipped_line.clear();
+        self.skipped_line.extend_from_slice(&self.line[..head.len]);
         if want == Want::Perhaps {
             let mut line = Vec::new();
             let held = |lines: &VecDeque<Vec<u8>>| lines.iter().map(Vec::len).sum::<usize>();
-            while self.held.len() >= MAX_HELD || held(&self.held) + self.line.len() > MAX_LINE {
-                let Some(oldest) = self.held.pop_front() else { break };
+            while self.deferred_lines.len() >= MAX_HELD
+                || held(&self.deferred_lines) + self.line.len() > MAX_LINE
+            {
+                let Some(oldest) = self.deferred_lines.pop_front() else { break };
                 line = oldest;
             }
             line.clear();
             line.shrink_to(BUFFER);
             line.extend_from_slice(&self.line);
-            self.held.push_back(line);
+            self.deferred_lines.push_back(line);
         }
         true
     }
 }
 
 /// What is said of so many lines that cannot be read; nothing if there are none.
-pub fn unreadable_words(lines: u64) -> Option<String> {
+pub fn unreadable_message(lines: u64) -> Option<String> {
     match lines {
         0 => None,
         1 => Some("a line of the journal cannot be read".to_owned()),
@@ -262,7 +264,7 @@ pub fn unreadable_words(lines: u64) -> Option<String> {
 }
 
 /// How much of a file is whole lines.
-pub fn whole_lines(file: &mut File) -> io::Result<u64> {
+pub fn complete_lines_len(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut block = [0; 8192];
     while end > 0 {
@@ -292,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_line_is_the_entry_in_one_object() {
-        let mut lines = Lines::default();
+        let mut lines = LineEncoder::default();
         for n in [1, 1, 2] {
             lines.push(at(n), &text("hi"));
         }
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_torn_line_hides_nothing_else() {
-        let mut lines = Lines::default();
+        let mut lines = LineEncoder::default();
         lines.push(at(1), &text("one"));
         lines.push(at(2), &text("two"));
         let mut bytes = lines.bytes().to_vec();
@@ -319,7 +321,7 @@ mod tests {
 
     #[test]
     fn line_that_is_too_long_is_skipped_and_counted() {
-        let mut lines = Lines::default();
+        let mut lines = LineEncoder::default();
         lines.push(at(1), &text("one"));
         let mut bytes = lines.bytes().to_vec();
         bytes.resize(bytes.len() + MAX_LINE + 1, b' ');
@@ -335,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_nobody_wants_is_left_out_and_what_somebody_may_want_is_held() {
-        let mut lines = Lines::default();
+        let mut lines = LineEncoder::default();
         let stop = |name: &'static str| Event::StopRequested { signal: name.into(), now: false };
         let note = |name: &'static str| Event::Note { message: name.into() };
         let steps = [
@@ -354,7 +356,7 @@ mod tests {
         }
         let mut bytes = b"{\"time\":\"2026-11-15T20:27:52.123Z\",\"iteration\":1,\"attempt\":1,\"event\":\"text\",\"te\n".to_vec();
         bytes.extend_from_slice(lines.bytes());
-        let mut entries = entries(&bytes[..]).only(|event, line| match event {
+        let mut entries = entries(&bytes[..]).filter_kinds(|event, line| match event {
             "text" => Want::No,
             "note" => Want::Perhaps,
             "stop_requested" if memchr::memmem::find(line, b"\"without\"").is_some() => {
@@ -365,7 +367,10 @@ mod tests {
         });
         let mut told = Vec::new();
         while let Some(entry) = entries.next() {
-            told.push((entry.at.time_ms / 1000, entries.take_passed().map(|at| at.time_ms / 1000)));
+            told.push((
+                entry.at.time_ms / 1000,
+                entries.take_skipped_stamp().map(|at| at.time_ms / 1000),
+            ));
         }
         // A note that is held does not come before what came after it, but before whatever wants it.
         let expected = [(2, Some(1)), (5, Some(4)), (4, None), (6, None), (8, Some(8))];

@@ -13,13 +13,13 @@ pub struct Line<'a> {
     /// Goes on from the piece before.
     pub joined: bool,
     /// Is followed by another piece.
-    pub unfinished: bool,
+    pub is_unfinished: bool,
 }
 
 impl Line<'_> {
     /// The line is all here.
-    pub fn is_whole(&self) -> bool {
-        !self.joined && !self.unfinished
+    pub fn is_complete(&self) -> bool {
+        !self.joined && !self.is_unfinished
     }
 }
 
@@ -27,19 +27,19 @@ impl Line<'_> {
 #[derive(Debug)]
 pub struct LineSplitter {
     /// The beginning of a line whose end has not arrived.
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     /// Pieces of the held line have already been handed on.
     joined: bool,
     max_line: usize,
 }
 
 /// What a long line leaves allocated for the next one.
-const KEPT_CAPACITY: usize = 256 * 1024;
+const RETAINED_CAPACITY: usize = 256 * 1024;
 
 impl LineSplitter {
     /// `max_line` is the number of bytes beyond which a line is handed on in pieces.
     pub fn new(max_line: usize) -> Self {
-        LineSplitter { held: Vec::new(), joined: false, max_line: max_line.max(4) }
+        LineSplitter { buffer: Vec::new(), joined: false, max_line: max_line.max(4) }
     }
 
     /// Hands every line that `chunk` ends to `each`.
@@ -47,54 +47,57 @@ impl LineSplitter {
         while let Some(end) = memchr(b'\n', chunk) {
             let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
-            if self.held.is_empty() && line.len() <= self.max_line {
-                each(Line { bytes: trim_cr(line), joined: self.joined, unfinished: false });
+            if self.buffer.is_empty() && line.len() <= self.max_line {
+                each(Line { bytes: trim_cr(line), joined: self.joined, is_unfinished: false });
             } else {
-                self.hold(line, &mut each);
-                let line =
-                    Line { bytes: trim_cr(&self.held), joined: self.joined, unfinished: false };
+                self.append(line, &mut each);
+                let line = Line {
+                    bytes: trim_cr(&self.buffer),
+                    joined: self.joined,
+                    is_unfinished: false,
+                };
                 each(line);
                 self.reset();
             }
             self.joined = false;
         }
         if !chunk.is_empty() {
-            self.hold(chunk, &mut each);
+            self.append(chunk, &mut each);
         }
     }
 
     /// The end of the line that has not ended yet, as far as it is held.
     pub fn unfinished(&self) -> &[u8] {
-        &self.held
+        &self.buffer
     }
 
     /// Hands on what was left without a newline at the end of the stream.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
-        if !self.held.is_empty() {
-            each(Line { bytes: trim_cr(&self.held), joined: self.joined, unfinished: false });
+        if !self.buffer.is_empty() {
+            each(Line { bytes: trim_cr(&self.buffer), joined: self.joined, is_unfinished: false });
         } else if self.joined {
-            each(Line { bytes: b"", joined: true, unfinished: false });
+            each(Line { bytes: b"", joined: true, is_unfinished: false });
         }
         self.reset();
         self.joined = false;
     }
 
-    fn hold(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Line<'_>)) {
-        while self.held.len() + bytes.len() > self.max_line {
-            let room = self.max_line - self.held.len();
-            self.held.extend_from_slice(&bytes[..room]);
+    fn append(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Line<'_>)) {
+        while self.buffer.len() + bytes.len() > self.max_line {
+            let room = self.max_line - self.buffer.len();
+            self.buffer.extend_from_slice(&bytes[..room]);
             bytes = &bytes[room..];
-            let cut = char_boundary(&self.held);
-            each(Line { bytes: &self.held[..cut], joined: self.joined, unfinished: true });
-            self.held.drain(..cut);
+            let cut = char_boundary(&self.buffer);
+            each(Line { bytes: &self.buffer[..cut], joined: self.joined, is_unfinished: true });
+            self.buffer.drain(..cut);
             self.joined = true;
         }
-        self.held.extend_from_slice(bytes);
+        self.buffer.extend_from_slice(bytes);
     }
 
     fn reset(&mut self) {
-        self.held.clear();
-        self.held.shrink_to(KEPT_CAPACITY);
+        self.buffer.clear();
+        self.buffer.shrink_to(RETAINED_CAPACITY);
     }
 }
 
@@ -128,7 +131,7 @@ mod tests {
         let mut splitter = LineSplitter::new(max_line);
         let mut lines = Vec::new();
         let mut each =
-            |line: Line<'_>| lines.push((line.bytes.to_vec(), line.joined, line.unfinished));
+            |line: Line<'_>| lines.push((line.bytes.to_vec(), line.joined, line.is_unfinished));
         for chunk in chunks {
             splitter.push(chunk, &mut each);
         }

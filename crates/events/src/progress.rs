@@ -10,7 +10,7 @@ pub use super::run_state::{OpenIteration as Open, Pending, RateLimits as Limits}
 
 /// Where a run stands.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
+pub struct ResumePoint {
     /// Iterations that came to their end.
     pub iterations: u32,
     /// An iteration that was begun and not ended, and how many attempts were made at it.
@@ -31,15 +31,15 @@ pub struct Progress {
     /// What was to be committed with which message, if an agent has been asked for one already.
     pub commit_message: Option<String>,
     /// The message of the commit that was being made. Whether it was made, only the repository knows.
-    pub committing: Option<String>,
+    pub pending_commit: Option<String>,
     pub scm_failed: bool,
     pub tools: u32,
     pub tool_errors: u32,
     /// What was used up, as budgets count it.
     pub spending: Spending,
     /// What it knew of the repository, and whether that was after its last iteration.
-    pub seen: Seen,
-    pub looked: bool,
+    pub stall: Seen,
+    pub stall_checked: bool,
     /// The commit that was checked out when that was last told.
     pub head: Option<String>,
     /// How long the run has been at work, pauses and the time after a cut left out.
@@ -48,9 +48,9 @@ pub struct Progress {
     pub outcome: Option<Outcome>,
 }
 
-impl Progress {
+impl ResumePoint {
     /// Its first iteration was begun. Until then it was only checked whether there is anything to do.
-    pub fn has_begun(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         self.iterations > 0 || self.open.is_some()
     }
 
@@ -64,17 +64,17 @@ impl Progress {
         }
     }
 
-    fn watch_commit(&mut self, event: &Event<'_>) {
+    fn track_commit(&mut self, event: &Event<'_>) {
         match event {
             Event::ScmStarted { argv, .. } => {
                 let message = argv.iter().skip_while(|word| *word != "-m").nth(1);
-                self.committing = message.map(|message| message.as_str().to_owned());
+                self.pending_commit = message.map(|message| message.as_str().to_owned());
             }
             Event::ScmEnded { .. }
             | Event::AgentStarted { .. }
             | Event::IterationStarted { .. }
             // It has been looked for.
-            | Event::Repository { .. } => self.committing = None,
+            | Event::Repository { .. } => self.pending_commit = None,
             _ => {}
         }
     }
@@ -83,7 +83,7 @@ impl Progress {
 /// Reads the entries of a run's journal, from the first to the last whole one.
 #[derive(Debug, Clone, Default)]
 pub struct Tracker {
-    progress: Progress,
+    progress: ResumePoint,
     /// What the attempt that is open has used so far, and since when its agent has worked if it does.
     running: Option<Usage>,
     working_since: Option<i64>,
@@ -96,13 +96,13 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    pub fn fold(&mut self, entry: &Entry<'_>) {
+    pub fn apply(&mut self, entry: &Entry<'_>) {
         if let Event::RunStarted { .. } = entry.event {
-            self.cut();
+            self.settle_cut_attempt();
         }
-        self.pass_time(entry);
-        self.believe_stamp(entry);
-        self.progress.watch_commit(&entry.event);
+        self.advance_clock(entry);
+        self.trust_stamp(entry);
+        self.progress.track_commit(&entry.event);
         let progress = &mut self.progress;
         match &entry.event {
             Event::RunStarted { .. } => {
@@ -111,7 +111,7 @@ impl Tracker {
             }
             Event::RunContinued { iterations, usage, duration_ms, .. } => {
                 progress.iterations = progress.iterations.max(*iterations);
-                progress.spending.raise_to(usage);
+                progress.spending.at_least(usage);
                 progress.active_ms = progress.active_ms.max(*duration_ms);
             }
             Event::IterationStarted { .. } => {
@@ -119,17 +119,17 @@ impl Tracker {
                 // What was used at its first try is a part of what it may use.
                 let again = progress.open.filter(|open| open.iteration == iteration);
                 if again.is_none() {
-                    progress.spending.iteration_starts();
+                    progress.spending.start_iteration();
                 }
                 let worked_ms = again.map_or(0, |open| open.worked_ms);
                 progress.open = Some(Open { iteration, attempts: 0, worked_ms });
                 progress.pending = Pending::Nothing;
                 progress.commit_message = None;
-                progress.looked = false;
+                progress.stall_checked = false;
             }
             Event::AgentStarted { purpose, .. } => {
                 // The end of the one before cannot be read if it is still there.
-                self.cut();
+                self.settle_cut_attempt();
                 let progress = &mut self.progress;
                 self.running = Some(Usage::default());
                 self.working_since = Some(entry.at.time_ms);
@@ -158,7 +158,7 @@ impl Tracker {
                 ..
             } => {
                 self.running = None;
-                progress.spending.attempt_ends(usage);
+                progress.spending.end_attempt(usage);
                 progress.tools = progress.tools.saturating_add(*tools);
                 progress.tool_errors = progress.tool_errors.saturating_add(*tool_errors);
                 self.working_since = None;
@@ -168,7 +168,7 @@ impl Tracker {
                 progress.commit_message = commit_message.as_ref().map(|it| it.as_ref().to_owned());
                 if *purpose == Purpose::Work {
                     self.class = Some(*class);
-                    progress.pending = left_by(&entry.event);
+                    progress.pending = pending_after(&entry.event);
                     self.failed = false;
                     if *class == Class::Answered {
                         progress.failures = 0;
@@ -210,19 +210,19 @@ impl Tracker {
                 };
             }
             Event::IterationEnded { cut_off: true, usage, .. } => {
-                progress.spending.raise_iteration_to(usage);
+                progress.spending.iteration_at_least(usage);
                 let (iteration, attempts) = (entry.at.iteration, entry.at.attempt);
                 let before = progress.open.filter(|open| open.iteration == iteration);
                 let worked_ms = before.map_or(0, |open| open.worked_ms);
                 progress.open = Some(Open { iteration, attempts, worked_ms });
             }
             Event::IterationEnded { complete, usage, .. } => {
-                progress.spending.raise_iteration_to(usage);
-                progress.spending.iteration_starts();
+                progress.spending.iteration_at_least(usage);
+                progress.spending.start_iteration();
                 progress.iterations = progress.iterations.max(entry.at.iteration);
                 progress.open = None;
                 progress.last_feedback.clone_from(&progress.feedback);
-                progress.looked = false;
+                progress.stall_checked = false;
                 progress.pending = if *complete { Pending::Complete } else { Pending::Nothing };
                 // Whatever it came to, it was none of those that count: silence may be none.
                 if !self.failed {
@@ -232,12 +232,12 @@ impl Tracker {
             }
             Event::Looked { unchanged, same_failures, fingerprint } => {
                 let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
-                progress.seen = Seen {
+                progress.stall = Seen {
                     fingerprint: fingerprint.as_deref().and_then(number),
                     unchanged: *unchanged,
                     same_failures: *same_failures,
                 };
-                progress.looked = true;
+                progress.stall_checked = true;
             }
             Event::Repository { head, .. } => progress.head = Some(head.as_ref().to_owned()),
             Event::RunEnded { outcome, iterations, cut_off, duration_ms, usage, .. } => {
@@ -250,11 +250,11 @@ impl Tracker {
                 progress.limits.stop_waiting(entry.at.time_ms);
                 let ended = iterations.saturating_sub(u32::from(*cut_off));
                 progress.iterations = progress.iterations.max(ended);
-                progress.spending.raise_to(usage);
+                progress.spending.at_least(usage);
                 progress.active_ms = progress.active_ms.max(*duration_ms);
                 if *outcome == Outcome::Stalled {
                     // Whoever goes on has done something about it.
-                    progress.seen = Seen::default();
+                    progress.stall = Seen::default();
                 }
             }
             _ => {}
@@ -262,7 +262,7 @@ impl Tracker {
     }
 
     /// The run is known to have been there at this moment, by something that it wrote elsewhere.
-    pub fn was_there(&mut self, time_ms: i64) {
+    pub fn note_alive(&mut self, time_ms: i64) {
         if let Some(last_ms) =
             self.last_ms.filter(|_| !self.idle && self.progress.outcome.is_none())
         {
@@ -272,39 +272,39 @@ impl Tracker {
     }
 
     /// The journal goes no further.
-    pub fn end(mut self) -> Progress {
-        self.cut();
+    pub fn finish(mut self) -> ResumePoint {
+        self.settle_cut_attempt();
         self.progress
     }
 
     /// What an agent had used when it was cut off is used up all the same.
-    fn cut(&mut self) {
+    fn settle_cut_attempt(&mut self) {
         if let Some(usage) = self.running.take() {
-            self.progress.spending.attempt_ends(&usage);
+            self.progress.spending.end_attempt(&usage);
         }
         let since_ms = self.working_since.take();
         if let (Some(since_ms), Some(last_ms)) = (since_ms, self.last_ms)
             && let Some(open) = &mut self.progress.open
         {
-            open.worked_ms = open.worked_ms.saturating_add(between(since_ms, last_ms));
+            open.worked_ms = open.worked_ms.saturating_add(elapsed_ms(since_ms, last_ms));
         }
     }
 
     /// Every entry tells in which iteration it was: one before that has ended, though its end cannot be read.
-    fn believe_stamp(&mut self, entry: &Entry<'_>) {
+    fn trust_stamp(&mut self, entry: &Entry<'_>) {
         let (iteration, attempts) = (entry.at.iteration, entry.at.attempt);
         let progress = &mut self.progress;
         progress.iterations = progress.iterations.max(iteration.saturating_sub(1));
         let is_known = progress.open.is_some_and(|open| open.iteration >= iteration);
         let begins = matches!(entry.event, Event::IterationStarted { .. });
         if iteration > progress.iterations && !is_known && !begins {
-            progress.spending.iteration_starts();
+            progress.spending.start_iteration();
             progress.open = Some(Open { iteration, attempts, worked_ms: 0 });
             progress.pending = Pending::Nothing;
         }
     }
 
-    fn pass_time(&mut self, entry: &Entry<'_>) {
+    fn advance_clock(&mut self, entry: &Entry<'_>) {
         let now_ms = entry.at.time_ms;
         let resumes = matches!(entry.event, Event::RunStarted { .. });
         if let Some(last_ms) = self.last_ms.filter(|_| !self.idle && !resumes) {
@@ -320,19 +320,19 @@ impl Tracker {
     }
 
     fn add_time(&mut self, from_ms: i64, to_ms: i64) {
-        let passed = between(from_ms, to_ms);
+        let passed = elapsed_ms(from_ms, to_ms);
         self.progress.active_ms = self.progress.active_ms.saturating_add(passed);
     }
 }
 
 /// How long it is from one moment to another. A clock that was set back takes no time away.
-fn between(from_ms: i64, to_ms: i64) -> u64 {
+fn elapsed_ms(from_ms: i64, to_ms: i64) -> u64 {
     u64::try_from(to_ms.saturating_sub(from_ms)).unwrap_or(0)
 }
 
 /// What is to be made of an agent that has ended, as far as its end tells. What ralph itself ended says nothing,
 /// nor does an answer of which nobody noted whether it completes the run.
-fn left_by(ended: &Event<'_>) -> Pending {
+fn pending_after(ended: &Event<'_>) -> Pending {
     let Event::AgentEnded {
         exit, ended_by, class, failure, repeats_prompt, complete, found, ..
     } = ended

@@ -53,15 +53,15 @@ fn is_password_word(word: &str) -> bool {
 
 /// Whether an environment variable holds a secret, by its name or by its value.
 pub fn is_secret_variable(name: &str, value: &str) -> bool {
-    (looks_secret(name) && !is_harmless(name, value))
-        || names_secret_address(name)
+    (looks_secret(name) && !is_not_secret_value(name, value))
+        || is_secret_url_variable(name)
         || is_session(name, value)
         || holds_secret(value)
 }
 
 /// Whether the value tells that a variable only sounds like a secret: `PASSWORD_STORE_DIR=/home/u/.store`,
 /// `BUILD_PWD=/work`, `TOKENIZERS_PARALLELISM=false`, `MAX_TOKENS=4096`.
-fn is_harmless(name: &str, value: &str) -> bool {
+fn is_not_secret_value(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit('_').next().unwrap_or_default();
     let is_path = value.starts_with(['/', '~', '.']);
@@ -89,11 +89,11 @@ fn is_session(name: &str, value: &str) -> bool {
 
 /// Whether a value has a secret in it, whatever it is called: `postgres://user:password@host`, `ghp_…`.
 pub fn holds_secret(value: &str) -> bool {
-    !shapes::find(value).is_empty()
+    !shapes::find_secrets(value).is_empty()
 }
 
 /// Whether a variable of this name holds an address that is a secret itself: anyone who knows it may post there.
-fn names_secret_address(name: &str) -> bool {
+fn is_secret_url_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["WEBHOOK_URL", "WEBHOOK", "DSN"].iter().any(|end| {
         name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
@@ -147,7 +147,7 @@ fn redact_strings(document: &mut Value) {
 /// Replaces the secrets in a command line of words: `--api-key X`, `--token=X`, `env API_KEY=X …`,
 /// `-H 'Authorization: X'`. A word may also hold a flag with its value, as in the settings, or a whole command.
 pub fn redact_args(line: &mut [String]) {
-    let mut words = Words::new(Syntax::Args);
+    let mut words = CommandRedactor::new(CommandSyntax::Args);
     for arg in line {
         if let Cow::Owned(shown) = shapes::redact(arg) {
             *arg = shown;
@@ -167,12 +167,12 @@ pub fn redact_args(line: &mut [String]) {
 pub fn redact_command(text: &str) -> Cow<'_, str> {
     let by_shape = shapes::redact(text);
     let mut shown = String::with_capacity(by_shape.len());
-    let mut words = Words::new(Syntax::Shell);
+    let mut words = CommandRedactor::new(CommandSyntax::Shell);
     let mut rest = &*by_shape;
     while !rest.is_empty() {
-        let gap = rest.find(|c| !is_gap(c)).unwrap_or(rest.len());
+        let gap = rest.find(|c| !is_separator(c)).unwrap_or(rest.len());
         if rest[..gap].contains([';', '|', '&', '\n']) {
-            words = Words::new(Syntax::Shell);
+            words = CommandRedactor::new(CommandSyntax::Shell);
         }
         shown.push_str(&rest[..gap]);
         rest = &rest[gap..];
@@ -193,7 +193,7 @@ pub fn redact_command(text: &str) -> Cow<'_, str> {
     if shown == text { Cow::Borrowed(text) } else { Cow::Owned(shown) }
 }
 
-fn is_gap(c: char) -> bool {
+fn is_separator(c: char) -> bool {
     c.is_whitespace() || matches!(c, ';' | '|' | '&' | '<' | '>')
 }
 
@@ -207,7 +207,7 @@ fn word_length(text: &str) -> usize {
             (None | Some('"'), '\\') => escaped = true,
             (None, '"' | '\'') => quote = Some(c),
             (Some(open), _) if open == c => quote = None,
-            (None, _) if is_gap(c) => return at,
+            (None, _) if is_separator(c) => return at,
             _ => {}
         }
     }
@@ -221,7 +221,7 @@ fn unquoted(word: &str) -> &str {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Syntax {
+enum CommandSyntax {
     /// Each word stands for itself.
     Args,
     /// Words are quoted, and may refer to variables.
@@ -229,31 +229,31 @@ enum Syntax {
 }
 
 /// Flags whose names do not tell that a secret follows, by program.
-const FLAGS: &[(&str, &[&str])] =
+const SECRET_FLAGS: &[(&str, &[&str])] =
     &[("cline", &["-k"]), ("curl", &["-u", "-U", "--user", "--proxy-user"]), ("sshpass", &["-p"])];
 
 /// The words of one command, from left to right.
-struct Words {
-    syntax: Syntax,
+struct CommandRedactor {
+    syntax: CommandSyntax,
     /// The flags of the program that a secret follows, though their names do not tell it.
     flags: &'static [&'static str],
     /// The word before was a flag that a secret follows.
-    is_value: bool,
+    expects_value: bool,
 }
 
-impl Words {
-    fn new(syntax: Syntax) -> Self {
-        Words { syntax, flags: &[], is_value: false }
+impl CommandRedactor {
+    fn new(syntax: CommandSyntax) -> Self {
+        CommandRedactor { syntax, flags: &[], expects_value: false }
     }
 
     /// The next word as it may be shown, if it has a secret in it by the name before it.
     fn redact(&mut self, word: &str) -> Option<String> {
         let is_flag = word.starts_with("--") || word.starts_with('-') && word.len() <= 2;
-        if std::mem::take(&mut self.is_value) && !is_flag {
+        if std::mem::take(&mut self.expects_value) && !is_flag {
             return (!self.is_reference(word)).then(|| REDACTED.to_owned());
         }
         let program = unquoted(word).rsplit('/').next();
-        if let Some((_, flags)) = FLAGS.iter().find(|(name, _)| program == Some(*name)) {
+        if let Some((_, flags)) = SECRET_FLAGS.iter().find(|(name, _)| program == Some(*name)) {
             self.flags = flags;
         }
         if let Some(short) = self.flags.iter().find(|flag| is_attached(word, flag)) {
@@ -276,7 +276,7 @@ impl Words {
             }
             Some(_) => None,
             None => {
-                self.is_value = is_flag;
+                self.expects_value = is_flag;
                 None
             }
         }
@@ -288,7 +288,7 @@ impl Words {
         let Some(name) = inner.strip_prefix('$') else { return false };
         let name = name.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or(name);
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        self.syntax == Syntax::Shell && !name.is_empty() && is_name
+        self.syntax == CommandSyntax::Shell && !name.is_empty() && is_name
     }
 }
 

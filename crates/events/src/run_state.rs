@@ -112,7 +112,7 @@ impl RunState {
             Event::RunStarted { .. } => self.run_started(now, &entry.event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
                 self.resume.completed = self.resume.completed.max(*iterations);
-                self.totals.spending.raise_to(usage);
+                self.totals.spending.at_least(usage);
                 self.totals.continued(*unchecked);
                 self.clock.active_ms = self.clock.active_ms.max(*duration_ms);
                 let (after, cut_off, unchecked) = (*after, *cut_off, *unchecked);
@@ -126,7 +126,7 @@ impl RunState {
                 self.info.max_iterations = *max_iterations;
                 self.totals.iteration_started();
                 if self.resume.iteration_started(at.iteration) {
-                    self.totals.spending.iteration_starts();
+                    self.totals.spending.start_iteration();
                 }
                 self.open_record(at);
                 self.end_wait(now);
@@ -192,7 +192,7 @@ impl RunState {
             Event::AgentEnded { class, failure, usage, tools, tool_errors, .. } => {
                 self.enter(Activity::Idle, now);
                 self.totals.attempt_ended(usage, *tools, *tool_errors);
-                self.notices.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
+                self.notices.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
                 self.resume.agent_ended(&entry.event);
                 if let Some(current) = self.iterations.last_mut() {
                     current.agent_ended(&entry.event);
@@ -260,7 +260,7 @@ impl RunState {
             Event::IterationEnded { class, complete, cut_off, duration_ms, usage, .. } => {
                 self.settle_attempt();
                 self.end_wait(now);
-                self.totals.spending.raise_iteration_to(usage);
+                self.totals.spending.iteration_at_least(usage);
                 self.totals.iteration_ended(*class, *cut_off, *duration_ms);
                 if let Some(current) = self.iterations.last_mut() {
                     current.ended(*class, *cut_off, *duration_ms);
@@ -268,7 +268,7 @@ impl RunState {
                 if *cut_off {
                     self.resume.iteration_cut_off(at);
                 } else {
-                    self.totals.spending.iteration_starts();
+                    self.totals.spending.start_iteration();
                     self.resume.iteration_finished(at.iteration, *complete);
                 }
             }

@@ -15,7 +15,7 @@ pub struct Spending {
     total: Usage,
     iteration: Usage,
     /// Of the attempt that is running, so far.
-    current: Usage,
+    running: Usage,
     /// What of `total` and of `iteration` no price was told for.
     unpriced: Usage,
     unpriced_in_iteration: Usage,
@@ -23,24 +23,24 @@ pub struct Spending {
 
 impl Spending {
     /// An attempt is about to start, or did not come to start.
-    pub fn attempt_starts(&mut self) {
-        self.current = Usage::default();
+    pub fn start_attempt(&mut self) {
+        self.running = Usage::default();
     }
 
     /// An iteration is about to start.
-    pub fn iteration_starts(&mut self) {
+    pub fn start_iteration(&mut self) {
         self.iteration = Usage::default();
         self.unpriced_in_iteration = Usage::default();
     }
 
     /// All that the running attempt has used so far.
-    pub fn running(&mut self, usage: Usage) {
-        self.current = usage;
+    pub fn set_running(&mut self, usage: Usage) {
+        self.running = usage;
     }
 
     /// The attempt is over.
-    pub fn attempt_ends(&mut self, usage: &Usage) {
-        self.current = Usage::default();
+    pub fn end_attempt(&mut self, usage: &Usage) {
+        self.running = Usage::default();
         self.total.add(usage);
         self.iteration.add(usage);
         if usage.cost_usd.is_none() {
@@ -51,15 +51,15 @@ impl Spending {
 
     /// Ends an attempt without a final report: what it has used so far counts. Returns that usage.
     pub fn settle(&mut self) -> Usage {
-        let usage = self.current;
-        self.attempt_ends(&usage);
+        let usage = self.running;
+        self.end_attempt(&usage);
         usage
     }
 
     /// Somebody has counted this in all. What is more than was counted here was told by something that
     /// cannot be read any more.
-    pub fn raise_to(&mut self, told: &Usage) {
-        let missing = self.total.missing_of(told);
+    pub fn at_least(&mut self, told: &Usage) {
+        let missing = self.total.shortfall(told);
         self.total.add(&missing);
         if missing.cost_usd.is_none() {
             self.unpriced.add(&missing);
@@ -67,20 +67,20 @@ impl Spending {
     }
 
     /// The same of this iteration.
-    pub fn raise_iteration_to(&mut self, told: &Usage) {
-        let missing = self.iteration.missing_of(told);
-        self.attempt_ends(&missing);
+    pub fn iteration_at_least(&mut self, told: &Usage) {
+        let missing = self.iteration.shortfall(told);
+        self.end_attempt(&missing);
     }
 
     /// What was told of the run, and of this iteration.
-    pub fn total(&self) -> Usage {
+    pub fn reported(&self) -> Usage {
         self.total
     }
 
     /// The same with what the running attempt has told so far.
-    pub fn told(&self) -> Usage {
+    pub fn reported_so_far(&self) -> Usage {
         let mut told = self.total;
-        told.add(&self.current);
+        told.add(&self.running);
         told
     }
 
@@ -89,33 +89,33 @@ impl Spending {
     }
 
     /// What budgets of the run are held against.
-    pub fn of_run(&self) -> Usage {
-        self.with_guess(self.total, self.unpriced)
+    pub fn budget_usage(&self) -> Usage {
+        self.with_estimate(self.total, self.unpriced)
     }
 
     /// What budgets of the iteration are held against.
-    pub fn of_iteration(&self) -> Usage {
-        self.with_guess(self.iteration, self.unpriced_in_iteration)
+    pub fn iteration_budget_usage(&self) -> Usage {
+        self.with_estimate(self.iteration, self.unpriced_in_iteration)
     }
 
     /// What tokens would cost of which no price was told.
-    pub fn guess(&self, unpriced: &Usage) -> f64 {
-        list_price(unpriced) * self.correction()
+    pub fn estimate(&self, unpriced: &Usage) -> f64 {
+        list_price(unpriced) * self.price_correction()
     }
 
-    fn with_guess(&self, mut used: Usage, mut unpriced: Usage) -> Usage {
-        used.add(&self.current);
-        if self.current.cost_usd.is_none() {
-            unpriced.add(&self.current);
+    fn with_estimate(&self, mut used: Usage, mut unpriced: Usage) -> Usage {
+        used.add(&self.running);
+        if self.running.cost_usd.is_none() {
+            unpriced.add(&self.running);
         }
         if unpriced.total_tokens() > 0 {
-            *used.cost_usd.get_or_insert(0.0) += self.guess(&unpriced);
+            *used.cost_usd.get_or_insert(0.0) += self.estimate(&unpriced);
         }
         used
     }
 
     /// What this run's tokens have cost, beside what they would cost by the list.
-    fn correction(&self) -> f64 {
+    fn price_correction(&self) -> f64 {
         let by_list = list_price(&self.total) - list_price(&self.unpriced);
         match self.total.cost_usd {
             Some(cost) if by_list > 0.0 => cost / by_list,
@@ -146,39 +146,39 @@ mod tests {
     #[test]
     fn what_is_told_is_counted_once() {
         let mut spending = Spending::default();
-        spending.iteration_starts();
-        spending.attempt_starts();
-        spending.running(used(10, Some(1.0)));
-        assert_eq!(spending.of_run(), used(10, Some(1.0)));
-        spending.attempt_ends(&used(12, Some(1.5)));
+        spending.start_iteration();
+        spending.start_attempt();
+        spending.set_running(used(10, Some(1.0)));
+        assert_eq!(spending.budget_usage(), used(10, Some(1.0)));
+        spending.end_attempt(&used(12, Some(1.5)));
         assert_eq!(
-            (spending.of_run(), spending.total()),
+            (spending.budget_usage(), spending.reported()),
             (used(12, Some(1.5)), used(12, Some(1.5)))
         );
-        spending.iteration_starts();
-        assert_eq!(spending.of_iteration(), Usage::default());
+        spending.start_iteration();
+        assert_eq!(spending.iteration_budget_usage(), Usage::default());
     }
 
     #[test]
     fn what_is_not_told_is_guessed_and_the_guess_learns() {
         let mut spending = Spending::default();
-        spending.running(used(1_000_000, None));
-        assert_eq!(spending.of_run().cost_usd, Some(5.0), "by the list");
-        spending.attempt_ends(&used(1_000_000, None));
+        spending.set_running(used(1_000_000, None));
+        assert_eq!(spending.budget_usage().cost_usd, Some(5.0), "by the list");
+        spending.end_attempt(&used(1_000_000, None));
         // It turns out to be a model at a fifth of that.
-        spending.attempt_ends(&used(1_000_000, Some(1.0)));
-        assert_eq!(spending.of_run().cost_usd, Some(2.0));
-        assert_eq!(spending.total().cost_usd, Some(1.0), "a guess is not reported");
-        spending.iteration_starts();
-        spending.running(used(500_000, None));
-        assert_eq!(spending.of_iteration().cost_usd, Some(0.5));
-        assert_eq!(spending.of_run().cost_usd, Some(2.5));
+        spending.end_attempt(&used(1_000_000, Some(1.0)));
+        assert_eq!(spending.budget_usage().cost_usd, Some(2.0));
+        assert_eq!(spending.reported().cost_usd, Some(1.0), "a guess is not reported");
+        spending.start_iteration();
+        spending.set_running(used(500_000, None));
+        assert_eq!(spending.iteration_budget_usage().cost_usd, Some(0.5));
+        assert_eq!(spending.budget_usage().cost_usd, Some(2.5));
     }
 
     #[test]
     fn an_agent_that_tells_nothing_costs_nothing_that_anybody_knows() {
         let mut spending = Spending::default();
-        spending.attempt_ends(&Usage::default());
-        assert!(spending.of_run().is_zero());
+        spending.end_attempt(&Usage::default());
+        assert!(spending.budget_usage().is_zero());
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The first `max` characters of `text`, never splitting one.
-pub fn head(text: &str, max: usize) -> &str {
+pub fn prefix(text: &str, max: usize) -> &str {
     let mut left = max;
     let mut start = 0;
     // Counted by blocks, which the compiler turns into vector instructions, as far as they fit.
@@ -24,7 +24,7 @@ pub fn head(text: &str, max: usize) -> &str {
 }
 
 /// The last `max` characters of `text`, never splitting one.
-pub fn tail(text: &str, max: usize) -> &str {
+pub fn suffix(text: &str, max: usize) -> &str {
     let start = max.checked_sub(1).map_or(Some(text.len()), |last| {
         text.char_indices().nth_back(last).map(|(start, _)| start)
     });
@@ -33,7 +33,7 @@ pub fn tail(text: &str, max: usize) -> &str {
 
 /// The first `max` characters, followed by `mark` if anything was cut off.
 pub fn truncate<'a>(text: &'a str, max: usize, mark: &str) -> Cow<'a, str> {
-    let head = head(text, max);
+    let head = prefix(text, max);
     if head.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(format!("{head}{mark}")) }
 }
 
@@ -43,7 +43,7 @@ pub fn first_line(text: &str) -> Option<&str> {
 }
 
 /// A duration for people: `850ms`, `4.2s`, `6m7s`, `1h2m`.
-pub fn duration(ms: u64) -> String {
+pub fn format_duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0 => format!("{ms}ms"),
@@ -54,16 +54,16 @@ pub fn duration(ms: u64) -> String {
 }
 
 /// A count for people: `950`, `45K`, `1.2M`.
-pub fn count(n: u64) -> String {
+pub fn format_count(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
-        1_000..1_000_000 => short(n, 1_000, 'K'),
-        1_000_000..1_000_000_000 => short(n, 1_000_000, 'M'),
-        _ => short(n, 1_000_000_000, 'G'),
+        1_000..1_000_000 => format_scaled(n, 1_000, 'K'),
+        1_000_000..1_000_000_000 => format_scaled(n, 1_000_000, 'M'),
+        _ => format_scaled(n, 1_000_000_000, 'G'),
     }
 }
 
-fn short(n: u64, unit: u64, suffix: char) -> String {
+fn format_scaled(n: u64, unit: u64, suffix: char) -> String {
     let tenths = n / (unit / 10);
     if tenths >= 100 || tenths.is_multiple_of(10) {
         format!("{}{suffix}", n / unit)
@@ -73,7 +73,7 @@ fn short(n: u64, unit: u64, suffix: char) -> String {
 }
 
 /// US dollars for people; small sums keep enough digits to be told from nothing.
-pub fn dollars(usd: f64) -> String {
+pub fn format_dollars(usd: f64) -> String {
     if usd == 0.0 || usd >= 0.01 { format!("${usd:.2}") } else { format!("${usd:.4}") }
 }
 
@@ -89,17 +89,17 @@ mod tests {
         let long = "aé日😀".repeat(100);
         for max in 0..=400 {
             let end = long.char_indices().nth(max).map_or(long.len(), |(end, _)| end);
-            assert_eq!(head(&long, max), &long[..end], "{max}");
+            assert_eq!(prefix(&long, max), &long[..end], "{max}");
             let start = long.char_indices().nth(400 - max).map_or(long.len(), |(start, _)| start);
-            assert_eq!(tail(&long, max), &long[start..], "{max}");
+            assert_eq!(suffix(&long, max), &long[start..], "{max}");
         }
-        assert_eq!((tail("é", 2), tail("", 1)), ("é", ""));
+        assert_eq!((suffix("é", 2), suffix("", 1)), ("é", ""));
     }
 
     #[test]
     fn figures_for_people() {
         for (ms, text) in [(0, "0ms"), (4_250, "4.2s"), (367_000, "6m7s"), (3_720_000, "1h2m")] {
-            assert_eq!(duration(ms), text);
+            assert_eq!(format_duration(ms), text);
         }
         for (n, text) in [
             (0, "0"),
@@ -109,9 +109,9 @@ mod tests {
             (45_000, "45K"),
             (1_200_000, "1.2M"),
         ] {
-            assert_eq!(count(n), text);
+            assert_eq!(format_count(n), text);
         }
-        assert_eq!(dollars(5.76), "$5.76");
-        assert_eq!(dollars(0.000_868), "$0.0009");
+        assert_eq!(format_dollars(5.76), "$5.76");
+        assert_eq!(format_dollars(0.000_868), "$0.0009");
     }
 }

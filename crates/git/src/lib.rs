@@ -172,7 +172,7 @@ fn git_once(
         .map_err(|err| failed(&err.to_string()).hint(link_guard::hint(&err)))?;
     let cannot = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
-            Error { kind: ralph_events::error::Kind::Interrupted, ..failed("interrupted") }
+            Error { kind: ralph_events::error::ErrorKind::Interrupted, ..failed("interrupted") }
         }
         _ => failed(&err.to_string()),
     };

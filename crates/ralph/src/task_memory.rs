@@ -269,7 +269,7 @@ fn missed_by_journal(project: &Project, list: &TaskList) -> Option<String> {
     runs.iter().rev().find_map(|run| {
         let entries = run.read_journal().ok()?;
         let wanted = |name: &str, _: &[u8]| if name == "tasks" { Want::Yes } else { Want::No };
-        let last = entries.only(wanted).filter_map(|entry| match entry.event {
+        let last = entries.filter_kinds(wanted).filter_map(|entry| match entry.event {
             Event::Tasks { total, problems, .. } => Some((total, problems)),
             _ => None,
         });

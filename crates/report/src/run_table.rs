@@ -48,12 +48,12 @@ impl RunSummary {
     /// Takes all that a journal tells.
     pub fn of<R: Read>(entries: Entries<R>) -> RunSummary {
         let mut run = RunSummary::default();
-        let mut entries = entries.only(wanted);
+        let mut entries = entries.filter_kinds(wanted);
         while let Some(entry) = entries.next() {
-            run.pass(entries.take_passed());
+            run.pass(entries.take_skipped_stamp());
             run.fold(&entry);
         }
-        run.pass(entries.take_passed());
+        run.pass(entries.take_skipped_stamp());
         run.unreadable = entries.unreadable();
         run
     }
@@ -107,11 +107,11 @@ impl RunSummary {
             }
             Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => self.current = *usage,
             Event::AgentEnded { usage, .. } => {
-                self.spent.attempt_ends(usage);
+                self.spent.end_attempt(usage);
                 self.current = Usage::default();
             }
             Event::RunContinued { usage, duration_ms, .. } => {
-                self.spent.raise_to(usage);
+                self.spent.at_least(usage);
                 let before = i64::try_from(*duration_ms).unwrap_or(i64::MAX);
                 self.earlier_ms = self.earlier_ms.max(before);
             }
@@ -120,7 +120,7 @@ impl RunSummary {
             Event::RunEnded { outcome, exit_code, message, usage, .. } => {
                 self.end_pause(at.time_ms);
                 self.settle();
-                self.spent.raise_to(usage);
+                self.spent.at_least(usage);
                 self.outcome = Some(*outcome);
                 self.exit_code = Some(*exit_code);
                 self.message = message.as_ref().to_owned();
@@ -143,12 +143,12 @@ impl RunSummary {
     /// An attempt whose end was not recorded has used what it told before.
     fn settle(&mut self) {
         let current = std::mem::take(&mut self.current);
-        self.spent.attempt_ends(&current);
+        self.spent.end_attempt(&current);
     }
 
     /// Everything that the run has used.
     pub fn usage(&self) -> Usage {
-        let mut usage = self.spent.total();
+        let mut usage = self.spent.reported();
         usage.add(&self.current);
         usage
     }
@@ -156,9 +156,9 @@ impl RunSummary {
     /// Its cost with a guess at what was not told, as budgets count it; nothing if all of it was told.
     pub fn estimated_cost_usd(&self) -> Option<f64> {
         let mut spent = self.spent.clone();
-        spent.running(self.current);
+        spent.set_running(self.current);
         let told = self.usage().cost_usd;
-        spent.of_run().cost_usd.filter(|cost| Some(*cost) != told)
+        spent.budget_usage().cost_usd.filter(|cost| Some(*cost) != told)
     }
 
     /// The time that was spent, without pauses and the time between a stop and a resume; `now_ms` for a
@@ -241,7 +241,7 @@ pub(super) fn after_words(outcome: Option<Outcome>) -> &'static str {
 
 /// The warning of an agent that prints nothing and runs no tool.
 pub(super) fn silence_words(silent_ms: u64, limit_ms: u64) -> String {
-    let (silent, limit) = (text::duration(silent_ms), text::duration(limit_ms));
+    let (silent, limit) = (text::format_duration(silent_ms), text::format_duration(limit_ms));
     format!(
         "the agent has been silent for {silent} while none of its tools runs: its connection to the model \
          may be dead. It is ended after {limit} (silentModelMinutes)"
@@ -347,15 +347,15 @@ fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
             0 => run.iterations.to_string(),
             max => format!("{}/{max}", run.iterations),
         },
-        text::duration(row.duration_ms(now_ms)),
+        text::format_duration(row.duration_ms(now_ms)),
         match (run.estimated_cost_usd(), usage.cost_usd) {
-            (Some(guess), _) => format!("~{}", text::dollars(guess)),
-            (None, Some(told)) => text::dollars(told),
+            (Some(guess), _) => format!("~{}", text::format_dollars(guess)),
+            (None, Some(told)) => text::format_dollars(told),
             (None, None) => "-".to_owned(),
         },
         match usage.total_tokens() {
             0 => "-".to_owned(),
-            tokens => text::count(tokens),
+            tokens => text::format_count(tokens),
         },
     ]
 }
@@ -373,7 +373,7 @@ fn started(ms: i64, zone: &TimeZone) -> String {
 /// What is said below the list of runs whose journal is not whole.
 pub fn notes(rows: &[Row]) -> String {
     let note = |Row { run, .. }: &Row| {
-        let words = journal::unreadable_words(run.unreadable)?;
+        let words = journal::unreadable_message(run.unreadable)?;
         Some(format!("run {}: {words}; it may have done and used more\n", run.id))
     };
     rows.iter().filter_map(note).collect()

@@ -163,10 +163,10 @@ impl<S: Sink> SessionLog<S> {
             at.iteration,
             if facts.begun { "COMPLETE" } else { "NOT STARTED" },
             self.time(at.time_ms),
-            text::duration(duration_ms)
+            text::format_duration(duration_ms)
         );
         let messages = (facts.streams && facts.messages > 0).then_some(facts.messages);
-        let cost = usage.cost_usd.map(text::dollars);
+        let cost = usage.cost_usd.map(text::format_dollars);
         let retries = (facts.retries > 0).then_some(facts.retries);
         let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
         let rows: [(&str, Option<String>); 6] = [
@@ -202,7 +202,7 @@ impl<S: Sink> SessionLog<S> {
             self.ends.len(),
             count(End::Successful),
             count(End::Failed),
-            text::duration(*duration_ms),
+            text::format_duration(*duration_ms),
             message.replace('\n', " "),
         );
         self.pending.extend_from_slice(summary.as_bytes());

@@ -245,10 +245,10 @@ impl Status {
         if figures >= 1
             && let Some(cost) = usage.cost_usd
         {
-            let _ = write!(line, "{}{separator}", text::dollars(cost));
+            let _ = write!(line, "{}{separator}", text::format_dollars(cost));
         }
         if figures >= 2 && usage.total_tokens() > 0 {
-            let _ = write!(line, "{} tokens{separator}", text::count(usage.total_tokens()));
+            let _ = write!(line, "{} tokens{separator}", text::format_count(usage.total_tokens()));
         }
         if self.stopping {
             let _ = write!(line, "stopping{separator}");
@@ -297,7 +297,7 @@ impl Status {
 /// A time span in whole seconds: a line that changes more often is not redrawn for it.
 fn span(ms: i64) -> String {
     let seconds = u64::try_from(ms / 1000).unwrap_or(0);
-    if seconds < 60 { format!("{seconds}s") } else { text::duration(seconds * 1000) }
+    if seconds < 60 { format!("{seconds}s") } else { text::format_duration(seconds * 1000) }
 }
 
 /// `12:34`, `1:02:03`. What is left is rounded up: at zero it is over.
@@ -385,8 +385,8 @@ mod tests {
             let mut usage = status.spent;
             usage.add(&status.current);
             assert_eq!(usage.total_tokens(), state.usage().total_tokens(), "{entry:?}");
-            let cost = |usage: Usage| usage.cost_usd.map(text::dollars);
-            assert_eq!(cost(usage), state.cost().reported.map(text::dollars), "{entry:?}");
+            let cost = |usage: Usage| usage.cost_usd.map(text::format_dollars);
+            assert_eq!(cost(usage), state.cost().reported.map(text::format_dollars), "{entry:?}");
             let figures = (status.iteration, status.max_iterations, status.stories);
             let tasks = state.tasks.as_ref().map_or((0, 0), |tasks| (tasks.done, tasks.total));
             assert_eq!(figures, (state.totals.iteration, state.info.max_iterations, tasks));

@@ -231,7 +231,7 @@ impl Reporter for Human {
             }
             Event::AgentEnded { class, failure, .. } => {
                 self.limited = matches!(class, Class::RateLimited | Class::Overloaded);
-                self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
+                self.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
             }
             Event::ScmEnded { task, ok: true, .. } => self.scm_done.push(task.as_ref().to_owned()),
             _ => {}

@@ -2,14 +2,14 @@
 
 use unicode_width::UnicodeWidthChar;
 
-use ralph_events::control_chars::Cleaner;
+use ralph_events::control_chars::ControlCharFilter;
 
 /// Appends at most `max` characters of `text`, clean and on one line, and `mark` if there were more.
 pub fn one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
     // A sequence is longer than what it leaves, but a text of any length is not walked to its end.
-    let window = ralph_events::text::head(text, max.saturating_mul(4).saturating_add(64));
+    let window = ralph_events::text::prefix(text, max.saturating_mul(4).saturating_add(64));
     let mut clean = String::new();
-    Cleaner::default().push(window, &mut clean);
+    ControlCharFilter::default().push(window, &mut clean);
     let mut cut = window.len() < text.len();
     let mut written = 0;
     let mut space = false;

@@ -30,14 +30,14 @@ pub fn label_of(name: &str) -> Option<String> {
 /// git and file systems take them.
 fn part(name: &str) -> Option<String> {
     let mut part = String::new();
-    for c in text::head(name, 4 * MAX_CHARS).chars() {
+    for c in text::prefix(name, 4 * MAX_CHARS).chars() {
         let c = if c.is_alphanumeric() || matches!(c, '_' | '.') { c } else { '-' };
         if !(matches!(c, '.' | '-') && part.ends_with(c)) {
             part.push(c);
         }
     }
     let trim = |part: &str| part.trim_matches(['-', '.']).to_owned();
-    let mut part = trim(text::head(&trim(&part), MAX_CHARS));
+    let mut part = trim(text::prefix(&trim(&part), MAX_CHARS));
     // git keeps these for itself.
     while let Some(rest) = part.strip_suffix(".lock") {
         part = trim(rest);

@@ -84,7 +84,7 @@ impl RunFiles {
     }
 
     fn go_on(dir: RunDir, mut journal: File, max_raw: u64) -> io::Result<RunFiles> {
-        let journal_size = journal::whole_lines(&mut journal)?;
+        let journal_size = journal::complete_lines_len(&mut journal)?;
         let metadata = journal.metadata()?;
         let torn = metadata.len().saturating_sub(journal_size);
         if torn > 0 {

@@ -98,7 +98,7 @@ impl RunDir {
     /// who find the same have found the same run.
     pub fn journal_size(&self) -> u64 {
         safe_fs::open_file(&self.journal())
-            .and_then(|mut file| journal::whole_lines(&mut file))
+            .and_then(|mut file| journal::complete_lines_len(&mut file))
             .unwrap_or_default()
     }
 

@@ -140,7 +140,7 @@ impl Judge {
     pub fn wants_to_know(&mut self, line: Line<'_>) -> bool {
         self.printed |= !line.bytes.trim_ascii().is_empty();
         self.deaf.is_none()
-            && line.is_whole()
+            && line.is_complete()
             && matches!(expression::document(line.bytes).first(), Some(b'{' | b'['))
             // Answers and questions are a line each.
             && !line.bytes.contains(&b'\n')

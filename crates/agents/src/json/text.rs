@@ -211,7 +211,7 @@ pub fn utf8(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 fn head(text: &str, max: usize) -> &str {
-    if text.len() <= max { text } else { ralph_events::text::head(text, max) }
+    if text.len() <= max { text } else { ralph_events::text::prefix(text, max) }
 }
 
 /// The character that an escape at the beginning of `raw` stands for, and the escape's length.
@@ -297,7 +297,7 @@ mod tests {
             }
             let raw: RawText<'_> = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(raw.text(), text.as_str());
-            prop_assert_eq!(raw.head(max), ralph_events::text::head(&text, max));
+            prop_assert_eq!(raw.head(max), ralph_events::text::prefix(&text, max));
             // `str::lines` with the one exception that a lone carriage return at the end is text.
             let lines = text.split('\n').count() as u64 - u64::from(text.is_empty() || text.ends_with('\n'));
             prop_assert_eq!(raw.size(), Size { lines, chars: text.chars().count() as u64 });

@@ -219,7 +219,7 @@ impl<W: World> Driver<'_, W> {
         }
         if tools > 0 {
             self.without_tools = 0;
-        } else if class.came_to_its_end() {
+        } else if class.finished_normally() {
             self.without_tools += 1;
         }
         if self.without_tools != WITHOUT_TOOLS {

@@ -76,7 +76,7 @@ impl<W: World> Driver<'_, W> {
             );
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        for promised in self.spec.promised.iter().filter(|_| exit_code == exit_code::DONE) {
+        for promised in self.spec.promised.iter().filter(|_| exit_code == exit_code::SUCCESS) {
             if !self.world.exists(&promised.file) {
                 let message = promised.message.as_str().into();
                 self.recorder.record(&Event::Warning { message });

@@ -230,7 +230,7 @@ impl<W: World> Driver<'_, W> {
             "{} is in the way, and nobody is seen who uses it; \
              it is removed if that is so when it is a minute old, in {}",
             lock.display(),
-            text::duration(left_ms.next_multiple_of(1_000))
+            text::format_duration(left_ms.next_multiple_of(1_000))
         );
         self.recorder.record(&Event::Warning { message: message.into() });
         self.commit();
@@ -313,7 +313,7 @@ pub(super) fn is_last(ended: Option<&'static str>) -> bool {
 
 /// What the next agent is told of a commit that failed, if there is anything that it could do about it.
 fn not_committed(command: &str, why: &str) -> Option<Feedback> {
-    let said = text::tail(why, TOLD);
+    let said = text::suffix(why, TOLD);
     let cut = if said.len() < why.len() { " (the end of it)" } else { "" };
     let message = format!(
         "Your work passed all checks, but could not be committed: `{command}` failed. It said{cut}:\n{said}\n\

@@ -7,7 +7,7 @@ use std::path::Path;
 use ralph_driver::world::{Part, Record, Request, World};
 use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
-use ralph_events::progress::{Pending, Progress};
+use ralph_events::progress::{Pending, ResumePoint};
 use ralph_git::lock_files::Abandoned;
 use ralph_process::{ChildId, Ended, Launch, Occurrence};
 
@@ -56,7 +56,7 @@ impl Fault {
     ];
 
     /// What is made of how far a run had come.
-    pub(crate) fn remember(fault: Option<Fault>, mut progress: Progress) -> Progress {
+    pub(crate) fn remember(fault: Option<Fault>, mut progress: ResumePoint) -> ResumePoint {
         match (fault, &progress.pending) {
             (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {
                 progress.pending = Pending::Nothing;
@@ -68,11 +68,13 @@ impl Fault {
             _ => {}
         }
         match fault {
-            Some(Fault::FeedbackForgotten) => Progress { feedback: Vec::new(), ..progress },
-            Some(Fault::SpendingForgotten) => Progress { spending: Default::default(), ..progress },
-            Some(Fault::IterationsForgotten) => Progress { iterations: 0, ..progress },
-            Some(Fault::DecisionForgotten) => Progress { pending: Pending::Nothing, ..progress },
-            Some(Fault::MessageForgotten) => Progress { commit_message: None, ..progress },
+            Some(Fault::FeedbackForgotten) => ResumePoint { feedback: Vec::new(), ..progress },
+            Some(Fault::SpendingForgotten) => {
+                ResumePoint { spending: Default::default(), ..progress }
+            }
+            Some(Fault::IterationsForgotten) => ResumePoint { iterations: 0, ..progress },
+            Some(Fault::DecisionForgotten) => ResumePoint { pending: Pending::Nothing, ..progress },
+            Some(Fault::MessageForgotten) => ResumePoint { commit_message: None, ..progress },
             _ => progress,
         }
     }

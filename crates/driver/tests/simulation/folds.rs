@@ -100,7 +100,7 @@ impl Readers {
         let was_waiting = matches!(self.state.activity, Activity::Waiting { .. });
         self.state.apply(entry);
         self.live.apply(entry);
-        self.tracker.fold(entry);
+        self.tracker.apply(entry);
         self.summary.fold(entry);
         self.reading.fold(entry);
         self.worker.take(entry.at, &entry.event);
@@ -154,7 +154,7 @@ impl Readers {
     }
 
     fn compare_resume(&self, closed: &RunState, differences: &mut Differences) {
-        let old = self.tracker.clone().end();
+        let old = self.tracker.clone().finish();
         let new = &closed.resume;
         differences.same("completed", &old.iterations, &new.completed);
         differences.same("open", &old.open, &new.open);
@@ -165,9 +165,9 @@ impl Readers {
         differences.same("feedback", &old.feedback, &new.feedback);
         differences.same("last feedback", &old.last_feedback, &new.last_feedback);
         differences.same("commit message", &old.commit_message, &new.commit_message);
-        differences.same("committing", &old.committing, &new.committing);
+        differences.same("committing", &old.pending_commit, &new.committing);
         differences.same("scm failed", &old.scm_failed, &new.scm_failed);
-        differences.same("stall", &(old.seen, old.looked), &(new.stall, new.looked));
+        differences.same("stall", &(old.stall, old.stall_checked), &(new.stall, new.looked));
         let tools = (closed.totals.tools, closed.totals.tool_errors);
         differences.same("tools", &(old.tools, old.tool_errors), &tools);
         differences.same("spending", &old.spending, &closed.totals.spending);

@@ -12,7 +12,7 @@ use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
-use ralph_events::progress::{Progress, Tracker};
+use ralph_events::progress::{ResumePoint, Tracker};
 use ralph_git::ScmSpec;
 use ralph_report::Reporter;
 use ralph_tasks as tasks;
@@ -137,10 +137,10 @@ fn cut(journal: &mut Vec<u8>) {
     journal.truncate(whole);
 }
 
-fn progress(entries: &[(usize, Entry<'_>)]) -> Progress {
+fn progress(entries: &[(usize, Entry<'_>)]) -> ResumePoint {
     let mut tracker = Tracker::default();
-    entries.iter().for_each(|(_, entry)| tracker.fold(entry));
-    tracker.end()
+    entries.iter().for_each(|(_, entry)| tracker.apply(entry));
+    tracker.finish()
 }
 
 /// One process, from its start to its end or its death.

@@ -69,7 +69,7 @@ impl LoopMachine {
     }
 
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
-        self.spending.attempt_starts();
+        self.spending.start_attempt();
         self.budget_ended_it = false;
         self.background = 0;
         self.tool_running = false;
@@ -81,7 +81,7 @@ impl LoopMachine {
     }
 
     pub(super) fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
-        self.spending.attempt_starts();
+        self.spending.start_attempt();
         match self.agent_purpose() {
             Some(Purpose::Work) => {
                 self.class = Class::NotStarted;
@@ -100,7 +100,7 @@ impl LoopMachine {
         let Phase::Agent { purpose, started, .. } = self.phase else {
             return;
         };
-        self.spending.attempt_ends(&report.usage);
+        self.spending.end_attempt(&report.usage);
         self.tools = self.tools.saturating_add(report.tools);
         self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
         self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
@@ -149,7 +149,13 @@ impl LoopMachine {
             Class::Credentials => {
                 let message =
                     told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
-                self.finish(now, Outcome::CredentialsRefused, exit_code::AGENT, message, out);
+                self.finish(
+                    now,
+                    Outcome::CredentialsRefused,
+                    exit_code::AGENT_FAILED,
+                    message,
+                    out,
+                );
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
@@ -227,13 +233,13 @@ impl LoopMachine {
         let waited = self.limits.waited_ms.saturating_add(delay_ms);
         if !limit.wait || waited > limit.max_wait_ms {
             let why = if limit.wait {
-                format!("waiting longer than {}", text::duration(limit.max_wait_ms))
+                format!("waiting longer than {}", text::format_duration(limit.max_wait_ms))
             } else {
                 "waiting for limits".to_owned()
             };
             let message =
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
-            return self.finish(now, Outcome::AgentFailed, exit_code::AGENT, message, out);
+            return self.finish(now, Outcome::AgentFailed, exit_code::AGENT_FAILED, message, out);
         }
         self.limits.waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
@@ -257,7 +263,7 @@ impl LoopMachine {
                 Some(until) => format!("the limit ends at {},", until.strftime("%F %H:%M UTC")),
                 None => "the next attempt is due".to_owned(),
             };
-            let (delay, left) = (text::duration(delay_ms), text::duration(left_ms));
+            let (delay, left) = (text::format_duration(delay_ms), text::format_duration(left_ms));
             let message =
                 format!("{what} in {delay}, and the time of this run is used up in {left}");
             return self.finish(now, Outcome::Budget, exit_code::BUDGET, message, out);

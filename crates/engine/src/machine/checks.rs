@@ -287,7 +287,7 @@ impl LoopMachine {
         }
         if opening {
             let message = "nothing to do, every check passes".to_owned();
-            return self.finish(now, Outcome::Complete, exit_code::DONE, message, out);
+            return self.finish(now, Outcome::Complete, exit_code::SUCCESS, message, out);
         }
         self.end_complete(now, out);
     }
@@ -298,9 +298,15 @@ impl LoopMachine {
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
         if self.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
-            self.finish(now, Outcome::CompleteScmFailed, exit_code::SCM, message, out);
+            self.finish(now, Outcome::CompleteScmFailed, exit_code::SCM_FAILED, message, out);
         } else {
-            self.finish(now, Outcome::Complete, exit_code::DONE, format!("complete {after}"), out);
+            self.finish(
+                now,
+                Outcome::Complete,
+                exit_code::SUCCESS,
+                format!("complete {after}"),
+                out,
+            );
         }
     }
 

@@ -112,7 +112,7 @@ impl LoopMachine {
     pub(super) fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.stop.take() {
             Some(Stop::Broken(message)) => {
-                self.finish(now, Outcome::Broken, exit_code::INPUT, message, out)
+                self.finish(now, Outcome::Broken, exit_code::USAGE, message, out)
             }
             _ => self.finish(
                 now,
@@ -127,14 +127,18 @@ impl LoopMachine {
     pub(super) fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
         let ending = RunEnding {
             used_up: Some(used_up.to_owned()),
-            ..RunEnding::new(Outcome::Budget, exit_code::BUDGET, attempt::used_up(used_up))
+            ..RunEnding::new(
+                Outcome::Budget,
+                exit_code::BUDGET,
+                attempt::budget_exceeded_message(used_up),
+            )
         };
         self.finish_with(now, ending, out);
     }
 
     /// Ends the run because attempts failed `self.failures` times in a row, the last one with `failure`.
     pub(super) fn give_up(&mut self, now: Now, failure: String, out: &mut Vec<Action>) {
-        let message = attempt::gave_up(self.failures, &failure);
+        let message = attempt::retries_exhausted_message(self.failures, &failure);
         let exit_code = self.rules.retry.exit_code;
         let ending = RunEnding {
             last_failure: Some(failure),
@@ -181,7 +185,7 @@ impl LoopMachine {
             iterations: self.iteration,
             cut_off,
             duration_ms: self.active_ms(now),
-            usage: self.spending.total(),
+            usage: self.spending.reported(),
             tools: self.tools,
             tool_errors: self.tool_errors,
             // The driver fills these in: only it knows the notification command and the repository.

@@ -26,7 +26,7 @@ fn rules() -> Rules {
         },
         retry_empty: false,
         inactivity_ms: None,
-        exit_without_prompt: exit_code::INPUT,
+        exit_without_prompt: exit_code::USAGE,
         inactivity_fails: true,
         silent_model_ms: None,
         iteration_timeout_ms: None,

@@ -225,7 +225,11 @@ impl LoopMachine {
     pub(super) fn iteration_budget_exceeded(&self, worked_ms: u64) -> bool {
         let budget = &self.rules.iteration_budget;
         budget
-            .exceeded(&self.spending.of_iteration(), &self.spending.iteration(), worked_ms)
+            .exceeded(
+                &self.spending.iteration_budget_usage(),
+                &self.spending.iteration(),
+                worked_ms,
+            )
             .is_some()
     }
 
@@ -244,7 +248,7 @@ impl LoopMachine {
 
     pub(super) fn run_budget_exceeded(&self, now: Now) -> Option<String> {
         let elapsed = self.active_ms(now);
-        let (used, told) = (self.spending.of_run(), self.spending.told());
+        let (used, told) = (self.spending.budget_usage(), self.spending.reported_so_far());
         self.rules.budget.exceeded(&used, &told, elapsed)
     }
 }

@@ -12,16 +12,17 @@ use memchr::{memchr, memmem};
 use crate::event::{Entry, Event, Stamp};
 
 /// The first bytes of a line. Within a text they would be escaped.
-const BEGINNING: &[u8] = br#"{"time":""#;
+const TIME_PREFIX: &[u8] = br#"{"time":""#;
 
 /// What comes before the name of an event.
-const NAME: &[u8] = br#","event":""#;
+const EVENT_PREFIX: &[u8] = br#","event":""#;
 
-static AGAIN: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(BEGINNING));
+static SECOND_ENTRY: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(TIME_PREFIX));
 
 /// What a line begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head<'l> {
+pub(super) struct EntryHeader<'l> {
     time: &'l str,
     iteration: u32,
     attempt: u32,
@@ -32,27 +33,27 @@ pub(super) struct Head<'l> {
     pub(super) len: usize,
 }
 
-impl<'l> Head<'l> {
+impl<'l> EntryHeader<'l> {
     /// Nothing if it begins in another way.
-    pub(super) fn of(line: &'l [u8]) -> Option<Head<'l>> {
+    pub(super) fn parse(line: &'l [u8]) -> Option<EntryHeader<'l>> {
         // No beginning is longer: two numbers, and the name of an event.
         let start = &line[..line.len().min(160)];
-        let rest = start.strip_prefix(BEGINNING)?;
+        let rest = start.strip_prefix(TIME_PREFIX)?;
         let (time, rest) = rest.split_at_checked(memchr(b'"', rest)?)?;
         let rest = rest.strip_prefix(br#"","iteration":"#)?;
         let (iteration, rest) = number(rest)?;
         let rest = rest.strip_prefix(br#","attempt":"#)?;
         let (attempt, rest) = number(rest)?;
         let join = start.len() - rest.len();
-        let rest = rest.strip_prefix(NAME)?;
+        let rest = rest.strip_prefix(EVENT_PREFIX)?;
         let event = rest.get(..memchr(b'"', rest)?)?;
         let (time, event) = (std::str::from_utf8(time).ok()?, std::str::from_utf8(event).ok()?);
-        let len = join + NAME.len() + event.len() + 1;
-        Some(Head { time, iteration, attempt, event, join, len })
+        let len = join + EVENT_PREFIX.len() + event.len() + 1;
+        Some(EntryHeader { time, iteration, attempt, event, join, len })
     }
 
     pub(super) fn stamp(&self) -> Option<Stamp> {
-        let Head { iteration, attempt, .. } = *self;
+        let EntryHeader { iteration, attempt, .. } = *self;
         let time: jiff::Timestamp = self.time.parse().ok()?;
         Some(Stamp { time_ms: time.as_millisecond(), iteration, attempt })
     }
@@ -66,7 +67,9 @@ fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
 
 /// The entry of a line, which is changed meanwhile.
 pub(super) fn entry(line: &mut [u8]) -> Option<Entry<'static>> {
-    if let Some((at, join)) = Head::of(line).and_then(|head| Some((head.stamp()?, head.join))) {
+    if let Some((at, join)) =
+        EntryHeader::parse(line).and_then(|head| Some((head.stamp()?, head.join)))
+    {
         let (_, event) = line.split_at_mut(join);
         // The second part of an object is an object by itself.
         let comma = event.first_mut().map(|byte| std::mem::replace(byte, b'{'));
@@ -82,12 +85,12 @@ pub(super) fn entry(line: &mut [u8]) -> Option<Entry<'static>> {
 
 /// Whether a line looks whole that nobody wants to read: it ends as a line does, and holds nothing that no
 /// line does.
-pub(super) fn looks_whole(line: &[u8]) -> bool {
+pub(super) fn looks_complete(line: &[u8]) -> bool {
     let Some(object) = line.strip_suffix(b"}\n") else { return false };
     // A file system gives zeros for what it has lost. A line that another one goes on in was torn.
     let inner = object.get(1..).unwrap_or_default();
     memchr(0, object).is_none()
-        && AGAIN.find(inner).is_none()
+        && SECOND_ENTRY.find(inner).is_none()
         && std::str::from_utf8(object).is_ok()
 }
 
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_damaged_does_not_look_whole() {
-        assert!(looks_whole(b"{\"text\":\"a\xc3\xa9\"}\n"));
+        assert!(looks_complete(b"{\"text\":\"a\xc3\xa9\"}\n"));
         for damaged in [
             &b"{\"text\":\"a\"}"[..],
             b"{\"te\n",
@@ -130,7 +133,7 @@ mod tests {
             b"",
             b"{\"text\":\"a{\"time\":\"}\n",
         ] {
-            assert!(!looks_whole(damaged), "{damaged:?}");
+            assert!(!looks_complete(damaged), "{damaged:?}");
         }
     }
 }

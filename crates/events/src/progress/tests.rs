@@ -1,12 +1,12 @@
 use super::*;
 use crate::event::{FailAction, Stamp};
 
-fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> Progress {
+fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> ResumePoint {
     let mut tracker = Tracker::default();
     for (time_ms, iteration, attempt, event) in events {
-        tracker.fold(&Entry { at: Stamp { time_ms, iteration, attempt }, event });
+        tracker.apply(&Entry { at: Stamp { time_ms, iteration, attempt }, event });
     }
-    tracker.end()
+    tracker.finish()
 }
 
 fn run_started() -> Event<'static> {
@@ -117,7 +117,7 @@ fn what_was_cut_off_is_done_again_and_what_it_used_is_counted() {
     assert_eq!(progress.iterations, 1);
     assert_eq!(progress.open, Some(Open { iteration: 2, attempts: 1, worked_ms: 10 }));
     assert_eq!(progress.feedback, parts);
-    assert_eq!(progress.spending.total().input_tokens, 107);
+    assert_eq!(progress.spending.reported().input_tokens, 107);
     assert_eq!((progress.tools, progress.tool_errors), (2, 1));
     assert_eq!((progress.active_ms, progress.outcome), (70, None));
 }
@@ -173,7 +173,7 @@ fn an_iteration_that_was_not_checked_to_its_end_is_begun_again() {
 fn what_a_result_told_is_used_up_before_its_agent_is_gone() {
     let told = Event::Result { failure: None, usage: Some(usage(9)), turns: None };
     let progress = fold(vec![(0, 1, 1, agent_started()), (1, 1, 1, told)]);
-    assert_eq!(progress.spending.total(), usage(9));
+    assert_eq!(progress.spending.reported(), usage(9));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn what_cannot_be_read_is_made_up_for_by_what_was_counted_later() {
         assert_eq!(progress.iterations, all.iterations, "without {lost}");
         assert_eq!(progress.open.map(|open| open.iteration), Some(2), "without {lost}");
         // The end of an agent, or that of its iteration: each tells.
-        assert_eq!(progress.spending.total(), usage(100), "without {lost}");
+        assert_eq!(progress.spending.reported(), usage(100), "without {lost}");
     }
     let continued = Event::RunContinued {
         after: None,
@@ -207,7 +207,7 @@ fn what_cannot_be_read_is_made_up_for_by_what_was_counted_later() {
     };
     let progress = fold(vec![(0, 0, 0, run_started()), (1, 0, 0, continued)]);
     assert_eq!((progress.iterations, progress.active_ms), (7, 9_000));
-    assert_eq!(progress.spending.total(), usage(500));
+    assert_eq!(progress.spending.reported(), usage(500));
 }
 
 #[test]
@@ -358,6 +358,6 @@ fn a_commit_that_was_begun_may_have_been_made() {
         (vec![begun(), (2, 1, 1, repository())], None),
         (vec![begun(), (2, 1, 1, scm(&["git", "push"]))], None),
     ] {
-        assert_eq!(fold(events).committing.as_deref(), message);
+        assert_eq!(fold(events).pending_commit.as_deref(), message);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{REDACTED, looks_secret};
 
 /// What tokens begin with, and of how many letters and digits the rest consists at least.
-const TOKENS: &[(&str, usize)] = &[
+const TOKEN_PREFIXES: &[(&str, usize)] = &[
     ("AGE-SECRET-KEY-", 16),
     ("AIza", 30),
     ("AKIA", 16),
@@ -52,7 +52,7 @@ const TOKENS: &[(&str, usize)] = &[
 ];
 
 /// Names in `name=value` that a password or a key follows, in connection strings and queries.
-const ASSIGNED: &[&str] = &[
+const SECRET_KEYS: &[&str] = &[
     "password=",
     "passwd=",
     "pwd=",
@@ -66,7 +66,7 @@ const ASSIGNED: &[&str] = &[
 
 /// Replaces the secrets in a text.
 pub(super) fn redact(text: &str) -> Cow<'_, str> {
-    let found = find(text);
+    let found = find_secrets(text);
     if found.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -82,18 +82,18 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
 }
 
 /// Where the secrets are, in order and without overlap.
-pub(super) fn find(text: &str) -> Vec<Range<usize>> {
+pub(super) fn find_secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     private_keys(text, &mut found);
     passwords_in_urls(text, &mut found);
-    headers(text, &mut found);
-    bearers(text, &mut found);
-    assigned(text, &mut found);
-    queries(text, &mut found);
-    json_members(text, &mut found);
+    header_secrets(text, &mut found);
+    bearer_tokens(text, &mut found);
+    assigned_secrets(text, &mut found);
+    query_secrets(text, &mut found);
+    json_secrets(text, &mut found);
     dotted_tokens(text, &mut found);
     basic_credentials(text, &mut found);
-    go_addresses(text, &mut found);
+    go_dsn_passwords(text, &mut found);
     tokens(text, &mut found);
     found.retain(|secret| text[secret.clone()] != *REDACTED);
     found.sort_by_key(|secret| secret.start);
@@ -158,7 +158,7 @@ fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 /// `Authorization: …`, `X-Api-Key: …`, `Cookie: …`, up to the end of the line or the quote.
-fn headers(text: &str, found: &mut Vec<Range<usize>>) {
+fn header_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     for (colon, _) in text.match_indices(':') {
         let before = &text[..colon];
         let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '-');
@@ -189,7 +189,7 @@ fn headers(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 /// `Bearer …`
-fn bearers(text: &str, found: &mut Vec<Range<usize>>) {
+fn bearer_tokens(text: &str, found: &mut Vec<Range<usize>>) {
     const WORD: &str = "bearer";
     let lower = text.to_ascii_lowercase();
     for (at, _) in lower.match_indices(WORD) {
@@ -211,9 +211,9 @@ fn bearers(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 /// `Server=db;Password=…`, `?access_token=…`
-fn assigned(text: &str, found: &mut Vec<Range<usize>>) {
+fn assigned_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     let lower = text.to_ascii_lowercase();
-    for name in ASSIGNED {
+    for name in SECRET_KEYS {
         for (at, _) in lower.match_indices(name) {
             // A shell's directories: `PWD=/work`, `OLDPWD=/`.
             if *name == "pwd=" && (text[at..].starts_with("PWD=/") || text[..at].ends_with("OLD")) {
@@ -231,7 +231,7 @@ fn assigned(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 /// `?token=…`, `&sig=…`: parameters of an address, unlike `token=…` elsewhere.
-fn queries(text: &str, found: &mut Vec<Range<usize>>) {
+fn query_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     for (at, _) in text.match_indices(['?', '&']) {
         let Some((name, value)) = text[at + 1..].split_once('=') else { return };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -251,7 +251,7 @@ fn queries(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 /// `"apiKey": "…"`, `"GITHUB_TOKEN":"…"`: a member of a JSON object.
-fn json_members(text: &str, found: &mut Vec<Range<usize>>) {
+fn json_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     for (colon, _) in text.match_indices(':') {
         let Some(name) = text[..colon].trim_end().strip_suffix('"') else { continue };
         let name = &name[name.rfind('"').map_or(0, |at| at + 1)..];
@@ -305,7 +305,7 @@ fn basic_credentials(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 /// `user:password@tcp(host:3306)/name`, as Go's drivers take it.
-fn go_addresses(text: &str, found: &mut Vec<Range<usize>>) {
+fn go_dsn_passwords(text: &str, found: &mut Vec<Range<usize>>) {
     for network in ["@tcp(", "@unix("] {
         for (at, _) in text.match_indices(network) {
             let before = &text[..at];
@@ -369,7 +369,7 @@ fn is_token(word: &str) -> bool {
             ["npm_", "hf_", "AKIA", "ASIA", "dapi", "gsk_", "r8_", "xai-"].contains(prefix);
         Some(alphanumeric >= *least && (is_one_word || !needs_one_word))
     };
-    TOKENS.iter().filter_map(of).any(|is_token| is_token)
+    TOKEN_PREFIXES.iter().filter_map(of).any(|is_token| is_token)
 }
 
 /// `sk-…`, of OpenAI and Anthropic and many others. A name of several words is none: `sk-learn-environment`.

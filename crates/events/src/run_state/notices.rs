@@ -120,7 +120,7 @@ impl LastWords {
             }
         }
         if !self.skipping && self.line.len() < MAX_STDERR {
-            self.line.push_str(text::head(text.trim_end(), MAX_STDERR));
+            self.line.push_str(text::prefix(text.trim_end(), MAX_STDERR));
         }
     }
 }

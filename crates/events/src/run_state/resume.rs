@@ -73,7 +73,7 @@ pub enum Pending {
 impl Pending {
     /// The work to check is that of an agent that ended by itself and well.
     pub fn is_an_answer(&self) -> bool {
-        matches!(self, Pending::Unchecked(report) if report.class.came_to_its_end())
+        matches!(self, Pending::Unchecked(report) if report.class.finished_normally())
     }
 
     /// What the end of a working agent leaves to do. An agent that ralph interrupted leaves nothing, nor

@@ -61,7 +61,7 @@ impl RunState {
             return;
         }
         if self.resume.trust_stamp(at) {
-            self.totals.spending.iteration_starts();
+            self.totals.spending.start_iteration();
         }
         if at.iteration > self.iterations.last().map_or(0, |last| last.number) {
             self.open_record(at);
@@ -130,7 +130,7 @@ impl RunState {
 
     pub(super) fn running_usage(&mut self, usage: &Usage) {
         if self.resume.is_agent_running() {
-            self.totals.spending.running(*usage);
+            self.totals.spending.set_running(*usage);
         }
     }
 
@@ -192,7 +192,7 @@ impl RunState {
         self.info.last_branch = branch.as_deref().map(str::to_owned);
         self.end = RunEnd::new(now_ms, event, self.requests.stop.take());
         self.resume.run_ended(now_ms, *outcome, *iterations, *cut_off);
-        self.totals.spending.raise_to(usage);
+        self.totals.spending.at_least(usage);
         let last_failure = self.end.as_ref().and_then(|end| end.last_failure.as_deref());
         let last = self.iterations.last_mut();
         self.totals.run_ended(*outcome, last.as_ref().and_then(|last| last.class));

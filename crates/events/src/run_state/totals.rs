@@ -59,13 +59,13 @@ impl RunState {
     /// Returns the cost of the run so far, including the running attempt.
     pub fn cost(&self) -> Cost {
         let reported = self.usage().cost_usd;
-        let with_estimate = self.totals.spending.of_run().cost_usd;
+        let with_estimate = self.totals.spending.budget_usage().cost_usd;
         Cost { reported, estimated: with_estimate.filter(|cost| Some(*cost) != reported) }
     }
 
     /// Returns everything that agents reported, including the running attempt.
     pub fn usage(&self) -> Usage {
-        self.totals.spending.told()
+        self.totals.spending.reported_so_far()
     }
 
     /// Returns the cost of one iteration, without an attempt that is still running.
@@ -73,7 +73,7 @@ impl RunState {
         let reported = iteration.usage.cost_usd;
         let has_unpriced = iteration.unpriced.total_tokens() > 0;
         let estimated = has_unpriced
-            .then(|| reported.unwrap_or(0.0) + self.totals.spending.guess(&iteration.unpriced));
+            .then(|| reported.unwrap_or(0.0) + self.totals.spending.estimate(&iteration.unpriced));
         Cost { reported, estimated }
     }
 }
@@ -85,7 +85,7 @@ impl Totals {
     }
 
     pub(super) fn attempt_ended(&mut self, usage: &Usage, tools: u32, tool_errors: u32) {
-        self.spending.attempt_ends(usage);
+        self.spending.end_attempt(usage);
         self.tools = self.tools.saturating_add(tools);
         self.tool_errors = self.tool_errors.saturating_add(tool_errors);
     }

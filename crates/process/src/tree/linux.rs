@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use ralph_events::control_chars::is_hidden;
+use ralph_events::control_chars::is_invisible;
 
 use super::{Family, Identity, Look, Member, Reach};
 
@@ -297,7 +297,7 @@ pub(super) fn command_line(pid: Pid) -> String {
         .trim()
         .chars()
         .take(MAX_COMMAND_CHARS)
-        .map(|c| if is_hidden(c) { ' ' } else { c })
+        .map(|c| if is_invisible(c) { ' ' } else { c })
         .collect()
 }
 

@@ -12,7 +12,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_git::link_guard;
@@ -213,8 +213,8 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
         Ok(cli) => cli,
         Err(err) => {
             let code = misunderstood(&err);
-            return if fails_with_1 && code == exit_code::INPUT {
-                exit_code::NOT_DONE
+            return if fails_with_1 && code == exit_code::USAGE {
+                exit_code::INCOMPLETE
             } else {
                 code
             };
@@ -258,7 +258,7 @@ fn misunderstood(err: &clap::Error) -> u8 {
     } else if let Err(err) = said(err.print().and_then(|()| io::stdout().flush())) {
         return exit_code(Err(err));
     }
-    u8::try_from(err.exit_code()).unwrap_or(exit_code::INPUT)
+    u8::try_from(err.exit_code()).unwrap_or(exit_code::USAGE)
 }
 
 fn dispatch(mut cli: Cli) -> Result<u8, Error> {
@@ -321,13 +321,15 @@ fn exit_code(result: Result<u8, Error>) -> u8 {
 }
 
 pub fn complain(error: &Error) {
-    let _ = io::stderr().write_all(format!("{}\n", cleaned(&error.to_string())).as_bytes());
+    let _ =
+        io::stderr().write_all(format!("{}\n", strip_control_chars(&error.to_string())).as_bytes());
 }
 
 /// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
 pub fn warn(message: &str) {
-    let _ =
-        io::stderr().lock().write_all(format!("ralph: warning: {}\n", cleaned(message)).as_bytes());
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("ralph: warning: {}\n", strip_control_chars(message)).as_bytes());
 }
 
 /// Prints an answer. A reader that went away has seen enough.

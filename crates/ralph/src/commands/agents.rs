@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use ralph_agents as agents;
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::text;
@@ -68,7 +68,7 @@ pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
             install: adapter.install(),
         };
         let json = || json_writer::compact(&row).map(|json| json + "\n").unwrap_or_default();
-        crate::cli::print(&if args.json { json() } else { cleaned(&row.line()) })?;
+        crate::cli::print(&if args.json { json() } else { strip_control_chars(&row.line()) })?;
     }
     if args.json {
         return Ok(0);

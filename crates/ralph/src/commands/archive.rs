@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use ralph_driver::session;
-use ralph_events::error::{Error, Kind};
+use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_store::project::Project;
 use ralph_store::save::{Saving, save_all_within};
@@ -202,7 +202,7 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
         Err(err) => {
             crate::cli::print(&text)?;
             let said = err.message.replace('\n', "\n  ");
-            let error = Error::new(Kind::Scm, format!("it is not committed: {said}"));
+            let error = Error::new(ErrorKind::Scm, format!("it is not committed: {said}"));
             let error = err.hints.into_iter().fold(error, Error::hint);
             return Err(
                 error.hint(format!("nothing is lost: {shown} is complete; commit it yourself"))

@@ -75,7 +75,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
         }
     }
     crate::cli::print(&out)?;
-    Ok(if is_wrong { exit_code::INPUT } else { exit_code::DONE })
+    Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
 }
 
 const ROOT: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \

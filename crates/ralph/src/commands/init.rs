@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema};
-use ralph_events::error::{Error, Kind};
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::json_writer;
 use ralph_events::redact;
 use ralph_sandbox::Backend;
@@ -91,10 +91,10 @@ fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
             let _ = ask.say("\n");
             return Err(match abort {
                 Abort::Interrupted => {
-                    Error::new(Kind::Interrupted, "interrupted, nothing was written")
+                    Error::new(ErrorKind::Interrupted, "interrupted, nothing was written")
                 }
                 Abort::EndOfInput => {
-                    Error::new(Kind::Interrupted, "end of input, nothing was written")
+                    Error::new(ErrorKind::Interrupted, "end of input, nothing was written")
                 }
                 Abort::Failed(error) => {
                     Error::config(format!("the terminal failed, nothing was written: {error}"))

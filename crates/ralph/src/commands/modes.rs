@@ -108,7 +108,7 @@ const NO_PLAN: &str = "Implementation plan not found. Run 'ralph plan' first.";
 
 /// What plan, build and prompt have in common.
 const DEFAULTS: Defaults = Defaults {
-    exit_at_limit: exit_code::DONE,
+    exit_at_limit: exit_code::SUCCESS,
     stderr_is_said: true,
     session_log: true,
     ..Defaults::RUN

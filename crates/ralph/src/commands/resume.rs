@@ -243,7 +243,7 @@ impl Left {
     fn say_done(&self) -> Result<u8, Error> {
         let summary = &self.found.summary;
         print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
-        Ok(summary.exit_code.unwrap_or(exit_code::DONE))
+        Ok(summary.exit_code.unwrap_or(exit_code::SUCCESS))
     }
 
     /// What it has come to is known.
@@ -368,7 +368,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         Command::Build(args) => modes::build(project, *args),
         Command::Prompt(args) => modes::prompt(project, *args),
         Command::Work(args) => work::work(project, &args),
-        _ => Ok(exit_code::INPUT),
+        _ => Ok(exit_code::USAGE),
     }
 }
 

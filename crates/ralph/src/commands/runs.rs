@@ -114,7 +114,7 @@ pub fn replay(
     if let Some(trouble) = reporter.trouble() {
         return Err(Error::failed(trouble));
     }
-    if let Some(words) = journal::unreadable_words(entries.unreadable()) {
+    if let Some(words) = journal::unreadable_message(entries.unreadable()) {
         let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);
     }
     if !ended {

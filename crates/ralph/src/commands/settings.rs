@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::config::loop_file::{self, LoopFile};
 use crate::config::{self, Loaded, Origin, Sources, schema};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::redact;
@@ -230,7 +230,7 @@ fn as_table(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
 /// A setting and where it came from, without the end of the line.
 fn row(table: &mut String, key: &str, value: &Value, origin: &Origin) {
     let value = json_writer::compact(value).unwrap_or_default();
-    let setting = format!("{} = {value}", cleaned(key));
+    let setting = format!("{} = {value}", strip_control_chars(key));
     let space = COMMENT_COLUMN.saturating_sub(setting.width() + 2);
     table.push_str(&setting);
     table.extend(std::iter::repeat_n(' ', space + 2));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ralph_events::control_chars::Cleaner;
+use ralph_events::control_chars::ControlCharFilter;
 use ralph_report::width;
 use ralph_tasks::order::{self, Standing};
 use ralph_tasks::{Story, TaskList};
@@ -104,7 +104,7 @@ pub fn story(story: &Story) -> String {
 
 fn paragraph(title: &str, text: &str, out: &mut String) {
     let mut scratch = String::new();
-    let text = Cleaner::default().clean(text.trim(), &mut scratch).to_owned();
+    let text = ControlCharFilter::default().filter(text.trim(), &mut scratch).to_owned();
     if !text.is_empty() {
         let _ = write!(out, "\n{title}{text}\n");
     }

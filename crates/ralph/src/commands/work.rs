@@ -78,7 +78,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let resume = args.common.resume.as_ref();
     // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
     // come to remember anything.
-    let begins = resume.is_none_or(|resume| !resume.left.progress.has_begun());
+    let begins = resume.is_none_or(|resume| !resume.left.progress.has_started());
     let own = resume.filter(|it| !begins || places.read(&it.run).is_ok());
     let has_guardrails = !loaded.settings.guardrails.is_empty();
     let accepted = args.accept_list && own.is_none();

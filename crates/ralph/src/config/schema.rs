@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::settings::Settings;
-use ralph_events::control_chars::is_hidden;
+use ralph_events::control_chars::is_invisible;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     // Draft 7 is what editors understand best, and without references a walk is a plain recursion.
@@ -123,7 +123,7 @@ pub(crate) fn quote(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if is_hidden(c) => {
+            c if is_invisible(c) => {
                 // Writing to a `String` cannot fail.
                 let _ = write!(quoted, "\\u{:04x}", u32::from(c));
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ralph_events::env_names;
-use ralph_events::error::{Error, Kind};
+use ralph_events::error::{Error, ErrorKind};
 use ralph_process::trust::OutsideCommand;
 
 /// The session that all workers have a window of.
@@ -51,7 +51,7 @@ impl Tmux {
             tmux.run(&self.words(args), Path::new("/"), PATIENCE).map_err(|err| {
                 match err.kind() {
                     std::io::ErrorKind::Interrupted => {
-                        Error::new(Kind::Interrupted, "tmux: interrupted")
+                        Error::new(ErrorKind::Interrupted, "tmux: interrupted")
                     }
                     _ => Error::failed(format!("tmux: {err}")),
                 }
@@ -89,7 +89,7 @@ impl Tmux {
             [&["new-session", "-s", SESSION, "-x", "200", "-y", "50"][..], &told].concat();
         // The session may be made by another while we find out that there is none.
         let unless_stopped = |error: Error, words: &[&str]| match error.kind {
-            Kind::Interrupted => Err(error),
+            ErrorKind::Interrupted => Err(error),
             _ => self.call(&with(words)),
         };
         let id = self
@@ -168,6 +168,6 @@ impl Tmux {
 fn program(env: &[(OsString, Option<OsString>)]) -> Result<OutsideCommand, Error> {
     OutsideCommand::find(OsStr::new("tmux"), env).map_err(|err| {
         let error = err.error("workers run in it; install tmux 3.2 or later");
-        Error { kind: Kind::Failed, ..error }
+        Error { kind: ErrorKind::Failed, ..error }
     })
 }

@@ -90,8 +90,8 @@ pub(super) fn alert(threshold: u8, fill: Fill, audience: Audience) -> String {
     format!(
         "{severity}: about {}% of the context window is used ({} of {} tokens). {room}{after}",
         fill.percent(),
-        text::count(fill.tokens),
-        text::count(fill.window)
+        text::format_count(fill.tokens),
+        text::format_count(fill.window)
     )
 }
 

@@ -3,7 +3,7 @@
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
-use ralph_events::progress::{Pending, Progress};
+use ralph_events::progress::{Pending, ResumePoint};
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
 /// an error and not a decoration.
@@ -64,7 +64,11 @@ pub(super) fn unasked_signal(spec: &RunSpec) -> Option<String> {
 }
 
 /// A run that goes on only to find that it may do nothing more would look as if it had been tried.
-pub(super) fn refuse_used_up(spec: &RunSpec, run: &str, progress: &Progress) -> Result<(), Error> {
+pub(super) fn refuse_used_up(
+    spec: &RunSpec,
+    run: &str,
+    progress: &ResumePoint,
+) -> Result<(), Error> {
     if progress.outcome.is_none() {
         // It was cut off before it could say so. It does that now, and ends as it would have.
         return Ok(());
@@ -78,13 +82,14 @@ pub(super) fn refuse_used_up(spec: &RunSpec, run: &str, progress: &Progress) -> 
         return Err(Error::input(message)
             .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
     }
-    let used = progress.spending.of_run();
+    let used = progress.spending.budget_usage();
     let mut budget = spec.rules.budget;
     if let Pending::Unchecked(_) = progress.pending {
         // What an agent did that is paid for is checked all the same, if there is time for it.
         budget = Budget { duration_ms: budget.duration_ms, ..Budget::default() };
     }
-    let Some(used_up) = budget.exceeded(&used, &progress.spending.told(), progress.active_ms)
+    let Some(used_up) =
+        budget.exceeded(&used, &progress.spending.reported_so_far(), progress.active_ms)
     else {
         return Ok(());
     };

@@ -6,7 +6,7 @@ use crate::commands::stories;
 use crate::config::{self, Loaded};
 use ralph_agents::PromptVia;
 use ralph_driver::run_spec::{Errand, RunSpec};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::event::Purpose;
 use ralph_events::redact;
@@ -104,5 +104,5 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         text.push_str(&format!("{:<11} {value}\n", format!("{name}:")));
     }
     text.push_str("\nNothing was run.\n");
-    crate::cli::print(&cleaned(&text))
+    crate::cli::print(&strip_control_chars(&text))
 }

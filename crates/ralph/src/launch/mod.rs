@@ -86,10 +86,10 @@ impl Defaults {
     pub(super) const RUN: Defaults = Defaults {
         command: "run",
         max_iterations: 10,
-        exit_at_limit: exit_code::NOT_DONE,
+        exit_at_limit: exit_code::INCOMPLETE,
         retries: 3,
         failure_uses_iteration: false,
-        exit_at_failure: exit_code::AGENT,
+        exit_at_failure: exit_code::AGENT_FAILED,
         retry_empty: false,
         inactivity_ms: None,
         inactivity_fails: true,
@@ -98,7 +98,7 @@ impl Defaults {
         gates: false,
         sandbox: SandboxBackend::None,
         session_log: false,
-        exit_without_prompt: exit_code::INPUT,
+        exit_without_prompt: exit_code::USAGE,
         empty_prompt: false,
         term_pauses: false,
         done_stands: false,
@@ -348,7 +348,7 @@ impl Start<'_> {
         });
         if let Some(moved) = session.world.watch_repository(since) {
             let progress = spec.progress.as_ref();
-            let committing = progress.and_then(|progress| progress.committing.as_deref());
+            let committing = progress.and_then(|progress| progress.pending_commit.as_deref());
             events.splice(0..0, resume::found_commits(moved, committing));
         }
         spec.run_id.clone_from(&session.run_id);

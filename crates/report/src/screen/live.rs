@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use crate::style::Paint;
 use crate::width;
-use ralph_events::control_chars::Cleaner;
+use ralph_events::control_chars::ControlCharFilter;
 
 use super::OPEN_WINDOW;
 
@@ -46,7 +46,7 @@ impl Live {
         }
         let window = &held[held.len().saturating_sub(OPEN_WINDOW)..];
         scratch.clear();
-        Cleaner::default().push(&String::from_utf8_lossy(window), scratch);
+        ControlCharFilter::default().push(&String::from_utf8_lossy(window), scratch);
         let shown = width::tail(scratch, self.room());
         // A tab may take more columns than the one it was counted for.
         self.now_open.extend(shown.chars().map(|c| if c.is_control() { ' ' } else { c }));

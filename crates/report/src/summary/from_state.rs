@@ -186,7 +186,7 @@ fn warnings(state: &RunState) -> Listed {
         listed.push(format!(
             "{}B of what agents printed were left out of the journal, which has no room for them \
              (runs.maxJournalMegabytes)",
-            text::count(bytes)
+            text::format_count(bytes)
         ));
     }
     listed

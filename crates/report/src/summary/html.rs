@@ -87,9 +87,13 @@ fn chart(iterations: &[Iteration], out: &mut String) {
         (
             "time at work",
             (|it| it.duration_ms.saturating_sub(it.waited_ms) as f64) as fn(&Iteration) -> f64,
-            (|ms| text::duration(ms as u64)) as fn(f64) -> String,
+            (|ms| text::format_duration(ms as u64)) as fn(f64) -> String,
         ),
-        ("cost", |it| it.estimated_cost_usd.or(it.usage.cost_usd).unwrap_or(0.0), text::dollars),
+        (
+            "cost",
+            |it| it.estimated_cost_usd.or(it.usage.cost_usd).unwrap_or(0.0),
+            text::format_dollars,
+        ),
     ];
     let bars: Vec<&[Iteration]> =
         iterations.chunks(iterations.len().div_ceil(MAX_BARS).max(1)).collect();
@@ -166,7 +170,7 @@ fn row(iteration: &Iteration, out: &mut String) {
         "<tr><td class=\"n\">{}<td>{}{tries}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>",
         iteration.number,
         iteration::state(iteration),
-        text::duration(iteration.duration_ms),
+        text::format_duration(iteration.duration_ms),
         iteration::cost(iteration),
         iteration.tools
     );

@@ -58,8 +58,8 @@ pub(super) fn tries(iteration: &Iteration) -> Option<String> {
 /// What an iteration cost.
 pub(super) fn cost(iteration: &Iteration) -> String {
     match (iteration.usage.cost_usd, iteration.estimated_cost_usd) {
-        (_, Some(guess)) => format!("~{}", text::dollars(guess)),
-        (Some(told), None) => text::dollars(told),
+        (_, Some(guess)) => format!("~{}", text::format_dollars(guess)),
+        (Some(told), None) => text::format_dollars(told),
         (None, None) => "-".to_owned(),
     }
 }
@@ -85,7 +85,8 @@ pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
         details.push(Detail::Plain(format!("HEAD moved to {}", short(head))));
     }
     if iteration.waited_ms >= WORTH_TELLING_MS {
-        details.push(Detail::Plain(format!("waited {}", text::duration(iteration.waited_ms))));
+        details
+            .push(Detail::Plain(format!("waited {}", text::format_duration(iteration.waited_ms))));
     }
     let mut failures = Listed::default();
     iteration.failures.iter().for_each(|why| failures.push(why.clone()));
@@ -139,13 +140,14 @@ pub(super) fn in_short(iterations: &[Iteration]) -> String {
     states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let states: Vec<String> =
         states.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    let cost = cost.map(|cost| format!(", {guessed}{}", text::dollars(cost))).unwrap_or_default();
+    let cost =
+        cost.map(|cost| format!(", {guessed}{}", text::format_dollars(cost))).unwrap_or_default();
     let number = |iteration: Option<&Iteration>| iteration.map_or(0, |it| it.number);
     format!(
         "{} to {}: {}; {}{cost}, {commits} commits",
         number(iterations.first()),
         number(iterations.last()),
         states.join(", "),
-        text::duration(took)
+        text::format_duration(took)
     )
 }

@@ -14,7 +14,7 @@ use ralph_events::text;
 pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, String)> {
     let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
     if is_known(facts) {
-        let took = text::duration(facts.duration_ms);
+        let took = text::format_duration(facts.duration_ms);
         if !facts.command.is_empty() {
             items.extend([
                 ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
@@ -107,7 +107,7 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             let since = started(facts, zone);
             match facts.iterations.last().filter(|last| !last.ended) {
                 Some(last) => {
-                    let (number, took) = (last.number, text::duration(last.duration_ms));
+                    let (number, took) = (last.number, text::format_duration(last.duration_ms));
                     format!("running since {since}, iteration {number} for {took}")
                 }
                 None => format!("running since {since}{open}"),
@@ -171,19 +171,19 @@ fn iterations(facts: &Facts) -> String {
 fn used(facts: &Facts) -> String {
     let cost = match (facts.usage.cost_usd, facts.estimated_cost_usd) {
         (None, None) => "no cost told".to_owned(),
-        (Some(told), None) => text::dollars(told),
+        (Some(told), None) => text::format_dollars(told),
         (None, Some(guess)) => {
-            format!("about {} by an estimate, no cost told", text::dollars(guess))
+            format!("about {} by an estimate, no cost told", text::format_dollars(guess))
         }
         (Some(told), Some(guess)) => format!(
             "{} told, about {} with an estimate of what was not",
-            text::dollars(told),
-            text::dollars(guess)
+            text::format_dollars(told),
+            text::format_dollars(guess)
         ),
     };
     match facts.usage.total_tokens() {
         0 => cost,
-        tokens => format!("{cost}, {} tokens", text::count(tokens)),
+        tokens => format!("{cost}, {} tokens", text::format_count(tokens)),
     }
 }
 
@@ -244,6 +244,6 @@ fn untold(facts: &Facts) -> Option<String> {
 }
 
 fn damage(facts: &Facts) -> Option<String> {
-    let words = journal::unreadable_words(facts.unreadable)?;
+    let words = journal::unreadable_message(facts.unreadable)?;
     Some(format!("{words}; there was more than is told here"))
 }

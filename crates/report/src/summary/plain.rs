@@ -109,7 +109,8 @@ impl Page {
 
     fn iteration(&mut self, iteration: &Iteration) {
         let (state, tries) = (iteration::state(iteration), iteration::tries(iteration));
-        let (cost, time) = (iteration::cost(iteration), text::duration(iteration.duration_ms));
+        let (cost, time) =
+            (iteration::cost(iteration), text::format_duration(iteration.duration_ms));
         let (number, tools, details) =
             (iteration.number, iteration.tools, iteration::details(iteration));
         if self.form == Form::Markdown {

@@ -67,12 +67,12 @@ impl Reading {
     /// Takes what a journal tells, without the agents' words.
     pub fn of<R: Read>(entries: Entries<R>) -> Reading {
         let mut reading = Reading::default();
-        let mut entries = entries.only(wanted);
+        let mut entries = entries.filter_kinds(wanted);
         while let Some(entry) = entries.next() {
-            reading.summary.pass(entries.take_passed());
+            reading.summary.pass(entries.take_skipped_stamp());
             reading.fold(&entry);
         }
-        reading.summary.pass(entries.take_passed());
+        reading.summary.pass(entries.take_skipped_stamp());
         reading.facts.unreadable = entries.unreadable();
         reading
     }
@@ -314,7 +314,7 @@ impl Reading {
             return;
         }
         if self.last_words.len() < MAX_LAST_WORDS {
-            self.last_words.push_str(text::head(text.trim_end(), MAX_LAST_WORDS));
+            self.last_words.push_str(text::prefix(text.trim_end(), MAX_LAST_WORDS));
         }
     }
 
@@ -333,7 +333,7 @@ impl Reading {
             }
             Event::Output { stream: Stream::Stderr, text, joined } => self.heard(text, *joined),
             Event::AgentEnded { class, usage, failure, .. } => {
-                self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
+                self.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
                 self.running = None;
                 self.used(usage);
             }
@@ -343,7 +343,7 @@ impl Reading {
 
     /// What an attempt had used when it ended, or when it was cut off.
     fn used(&mut self, usage: &Usage) {
-        self.spending.attempt_ends(usage);
+        self.spending.end_attempt(usage);
         if let Some(iteration) = self.facts.iterations.last_mut() {
             iteration.usage.add(usage);
             if usage.cost_usd.is_none()
@@ -437,14 +437,14 @@ impl Reading {
             facts.warnings.push(format!(
                 "{}B of what agents printed were left out of the journal, which has no room for them \
                  (runs.maxJournalMegabytes)",
-                text::count(bytes)
+                text::format_count(bytes)
             ));
         }
         let usage = summary.usage();
         let mut guessed = 0.0;
         for (iteration, unpriced) in facts.iterations.iter_mut().zip(unpriced) {
             if unpriced.total_tokens() > 0 {
-                let (told, guess) = (iteration.usage.cost_usd, spending.guess(&unpriced));
+                let (told, guess) = (iteration.usage.cost_usd, spending.estimate(&unpriced));
                 iteration.estimated_cost_usd = Some(told.unwrap_or(0.0) + guess);
                 guessed += guess;
             }

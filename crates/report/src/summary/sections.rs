@@ -87,12 +87,13 @@ fn limits(facts: &Facts) -> impl Iterator<Item = &Wait> {
 fn waited_in_all(facts: &Facts) -> String {
     let waited = |wait: &Wait| wait.ended_ms.map_or(0, |ended| (ended - wait.from_ms).max(0));
     let all = limits(facts).map(waited).sum::<i64>().unsigned_abs();
-    format!("Limits waited for ({} in all)", text::duration(all))
+    format!("Limits waited for ({} in all)", text::format_duration(all))
 }
 
 /// The limits that the run sat out, a line each.
 fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
-    let length = |from: i64, until: i64| text::duration(u64::try_from(until - from).unwrap_or(0));
+    let length =
+        |from: i64, until: i64| text::format_duration(u64::try_from(until - from).unwrap_or(0));
     let line = |wait: &Wait| {
         let Wait { iteration, from_ms, until_ms, ended_ms, .. } = *wait;
         let from = moment(from_ms, zone);

@@ -50,7 +50,7 @@ impl Human {
                 let words = format!(
                     "{}B of the agent's output ({events} event{}) left out: more than the journal has \
                      room for (runs.maxJournalMegabytes)",
-                    text::count(*bytes),
+                    text::format_count(*bytes),
                     plural(*events)
                 );
                 let mark = self.marks.more;

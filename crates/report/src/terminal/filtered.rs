@@ -7,7 +7,7 @@ use memchr::memmem;
 use super::speech::Speaker;
 use super::words::plural;
 use super::{Human, Paragraph};
-use ralph_events::control_chars::Cleaner;
+use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Entry, Event, Stamp};
 use ralph_events::line_splitter::LineSplitter;
 
@@ -126,7 +126,7 @@ fn words(event: &Event<'_>) -> Option<String> {
         _ => return None,
     };
     let (mut words, mut scratch) = (String::new(), String::new());
-    let mut lines = Cleaner::default().clean(text, &mut scratch).lines();
+    let mut lines = ControlCharFilter::default().filter(text, &mut scratch).lines();
     push_words(lines.rfind(|line| !line.trim().is_empty())?, &mut words);
     Some(words)
 }
@@ -159,7 +159,7 @@ impl Printed {
             printed.begins.push((at, printed.text.len() - 1));
             at += line.len();
             let line = String::from_utf8_lossy(line);
-            push_words(Cleaner::default().clean(&line, &mut scratch), &mut printed.text);
+            push_words(ControlCharFilter::default().filter(&line, &mut scratch), &mut printed.text);
             printed.text.push('\n');
         }
         printed

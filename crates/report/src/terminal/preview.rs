@@ -5,7 +5,7 @@ use super::{Human, KEPT};
 use crate::output::Target;
 use crate::style::Paint;
 use crate::width;
-use ralph_events::control_chars::Cleaner;
+use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::Stamp;
 use ralph_events::text;
 
@@ -19,7 +19,7 @@ impl Human {
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let clean = Cleaner::default().clean(shown, &mut scratch).trim_end();
+        let clean = ControlCharFilter::default().filter(shown, &mut scratch).trim_end();
         let mut left = self.style.max_output_chars;
         let (mut lines, mut chars) = (0, 0);
         let mut cut = None;
@@ -29,7 +29,7 @@ impl Human {
                 cut = Some((rest, "line"));
                 break;
             }
-            let head = text::head(line, left);
+            let head = text::prefix(line, left);
             let count = head.chars().count();
             if !clean.is_empty() {
                 self.preview_line(at, indent, lines == 0, head.trim_end());
@@ -65,8 +65,8 @@ impl Human {
         let last: Vec<&str> = text.lines().skip(shown).collect();
         let mut scratch = String::new();
         for line in &last[last.len().saturating_sub(LAST_LINES)..] {
-            let clean = Cleaner::default().clean(line, &mut scratch);
-            let line = text::tail(clean, MAX_LAST_LINE).to_owned();
+            let clean = ControlCharFilter::default().filter(line, &mut scratch);
+            let line = text::suffix(clean, MAX_LAST_LINE).to_owned();
             self.preview_line(at, "", false, &line);
         }
     }

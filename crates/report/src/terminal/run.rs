@@ -75,7 +75,7 @@ impl Human {
                 let mut pen = self.line(at, Paragraph::Run);
                 if let Some(delay_ms) = delay_ms {
                     pen.head(marks.retry, Paint::Caution, "Retrying");
-                    pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                    pen.say(&format!(" in {}: ", text::format_duration(*delay_ms)));
                 } else {
                     pen.head(marks.retry, Paint::Caution, "Failed");
                     pen.say(": ");
@@ -361,7 +361,7 @@ impl Human {
             return;
         }
         let until = self.moment(at, until_ms);
-        let left = text::duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
+        let left = text::format_duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
         let mark = self.marks.wait;
         let mut pen = self.line(at, Paragraph::Run);
         pen.head(mark, Paint::Caution, "Rate limit");
@@ -408,7 +408,7 @@ impl Human {
             _ if *cut_off => (marks.stopped, Paint::Caution, "Guardrail interrupted"),
             (false, false) => (marks.error, Paint::Bad, "Guardrail failed"),
         };
-        let (exit, time) = (exit_words(*exit), text::duration(*duration_ms));
+        let (exit, time) = (exit_words(*exit), text::format_duration(*duration_ms));
         let mut pen = self.line(at, Paragraph::Guardrail);
         pen.head(mark, paint, words).say(": ").quote(command);
         pen.say(&format!(" ({exit}, {time}"));
@@ -432,7 +432,7 @@ impl Human {
         } else {
             (marks.error, Paint::Bad, "SCM task failed")
         };
-        let time = text::duration(*duration_ms);
+        let time = text::format_duration(*duration_ms);
         let mut pen = self.line(at, Paragraph::Scm);
         pen.head(mark, paint, words).say(": ").quote(task);
         pen.say(&format!(" ({time})")).end();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use super::{Human, KEPT, Paragraph};
 use crate::output::Target;
 use crate::style::Paint;
-use ralph_events::control_chars::Cleaner;
+use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Stamp, Stream};
 use ralph_events::text;
 
@@ -32,7 +32,7 @@ pub(super) enum Speaker {
 #[derive(Debug)]
 pub(super) struct Block {
     speaker: Speaker,
-    cleaner: Cleaner,
+    cleaner: ControlCharFilter,
     /// Characters that may still be shown, and those that were not.
     left: usize,
     omitted: usize,
@@ -55,8 +55,8 @@ impl Human {
             self.block = Some(Block {
                 speaker,
                 cleaner: match speaker {
-                    Speaker::Filter if self.style.color => Cleaner::keeping_colors(),
-                    _ => Cleaner::default(),
+                    Speaker::Filter if self.style.color => ControlCharFilter::keep_colors(),
+                    _ => ControlCharFilter::default(),
                 },
                 left,
                 omitted: 0,
@@ -71,12 +71,12 @@ impl Human {
         };
         block.cut = words.len() >= PIECE;
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut words = block.cleaner.clean(words, &mut scratch);
+        let mut words = block.cleaner.filter(words, &mut scratch);
         if block.left == 0 {
             block.omitted += words.chars().count();
             words = "";
         } else if words.len() > block.left {
-            let shown = text::head(words, block.left);
+            let shown = text::prefix(words, block.left);
             block.omitted += words[shown.len()..].chars().count();
             words = shown;
         }

@@ -475,7 +475,7 @@ fn a_face_without_a_status_line_asks_for_no_wake_up() {
 #[test]
 fn golden_runs() {
     let journal = include_str!("../testdata/run.jsonl");
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/testdata");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/testdata");
     let color = Style { color: true, color_errors: true, ..emoji() };
     for (name, style) in [
         ("emoji", emoji()),

@@ -64,7 +64,7 @@ impl Human {
                 let word = if *ok { "done" } else { "failed" };
                 let mut pen = self.detail(at);
                 pen.say("SCM task ").quote(task);
-                pen.say(&format!(" {word} ({})", text::duration(*duration_ms))).end();
+                pen.say(&format!(" {word} ({})", text::format_duration(*duration_ms))).end();
             }
             Event::CompletionChecked { complete, found, .. } => {
                 let mut pen = self.detail(at);
@@ -76,7 +76,7 @@ impl Human {
                 pen.say(if *complete { "complete" } else { "not complete" }).end();
             }
             Event::IterationEnded { duration_ms, .. } => {
-                let (number, time) = (of(at.iteration, max), text::duration(*duration_ms));
+                let (number, time) = (of(at.iteration, max), text::format_duration(*duration_ms));
                 self.detail(at).say(&format!("Iteration {number} ended ({time})")).end();
             }
             Event::Note { message } => {
@@ -87,7 +87,7 @@ impl Human {
     }
 
     fn exited(&mut self, at: Stamp, who: &str, exit: Option<Exit>, duration_ms: u64) {
-        let time = text::duration(duration_ms);
+        let time = text::format_duration(duration_ms);
         let words = match exit {
             Some(Exit::Code(code)) => format!("{who} exited with code {code} ({time})"),
             Some(Exit::Signal(signal)) => format!("{who} was ended by signal {signal} ({time})"),

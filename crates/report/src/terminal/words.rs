@@ -17,17 +17,17 @@ pub(super) fn figures(
         parts.push(format!("iterations: {iterations}"));
     }
     if let Some(cost) = usage.cost_usd {
-        parts.push(format!("cost: {}", text::dollars(cost)));
+        parts.push(format!("cost: {}", text::format_dollars(cost)));
     }
     if usage.total_tokens() > 0 {
         let cached = match usage.cache_read_tokens {
             0 => String::new(),
-            cached => format!(" ({} cached)", text::count(cached)),
+            cached => format!(" ({} cached)", text::format_count(cached)),
         };
         parts.push(format!(
             "tokens: {} in{cached} / {} out",
-            text::count(usage.total_input()),
-            text::count(usage.output_tokens)
+            text::format_count(usage.total_input()),
+            text::format_count(usage.output_tokens)
         ));
     }
     for (name, count) in counts {
@@ -35,7 +35,7 @@ pub(super) fn figures(
             parts.push(format!("{name}: {count}"));
         }
     }
-    parts.push(format!("time: {}", text::duration(duration_ms)));
+    parts.push(format!("time: {}", text::format_duration(duration_ms)));
     format!("({})", parts.join(", "))
 }
 

@@ -6,7 +6,7 @@ use ralph_events::event::{
     Class, Commit, Entry, Event, Exit, FailAction, Failure, FailureKind, Feedback, Outcome,
     Purpose, StallReason, Stamp, Stream, TodoItem, TodoStatus, Usage, WaitReason,
 };
-use ralph_events::progress::{Progress, Tracker};
+use ralph_events::progress::{ResumePoint, Tracker};
 
 /// Journals of runs that start, work, pause, fail, are killed and are resumed, as the engine writes them.
 pub(super) fn plausible() -> impl Strategy<Value = Vec<Entry<'static>>> {
@@ -85,7 +85,7 @@ impl Writer {
         }
         self.left -= 1;
         let entry = Entry { at: self.at, event };
-        self.tracker.fold(&entry);
+        self.tracker.apply(&entry);
         self.entries.push(entry);
     }
 
@@ -94,8 +94,8 @@ impl Writer {
         self.at.time_ms += ms;
     }
 
-    fn progress(&self) -> Progress {
-        self.tracker.clone().end()
+    fn progress(&self) -> ResumePoint {
+        self.tracker.clone().finish()
     }
 
     /// One process, until the run ends or the process is killed.
@@ -115,7 +115,7 @@ impl Writer {
                 iterations: progress.iterations,
                 cut_off: open.filter(|_| unchecked.is_none()),
                 unchecked,
-                usage: progress.spending.total(),
+                usage: progress.spending.reported(),
                 duration_ms: progress.active_ms,
             });
         } else if self.chance(2) {
@@ -305,7 +305,7 @@ impl Writer {
             iterations: self.at.iteration,
             cut_off,
             duration_ms: progress.active_ms,
-            usage: progress.spending.total(),
+            usage: progress.spending.reported(),
             tools: progress.tools,
             tool_errors: progress.tool_errors,
             notify: true,

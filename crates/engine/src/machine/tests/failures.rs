@@ -116,7 +116,7 @@ fn limit_after_only_failed_iterations_is_failure() {
     for (any_succeeded, expected) in
         [(true, (Outcome::LimitReached, 0)), (false, (Outcome::AgentFailed, 1))]
     {
-        let progress = Progress { iterations: 1, any_succeeded, ..Progress::default() };
+        let progress = ResumePoint { iterations: 1, any_succeeded, ..ResumePoint::default() };
         let mut run = Loop::of(LoopMachine::resumed(limited(), progress));
         run.agent(failed(Class::Failed));
         assert_eq!(run.outcome(), Some(expected));

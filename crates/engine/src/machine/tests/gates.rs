@@ -72,7 +72,7 @@ fn every_attempt_is_briefed_anew() {
 
 #[test]
 fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
-    let progress = Progress { feedback: vec![feedback("lint")], ..Progress::default() };
+    let progress = ResumePoint { feedback: vec![feedback("lint")], ..ResumePoint::default() };
     let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
     let mut run = Loop::of(machine);
     run.give(Input::Briefed { feedback: vec![feedback("gone")] });

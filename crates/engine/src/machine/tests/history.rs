@@ -175,7 +175,7 @@ proptest! {
             max_iterations,
             retry: Retry { scope, ..rules().retry },
             retry_empty,
-            exit_without_prompt: exit_code::INPUT,
+            exit_without_prompt: exit_code::USAGE,
             inactivity_fails,
             inactivity_ms: Some(60_000),
             silent_model_ms: Some(40_000),

@@ -4,14 +4,14 @@ use super::*;
 use crate::stall::Seen;
 use ralph_events::progress::{Open, Pending};
 
-fn resumed(rules: Rules, progress: Progress) -> Loop {
+fn resumed(rules: Rules, progress: ResumePoint) -> Loop {
     Loop::of(LoopMachine::resumed(rules, progress))
 }
 
 /// In its second iteration, at whose first attempt an agent has worked for a second.
-fn cut_off(pending: Pending) -> Progress {
+fn cut_off(pending: Pending) -> ResumePoint {
     let open = Some(Open { iteration: 2, attempts: 1, worked_ms: 1_000 });
-    Progress { iterations: 1, open, pending, ..Progress::default() }
+    ResumePoint { iterations: 1, open, pending, ..ResumePoint::default() }
 }
 
 fn ended(report: Report) -> Pending {
@@ -35,12 +35,13 @@ fn is_told(run: &Loop, iteration_complete: bool) -> bool {
 
 #[test]
 fn what_was_decided_needs_no_agent() {
-    let failed_twice = Progress { failures: 2, ..cut_off(ended(failed(Class::Failed))) };
+    let failed_twice = ResumePoint { failures: 2, ..cut_off(ended(failed(Class::Failed))) };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
-    let complete = Progress { iterations: 2, pending: Pending::Complete, ..Progress::default() };
+    let complete =
+        ResumePoint { iterations: 2, pending: Pending::Complete, ..ResumePoint::default() };
     let spent_all = {
         let mut progress = cut_off(Pending::Nothing);
-        progress.spending.attempt_ends(&spent(1.0));
+        progress.spending.end_attempt(&spent(1.0));
         progress
     };
     for (progress, rules, outcome) in [
@@ -48,29 +49,33 @@ fn what_was_decided_needs_no_agent() {
         // Even at its limit, and with its budget used up.
         (complete.clone(), Rules { max_iterations: 2, ..rules() }, (Outcome::Complete, 0)),
         (
-            Progress { scm_failed: true, ..complete },
+            ResumePoint { scm_failed: true, ..complete },
             Rules { budget: Budget { tokens: Some(0), ..Budget::default() }, ..rules() },
-            (Outcome::CompleteScmFailed, exit_code::SCM),
+            (Outcome::CompleteScmFailed, exit_code::SCM_FAILED),
         ),
         (cut_off(checked(true)), rules(), (Outcome::Complete, 0)),
         (
-            Progress { scm_failed: true, ..cut_off(checked(true)) },
+            ResumePoint { scm_failed: true, ..cut_off(checked(true)) },
             rules(),
-            (Outcome::CompleteScmFailed, exit_code::SCM),
+            (Outcome::CompleteScmFailed, exit_code::SCM_FAILED),
         ),
         (
             cut_off(checked(false)),
             Rules { max_iterations: 2, ..rules() },
             (Outcome::LimitReached, 1),
         ),
-        (failed_twice, rules(), (Outcome::AgentFailed, exit_code::AGENT)),
+        (failed_twice, rules(), (Outcome::AgentFailed, exit_code::AGENT_FAILED)),
         (
             cut_off(ended(failed(Class::Credentials))),
             rules(),
-            (Outcome::CredentialsRefused, exit_code::AGENT),
+            (Outcome::CredentialsRefused, exit_code::AGENT_FAILED),
         ),
         (spent_all, Rules { budget, ..rules() }, (Outcome::Budget, exit_code::BUDGET)),
-        (Progress { iterations: 3, ..Progress::default() }, rules(), (Outcome::LimitReached, 1)),
+        (
+            ResumePoint { iterations: 3, ..ResumePoint::default() },
+            rules(),
+            (Outcome::LimitReached, 1),
+        ),
     ] {
         let told = format!("{progress:?}");
         let run = resumed(rules, progress);
@@ -106,15 +111,15 @@ fn a_failure_is_counted_and_a_limit_waited_for_as_if_nothing_had_happened() {
     assert_eq!(run.machine.place(), (2, 2));
     let in_an_hour = Some(1_003_600);
     let limits = Limits { count: 1, waited_ms: 10_000, waiting: None };
-    let progress = Progress { limits, ..cut_off(ended(limited(in_an_hour))) };
+    let progress = ResumePoint { limits, ..cut_off(ended(limited(in_an_hour))) };
     // What was waited before counts, so that a run cannot wait for ever by being cut off.
     assert_eq!(resumed(rules(), progress.clone()).outcome(), Some((Outcome::AgentFailed, 4)));
     let patient = RateLimit { wait: true, max_wait_ms: 3_700_000 };
     let run = resumed(Rules { rate_limit: patient, ..rules() }, progress.clone());
     assert!(run.outcome().is_none() && !run.starts_agent());
     // A person who goes on with a run that had given up has done something about it.
-    let again = Progress { outcome: Some(Outcome::AgentFailed), ..progress };
-    let again = Progress { pending: Pending::Nothing, ..again };
+    let again = ResumePoint { outcome: Some(Outcome::AgentFailed), ..progress };
+    let again = ResumePoint { pending: Pending::Nothing, ..again };
     assert!(resumed(rules(), again).starts_agent());
 }
 
@@ -123,7 +128,7 @@ fn failures_count_on_unless_the_run_had_given_up() {
     use Outcome::{
         AgentFailed, Broken, Budget, CredentialsRefused, Interrupted, LimitReached, Stalled,
     };
-    let left = |outcome| Progress { failures: 1, outcome, ..cut_off(Pending::Nothing) };
+    let left = |outcome| ResumePoint { failures: 1, outcome, ..cut_off(Pending::Nothing) };
     for (outcome, failures) in [
         (None, 2),
         (Some(Interrupted), 2),
@@ -148,7 +153,7 @@ fn a_wait_that_was_cut_off_counts_as_long_as_it_lasted() {
         waiting: Some((1_000_000_000 - 1_000_000, until_ms)),
     };
     for (until_ms, waited_ms) in [(999_500_000, 500_000), (2_000_000_000, 1_000_000)] {
-        let progress = Progress { limits: limits(until_ms), ..cut_off(Pending::Nothing) };
+        let progress = ResumePoint { limits: limits(until_ms), ..cut_off(Pending::Nothing) };
         assert_eq!(resumed(rules(), progress).machine.limits.waited_ms, waited_ms);
     }
 }
@@ -156,7 +161,7 @@ fn a_wait_that_was_cut_off_counts_as_long_as_it_lasted() {
 #[test]
 fn an_iteration_that_is_begun_again_has_no_second_budget() {
     let mut progress = cut_off(Pending::Nothing);
-    progress.spending.attempt_ends(&spent(0.75));
+    progress.spending.end_attempt(&spent(0.75));
     let within = |budget| Rules { iteration_budget: budget, ..rules() };
     let money = |cost| within(Budget { cost_usd: Some(cost), ..Budget::default() });
     let time = |ms| within(Budget { duration_ms: Some(ms), ..Budget::default() });
@@ -186,7 +191,8 @@ fn an_iteration_that_is_begun_again_has_no_second_budget() {
 fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
     let rules = Rules { stall: StallRule::stopping_after(2), ..rules() };
     let seen = Seen { fingerprint: Some(7), unchanged: 2, same_failures: 0 };
-    let progress = Progress { iterations: 2, seen, looked: true, ..Progress::default() };
+    let progress =
+        ResumePoint { iterations: 2, stall: seen, stall_checked: true, ..ResumePoint::default() };
     let mut run = resumed(rules.clone(), progress.clone());
     assert!(run.asked(&Action::LookAtRepository));
     run.give(Input::RepositoryLooked { fingerprint: Some(7) });
@@ -207,7 +213,7 @@ fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
     // Neither a budget nor a limit that is used up keeps it from being checked.
     for rules in [rules(), used_up, Rules { max_iterations: 2, ..rules() }] {
         let mut progress = cut_off(unchecked(done()));
-        progress.spending.attempt_ends(&spent(0.75));
+        progress.spending.end_attempt(&spent(0.75));
         progress.failures = 2;
         let mut run = resumed(checks(rules), progress);
         assert_eq!(run.machine.place(), (2, 1), "the same attempt");
@@ -217,7 +223,7 @@ fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
         assert!(is_told(&run, true));
     }
     // What fails now is told to the next agent, in the place of all that was said before.
-    let progress = Progress {
+    let progress = ResumePoint {
         feedback: vec![feedback("half")],
         last_feedback: vec![feedback("old")],
         ..cut_off(unchecked(done()))
@@ -250,7 +256,7 @@ fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
         "nobody has been asked yet"
     );
     let given =
-        Progress { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };
+        ResumePoint { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };
     let mut run = resumed(scm(), given.clone());
     run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !asks(&run));
@@ -271,8 +277,8 @@ fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
     // which the first guardrail had been told of when it was stopped.
     let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
     for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit_code::BUDGET)))] {
-        let progress = Progress {
-            seen,
+        let progress = ResumePoint {
+            stall: seen,
             feedback: vec![feedback("red")],
             last_feedback: vec![feedback(last)],
             ..cut_off(unchecked(answered()))
@@ -290,15 +296,15 @@ fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
 fn a_resumed_run_goes_on_with_all_its_counts() {
     let progress = || {
         let mut spending = Spending::default();
-        spending.attempt_ends(&spent(0.7));
-        Progress {
+        spending.end_attempt(&spent(0.7));
+        ResumePoint {
             iterations: 2,
             failures: 1,
             feedback: vec![feedback("red")],
             tools: 7,
             spending,
             active_ms: 9_000,
-            ..Progress::default()
+            ..ResumePoint::default()
         }
     };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
@@ -325,10 +331,10 @@ fn a_resumed_run_goes_on_with_all_its_counts() {
     assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 1_000));
 
     // One that somebody stopped has not been helped by that; one that had given up has.
-    let mut run = begin(Progress { outcome: Some(Outcome::Interrupted), ..progress() });
+    let mut run = begin(ResumePoint { outcome: Some(Outcome::Interrupted), ..progress() });
     run.agent(failed(Class::Failed));
     assert!(run.asked_to_retry(2));
-    let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
+    let mut run = begin(ResumePoint { outcome: Some(Outcome::AgentFailed), ..progress() });
     run.agent(failed(Class::Failed));
     assert!(run.asked_to_retry(1));
 }

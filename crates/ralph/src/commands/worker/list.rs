@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
 use crate::workers::store::{Known, Worker, Workers};
-use ralph_events::control_chars::cleaned;
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::text;
@@ -76,7 +76,7 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
 
 /// What is shown to people. What it tells of may have come from an agent or a file name.
 fn clean(text: &str) -> String {
-    cleaned(text)
+    strip_control_chars(text)
 }
 
 fn objects(all: &[Seen]) -> String {
@@ -150,7 +150,7 @@ fn row(seen: &Seen) -> [String; COLUMNS.len()] {
         of_state(|state| elapsed_ms(state).map(about)),
         of_state(|state| state.average_ms().map(about)),
         of_state(|state| state.left_ms().map(about)),
-        of_state(|state| state.cost_usd.map(text::dollars)),
+        of_state(|state| state.cost_usd.map(text::format_dollars)),
         of_state(|state| {
             state.last_event.as_deref().map(|words| text::truncate(words, 40, "…").into_owned())
         }),
@@ -271,7 +271,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
         ("Elapsed", elapsed_ms.map(about)),
         ("Average iteration", state.average_ms().map(about)),
         ("Left at most, about", state.left_ms().map(about)),
-        ("Cost", state.cost_usd.map(text::dollars)),
+        ("Cost", state.cost_usd.map(text::format_dollars)),
         ("Last event", last),
         ("Directory", directory),
     ];

@@ -12,8 +12,8 @@ use super::{LogsArgs, NameArgs, SendArgs, Which};
 use crate::executors::tmux::{Tmux, Window};
 use crate::workers::store::{Worker, Workers};
 use crate::workers::watch::{Found, Watch};
-use ralph_events::control_chars::cleaned;
-use ralph_events::error::{Error, Kind};
+use ralph_events::control_chars::strip_control_chars;
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event};
 use ralph_events::journal::{self, LineRead};
 use ralph_process as process;
@@ -171,13 +171,14 @@ pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Resul
         Found::It(ended) => {
             let (code, last) = ended?;
             if let Some(words) = last {
-                crate::cli::print(&cleaned(&format!("[ralph] {name}: {words}\n")))?;
+                crate::cli::print(&strip_control_chars(&format!("[ralph] {name}: {words}\n")))?;
             }
             Ok(code)
         }
-        Found::Nothing | Found::Interrupted => {
-            Err(Error::new(Kind::Interrupted, format!("not waiting for worker '{name}' any more"))
-                .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
-        }
+        Found::Nothing | Found::Interrupted => Err(Error::new(
+            ErrorKind::Interrupted,
+            format!("not waiting for worker '{name}' any more"),
+        )
+        .hint(format!("it goes on: ralph status {name}, ralph kill {name}"))),
     }
 }

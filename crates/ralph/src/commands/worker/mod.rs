@@ -87,13 +87,13 @@ Examples:
 /// What holds for workers where nobody says otherwise.
 const DEFAULTS: Defaults = Defaults {
     command: "spawn",
-    exit_at_limit: exit_code::DONE,
+    exit_at_limit: exit_code::SUCCESS,
     retries: 4,
     failure_uses_iteration: true,
-    exit_at_failure: exit_code::NOT_DONE,
+    exit_at_failure: exit_code::INCOMPLETE,
     inactivity_ms: Some(300_000),
     inactivity_fails: false,
-    exit_without_prompt: exit_code::NOT_DONE,
+    exit_without_prompt: exit_code::INCOMPLETE,
     empty_prompt: true,
     term_pauses: true,
     done_stands: true,

@@ -15,7 +15,7 @@ use ralph_driver::resume::Left;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::Rule;
 use ralph_events::error::Error;
-use ralph_events::progress::{Pending, Progress};
+use ralph_events::progress::{Pending, ResumePoint};
 use ralph_process as process;
 use ralph_report::worker_lines::{Follower, Status, WorkerState};
 use ralph_store::project::Project;
@@ -58,7 +58,7 @@ fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
 pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // Here a prompt that is not there is a command that could not be carried out.
     let prompt = prompt::source_or_empty(&args.prompt, &args.common, true)
-        .map_err(|err| Error { kind: ralph_events::error::Kind::Failed, ..err })?;
+        .map_err(|err| Error { kind: ralph_events::error::ErrorKind::Failed, ..err })?;
     let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
     let mut spec = start.spec(prompt, completion)?;
     spec.agent.interactive = args.interactive;
@@ -147,10 +147,10 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         }
         spec.progress = Some(match left.filter(|left| !left.is_lost) {
             Some(left) => left.progress,
-            None => Progress {
+            None => ResumePoint {
                 iterations: before.current_iteration,
                 failures: before.consecutive_failures,
-                ..Progress::default()
+                ..ResumePoint::default()
             },
         });
         state = WorkerState { status: Status::Running, worker_name: state.worker_name, ..*before };

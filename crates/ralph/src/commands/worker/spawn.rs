@@ -11,7 +11,7 @@ use crate::workers::store::{Known, LaunchNote, Worker, Workers};
 use crate::workers::watch::{Found, Watch};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
-use ralph_events::error::{Error, Kind};
+use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_process::Interrupts;
 use ralph_report::worker_lines::{Status, WorkerState};
@@ -179,7 +179,7 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
     let args: Result<Vec<String>, OsString> =
         std::env::args_os().map(OsString::into_string).collect();
     let mut args = args.map_err(|arg| {
-        Error::new(Kind::Usage, format!("not UTF-8: {}", arg.to_string_lossy()))
+        Error::new(ErrorKind::Usage, format!("not UTF-8: {}", arg.to_string_lossy()))
             .hint("what a worker is started with is kept in a file, as text")
     })?;
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
@@ -374,7 +374,7 @@ fn wait_for_start(
         }
         Found::Interrupted => {
             let message = format!("interrupted before the loop of '{name}' began");
-            return Err(Error::new(Kind::Interrupted, message));
+            return Err(Error::new(ErrorKind::Interrupted, message));
         }
     };
     if state.status == Status::Failed && state.current_iteration == 0 {
