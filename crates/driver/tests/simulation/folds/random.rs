@@ -392,7 +392,7 @@ impl Writer {
     }
 
     fn any_event(&mut self, choice: u16) -> Event<'static> {
-        let choice = choice % 45;
+        let choice = choice % 46;
         match choice {
             0..STREAM_EVENTS => self.stream_event(choice),
             18 => run_started(),
@@ -432,6 +432,7 @@ impl Writer {
                 usage: Usage { output_tokens: 900, ..Usage::default() },
             },
             43 => stalling(),
+            44 => Event::Repository { head: "c1".into(), commits: Vec::new(), by_others: false },
             _ => Event::RunEnded {
                 outcome: Outcome::Stalled,
                 exit_code: 1,

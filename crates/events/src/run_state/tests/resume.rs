@@ -101,6 +101,26 @@ fn cut_off_iteration_is_counted_until_its_checks_continue() {
 }
 
 #[test]
+fn restart_forgets_scm_tasks_of_earlier_start() {
+    let argv = ["git", "commit", "-m", "Fix it"].map(str::to_owned).to_vec();
+    let task = || "commit".into();
+    let mut state = state(vec![
+        (1, 1, iteration_started()),
+        (2, 1, Event::ScmEnded { task: task(), ok: true, detail: "".into(), duration_ms: 1 }),
+        (3, 1, Event::ScmStarted { task: task(), argv }),
+    ]);
+    assert_eq!(state.resume.committing.as_deref(), Some("Fix it"));
+    let repository = Event::Repository { head: "a".into(), commits: Vec::new(), by_others: false };
+    apply(&mut state, (4, 1, repository));
+    assert_eq!(state.resume.committing, None, "the repository shows whether it was made");
+    let done = |state: &RunState| state.iterations.last().map(|last| last.scm_done.len());
+    assert_eq!(done(&state), Some(1));
+    apply(&mut state, (9, 0, run_started()));
+    apply(&mut state, (9, 1, iteration_started()));
+    assert_eq!(done(&state), Some(0));
+}
+
+#[test]
 fn live_state_keeps_only_current_iteration() {
     let mut state = RunState::live();
     for iteration in 1..=50 {
