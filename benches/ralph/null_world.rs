@@ -31,7 +31,7 @@ impl World for NullWorld {
     }
 
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.system.start_fed(launch)
+        self.system.start_with_stdin_pipe(launch)
     }
 
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
@@ -39,11 +39,11 @@ impl World for NullWorld {
     }
 
     fn end_of_input(&mut self, child: ChildId) {
-        self.system.end_of_input(child);
+        self.system.close_input(child);
     }
 
     fn end(&mut self, child: ChildId, _at_once: bool) {
-        self.system.end_now(child);
+        self.system.kill_child(child);
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {

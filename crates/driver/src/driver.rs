@@ -220,9 +220,9 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Output(child, stream) => self.output(child, stream, &buf),
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
-                Occurrence::Woken => self.heed_requests(),
-                Occurrence::Typed => self.typed(&buf),
-                Occurrence::Called => self.tell_refusals(),
+                Occurrence::ControlRequest => self.heed_requests(),
+                Occurrence::KeyInput => self.typed(&buf),
+                Occurrence::ProxyRefused => self.tell_refusals(),
                 Occurrence::Deadline => {}
             }
             // An agent that prints without a pause must not keep time from passing.

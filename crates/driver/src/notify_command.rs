@@ -144,7 +144,7 @@ fn run_command(
     command: &str,
     facts: &Facts,
     stdin: &[u8],
-) -> io::Result<process::Output> {
+) -> io::Result<process::CommandOutput> {
     let args = [OsString::from("-c"), OsString::from(command)];
     let iteration = facts.iterations.last().map_or(0, |last| last.number);
     let env = [
@@ -155,5 +155,5 @@ fn run_command(
     .map(|(name, value)| (name.into(), Some(value.into())));
     let sh = OsStr::new("sh");
     let launch = Launch { stdin, ..Launch::plain(directory, sh, &args, &env) };
-    process::run_alone(&OutsideCommand::find(sh, &env)?.launch(&launch), PATIENCE)
+    process::run_exclusive(&OutsideCommand::find(sh, &env)?.launch(&launch), PATIENCE)
 }

@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use fancy_regex::Regex;
 
 use crate::screen_text::{closes_by_any_key, dialog, last_lines, prompt_count, said};
-use ralph_process::Size;
+use ralph_process::TerminalSize;
 
 /// How often a screen is looked at that something was written to.
 const LOOK_MS: u64 = 2_000;
@@ -109,7 +109,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(size: Size, prompt: &str, pattern: Option<Regex>) -> Screen {
+    pub(super) fn new(size: TerminalSize, prompt: &str, pattern: Option<Regex>) -> Screen {
         let (rows, columns) = dimensions(size);
         Screen {
             parser: vt100::Parser::new(rows, columns, SCROLLBACK),
@@ -134,7 +134,7 @@ impl Screen {
         }
     }
 
-    pub(super) fn resize(&mut self, size: Size) {
+    pub(super) fn resize(&mut self, size: TerminalSize) {
         let (rows, columns) = dimensions(size);
         self.parser.set_size(rows, columns);
     }
@@ -431,11 +431,11 @@ fn differing_lines(one: &str, other: &str) -> usize {
     differing + other.len()
 }
 
-fn dimensions(size: Size) -> (NonZeroU16, NonZeroU16) {
+fn dimensions(size: TerminalSize) -> (NonZeroU16, NonZeroU16) {
     let or = |told: u16, usual: u16| {
         NonZeroU16::new(told).or(NonZeroU16::new(usual)).unwrap_or(NonZeroU16::MIN)
     };
-    (or(size.rows, Size::USUAL.rows), or(size.columns, Size::USUAL.columns))
+    (or(size.rows, TerminalSize::DEFAULT.rows), or(size.columns, TerminalSize::DEFAULT.columns))
 }
 
 #[cfg(test)]
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     fn screen(prompt: &str, pattern: &str) -> Screen {
-        let size = Size { rows: 10, columns: 40 };
+        let size = TerminalSize { rows: 10, columns: 40 };
         Screen::new(size, prompt, Some(Regex::new(pattern).unwrap()))
     }
 

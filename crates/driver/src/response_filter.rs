@@ -77,7 +77,7 @@ pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, BadEx
     let bad = |message: String| BadExpression { message, place: 0..expression.len() };
     let args = [COMMAND.into(), CHECK.into(), expression.into()];
     let program = program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
-    let output = process::run_quick(program.as_os_str(), &args, directory, &[], CHECK_TIME)
+    let output = process::run_to_end(program.as_os_str(), &args, directory, &[], CHECK_TIME)
         .map_err(|err| match err.kind() {
             io::ErrorKind::TimedOut => bad("takes too long to be understood".to_owned()),
             io::ErrorKind::ArgumentListTooLong => bad("is too long".to_owned()),

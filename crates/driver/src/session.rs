@@ -106,7 +106,7 @@ impl Session {
             };
             taken.map_err(|err| unwritable(&lock_path, &err))
         };
-        let is_gone = |holder: &Holder| process::is_gone(holder.pid);
+        let is_gone = |holder: &Holder| process::has_exited(holder.pid);
         let passes = |holder: Option<&Holder>| resume.is_some() || holder.is_some_and(is_gone);
         let (lock, cut_off) = match take_in_a_moment(take, passes)? {
             Taken::Free { lock, cut_off } => (lock, cut_off),
@@ -237,17 +237,17 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
         active_marker::take_down(project.root());
     }
     let Some(Holder { run, .. }) = lock::noted(&note) else { return Ok(()) };
-    if process::find_marked(RUN_ID, &run).is_empty() {
+    if process::find_by_env(RUN_ID, &run).is_empty() {
         return Ok(());
     }
-    let interrupts = Interrupts::catch().ok();
+    let interrupts = Interrupts::install().ok();
     tell(&format!("ending what run {run} left behind"));
     let mut asked = false;
-    let ended = process::end_marked_unless(RUN_ID, &run, GRACE_MS, || {
-        asked |= interrupts.is_some_and(Interrupts::take);
+    let ended = process::kill_by_env_unless(RUN_ID, &run, GRACE_MS, || {
+        asked |= interrupts.is_some_and(Interrupts::take_interrupt);
         asked
     });
-    asked |= interrupts.is_some_and(Interrupts::take);
+    asked |= interrupts.is_some_and(Interrupts::take_interrupt);
     ended_what_was_left(&run, &ended).iter().for_each(|message| tell(message));
     if asked {
         return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
@@ -417,7 +417,7 @@ fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
 
 /// Ends what a run that was cut off had left running.
 fn end_what_is_left(run: &str) -> Option<String> {
-    ended_what_was_left(run, &process::end_marked(RUN_ID, run, GRACE_MS))
+    ended_what_was_left(run, &process::kill_by_env(RUN_ID, run, GRACE_MS))
 }
 
 fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
@@ -463,7 +463,7 @@ mod tests {
                 }
                 Ok(Lock::take(dir.path(), &note, &me).unwrap())
             };
-            let is_gone = |holder: Option<&Holder>| process::is_gone(holder.unwrap().pid);
+            let is_gone = |holder: Option<&Holder>| process::has_exited(holder.unwrap().pid);
             match take_in_a_moment(take, is_gone).unwrap() {
                 Taken::Free { cut_off, .. } => assert_eq!((cut_off, waits), (Some(named), true)),
                 Taken::Held(by) => assert_eq!((by, waits), (Some(named), false)),

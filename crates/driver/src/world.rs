@@ -11,7 +11,7 @@ use ralph_engine::machine::Now;
 use ralph_events::event::Entry;
 use ralph_events::journal;
 use ralph_process::trust::{self, OutsideCommand};
-use ralph_process::{ChildId, Launch, Occurrence, Size, System};
+use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
 use ralph_report::summary::{Facts, Reading};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::proxy::Refusal;
@@ -115,14 +115,17 @@ pub trait World {
     fn rest(&mut self) {}
     /// Starts an agent on a terminal of its own, of the size of ours, inside the sandbox if there is one;
     /// tells that size, too. What it is fed is typed there.
-    fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
+    fn start_on_terminal(
+        &mut self,
+        launch: &Launch<'_>,
+    ) -> io::Result<(ChildId, u32, TerminalSize)> {
         let _ = launch;
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Gives the terminal of such a child the size that ours has now, and tells it.
-    fn resize(&mut self, child: ChildId) -> Size {
+    fn resize(&mut self, child: ChildId) -> TerminalSize {
         let _ = child;
-        Size::USUAL
+        TerminalSize::DEFAULT
     }
     /// Whether such a child reads every key at once, as programs with a screen do once they are ready.
     fn reads_keys(&mut self, child: ChildId) -> bool {
@@ -326,7 +329,7 @@ impl RealWorld {
     /// # Errors
     /// The door cannot be listened at.
     pub fn obey(&mut self, control: Box<dyn Control>, door: OwnedFd) -> io::Result<()> {
-        self.system.listen_at(door)?;
+        self.system.set_control_pipe(door)?;
         self.control = Some(control);
         Ok(())
     }
@@ -336,13 +339,13 @@ impl RealWorld {
     /// # Errors
     /// There is no standard input.
     pub fn listen_to_keys(&mut self) -> io::Result<()> {
-        self.system.listen_to_keys(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+        self.system.set_key_input(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         Ok(())
     }
 
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
-        self.system.ring_for(sandbox.take_bell());
+        self.system.set_wake_pipe(sandbox.take_bell());
         self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
     }
 
@@ -394,7 +397,7 @@ impl RealWorld {
         let words = hardening::words(Purpose::Work, &[], &config_trust::LIST);
         let git = OutsideCommand::find(launch.program, launch.env)?;
         let (program, env, root) = (git.program(), git.env(), self.project.root());
-        let output = self.system.run_quick(program, &words, root, env, LOOKUP_PATIENCE)?;
+        let output = self.system.run_to_end(program, &words, root, env, LOOKUP_PATIENCE)?;
         let restriction = repository.restrict_by(&output).map_err(|error| {
             let parts: Vec<String> = std::iter::once(error.message).chain(error.hints).collect();
             io::Error::other(parts.join("; "))
@@ -425,7 +428,7 @@ impl RealWorld {
         let git = OutsideCommand::find(OsStr::new("git"), &hardening::env(Purpose::Look));
         let Ok(git) = git else { return Vec::new() };
         let (program, env, root) = (git.program(), git.env(), self.project.root());
-        let output = self.system.run_quick(program, &words, root, env, LOOKUP_PATIENCE);
+        let output = self.system.run_to_end(program, &words, root, env, LOOKUP_PATIENCE);
         output.map_or_else(|_| Vec::new(), |output| hardening::without_filters(&output.stdout))
     }
 
@@ -434,7 +437,8 @@ impl RealWorld {
         let args = hardening::words(Purpose::Look, &self.filters_off, words);
         let git = OutsideCommand::find(OsStr::new("git"), &hardening::env(Purpose::Look)).ok()?;
         let (program, env) = (git.program(), git.env());
-        let output = self.system.run_quick(program, &args, directory, env, LOOKUP_PATIENCE).ok()?;
+        let output =
+            self.system.run_to_end(program, &args, directory, env, LOOKUP_PATIENCE).ok()?;
         let is_whole = output.exit.success();
         is_whole.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -598,7 +602,10 @@ impl World for RealWorld {
         }
     }
 
-    fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
+    fn start_on_terminal(
+        &mut self,
+        launch: &Launch<'_>,
+    ) -> io::Result<(ChildId, u32, TerminalSize)> {
         let size = own_size();
         let system = &mut self.system;
         let (child, pid) = match &mut self.cell {
@@ -613,7 +620,7 @@ impl World for RealWorld {
         Ok((child, pid, size))
     }
 
-    fn resize(&mut self, child: ChildId) -> Size {
+    fn resize(&mut self, child: ChildId) -> TerminalSize {
         let size = own_size();
         self.system.resize(child, size);
         size
@@ -625,7 +632,7 @@ impl World for RealWorld {
 
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
         let command = OutsideCommand::find(launch.program, launch.env)?;
-        self.system.start_fed(&command.launch(launch))
+        self.system.start_with_stdin_pipe(&command.launch(launch))
     }
 
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
@@ -637,14 +644,14 @@ impl World for RealWorld {
     }
 
     fn end_of_input(&mut self, child: ChildId) {
-        self.system.end_of_input(child);
+        self.system.close_input(child);
     }
 
     fn end(&mut self, child: ChildId, at_once: bool) {
         if at_once {
-            self.system.end_now(child);
+            self.system.kill_child(child);
         } else {
-            self.system.end(child);
+            self.system.terminate_child(child);
         }
     }
 
@@ -830,7 +837,7 @@ impl World for RealWorld {
         commit_lookup::look_up(facts, root, &mut |words| {
             let args = hardening::words(Purpose::Look, &filters_off, words);
             let system = &mut self.system;
-            let output = system.run_quick(git.program(), &args, root, git.env(), LOOKUP_PATIENCE);
+            let output = system.run_to_end(git.program(), &args, root, git.env(), LOOKUP_PATIENCE);
             let output = output.ok().filter(|output| output.exit.success())?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         });
@@ -899,11 +906,11 @@ impl World for RealWorld {
 const LARGEST_PROMPT: u64 = 64 << 20;
 
 /// The size of the terminal that this process shows itself on.
-fn own_size() -> Size {
+fn own_size() -> TerminalSize {
     match rustix::termios::tcgetwinsize(rustix::stdio::stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
-            Size { rows: size.ws_row, columns: size.ws_col }
+            TerminalSize { rows: size.ws_row, columns: size.ws_col }
         }
-        _ => Size::USUAL,
+        _ => TerminalSize::DEFAULT,
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
-use ralph_process::Output;
+use ralph_process::CommandOutput;
 use ralph_process::trust::{self, AgentWritable};
 use ralph_store::project_record::ProjectRecord;
 
@@ -54,7 +54,7 @@ impl Repository {
     ///
     /// # Errors
     /// Agents can write to a file of the configuration, or git cannot read one.
-    pub fn restrict_by(&self, output: &Output) -> Result<Restriction, Error> {
+    pub fn restrict_by(&self, output: &CommandOutput) -> Result<Restriction, Error> {
         if !output.exit.success() {
             let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(Error::failed(format!("cannot read git's configuration: {why}")));

@@ -433,7 +433,7 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
     Err(Error::input(format!("{NO_REPOSITORY}: {}", directory.display())))
 }
 
-fn no_git(err: &trust::NotFound) -> Error {
+fn no_git(err: &trust::ProgramNotFound) -> Error {
     err.error("install git")
 }
 

@@ -123,7 +123,7 @@ impl LinkGuard {
         let recorded = record.as_ref().map_or(Ok(()), |record| {
             let updated = record.update(|record| {
                 let mut open_runs = record.git.take().unwrap_or_default().open_runs;
-                open_runs.retain(|pid| *pid != me && !process::is_gone(*pid));
+                open_runs.retain(|pid| *pid != me && !process::has_exited(*pid));
                 open_runs.push(me);
                 record.git = Some(GitBaseline { open_runs, ..git.clone() });
             });
@@ -198,10 +198,10 @@ fn open_records(home: Option<&Path>, places: &Places<'_>) -> Vec<Known> {
 
 /// Removes killed runs from the record of a project whose repository was just checked.
 fn forget_killed(home: &Path, known: &Known) -> io::Result<()> {
-    if known.git.open_runs.iter().any(|pid| process::is_gone(*pid)) {
+    if known.git.open_runs.iter().any(|pid| process::has_exited(*pid)) {
         ProjectHome::new(home, &known.root).update(|record| {
             if let Some(git) = &mut record.git {
-                git.open_runs.retain(|pid| !process::is_gone(*pid));
+                git.open_runs.retain(|pid| !process::has_exited(*pid));
             }
         })?;
     }
@@ -230,7 +230,7 @@ impl AgentAtWork {
 fn find_agent_at_work(known: &[Known]) -> Option<AgentAtWork> {
     let me = std::process::id();
     known.iter().find_map(|known| {
-        let is_other = |pid: &&u32| **pid != me && !process::is_gone(**pid);
+        let is_other = |pid: &&u32| **pid != me && !process::has_exited(**pid);
         let pid = *known.git.open_runs.iter().find(is_other)?;
         Some(AgentAtWork { root: known.root.clone(), pid })
     })

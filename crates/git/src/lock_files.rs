@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ralph_process as process;
-use ralph_process::Users;
+use ralph_process::LockUsers;
 
 use super::read;
 
@@ -75,8 +75,13 @@ fn may_be_used(lock: &Path, project: &Path) -> bool {
         return true;
     }
     let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
-    let users = Users { program: "git", places: &places, told_by, idle: &GIT_DAEMONS };
-    process::may_be_held(lock, &users)
+    let users = LockUsers {
+        program: "git",
+        directories: &places,
+        location_flags: told_by,
+        idle_programs: &GIT_DAEMONS,
+    };
+    process::may_be_in_use(lock, &users)
 }
 
 #[cfg(test)]
@@ -132,7 +137,7 @@ mod tests {
         assert_eq!(abandoned(&path, other), Abandoned::No, "it is another repository's");
         std::os::unix::fs::symlink(&path, dir.join(".git/link.lock")).unwrap();
         assert_eq!(abandoned(&dir.join(".git/link.lock"), &project), Abandoned::No, "it is a link");
-        if !process::sees_all_users_of(&path) {
+        if !process::can_see_all_users(&path) {
             return assert_eq!(abandoned(&path, &project), Abandoned::No, "nobody can tell");
         }
         // While another test's git does not tell where it works, it might be here.

@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 
 /// Those who may be using a lock file though they do not have it open.
 #[derive(Debug, Clone, Copy)]
-pub struct Users<'a> {
+pub struct LockUsers<'a> {
     /// The name of their program, or what it begins with: `git`, `git-remote-https`.
     pub program: &'a str,
     /// Where they work. Those who were told by a flag or a variable that begins so may work anywhere.
-    pub places: &'a [PathBuf],
-    pub told_by: &'a [&'a str],
+    pub directories: &'a [PathBuf],
+    pub location_flags: &'a [&'a str],
     /// A word of those who stay for ever and hold nothing.
-    pub idle: &'a [&'a str],
+    pub idle_programs: &'a [&'a str],
 }
 
 /// Whether a living process may be using this lock file: one that has it open, or any of its `users`. Where
 /// nobody can tell, yes.
-pub fn may_be_held(lock: &Path, users: &Users<'_>) -> bool {
+pub fn may_be_in_use(lock: &Path, users: &LockUsers<'_>) -> bool {
     #[cfg(target_os = "linux")]
-    return linux::may_be_held(lock, users).unwrap_or(true);
+    return linux::may_be_in_use(lock, users).unwrap_or(true);
     #[cfg(not(target_os = "linux"))]
     {
         let _ = (lock, users);
@@ -28,9 +28,9 @@ pub fn may_be_held(lock: &Path, users: &Users<'_>) -> bool {
 
 /// Whether all who may use a file can be seen from here. Not on another system than Linux; not if the file may be
 /// another machine's, too; and not from within a container, unless the file is one of the container's own.
-pub fn sees_all_users_of(file: &Path) -> bool {
+pub fn can_see_all_users(file: &Path) -> bool {
     #[cfg(target_os = "linux")]
-    return linux::sees_all_users_of(file).unwrap_or(false);
+    return linux::can_see_all_users(file).unwrap_or(false);
     #[cfg(not(target_os = "linux"))]
     {
         let _ = file;
@@ -43,30 +43,30 @@ mod linux {
     use std::os::unix::fs::MetadataExt;
     use std::path::{Path, PathBuf};
 
-    use super::Users;
+    use super::LockUsers;
 
     /// The first namespace of processes, in which all others are seen. It has the same name everywhere.
-    const ALL_PROCESSES: &str = "pid:[4026531836]";
+    const ROOT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
     /// Nobody works deeper than this.
-    const MOST_LEVELS: usize = 256;
+    const MAX_DEPTH: usize = 256;
 
-    const OVERLAY: i64 = 0x794c_7630;
+    const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
     /// File systems that one machine has for itself: ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS, bcachefs, eCryptfs.
-    const LOCAL: [i64; 9] = [
+    const LOCAL_FILE_SYSTEMS: [i64; 9] = [
         0xef53,
         0x5846_5342,
         0x9123_683e,
         0x0102_1994,
-        OVERLAY,
+        OVERLAY_MAGIC,
         0x2fc1_2fc1,
         0xf2f5_2010,
         0xca45_1a4e,
         0xf15f,
     ];
 
-    pub(super) fn sees_all_users_of(file: &Path) -> Option<bool> {
+    pub(super) fn can_see_all_users(file: &Path) -> Option<bool> {
         let kind = |path: &Path| {
             let kind = rustix::fs::statfs(path).ok()?.f_type;
             #[allow(
@@ -75,20 +75,20 @@ mod linux {
             )]
             Some(kind as i64 & 0xffff_ffff)
         };
-        if !LOCAL.contains(&kind(file)?) {
+        if !LOCAL_FILE_SYSTEMS.contains(&kind(file)?) {
             return Some(false);
         }
-        if Path::new("/proc/self/ns/pid").read_link().ok()?.as_os_str() == ALL_PROCESSES {
+        if Path::new("/proc/self/ns/pid").read_link().ok()?.as_os_str() == ROOT_PID_NAMESPACE {
             return Some(true);
         }
         // What is mounted in a container may be somebody else's, too.
         let top = Path::new("/");
         let device = |path: &Path| path.symlink_metadata().ok().map(|meta| meta.dev());
-        Some(kind(top)? == OVERLAY && device(top)? == device(file)?)
+        Some(kind(top)? == OVERLAY_MAGIC && device(top)? == device(file)?)
     }
 
-    pub(super) fn may_be_held(lock: &Path, users: &Users<'_>) -> Option<bool> {
-        if !sees_all_users_of(lock)? {
+    pub(super) fn may_be_in_use(lock: &Path, users: &LockUsers<'_>) -> Option<bool> {
+        if !can_see_all_users(lock)? {
             return Some(true);
         }
         let lock = lock.symlink_metadata().ok()?;
@@ -102,7 +102,7 @@ mod linux {
                 continue;
             }
             let process = process.path();
-            if is_at_work(&process, users) {
+            if is_user(&process, users) {
                 return Some(true);
             }
             let open = process.join("fd").read_dir().into_iter().flatten().flatten();
@@ -113,7 +113,7 @@ mod linux {
         Some(false)
     }
 
-    fn is_at_work(process: &Path, users: &Users<'_>) -> bool {
+    fn is_user(process: &Path, users: &LockUsers<'_>) -> bool {
         let read = |name: &str| std::fs::read(process.join(name)).unwrap_or_default();
         let name = read("comm");
         let rest = name.trim_ascii().strip_prefix(users.program.as_bytes());
@@ -123,27 +123,31 @@ mod linux {
         // What has ended and was not waited for has no command line any more.
         let line = read("cmdline");
         let mut words = line.split(|byte| *byte == 0);
-        if line.is_empty() || words.any(|word| users.idle.iter().any(|it| word == it.as_bytes())) {
+        if line.is_empty()
+            || words.any(|word| users.idle_programs.iter().any(|it| word == it.as_bytes()))
+        {
             return false;
         }
         let variables = std::fs::read(process.join("environ")).ok();
         let Some((variables, is_here)) =
-            variables.zip(is_below(&process.join("cwd"), users.places))
+            variables.zip(is_inside_dir(&process.join("cwd"), users.directories))
         else {
             // It is not to be seen, unless it has ended by now.
             return !read("cmdline").is_empty();
         };
         let mut told = line.split(|byte| *byte == 0).chain(variables.split(|byte| *byte == 0));
-        is_here || told.any(|word| users.told_by.iter().any(|it| word.starts_with(it.as_bytes())))
+        is_here
+            || told
+                .any(|word| users.location_flags.iter().any(|it| word.starts_with(it.as_bytes())))
     }
 
     /// Whether a directory is in one of these places, by what they are: in a container they have other names.
-    fn is_below(directory: &Path, places: &[PathBuf]) -> Option<bool> {
+    fn is_inside_dir(directory: &Path, places: &[PathBuf]) -> Option<bool> {
         let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let places: Vec<_> = places.iter().filter_map(|place| identity(place)).collect();
         let mut above = directory.to_owned();
         let mut last = None;
-        for _ in 0..MOST_LEVELS {
+        for _ in 0..MAX_DEPTH {
             let this = identity(&above)?;
             if places.contains(&this) {
                 return Some(true);
@@ -168,31 +172,36 @@ mod linux {
             let link = dir.path().join("link");
             std::os::unix::fs::symlink(dir.path().join("a"), &link).unwrap();
             let place = |name: &str| vec![dir.path().join(name)];
-            assert_eq!(is_below(&deep, &place("link")), Some(true));
-            assert_eq!(is_below(&link.join("b"), &place("a")), Some(true));
-            assert_eq!(is_below(&deep, &place("a/b/c")), Some(true));
-            assert_eq!(is_below(&deep, &[place("a/b/c/d"), place("x")].concat()), Some(false));
-            assert_eq!(is_below(&dir.path().join("gone"), &place("a")), None);
+            assert_eq!(is_inside_dir(&deep, &place("link")), Some(true));
+            assert_eq!(is_inside_dir(&link.join("b"), &place("a")), Some(true));
+            assert_eq!(is_inside_dir(&deep, &place("a/b/c")), Some(true));
+            assert_eq!(is_inside_dir(&deep, &[place("a/b/c/d"), place("x")].concat()), Some(false));
+            assert_eq!(is_inside_dir(&dir.path().join("gone"), &place("a")), None);
         }
 
         #[test]
         fn what_other_machines_or_containers_may_use_is_not_seen_by_all() {
-            let all =
-                Path::new("/proc/self/ns/pid").read_link().unwrap().as_os_str() == ALL_PROCESSES;
-            assert_eq!(sees_all_users_of(Path::new("/dev/shm")), Some(all));
-            assert_eq!(sees_all_users_of(Path::new("/proc")), Some(false));
-            assert_eq!(sees_all_users_of(Path::new("/proc/none")), None);
+            let all = Path::new("/proc/self/ns/pid").read_link().unwrap().as_os_str()
+                == ROOT_PID_NAMESPACE;
+            assert_eq!(can_see_all_users(Path::new("/dev/shm")), Some(all));
+            assert_eq!(can_see_all_users(Path::new("/proc")), Some(false));
+            assert_eq!(can_see_all_users(Path::new("/proc/none")), None);
         }
 
         #[test]
         fn a_lock_is_free_only_if_nobody_could_have_it() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("index.lock");
-            let nobody = Users { program: "no-such-scm", places: &[], told_by: &[], idle: &[] };
-            let held = |users: &Users<'_>| may_be_held(&path, users);
+            let nobody = LockUsers {
+                program: "no-such-scm",
+                directories: &[],
+                location_flags: &[],
+                idle_programs: &[],
+            };
+            let held = |users: &LockUsers<'_>| may_be_in_use(&path, users);
             assert_eq!(held(&nobody), None, "there is none");
             let open = std::fs::File::create(&path).unwrap();
-            if sees_all_users_of(&path) == Some(false) {
+            if can_see_all_users(&path) == Some(false) {
                 return assert_eq!(held(&nobody), Some(true), "nobody can tell");
             }
             assert_eq!(held(&nobody), Some(true), "it is open in this very process");
@@ -202,12 +211,12 @@ mod linux {
             let name = std::fs::read_to_string("/proc/self/comm").unwrap();
             let (here, first) =
                 (std::env::current_dir().unwrap(), std::env::args().next().unwrap());
-            let us = Users { program: name.trim(), places: &[here], ..nobody };
+            let us = LockUsers { program: name.trim(), directories: &[here], ..nobody };
             assert_eq!(held(&us), Some(true));
-            assert_eq!(held(&Users { idle: &[&first], ..us }), Some(false));
-            let elsewhere = Users { places: &[dir.path().to_owned()], ..us };
+            assert_eq!(held(&LockUsers { idle_programs: &[&first], ..us }), Some(false));
+            let elsewhere = LockUsers { directories: &[dir.path().to_owned()], ..us };
             assert_eq!(held(&elsewhere), Some(false));
-            assert_eq!(held(&Users { told_by: &["PATH="], ..elsewhere }), Some(true));
+            assert_eq!(held(&LockUsers { location_flags: &["PATH="], ..elsewhere }), Some(true));
         }
     }
 }

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Signal;
-use super::signals::Signals;
+use super::signals::SignalReader;
 
 /// Somebody asked while a small command was running, which has taken the signal.
-static ASKED: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Keeps Ctrl+C and its like from ending this process. Small commands
 /// ([`run_quick`](super::run_quick)) are still ended by it, with `Interrupted`.
 #[derive(Debug, Clone, Copy)]
 pub struct Interrupts {
-    signals: Signals,
+    signals: SignalReader,
 }
 
 impl Interrupts {
@@ -24,8 +24,8 @@ impl Interrupts {
     ///
     /// # Errors
     /// The signals cannot be taken over.
-    pub fn catch() -> io::Result<Interrupts> {
-        Ok(Interrupts { signals: Signals::listen(&[SIGINT, SIGTERM, SIGHUP])? })
+    pub fn install() -> io::Result<Interrupts> {
+        Ok(Interrupts { signals: SignalReader::listen(&[SIGINT, SIGTERM, SIGHUP])? })
     }
 
     /// What can be read once somebody has asked.
@@ -34,14 +34,14 @@ impl Interrupts {
     }
 
     /// Whether somebody has asked since this was last looked at.
-    pub fn take(self) -> bool {
-        let mut asked = ASKED.swap(false, Ordering::AcqRel);
-        self.signals.take(|signal| asked |= signal != Signal::Resize);
+    pub fn take_interrupt(self) -> bool {
+        let mut asked = INTERRUPTED.swap(false, Ordering::AcqRel);
+        self.signals.take_signals(|signal| asked |= signal != Signal::Resize);
         asked
     }
 }
 
 /// Remembers that a small command was ended by a request to stop.
-pub(super) fn remember() {
-    ASKED.store(true, Ordering::Release);
+pub(super) fn record_interrupt() {
+    INTERRUPTED.store(true, Ordering::Release);
 }

@@ -25,15 +25,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-pub use by_env::{end_marked, end_marked_unless, find_marked};
-pub use holders::{Users, may_be_held, sees_all_users_of};
+pub use by_env::{find_by_env, kill_by_env, kill_by_env_unless};
+pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
 pub use interrupts::Interrupts;
 pub use named_pipe::create_named_pipe;
 pub use path::find_program;
-pub use replace::{is_gone, kill, replace};
-pub use run_to_end::{Output, run_alone, run_quick};
+pub use replace::{exec, has_exited, kill};
+pub use run_to_end::{CommandOutput, run_exclusive, run_to_end};
 pub use system::System;
-pub use watchdog::{be_silent, speak_after};
+pub use watchdog::{arm, disarm};
 
 use ralph_events::event::{Exit, Leftover, Stream};
 
@@ -52,7 +52,7 @@ pub struct Launch<'a> {
     /// Leave alone what it started and did not end.
     pub keep_background: bool,
     /// If ralph dies, it is asked to leave rather than killed: git then removes its lock files.
-    pub spare: bool,
+    pub term_on_parent_death: bool,
 }
 
 impl<'a> Launch<'a> {
@@ -71,7 +71,7 @@ impl<'a> Launch<'a> {
             stdin: b"",
             merge_stderr: true,
             keep_background: false,
-            spare: false,
+            term_on_parent_death: false,
         }
     }
 }
@@ -79,30 +79,30 @@ impl<'a> Launch<'a> {
 /// What a program needs that stands around another one, as a sandbox does. Only on Linux is any of it
 /// heeded.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Extras<'a> {
+pub struct LaunchExtras<'a> {
     /// Descriptors that it inherits, under the same numbers.
     pub inherit: &'a [BorrowedFd<'a>],
     /// It begins with TERM ignored: what it stands around is asked to leave, and it leaves after that.
     pub ignore_term: bool,
     /// Its standard input is what it is fed, in place of the launch's; see [`System::start_fed`].
-    pub fed: bool,
+    pub has_stdin_pipe: bool,
     /// It has a terminal of this size of its own, which is all its standard streams; what it is fed is
     /// typed there. See [`System::start_on_terminal`].
-    pub terminal: Option<Size>,
+    pub terminal: Option<TerminalSize>,
     /// That terminal is left for what it stands around, which has a session of its own to take it into.
-    pub hands_terminal_on: bool,
+    pub passes_terminal: bool,
 }
 
 /// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     pub rows: u16,
     pub columns: u16,
 }
 
-impl Size {
+impl TerminalSize {
     /// What a terminal has that nobody looks at.
-    pub const USUAL: Size = Size { rows: 50, columns: 200 };
+    pub const DEFAULT: TerminalSize = TerminalSize { rows: 50, columns: 200 };
 
     fn winsize(self) -> rustix::termios::Winsize {
         rustix::termios::Winsize {
@@ -127,14 +127,14 @@ pub enum Signal {
     /// Ctrl+\, which is pressed to be rid of a program.
     Quit,
     /// The limit of this process's computing time is reached; a little later it would be killed.
-    OutOfTime,
+    CpuLimit,
     /// The terminal's size changed.
     Resize,
 }
 
 /// How a child ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ChildEnd {
     /// `None` if nobody could tell any more.
     pub exit: Option<Exit>,
     /// What it had left running when it ended by itself: ended by now, or left alone with
@@ -148,13 +148,13 @@ pub enum Occurrence {
     /// A child printed something; the buffer holds it.
     Output(ChildId, Stream),
     /// A child is gone, with everything that it had started, and all its output has been handed over.
-    Ended(ChildId, Ended),
+    Ended(ChildId, ChildEnd),
     Signal(Signal),
     /// Somebody knocked: see [`System::listen_at`].
-    Woken,
+    ControlRequest,
     /// Somebody typed something; the buffer holds it. See [`System::listen_to_keys`].
-    Typed,
+    KeyInput,
     /// Somebody in this process has rung; see [`System::ring_for`].
-    Called,
+    ProxyRefused,
     Deadline,
 }

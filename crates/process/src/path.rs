@@ -13,12 +13,16 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// A name with a slash is a path, seen from `dir`; any other is looked for in `path_env`, whose
 /// relative and empty entries are seen from `dir` too.
 pub fn find_program(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> Option<PathBuf> {
-    locate(name, path_env, dir).ok().filter(|path| runnable(path).is_ok())
+    locate_program(name, path_env, dir).ok().filter(|path| check_executable(path).is_ok())
 }
 
 /// The file to start for `name`, with the error that tells a program that is missing from one that may not be run.
 /// Of a path, starting it tells that.
-pub(super) fn locate(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> io::Result<PathBuf> {
+pub(super) fn locate_program(
+    name: &OsStr,
+    path_env: Option<&OsStr>,
+    dir: &Path,
+) -> io::Result<PathBuf> {
     if name.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
@@ -29,7 +33,7 @@ pub(super) fn locate(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> io::
     let mut failure = io::ErrorKind::NotFound.into();
     for entry in std::env::split_paths(path_env) {
         let path = std::path::absolute(dir.join(entry).join(name))?;
-        match runnable(&path) {
+        match check_executable(&path) {
             Ok(()) => return Ok(path),
             // A file that may not be run does not hide one that may, further along the path. A
             // directory that may not be looked into holds nothing as far as we are concerned.
@@ -45,7 +49,7 @@ pub(super) fn locate(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> io::
     Err(failure)
 }
 
-fn runnable(path: &Path) -> io::Result<()> {
+fn check_executable(path: &Path) -> io::Result<()> {
     if std::fs::metadata(path)?.is_dir() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -98,7 +102,8 @@ mod tests {
             );
         }
         let kind = |name: &str| {
-            locate(OsStr::new(name), Some(OsStr::new(&absolute)), dir).map_err(|err| err.kind())
+            locate_program(OsStr::new(name), Some(OsStr::new(&absolute)), dir)
+                .map_err(|err| err.kind())
         };
         assert_eq!(kind("only-plain"), Err(io::ErrorKind::PermissionDenied));
         assert_eq!(kind("nothing"), Err(io::ErrorKind::NotFound));

@@ -22,26 +22,26 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// A thread that reads from one pipe. It leaves when this is dropped.
 #[derive(Debug)]
-pub(super) struct Pump {
+pub(super) struct PipeReaderThread {
     full: Receiver<Vec<u8>>,
     /// A byte for every full buffer. At its end when the pipe is, or cannot be read any more.
-    bell: PipeReader,
-    hold: Option<Hold>,
+    wake_reader: PipeReader,
+    thread_state: Option<PumpState>,
 }
 
 /// What keeps the thread.
 #[derive(Debug)]
-struct Hold {
+struct PumpState {
     empty: Sender<Vec<u8>>,
     /// Never written to: its end tells the thread to leave.
-    stay: PipeWriter,
+    stop_writer: PipeWriter,
     thread: JoinHandle<()>,
 }
 
-impl Pump {
+impl PipeReaderThread {
     /// Has a thread read from `pipe`, which does not block. `None` if there is no thread to be had;
     /// nothing is lost by that.
-    pub(super) fn start(pipe: &PipeReader) -> Option<Pump> {
+    pub(super) fn start(pipe: &PipeReader) -> Option<PipeReaderThread> {
         let pipe = pipe.try_clone().ok()?;
         let (bell, ring) = io::pipe().ok()?;
         let (stays, stay) = io::pipe().ok()?;
@@ -53,28 +53,32 @@ impl Pump {
         let thread = thread::Builder::new()
             .name("pump".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || pump(&pipe, &empty_receiver, &full_sender, ring, &stays))
+            .spawn(move || reader_loop(&pipe, &empty_receiver, &full_sender, ring, &stays))
             .ok()?;
-        Some(Pump { full, bell, hold: Some(Hold { empty, stay, thread }) })
+        Some(PipeReaderThread {
+            full,
+            wake_reader: bell,
+            thread_state: Some(PumpState { empty, stop_writer: stay, thread }),
+        })
     }
 
     /// Readable when there is something to take.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake_reader.as_fd()
     }
 
     /// Takes what was read, and gives the buffer of the last time for it. `false` at the end. To be
     /// called when there is something to take.
-    pub(super) fn take(&mut self, buf: &mut Vec<u8>) -> bool {
+    pub(super) fn take_buffer(&mut self, buf: &mut Vec<u8>) -> bool {
         // The bell rings after the buffer was sent.
-        if !matches!(self.bell.read(&mut [0]), Ok(1)) {
+        if !matches!(self.wake_reader.read(&mut [0]), Ok(1)) {
             return false;
         }
         let Ok(full) = self.full.recv() else {
             return false;
         };
         let empty = std::mem::replace(buf, full);
-        if let Some(hold) = &self.hold {
+        if let Some(hold) = &self.thread_state {
             // At the end of the pipe the thread has left already.
             let _ = hold.empty.send(empty);
         }
@@ -84,7 +88,7 @@ impl Pump {
     /// Has the thread leave, and tells what it has read that was not taken. Nothing is read from the
     /// pipe after this.
     pub(super) fn stop(&mut self) -> VecDeque<Vec<u8>> {
-        if let Some(Hold { empty, stay, thread }) = self.hold.take() {
+        if let Some(PumpState { empty, stop_writer: stay, thread }) = self.thread_state.take() {
             drop((empty, stay));
             let _ = thread.join();
         }
@@ -92,14 +96,14 @@ impl Pump {
     }
 }
 
-impl Drop for Pump {
+impl Drop for PipeReaderThread {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 /// Fills buffers until the pipe ends or nobody wants more.
-fn pump(
+fn reader_loop(
     pipe: &PipeReader,
     empty: &Receiver<Vec<u8>>,
     full: &Sender<Vec<u8>>,

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Becomes another program, under the same process number. `env` is all that is in its environment;
 /// `None` leaves it as it is. Comes back only with what went wrong.
-pub fn replace(
+pub fn exec(
     program: &OsString,
     args: &[OsString],
     env: Option<Vec<(OsString, OsString)>>,
@@ -22,17 +22,17 @@ pub fn replace(
 
 /// Kills a process that is known to be the one that is meant. It may have ended since.
 pub fn kill(pid: u32) {
-    if let Some(pid) = number(pid) {
+    if let Some(pid) = to_pid(pid) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
 
 /// Whether there is no process of this number any more. One that has ended and was not waited for is still there.
-pub fn is_gone(pid: u32) -> bool {
-    let there = number(pid).map(rustix::process::test_kill_process);
+pub fn has_exited(pid: u32) -> bool {
+    let there = to_pid(pid).map(rustix::process::test_kill_process);
     matches!(there, None | Some(Err(rustix::io::Errno::SRCH)))
 }
 
-fn number(pid: u32) -> Option<rustix::process::Pid> {
+fn to_pid(pid: u32) -> Option<rustix::process::Pid> {
     i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)
 }

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Ended, Launch, Occurrence, Signal, System, interrupts};
+use super::{ChildEnd, Launch, Occurrence, Signal, System, interrupts};
 use ralph_events::event::{Exit, Stream};
 
 /// What a command answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub struct CommandOutput {
     pub exit: Exit,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
@@ -21,34 +21,34 @@ pub struct Output {
 ///
 /// For use before there is a [`System`]: Ctrl+C ends this process as usual, and the command with
 /// it, unless [`Interrupts`](super::Interrupts) were caught. With one, [`System::run_quick`] is the way; this fails with `AlreadyExists`.
-pub fn run_quick(
+pub fn run_to_end(
     program: &OsStr,
     args: &[OsString],
     directory: &Path,
     env: &[(OsString, Option<OsString>)],
     timeout: Duration,
-) -> io::Result<Output> {
-    let launch = quick(program, args, directory, env);
-    run_alone(&launch, timeout)
+) -> io::Result<CommandOutput> {
+    let launch = quick_launch(program, args, directory, env);
+    run_exclusive(&launch, timeout)
 }
 
 /// The same for any command.
-pub fn run_alone(launch: &Launch<'_>, timeout: Duration) -> io::Result<Output> {
-    let output = System::for_children_only()?.run_to_its_end(launch, timeout);
+pub fn run_exclusive(launch: &Launch<'_>, timeout: Duration) -> io::Result<CommandOutput> {
+    let output = System::with_child_signals_only()?.wait_to_end(launch, timeout);
     if output.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {
-        interrupts::remember();
+        interrupts::record_interrupt();
     }
     output
 }
 
-fn quick<'a>(
+fn quick_launch<'a>(
     program: &'a OsStr,
     args: &'a [OsString],
     directory: &'a Path,
     env: &'a [(OsString, Option<OsString>)],
 ) -> Launch<'a> {
     let plain = Launch::plain(directory, program, args, env);
-    Launch { merge_stderr: false, keep_background: true, spare: true, ..plain }
+    Launch { merge_stderr: false, keep_background: true, term_on_parent_death: true, ..plain }
 }
 
 impl System {
@@ -56,18 +56,18 @@ impl System {
     ///
     /// A signal that asks this process to stop ends the command, with the error `Interrupted`, and
     /// is told again by the next [`System::wait`]. Past the timeout the error is `TimedOut`.
-    pub fn run_quick(
+    pub fn run_to_end(
         &mut self,
         program: &OsStr,
         args: &[OsString],
         directory: &Path,
         env: &[(OsString, Option<OsString>)],
         timeout: Duration,
-    ) -> io::Result<Output> {
-        self.run_to_its_end(&quick(program, args, directory, env), timeout)
+    ) -> io::Result<CommandOutput> {
+        self.wait_to_end(&quick_launch(program, args, directory, env), timeout)
     }
 
-    fn run_to_its_end(&mut self, launch: &Launch<'_>, timeout: Duration) -> io::Result<Output> {
+    fn wait_to_end(&mut self, launch: &Launch<'_>, timeout: Duration) -> io::Result<CommandOutput> {
         if !self.is_idle() {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another command is running"));
         }
@@ -83,28 +83,28 @@ impl System {
                 Occurrence::Output(_, Stream::Stdout) => stdout.extend_from_slice(&buf),
                 Occurrence::Output(_, Stream::Stderr) => stderr.extend_from_slice(&buf),
                 Occurrence::Ended(_, ended) => break ended,
-                Occurrence::Called => {}
+                Occurrence::ProxyRefused => {}
                 Occurrence::Signal(signal) => {
                     signals.push(signal);
                     if signal != Signal::Resize {
                         failure.get_or_insert(io::ErrorKind::Interrupted);
-                        self.end(child);
+                        self.terminate_child(child);
                     }
                 }
                 // No door is opened while something quick is done, and nobody types.
-                Occurrence::Woken | Occurrence::Typed => {}
+                Occurrence::ControlRequest | Occurrence::KeyInput => {}
                 Occurrence::Deadline => {
                     deadline = None;
                     failure.get_or_insert(io::ErrorKind::TimedOut);
-                    self.end(child);
+                    self.terminate_child(child);
                 }
             }
         };
-        self.put_back(signals);
+        self.requeue_signals(signals);
         match (failure, ended) {
-            (None, Ended { exit: Some(exit), .. }) => Ok(Output { exit, stdout, stderr }),
+            (None, ChildEnd { exit: Some(exit), .. }) => Ok(CommandOutput { exit, stdout, stderr }),
             (Some(kind), _) => Err(kind.into()),
-            (None, Ended { exit: None, .. }) => Err(io::Error::other("its end was not seen")),
+            (None, ChildEnd { exit: None, .. }) => Err(io::Error::other("its end was not seen")),
         }
     }
 }

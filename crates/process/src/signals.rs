@@ -14,7 +14,7 @@ use super::Signal;
 /// the limit of a file's size then fails as one to a full disk does. (Ignored, it would be ignored by
 /// every agent too.) Those at the end mean nothing here, and would end this process, too, and leave behind
 /// what its agent started.
-pub(super) const ALL: &[c_int] = &[
+pub(super) const RUN_SIGNALS: &[c_int] = &[
     SIGCHLD,
     SIGINT,
     SIGTERM,
@@ -35,25 +35,25 @@ pub(super) const ALL: &[c_int] = &[
     libc::SIGSTKFLT,
 ];
 /// What is listened to when only a child's end matters: Ctrl+C keeps ending this process.
-pub(super) const CHILDREN_ONLY: &[c_int] = &[SIGCHLD];
+pub(super) const CHILD_SIGNALS: &[c_int] = &[SIGCHLD];
 
-struct Listening {
+struct SignalPipe {
     pipe: Option<&'static (PipeReader, PipeWriter)>,
     signals: Vec<c_int>,
 }
 
 /// Handlers belong to the process and are never taken away again, so neither is the pipe.
-static LISTENING: Mutex<Listening> = Mutex::new(Listening { pipe: None, signals: Vec::new() });
+static SIGNAL_PIPE: Mutex<SignalPipe> = Mutex::new(SignalPipe { pipe: None, signals: Vec::new() });
 
 /// The reading end of the pipe.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Signals {
+pub(super) struct SignalReader {
     reader: &'static PipeReader,
 }
 
-impl Signals {
+impl SignalReader {
     pub(super) fn listen(wanted: &[c_int]) -> io::Result<Self> {
-        let mut listening = LISTENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listening = SIGNAL_PIPE.lock().unwrap_or_else(PoisonError::into_inner);
         let pipe = match listening.pipe {
             Some(pipe) => pipe,
             None => {
@@ -66,7 +66,7 @@ impl Signals {
             }
         };
         for &signal in wanted {
-            if !listening.signals.contains(&signal) && !is_ignored_on_purpose(signal) {
+            if !listening.signals.contains(&signal) && !is_inherited_ignore(signal) {
                 let writer = &pipe.1;
                 let byte = [u8::try_from(signal).unwrap_or_default()];
                 // A byte for each signal rather than a flag for each kind: two interrupts in a row
@@ -88,7 +88,7 @@ impl Signals {
                 listening.signals.push(signal);
             }
         }
-        Ok(Signals { reader: &pipe.0 })
+        Ok(SignalReader { reader: &pipe.0 })
     }
 
     pub(super) fn fd(self) -> BorrowedFd<'static> {
@@ -96,7 +96,7 @@ impl Signals {
     }
 
     /// Takes what has arrived. Says whether a child may have ended.
-    pub(super) fn take(self, mut each: impl FnMut(Signal)) -> bool {
+    pub(super) fn take_signals(self, mut each: impl FnMut(Signal)) -> bool {
         let mut children = false;
         let mut bytes = [0; 512];
         while let Ok(count @ 1..) = rustix::io::read(self.reader, &mut bytes) {
@@ -108,7 +108,7 @@ impl Signals {
                     SIGTERM => each(Signal::Terminate),
                     SIGHUP => each(Signal::HangUp),
                     SIGQUIT => each(Signal::Quit),
-                    SIGXCPU => each(Signal::OutOfTime),
+                    SIGXCPU => each(Signal::CpuLimit),
                     SIGWINCH => each(Signal::Resize),
                     _ => {}
                 }
@@ -123,7 +123,7 @@ impl Signals {
 
 /// Whether whoever started this process wants it to outlive the terminal, as `nohup` does, or what is typed there, as
 /// shells without job control do with Ctrl+C and Ctrl+\ for what a script puts in the background.
-fn is_ignored_on_purpose(signal: c_int) -> bool {
+fn is_inherited_ignore(signal: c_int) -> bool {
     if ![SIGHUP, SIGINT, SIGQUIT].contains(&signal) {
         return false;
     }

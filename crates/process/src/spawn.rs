@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-use super::{Extras, Launch};
+use super::{Launch, LaunchExtras};
 
 /// How much a child may print before it has to wait for us. The kernel lets a user have 64 MiB of
 /// pipe buffers in all; beyond that every new pipe of that user shrinks to two pages. At this size
@@ -20,15 +20,15 @@ const PIPE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub(super) pid: Pid,
-    pub(super) stdout: Outlet,
-    pub(super) stderr: Option<Outlet>,
+    pub(super) stdout: OutputPipe,
+    pub(super) stderr: Option<OutputPipe>,
     /// Its standard input, if it is to be fed.
     pub(super) stdin: Option<PipeWriter>,
 }
 
 /// What a process prints to.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(super) struct OutputPipe {
     pub(super) reader: PipeReader,
     /// The other end is held here as well: who leaves wakes us once then, by the signal, and not by every pipe that is
     /// closed on the way out. A terminal has none.
@@ -38,33 +38,33 @@ pub(super) struct Outlet {
 /// Starts `launch` in a session of its own, so that neither the terminal's Ctrl+C reaches it nor
 /// can it ask questions on `/dev/tty`. If it is fed, its standard input is a pipe, in place of the
 /// launch's.
-pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spawned> {
+pub(super) fn spawn(launch: &Launch<'_>, extras: &LaunchExtras<'_>) -> io::Result<Spawned> {
     if let Some(size) = extras.terminal {
         return spawn_on_terminal(launch, extras, size);
     }
-    let (stdin, stdin_writer) = if extras.fed {
+    let (stdin, stdin_writer) = if extras.has_stdin_pipe {
         let (reader, writer) = io::pipe()?;
         set_nonblocking(writer.as_fd())?;
         (OwnedFd::from(reader), Some(writer))
     } else {
-        (standard_input(launch.stdin)?, None)
+        (stdin_file(launch.stdin)?, None)
     };
-    let stdout = outlet()?;
+    let stdout = create_output_pipe()?;
     #[cfg(target_os = "linux")]
     // A smaller pipe works as well, only slower.
     let _ = rustix::pipe::fcntl_setpipe_size(&stdout.0, PIPE_BYTES);
-    let stderr = if launch.merge_stderr { None } else { Some(outlet()?) };
+    let stderr = if launch.merge_stderr { None } else { Some(create_output_pipe()?) };
     let its_stderr = stderr.as_ref().unwrap_or(&stdout).1.as_fd();
     let pid = start(launch, extras, [stdin.as_fd(), stdout.1.as_fd(), its_stderr])?;
-    let held = |(reader, writer)| Outlet { reader, writer: Some(writer) };
+    let held = |(reader, writer)| OutputPipe { reader, writer: Some(writer) };
     Ok(Spawned { pid, stdout: held(stdout), stderr: stderr.map(held), stdin: stdin_writer })
 }
 
 /// The same on a terminal that is nobody else's.
 fn spawn_on_terminal(
     launch: &Launch<'_>,
-    extras: &Extras<'_>,
-    size: super::Size,
+    extras: &LaunchExtras<'_>,
+    size: super::TerminalSize,
 ) -> io::Result<Spawned> {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -78,12 +78,12 @@ fn spawn_on_terminal(
     let writer = ours.try_clone()?;
     set_nonblocking(ours.as_fd())?;
     let pid = start(launch, extras, [its.as_fd(); 3])?;
-    let stdout = Outlet { reader: PipeReader::from(ours), writer: None };
+    let stdout = OutputPipe { reader: PipeReader::from(ours), writer: None };
     Ok(Spawned { pid, stdout, stderr: None, stdin: Some(PipeWriter::from(writer)) })
 }
 
 /// A pipe to print to.
-fn outlet() -> io::Result<(PipeReader, PipeWriter)> {
+fn create_output_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = io::pipe()?;
     set_nonblocking(reader.as_fd())?;
     Ok((reader, writer))
@@ -96,7 +96,7 @@ pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// A file with `bytes` in it, at its beginning. A pipe would have to be fed while the child runs,
 /// and a child that never reads would hold us up; a file is simply there, and then at its end.
-fn standard_input(bytes: &[u8]) -> io::Result<OwnedFd> {
+fn stdin_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     if bytes.is_empty() {
         return Ok(std::fs::File::open("/dev/null")?.into());
     }
@@ -166,8 +166,8 @@ mod linux {
 
     use rustix::process::{Pid, WaitOptions};
 
-    use super::super::path::locate;
-    use super::super::{Extras, Launch};
+    use super::super::path::locate_program;
+    use super::super::{Launch, LaunchExtras};
     use super::{directory_error, environment, program_error};
 
     /// The child's own stack until it becomes another program. It calls some system calls. (Giving 64 KiB back
@@ -176,19 +176,20 @@ mod linux {
 
     pub(super) fn start(
         launch: &Launch<'_>,
-        extras: &Extras<'_>,
+        extras: &LaunchExtras<'_>,
         stdio: [BorrowedFd<'_>; 3],
     ) -> io::Result<Pid> {
         let env = environment(launch);
         let path_env =
             env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         // The path is searched here because nothing that allocates may run in the child.
-        let program = locate(launch.program, path_env, launch.directory).map_err(|err| {
-            match std::fs::metadata(launch.directory) {
-                Err(missing) => directory_error(launch.directory, &missing),
-                Ok(_) => program_error(launch.program, &err),
-            }
-        })?;
+        let program =
+            locate_program(launch.program, path_env, launch.directory).map_err(|err| {
+                match std::fs::metadata(launch.directory) {
+                    Err(missing) => directory_error(launch.directory, &missing),
+                    Ok(_) => program_error(launch.program, &err),
+                }
+            })?;
         let program = c_string(program.as_os_str())?;
         let mut args = vec![c_string(launch.program)?];
         for arg in launch.args {
@@ -199,15 +200,15 @@ mod linux {
             .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
-        let (stdio, _copies) = above_stdio(stdio)?;
+        let (stdio, _copies) = move_above_stdio(stdio)?;
 
-        let death_signal = if launch.spare { libc::SIGTERM } else { libc::SIGKILL };
+        let death_signal = if launch.term_on_parent_death { libc::SIGTERM } else { libc::SIGKILL };
         let exec = |program: &CString, args: &[CString]| {
             vfork_exec(program, args, &env, &directory, stdio, death_signal, extras)
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
-            Err((Step::Exec, err)) if err.raw_os_error() == Some(libc::ENOEXEC) => {
+            Err((SpawnStep::Exec, err)) if err.raw_os_error() == Some(libc::ENOEXEC) => {
                 let shell = c"/bin/sh".to_owned();
                 args[0] = program;
                 args.insert(0, shell.clone());
@@ -216,8 +217,8 @@ mod linux {
             result => result,
         };
         result.map_err(|(step, err)| match step {
-            Step::Directory => directory_error(launch.directory, &err),
-            Step::Exec | Step::Setup => program_error(launch.program, &err),
+            SpawnStep::Directory => directory_error(launch.directory, &err),
+            SpawnStep::Exec | SpawnStep::Setup => program_error(launch.program, &err),
         })
     }
 
@@ -227,7 +228,7 @@ mod linux {
 
     /// The descriptors, or copies of them, that putting the child's standard streams into place does
     /// not overwrite. (Rust's start-up fills 0 to 2, so that a copy is hardly ever needed.)
-    fn above_stdio(stdio: [BorrowedFd<'_>; 3]) -> io::Result<([c_int; 3], Vec<OwnedFd>)> {
+    fn move_above_stdio(stdio: [BorrowedFd<'_>; 3]) -> io::Result<([c_int; 3], Vec<OwnedFd>)> {
         let (mut numbers, mut copies) = (stdio.map(|fd| fd.as_raw_fd()), Vec::new());
         for (number, fd) in numbers.iter_mut().zip(stdio) {
             if *number <= 2 {
@@ -241,14 +242,14 @@ mod linux {
 
     /// Where starting went wrong.
     #[derive(Clone, Copy)]
-    enum Step {
+    enum SpawnStep {
         Setup = 1,
         Directory,
         Exec,
     }
 
     /// What the child needs. It lives on the parent's stack, and the parent stands still meanwhile.
-    struct Plan {
+    struct ExecPlan {
         program: *const c_char,
         args: *const *const c_char,
         env: *const *const c_char,
@@ -284,12 +285,12 @@ mod linux {
         directory: &CString,
         stdio: [c_int; 3],
         death_signal: c_int,
-        extras: &Extras<'_>,
-    ) -> Result<Pid, (Step, io::Error)> {
+        extras: &LaunchExtras<'_>,
+    ) -> Result<Pid, (SpawnStep, io::Error)> {
         let args = pointers(args);
         let env = pointers(env);
         let inherit: Vec<c_int> = extras.inherit.iter().map(AsRawFd::as_raw_fd).collect();
-        let plan = Plan {
+        let plan = ExecPlan {
             program: program.as_ptr(),
             args: args.as_ptr(),
             env: env.as_ptr(),
@@ -300,7 +301,7 @@ mod linux {
             inherit: inherit.as_ptr(),
             inherit_count: inherit.len(),
             ignore_term: extras.ignore_term,
-            terminal: extras.terminal.is_some() && !extras.hands_terminal_on,
+            terminal: extras.terminal.is_some() && !extras.passes_terminal,
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
         };
@@ -326,14 +327,14 @@ mod linux {
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
             match Pid::from_raw(pid) {
                 Some(pid) if pid.as_raw_pid() > 0 => pid,
-                _ => return Err((Step::Setup, failure)),
+                _ => return Err((SpawnStep::Setup, failure)),
             }
         };
         let step = match plan.failed_step.load(Ordering::Acquire) {
             0 => return Ok(pid),
-            step if step == Step::Directory as i32 => Step::Directory,
-            step if step == Step::Exec as i32 => Step::Exec,
-            _ => Step::Setup,
+            step if step == SpawnStep::Directory as i32 => SpawnStep::Directory,
+            step if step == SpawnStep::Exec as i32 => SpawnStep::Exec,
+            _ => SpawnStep::Setup,
         };
         let failure = io::Error::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
         // It has left already: this only takes its entry out of the process table.
@@ -347,7 +348,7 @@ mod linux {
         // SAFETY: `vfork_exec` passes a `Plan` that outlives this process's use of it. What is
         // called is async-signal-safe and does not allocate.
         unsafe {
-            let plan = &*plan.cast_const().cast::<Plan>();
+            let plan = &*plan.cast_const().cast::<ExecPlan>();
             let (step, result) = prepare(plan);
             if result >= 0 {
                 libc::execve(plan.program, plan.args, plan.env);
@@ -359,11 +360,11 @@ mod linux {
     }
 
     #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
-    unsafe fn prepare(plan: &Plan) -> (Step, c_int) {
+    unsafe fn prepare(plan: &ExecPlan) -> (SpawnStep, c_int) {
         // SAFETY: as in `child`.
         unsafe {
             if libc::setsid() < 0 {
-                return (Step::Setup, -1);
+                return (SpawnStep::Setup, -1);
             }
             reset_signals();
             if plan.ignore_term {
@@ -371,7 +372,7 @@ mod linux {
             }
             for nth in 0..plan.inherit_count {
                 if libc::fcntl(*plan.inherit.add(nth), libc::F_SETFD, 0) < 0 {
-                    return (Step::Setup, -1);
+                    return (SpawnStep::Setup, -1);
                 }
             }
             // If we are killed, the agent goes too. If we were killed before this call, there is
@@ -382,24 +383,24 @@ mod linux {
             }
             for (target, &source) in plan.stdio.iter().enumerate() {
                 if libc::dup2(source, target as c_int) < 0 {
-                    return (Step::Setup, -1);
+                    return (SpawnStep::Setup, -1);
                 }
             }
             if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
-                return (Step::Setup, -1);
+                return (SpawnStep::Setup, -1);
             }
             if libc::chdir(plan.directory) < 0 {
-                return (Step::Directory, -1);
+                return (SpawnStep::Directory, -1);
             }
             let mut none = MaybeUninit::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
-            (Step::Exec, 0)
+            (SpawnStep::Exec, 0)
         }
     }
 
     /// What the terminal sends to its foreground group.
-    const FROM_TERMINAL: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP];
+    const TERMINAL_SIGNALS: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP];
 
     /// Our handlers must not run in the child once signals are let through. Rust ignores SIGPIPE, and other
     /// programs expect not to. What our own parent ignores (`nohup`) stays so.
@@ -415,7 +416,7 @@ mod linux {
             let ignore = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default };
             for signal in 1..32 {
                 let mut before = default;
-                let first = if FROM_TERMINAL.contains(&signal) { &ignore } else { &default };
+                let first = if TERMINAL_SIGNALS.contains(&signal) { &ignore } else { &default };
                 // One call for most of them: nobody has to be asked first what is set right anyway.
                 if libc::sigaction(signal, first, &raw mut before) != 0 {
                     continue;
@@ -435,7 +436,7 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 fn start(
     launch: &Launch<'_>,
-    extras: &Extras<'_>,
+    extras: &LaunchExtras<'_>,
     [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     use std::os::unix::process::CommandExt;

@@ -14,12 +14,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 use rustix::time::Timespec;
 
-use self::ending::Stage;
-use self::pipe::{Pipe, read_pipe};
-use super::input::Input;
-use super::signals::{self, Signals};
-use super::tree::{Family, Forest, Identity};
-use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, Size, clock, spawn};
+use self::ending::ChildStage;
+use self::pipe::{ChildPipe, read_pipe};
+use super::input::ChildInput;
+use super::signals::{self, SignalReader};
+use super::tree::{ProcessForest, ProcessId, ProcessTree};
+use super::{
+    ChildEnd, ChildId, Launch, LaunchExtras, Occurrence, Signal, TerminalSize, clock, spawn,
+};
 use ralph_events::event::{Exit, Leftover, Stream};
 
 /// The most that one [`Occurrence::Output`] carries.
@@ -34,97 +36,97 @@ pub(super) const READ_BYTES: usize = 256 * 1024;
 pub struct System {
     /// How long a child and what it started have between TERM and KILL in [`System::end`].
     pub grace_ms: u64,
-    signals: Signals,
+    signals: SignalReader,
     /// The last wait found something in the signal pipe.
-    signalled: bool,
+    signal_pending: bool,
     pending: VecDeque<Signal>,
     children: Vec<Child>,
     next_id: u64,
-    forest: Forest,
+    forest: ProcessForest,
     /// `waitpid` knows of no child at all.
-    childless: bool,
+    has_no_children: bool,
     /// A child of ours has ended since the process table was last looked at.
     reaped_some: bool,
     /// Output was handed over although the caller's deadline had passed.
-    deadline_owed: bool,
+    deadline_pending: bool,
     /// What other threads ring by writing to it.
-    bell: Option<PipeReader>,
-    rung: bool,
+    wake_pipe: Option<PipeReader>,
+    proxy_refused: bool,
     /// Which stream is looked at first, so that a loud child does not silence the others.
-    turn: usize,
+    next_stream: usize,
     wakeups: u64,
     /// Where others may knock, and whether somebody has.
-    door: Option<OwnedFd>,
-    knocked: bool,
+    control_pipe: Option<OwnedFd>,
+    control_requested: bool,
     /// What is typed into this process's own terminal, and whether anything is there.
     keys: Option<OwnedFd>,
     typed: bool,
 }
 
 /// A second [`System`] would take the ends of the first one's children.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static SYSTEM_EXISTS: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
 struct Child {
     id: ChildId,
-    family: Family,
+    tree: ProcessTree,
     exit: Option<Exit>,
-    stdout: Option<Pipe>,
-    stderr: Option<Pipe>,
-    input: Option<Input>,
+    stdout: Option<ChildPipe>,
+    stderr: Option<ChildPipe>,
+    input: Option<ChildInput>,
     keep_background: bool,
-    stage: Stage,
+    stage: ChildStage,
     /// Those that were asked to leave already.
-    asked: HashSet<Identity>,
-    empty_looks: u32,
+    terminated: HashSet<ProcessId>,
+    empty_scans: u32,
     leftovers: Vec<Leftover>,
 }
 
 impl System {
     /// Takes the signals of this process over and, on Linux, the orphans below it.
     pub fn new() -> io::Result<System> {
-        System::listening(signals::ALL)
+        System::with_signals(signals::RUN_SIGNALS)
     }
 
     /// Leaves the signals that end this process as they are.
-    pub(super) fn for_children_only() -> io::Result<System> {
-        System::listening(signals::CHILDREN_ONLY)
+    pub(super) fn with_child_signals_only() -> io::Result<System> {
+        System::with_signals(signals::CHILD_SIGNALS)
     }
 
-    fn listening(wanted: &[i32]) -> io::Result<System> {
-        if TAKEN.swap(true, Ordering::AcqRel) {
+    fn with_signals(wanted: &[i32]) -> io::Result<System> {
+        if SYSTEM_EXISTS.swap(true, Ordering::AcqRel) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 "this process has a System already",
             ));
         }
-        let signals =
-            Signals::listen(wanted).inspect_err(|_| TAKEN.store(false, Ordering::Release))?;
+        let signals = SignalReader::listen(wanted)
+            .inspect_err(|_| SYSTEM_EXISTS.store(false, Ordering::Release))?;
         Ok(System {
             grace_ms: 5_000,
             signals,
-            signalled: false,
+            signal_pending: false,
             pending: VecDeque::new(),
             children: Vec::new(),
             next_id: 1,
-            forest: Forest::new(),
-            childless: false,
+            forest: ProcessForest::new(),
+            has_no_children: false,
             reaped_some: false,
-            deadline_owed: false,
-            bell: None,
-            rung: false,
-            turn: 0,
+            deadline_pending: false,
+            wake_pipe: None,
+            proxy_refused: false,
+            next_stream: 0,
             wakeups: 0,
-            door: None,
-            knocked: false,
+            control_pipe: None,
+            control_requested: false,
             keys: None,
             typed: false,
         })
     }
 
     /// Ends a wait with [`Occurrence::Called`] whenever something has been written to `bell`.
-    pub fn ring_for(&mut self, bell: Option<PipeReader>) {
-        self.bell = bell.filter(|bell| spawn::set_nonblocking(bell.as_fd()).is_ok());
+    pub fn set_wake_pipe(&mut self, bell: Option<PipeReader>) {
+        self.wake_pipe = bell.filter(|bell| spawn::set_nonblocking(bell.as_fd()).is_ok());
     }
 
     /// Milliseconds on a clock that does not jump.
@@ -141,14 +143,14 @@ impl System {
     ///
     /// # Errors
     /// Reading from it cannot be kept from waiting.
-    pub fn listen_at(&mut self, door: OwnedFd) -> io::Result<()> {
+    pub fn set_control_pipe(&mut self, door: OwnedFd) -> io::Result<()> {
         spawn::set_nonblocking(door.as_fd())?;
-        self.door = Some(door);
+        self.control_pipe = Some(door);
         Ok(())
     }
 
     /// From now on what can be read here is [`Occurrence::Typed`], until its end.
-    pub fn listen_to_keys(&mut self, keys: OwnedFd) {
+    pub fn set_key_input(&mut self, keys: OwnedFd) {
         self.keys = Some(keys);
     }
 
@@ -162,12 +164,12 @@ impl System {
     /// The error's kind is `NotFound` for a missing program or directory and `PermissionDenied`
     /// for one that may not be used; its text names which.
     pub fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, &Extras::default())
+        self.start_with(launch, &LaunchExtras::default())
     }
 
     /// The same for a program whose standard input is what it is fed, bit by bit.
-    pub fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, &Extras { fed: true, ..Extras::default() })
+    pub fn start_with_stdin_pipe(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.start_with(launch, &LaunchExtras { has_stdin_pipe: true, ..LaunchExtras::default() })
     }
 
     /// The same for a program that has a terminal of its own. What it shows there is told as its
@@ -175,13 +177,13 @@ impl System {
     pub fn start_on_terminal(
         &mut self,
         launch: &Launch<'_>,
-        size: Size,
+        size: TerminalSize,
     ) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, &Extras { terminal: Some(size), ..Extras::default() })
+        self.start_with(launch, &LaunchExtras { terminal: Some(size), ..LaunchExtras::default() })
     }
 
     /// Gives the terminal of such a program another size.
-    pub fn resize(&mut self, child: ChildId, size: Size) {
+    pub fn resize(&mut self, child: ChildId, size: TerminalSize) {
         let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
         if let Some(input) = input {
             // One that is gone needs none.
@@ -201,23 +203,23 @@ impl System {
     pub fn start_with(
         &mut self,
         launch: &Launch<'_>,
-        extras: &Extras<'_>,
+        extras: &LaunchExtras<'_>,
     ) -> io::Result<(ChildId, u32)> {
         let spawned = spawn::spawn(launch, extras)?;
         let id = ChildId(self.next_id);
         self.next_id += 1;
-        self.childless = false;
+        self.has_no_children = false;
         self.children.push(Child {
             id,
-            family: Family::new(spawned.pid),
+            tree: ProcessTree::new(spawned.pid),
             exit: None,
-            stdout: Some(Pipe::new(spawned.stdout)),
-            stderr: spawned.stderr.map(Pipe::new),
-            input: spawned.stdin.map(Input::new),
+            stdout: Some(ChildPipe::new(spawned.stdout)),
+            stderr: spawned.stderr.map(ChildPipe::new),
+            input: spawned.stdin.map(ChildInput::new),
             keep_background: launch.keep_background,
-            stage: Stage::Running,
-            asked: HashSet::new(),
-            empty_looks: 0,
+            stage: ChildStage::Running,
+            terminated: HashSet::new(),
+            empty_scans: 0,
             leftovers: Vec::new(),
         });
         Ok((id, spawned.pid.as_raw_pid().unsigned_abs()))
@@ -232,9 +234,9 @@ impl System {
     }
 
     /// The child is fed nothing more: it comes to the end of its input once it has read the rest.
-    pub fn end_of_input(&mut self, child: ChildId) {
+    pub fn close_input(&mut self, child: ChildId) {
         if let Some(index) = self.position(child) {
-            Input::close(&mut self.children[index].input);
+            ChildInput::close(&mut self.children[index].input);
         }
     }
 
@@ -246,18 +248,18 @@ impl System {
     pub fn wait(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         buf.clear();
         loop {
-            if std::mem::take(&mut self.signalled) && self.signals_arrived() {
+            if std::mem::take(&mut self.signal_pending) && self.take_arrived_signals() {
                 self.reap();
             }
             if let Some(signal) = self.pending.pop_front() {
                 return Occurrence::Signal(signal);
             }
-            if std::mem::take(&mut self.knocked) {
-                self.answer_the_door();
-                return Occurrence::Woken;
+            if std::mem::take(&mut self.control_requested) {
+                self.drain_control_pipe();
+                return Occurrence::ControlRequest;
             }
             if std::mem::take(&mut self.typed) && self.read_keys(buf) {
-                return Occurrence::Typed;
+                return Occurrence::KeyInput;
             }
             let now = clock::now_ms();
             self.advance(now);
@@ -265,33 +267,33 @@ impl System {
                 let child = self.children.remove(index);
                 return Occurrence::Ended(child.id, child.ended());
             }
-            if std::mem::take(&mut self.rung) {
-                self.answer_bell();
-                return Occurrence::Called;
+            if std::mem::take(&mut self.proxy_refused) {
+                self.drain_wake_pipe();
+                return Occurrence::ProxyRefused;
             }
             let due = until_ms.is_some_and(|until| until <= now);
-            if due && self.deadline_owed {
-                self.deadline_owed = false;
+            if due && self.deadline_pending {
+                self.deadline_pending = false;
                 return Occurrence::Deadline;
             }
             let Some((id, stream)) = self.read(if due { Some(now) } else { until_ms }, buf) else {
                 if due {
-                    self.deadline_owed = false;
+                    self.deadline_pending = false;
                     return Occurrence::Deadline;
                 }
                 continue;
             };
-            self.deadline_owed = due;
+            self.deadline_pending = due;
             return Occurrence::Output(id, stream);
         }
     }
 
     /// Takes what was written to the bell. One that is at its end will not ring again.
-    fn answer_bell(&mut self) {
+    fn drain_wake_pipe(&mut self) {
         let mut bytes = [0; 256];
-        while let Some(bell) = &self.bell {
+        while let Some(bell) = &self.wake_pipe {
             match rustix::io::read(bell, &mut bytes) {
-                Ok(0) => self.bell = None,
+                Ok(0) => self.wake_pipe = None,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
@@ -313,16 +315,16 @@ impl System {
     }
 
     /// Tells these signals again, before any that came later.
-    pub(super) fn put_back(&mut self, signals: Vec<Signal>) {
+    pub(super) fn requeue_signals(&mut self, signals: Vec<Signal>) {
         for signal in signals.into_iter().rev() {
             self.pending.push_front(signal);
         }
     }
 
     /// Takes all that was knocked so far: who opens looks at everything that there is.
-    fn answer_the_door(&mut self) {
+    fn drain_control_pipe(&mut self) {
         let mut bytes = [0; 64];
-        let Some(door) = &self.door else { return };
+        let Some(door) = &self.control_pipe else { return };
         loop {
             match rustix::io::read(door, &mut bytes) {
                 Ok(1..) | Err(Errno::INTR) => {}
@@ -331,16 +333,16 @@ impl System {
                 Ok(0) | Err(_) => break,
             }
         }
-        self.door = None;
+        self.control_pipe = None;
     }
 
     fn position(&self, child: ChildId) -> Option<usize> {
         self.children.iter().position(|other| other.id == child)
     }
 
-    fn signals_arrived(&mut self) -> bool {
+    fn take_arrived_signals(&mut self) -> bool {
         let pending = &mut self.pending;
-        self.signals.take(|signal| pending.push_back(signal))
+        self.signals.take_signals(|signal| pending.push_back(signal))
     }
 
     /// Waits for all who have ended: children, and orphans that became ours.
@@ -351,7 +353,7 @@ impl System {
                 Ok(None) => return,
                 Err(Errno::INTR) => {}
                 Err(_) => {
-                    self.childless = true;
+                    self.has_no_children = true;
                     return;
                 }
             }
@@ -361,9 +363,9 @@ impl System {
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
         self.reaped_some = true;
         let child =
-            self.children.iter_mut().find(|child| child.family.main == pid && !child.family.reaped);
+            self.children.iter_mut().find(|child| child.tree.main == pid && !child.tree.reaped);
         if let Some(child) = child {
-            child.family.reaped = true;
+            child.tree.reaped = true;
             child.exit = status
                 .exit_status()
                 .map(Exit::Code)
@@ -374,7 +376,7 @@ impl System {
     /// Waits until something can be done or the time has come. Reads from one pipe if any has
     /// something and no signal has arrived.
     fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
-        let mut timeout = self.patience(until_ms);
+        let mut timeout = self.poll_timeout(until_ms);
         let mut sources = Vec::with_capacity(2 * self.children.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.children.len());
         let signals = self.signals.fd();
@@ -383,10 +385,10 @@ impl System {
             for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
             {
                 if let Some(pipe) = pipe {
-                    if pipe.is_ahead() {
+                    if pipe.has_buffered() {
                         timeout = Some(clock::timespec(0));
                     }
-                    sources.push((index, stream, pipe.is_ahead()));
+                    sources.push((index, stream, pipe.has_buffered()));
                     polled.push(PollFd::from_borrowed_fd(pipe.fd(), PollFlags::IN));
                 }
             }
@@ -394,16 +396,16 @@ impl System {
         let readers = polled.len();
         let mut fed = Vec::new();
         for (index, child) in self.children.iter().enumerate() {
-            if let Some(input) = child.input.as_ref().filter(|input| input.is_waiting()) {
+            if let Some(input) = child.input.as_ref().filter(|input| input.has_pending()) {
                 fed.push(index);
                 polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
             }
         }
         let others = polled.len();
-        if let Some(door) = &self.door {
+        if let Some(door) = &self.control_pipe {
             polled.push(PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN));
         }
-        if let Some(bell) = &self.bell {
+        if let Some(bell) = &self.wake_pipe {
             polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
         }
         if let Some(keys) = &self.keys {
@@ -412,18 +414,18 @@ impl System {
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
         // A wait that was interrupted was so by a signal, whose handler has run by now.
-        self.signalled = result.is_err() || !polled[0].revents().is_empty();
-        if self.signalled {
+        self.signal_pending = result.is_err() || !polled[0].revents().is_empty();
+        if self.signal_pending {
             return None;
         }
         if self.keys.is_some() {
             self.typed = polled.pop().is_some_and(|keys| !keys.revents().is_empty());
         }
-        if self.bell.is_some() {
-            self.rung = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
+        if self.wake_pipe.is_some() {
+            self.proxy_refused = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
         }
-        if self.door.is_some() {
-            self.knocked = polled.pop().is_some_and(|door| !door.revents().is_empty());
+        if self.control_pipe.is_some() {
+            self.control_requested = polled.pop().is_some_and(|door| !door.revents().is_empty());
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         for (source, fd) in sources.iter_mut().zip(&polled[1..readers]) {
@@ -434,27 +436,27 @@ impl System {
             move |_| ready.next().unwrap_or(false)
         });
         for index in fed {
-            Input::write(&mut self.children[index].input);
+            ChildInput::flush(&mut self.children[index].input);
         }
-        self.read_in_turn(&sources, buf)
+        self.read_round_robin(&sources, buf)
     }
 
     /// How long to wait at most: until then, or until something is to be done for a child.
-    fn patience(&self, until_ms: Option<u64>) -> Option<Timespec> {
+    fn poll_timeout(&self, until_ms: Option<u64>) -> Option<Timespec> {
         let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
         deadline
             .map(|ms| clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns())))
     }
 
     /// Reads from the first pipe that is ready, beginning with another one each time.
-    fn read_in_turn(
+    fn read_round_robin(
         &mut self,
         sources: &[(usize, Stream, bool)],
         buf: &mut Vec<u8>,
     ) -> Option<(ChildId, Stream)> {
-        self.turn = self.turn.wrapping_add(1);
+        self.next_stream = self.next_stream.wrapping_add(1);
         for offset in 0..sources.len() {
-            let (index, stream, ready) = sources[(self.turn + offset) % sources.len()];
+            let (index, stream, ready) = sources[(self.next_stream + offset) % sources.len()];
             if ready {
                 let child = &mut self.children[index];
                 let slot = match stream {
@@ -475,22 +477,22 @@ impl Drop for System {
     fn drop(&mut self) {
         let ids: Vec<ChildId> = self.children.iter().map(|child| child.id).collect();
         for id in ids {
-            self.end_now(id);
+            self.kill_child(id);
         }
         let mut unread = Vec::new();
         while !self.children.is_empty() {
             self.wait(None, &mut unread);
         }
-        TAKEN.store(false, Ordering::Release);
+        SYSTEM_EXISTS.store(false, Ordering::Release);
     }
 }
 
 impl Child {
     fn is_finished(&self) -> bool {
-        self.stage == Stage::Over && self.stdout.is_none() && self.stderr.is_none()
+        self.stage == ChildStage::Ended && self.stdout.is_none() && self.stderr.is_none()
     }
 
-    fn ended(self) -> Ended {
-        Ended { exit: self.exit, leftovers: self.leftovers }
+    fn ended(self) -> ChildEnd {
+        ChildEnd { exit: self.exit, leftovers: self.leftovers }
     }
 }

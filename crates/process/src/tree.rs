@@ -28,7 +28,7 @@ use ralph_events::event::Leftover;
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
+pub(super) struct ProcessId {
     pub(super) pid: Pid,
     /// Clock ticks after the boot.
     start: u64,
@@ -37,16 +37,16 @@ pub(super) struct Identity {
 /// Something alive that belongs to a child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
-    pub(super) identity: Identity,
-    how: Reach,
+    pub(super) identity: ProcessId,
+    signal_target: SignalTarget,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Reach {
+enum SignalTarget {
     /// All of the group with this number; nothing more is known.
     Group,
     #[cfg(target_os = "linux")]
-    One {
+    Process {
         stopped: bool,
         /// Its process group, if that group cannot vanish and its number cannot go to another one
         /// before we signal it.
@@ -56,46 +56,46 @@ enum Reach {
 
 /// What is known of a child and its descendants.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct ProcessTree {
     pub(super) main: Pid,
     /// The main process has been waited for, so that its number may be someone else's by now.
     pub(super) reaped: bool,
     /// Seen to belong here. Without it, those whose parents are gone could be lost sight of.
     #[cfg(target_os = "linux")]
-    known: HashSet<Identity>,
+    known_members: HashSet<ProcessId>,
 }
 
-impl Family {
+impl ProcessTree {
     pub(super) fn new(main: Pid) -> Self {
-        Family {
+        ProcessTree {
             main,
             reaped: false,
             #[cfg(target_os = "linux")]
-            known: HashSet::new(),
+            known_members: HashSet::new(),
         }
     }
 }
 
 /// What a look at the process table found.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct TreeScan {
     pub(super) members: Vec<Member>,
     /// There are children of ours that are not this family's, or it cannot be known.
-    pub(super) others: bool,
+    pub(super) has_other_children: bool,
 }
 
 /// All that is below this process.
 #[derive(Debug)]
-pub(super) struct Forest {
+pub(super) struct ProcessForest {
     /// Orphans become our children, so that having no children means that nothing is left.
     pub(super) reaper: bool,
     /// Left alone on purpose, or beyond our reach.
-    released: HashSet<Identity>,
+    released: HashSet<ProcessId>,
 }
 
-impl Forest {
+impl ProcessForest {
     pub(super) fn new() -> Self {
-        Forest { reaper: become_reaper(), released: HashSet::new() }
+        ProcessForest { reaper: become_reaper(), released: HashSet::new() }
     }
 
     /// From now on these are not ours to end.
@@ -104,25 +104,28 @@ impl Forest {
     }
 
     /// Who of the family at `index` is alive. `families` are all that there are.
-    pub(super) fn look(&mut self, families: &mut [&mut Family], index: usize) -> Look {
+    pub(super) fn scan(&mut self, families: &mut [&mut ProcessTree], index: usize) -> TreeScan {
         #[cfg(target_os = "linux")]
-        if let Some(snapshot) = linux::Snapshot::take() {
+        if let Some(snapshot) = linux::ProcessTable::take() {
             return snapshot.members(families, index, &mut self.released, self.reaper);
         }
         let family = &families[index];
-        let identity = Identity { pid: family.main, start: 0 };
+        let identity = ProcessId { pid: family.main, start: 0 };
         let alive = rustix::process::test_kill_process_group(family.main)
             != Err(rustix::io::Errno::SRCH)
             && !self.released.contains(&identity);
-        let member = Member { identity, how: Reach::Group };
-        Look { members: alive.then_some(member).into_iter().collect(), others: true }
+        let member = Member { identity, signal_target: SignalTarget::Group };
+        TreeScan {
+            members: alive.then_some(member).into_iter().collect(),
+            has_other_children: true,
+        }
     }
 }
 
 #[cfg(target_os = "linux")]
 fn become_reaper() -> bool {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).is_ok()
-        && linux::Snapshot::possible()
+        && linux::ProcessTable::possible()
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -133,13 +136,13 @@ fn become_reaper() -> bool {
 impl Member {
     /// Asks it to leave. A stopped process is woken, or it could not answer.
     pub(super) fn terminate(&self) {
-        match self.how {
-            Reach::Group => {
+        match self.signal_target {
+            SignalTarget::Group => {
                 signal_group(self.identity.pid, Signal::TERM);
                 signal_group(self.identity.pid, Signal::CONT);
             }
             #[cfg(target_os = "linux")]
-            Reach::One { stopped, .. } => {
+            SignalTarget::Process { stopped, .. } => {
                 linux::signal(self.identity, Signal::TERM);
                 if stopped {
                     linux::signal(self.identity, Signal::CONT);
@@ -155,10 +158,10 @@ impl Member {
 
     /// Its command line, for people.
     fn command(&self) -> String {
-        match self.how {
-            Reach::Group => format!("process group {}", self.identity.pid.as_raw_pid()),
+        match self.signal_target {
+            SignalTarget::Group => format!("process group {}", self.identity.pid.as_raw_pid()),
             #[cfg(target_os = "linux")]
-            Reach::One { .. } => linux::command_line(self.identity.pid),
+            SignalTarget::Process { .. } => linux::command_line(self.identity.pid),
         }
     }
 }
@@ -169,10 +172,10 @@ pub(super) fn kill(members: &[Member]) {
     // processes that fork and leave faster than we can look at them would always be one ahead.
     let mut groups = HashSet::new();
     for member in members {
-        let group = match member.how {
-            Reach::Group => Some(member.identity.pid),
+        let group = match member.signal_target {
+            SignalTarget::Group => Some(member.identity.pid),
             #[cfg(target_os = "linux")]
-            Reach::One { pinned_group, .. } => pinned_group,
+            SignalTarget::Process { pinned_group, .. } => pinned_group,
         };
         if let Some(group) = group
             && groups.insert(group)
@@ -182,7 +185,7 @@ pub(super) fn kill(members: &[Member]) {
     }
     #[cfg(target_os = "linux")]
     for member in members {
-        if let Reach::One { .. } = member.how {
+        if let SignalTarget::Process { .. } = member.signal_target {
             linux::signal(member.identity, Signal::KILL);
         }
     }

@@ -21,7 +21,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Once, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::{Launch, Output};
+use crate::{CommandOutput, Launch};
 use ralph_events::error::Error;
 
 /// Directories that are searched last where a directory of the user's `PATH` was left out.
@@ -38,22 +38,22 @@ pub struct AgentWritable {
 
 /// The result of following every link of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedPath {
     /// The path without links. Its last parts need not exist.
     pub target: PathBuf,
     /// The agent-writable directories that the path, one of its links or its target lies in.
-    pub passed: Vec<PathBuf>,
+    pub visited: Vec<PathBuf>,
 }
 
-impl Resolved {
+impl ResolvedPath {
     /// Whether no agent can change what this path leads to.
     pub fn is_trusted(&self) -> bool {
-        self.passed.is_empty()
+        self.visited.is_empty()
     }
 
     /// The first agent-writable directory that a link leads out of.
-    pub fn escapes(&self) -> Option<&Path> {
-        self.passed.iter().find(|dir| !self.target.starts_with(dir)).map(PathBuf::as_path)
+    pub fn escaped_dir(&self) -> Option<&Path> {
+        self.visited.iter().find(|dir| !self.target.starts_with(dir)).map(PathBuf::as_path)
     }
 }
 
@@ -72,7 +72,7 @@ impl AgentWritable {
 
     /// These directories and others, by absolute paths without links.
     #[must_use]
-    pub fn and(&self, dirs: impl IntoIterator<Item = PathBuf>) -> AgentWritable {
+    pub fn union(&self, dirs: impl IntoIterator<Item = PathBuf>) -> AgentWritable {
         AgentWritable { dirs: self.dirs.iter().cloned().chain(dirs).collect() }
     }
 
@@ -81,7 +81,7 @@ impl AgentWritable {
         &self,
         path: &Path,
         read_link: impl Fn(&Path) -> Option<PathBuf>,
-    ) -> Option<Resolved> {
+    ) -> Option<ResolvedPath> {
         if !path.is_absolute() {
             return None;
         }
@@ -109,13 +109,13 @@ impl AgentWritable {
                 target.pop();
             }
         }
-        Some(Resolved { target, passed: passed.into_iter().collect() })
+        Some(ResolvedPath { target, visited: passed.into_iter().collect() })
     }
 
     /// Finds a link on the way to an absolute path that an agent may have made and that leads out of the directory
     /// that the agent can write to. A directory that holds the home directory or the system does not count: its links
     /// are the user's.
-    pub fn link_out(&self, path: &Path, home: Option<&Path>) -> Option<LinkOut> {
+    pub fn find_escaping_link(&self, path: &Path, home: Option<&Path>) -> Option<EscapingLink> {
         let links = RefCell::new(Vec::new());
         let resolved = self.resolve(path, |path| {
             let link = fs::read_link(path).ok()?;
@@ -126,8 +126,8 @@ impl AgentWritable {
         links.into_inner().into_iter().find_map(|link| {
             let is_left = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
             let mut left = self.dirs.iter().filter(is_left);
-            let dir = left.find(|dir| !holds_user_or_system(dir, home))?.clone();
-            Some(LinkOut { link, dir, target: target.clone() })
+            let dir = left.find(|dir| !contains_home_or_system(dir, home))?.clone();
+            Some(EscapingLink { link, dir, target: target.clone() })
         })
     }
 
@@ -142,9 +142,11 @@ impl AgentWritable {
         let Some(resolved) = self.resolve(path, |path| std::fs::read_link(path).ok()) else {
             return Trust::Never;
         };
-        match resolved.passed.as_slice() {
+        match resolved.visited.as_slice() {
             [] => Trust::Full,
-            passed if passed.iter().all(|dir| holds_user_or_system(dir, home)) => Trust::Last,
+            passed if passed.iter().all(|dir| contains_home_or_system(dir, home)) => {
+                Trust::LastResort
+            }
             _ => Trust::Never,
         }
     }
@@ -155,7 +157,7 @@ impl AgentWritable {
     pub fn trusted_path(&self, path: Option<&OsStr>, home: Option<&Path>) -> OsString {
         let dirs: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
         let with = |trust| dirs.iter().filter(move |dir| self.trust(dir, home) == trust).cloned();
-        let mut trusted: Vec<PathBuf> = with(Trust::Full).chain(with(Trust::Last)).collect();
+        let mut trusted: Vec<PathBuf> = with(Trust::Full).chain(with(Trust::LastResort)).collect();
         if trusted.len() < dirs.len() || dirs.is_empty() {
             let missing = SYSTEM_DIRS.map(PathBuf::from);
             trusted.extend(missing.into_iter().filter(|dir| !dirs.contains(dir)));
@@ -174,7 +176,7 @@ impl AgentWritable {
         name: &OsStr,
         path: Option<&OsStr>,
         home: Option<&Path>,
-    ) -> Result<PathBuf, NotFound> {
+    ) -> Result<PathBuf, ProgramNotFound> {
         let trusted = self.trusted_path(path, home);
         let found = std::env::split_paths(&trusted).find_map(|dir| {
             let found = crate::find_program(name, Some(dir.as_os_str()), Path::new("/"))?;
@@ -183,20 +185,20 @@ impl AgentWritable {
         found.ok_or_else(|| {
             let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
             let untrusted = crate::find_program(name, path, &here);
-            NotFound { name: name.to_owned(), untrusted }
+            ProgramNotFound { name: name.to_owned(), untrusted }
         })
     }
 }
 
 /// Whether the home directory or the system is inside `dir`.
-fn holds_user_or_system(dir: &Path, home: Option<&Path>) -> bool {
+fn contains_home_or_system(dir: &Path, home: Option<&Path>) -> bool {
     home.is_some_and(|home| home.starts_with(dir))
         || SYSTEM_DIRS.iter().any(|system| Path::new(system).starts_with(dir))
 }
 
 /// A link that leads out of a directory that agents can write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkOut {
+pub struct EscapingLink {
     pub link: PathBuf,
     /// The directory that agents can write to.
     pub dir: PathBuf,
@@ -209,19 +211,19 @@ pub struct LinkOut {
 enum Trust {
     Full,
     /// Only where nothing better is found: a project holds the home directory, or the whole system.
-    Last,
+    LastResort,
     Never,
 }
 
 /// The error for a program that is missing, or that only agents could have put where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotFound {
+pub struct ProgramNotFound {
     pub name: OsString,
     /// The file that the user's `PATH` leads to.
     pub untrusted: Option<PathBuf>,
 }
 
-impl NotFound {
+impl ProgramNotFound {
     /// The error for the user. `install` says how to get the program.
     pub fn error(&self, install: &str) -> Error {
         let error = Error::input(self.to_string());
@@ -239,7 +241,7 @@ impl NotFound {
 
 const INSTALL_OUTSIDE: &str = "install it outside the project, in a directory of the PATH";
 
-impl fmt::Display for NotFound {
+impl fmt::Display for ProgramNotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name.display();
         match self.untrusted.as_deref().and_then(Path::parent) {
@@ -251,17 +253,17 @@ impl fmt::Display for NotFound {
     }
 }
 
-impl std::error::Error for NotFound {}
+impl std::error::Error for ProgramNotFound {}
 
-impl From<NotFound> for io::Error {
-    fn from(error: NotFound) -> io::Error {
+impl From<ProgramNotFound> for io::Error {
+    fn from(error: ProgramNotFound) -> io::Error {
         io::Error::new(io::ErrorKind::NotFound, error)
     }
 }
 
 static AGENT_WRITABLE: RwLock<AgentWritable> = RwLock::new(AgentWritable { dirs: BTreeSet::new() });
-static LOADER: OnceLock<fn() -> Vec<PathBuf>> = OnceLock::new();
-static LOADED: Once = Once::new();
+static LAZY_DIRS_FN: OnceLock<fn() -> Vec<PathBuf>> = OnceLock::new();
+static LAZY_DIRS_LOADED: Once = Once::new();
 
 /// Declares a directory that agents of this machine can write to, for the rest of this process.
 pub fn declare_agent_writable(dir: &Path) {
@@ -271,13 +273,13 @@ pub fn declare_agent_writable(dir: &Path) {
 /// Sets the function that lists further such directories. It is called once, when the first program is looked up.
 pub fn declare_lazily(load: fn() -> Vec<PathBuf>) {
     // A second one is ignored: there is one command line per process.
-    let _ = LOADER.set(load);
+    let _ = LAZY_DIRS_FN.set(load);
 }
 
 /// The directories that were declared so far.
 pub fn agent_writable() -> AgentWritable {
-    LOADED.call_once(|| {
-        let dirs = LOADER.get().map(|load| load()).unwrap_or_default();
+    LAZY_DIRS_LOADED.call_once(|| {
+        let dirs = LAZY_DIRS_FN.get().map(|load| load()).unwrap_or_default();
         dirs.iter().for_each(|dir| declare_agent_writable(dir));
     });
     AGENT_WRITABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -297,13 +299,13 @@ fn home() -> Option<PathBuf> {
 ///
 /// # Errors
 /// As [`AgentWritable::find_program`].
-pub fn outside_program(name: &OsStr) -> Result<PathBuf, NotFound> {
+pub fn outside_program(name: &OsStr) -> Result<PathBuf, ProgramNotFound> {
     agent_writable().find_program(name, user_path().as_deref(), home().as_deref())
 }
 
 /// As [`AgentWritable::link_out`], for all directories that were declared.
-pub fn link_out(path: &Path) -> Option<LinkOut> {
-    agent_writable().link_out(path, home().as_deref())
+pub fn find_escaping_link(path: &Path) -> Option<EscapingLink> {
+    agent_writable().find_escaping_link(path, home().as_deref())
 }
 
 /// Whether ralph may run this file outside the sandbox.
@@ -351,7 +353,7 @@ impl OutsideCommand {
     pub fn find(
         program: &OsStr,
         env: &[(OsString, Option<OsString>)],
-    ) -> Result<OutsideCommand, NotFound> {
+    ) -> Result<OutsideCommand, ProgramNotFound> {
         let is_path = program.as_bytes().contains(&b'/');
         let program =
             if is_path { program.to_owned() } else { outside_program(program)?.into_os_string() };
@@ -372,8 +374,8 @@ impl OutsideCommand {
         args: &[OsString],
         directory: &Path,
         timeout: Duration,
-    ) -> io::Result<Output> {
-        crate::run_quick(&self.program, args, directory, &self.env, timeout)
+    ) -> io::Result<CommandOutput> {
+        crate::run_to_end(&self.program, args, directory, &self.env, timeout)
     }
 
     pub fn program(&self) -> &OsStr {
@@ -418,8 +420,8 @@ mod tests {
         ] {
             let resolved = writable.resolve(Path::new(path), read_link).unwrap();
             assert_eq!(resolved.target, Path::new(target), "{path}");
-            assert_eq!(resolved.passed, passed.iter().map(PathBuf::from).collect::<Vec<_>>());
-            assert_eq!(resolved.escapes(), escapes.map(Path::new), "{path}");
+            assert_eq!(resolved.visited, passed.iter().map(PathBuf::from).collect::<Vec<_>>());
+            assert_eq!(resolved.escaped_dir(), escapes.map(Path::new), "{path}");
             assert_eq!(resolved.is_trusted(), passed.is_empty(), "{path}");
         }
         assert_eq!(writable.resolve(Path::new("/loop/x"), read_link), None);
@@ -449,7 +451,7 @@ mod tests {
             ("p/packages/out/../p", false),
         ] {
             let path = home.join(path);
-            let found = writable.link_out(&path, Some(&home));
+            let found = writable.find_escaping_link(&path, Some(&home));
             assert_eq!(found.is_some(), leads_out, "{}", path.display());
             if let Some(found) = found {
                 assert_eq!(found.link, project.join("packages/out"));
@@ -458,7 +460,7 @@ mod tests {
         }
         // A project that holds the home directory has the user's links.
         let writable = AgentWritable::new([root]);
-        assert_eq!(writable.link_out(&project.join("packages/out"), Some(&home)), None);
+        assert_eq!(writable.find_escaping_link(&project.join("packages/out"), Some(&home)), None);
     }
 
     #[test]

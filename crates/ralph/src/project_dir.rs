@@ -8,7 +8,7 @@ use crate::config::{self, Settings};
 use crate::workers::store::Workers;
 use ralph_events::error::Error;
 use ralph_git as git;
-use ralph_process::trust::{self, LinkOut};
+use ralph_process::trust::{self, EscapingLink};
 use ralph_sandbox as sandbox;
 use ralph_store::home;
 use ralph_store::project::Project;
@@ -58,7 +58,9 @@ fn current_dir() -> std::io::Result<PathBuf> {
 /// # Errors
 /// There is such a link on the way to `path`.
 pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
-    let Some(LinkOut { link, dir, target }) = trust::link_out(path) else { return Ok(()) };
+    let Some(EscapingLink { link, dir, target }) = trust::find_escaping_link(path) else {
+        return Ok(());
+    };
     let (link, dir, target) = (link.display(), dir.display(), target.display());
     Err(Error::input(format!(
         "{link} is a link in {dir}, which agents can write to; it leads to {target}"

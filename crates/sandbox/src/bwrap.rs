@@ -220,7 +220,7 @@ fn run_probe(
     };
     let (program, args) = bwrap_args::line(bwrap, plan, &command, mounts_by);
     let env = init_process::carry_env(&plan.env);
-    let output = process::run_quick(&program, &args, project, &env, probe::PATIENCE)
+    let output = process::run_to_end(&program, &args, project, &env, probe::PATIENCE)
         .map_err(|err| Unusable::new(format!("bwrap cannot be run: {err}")))?;
     if !output.exit.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -382,7 +382,7 @@ impl Sandbox for Namespaces {
             directory: launch.directory,
             socket: socket.as_ref().map(AsRawFd::as_raw_fd),
             terminal,
-            spare: launch.spare,
+            spare: launch.term_on_parent_death,
         };
         let (program, args) = bwrap_args::line(&self.bwrap, &self.plan, &command, self.mounts_by);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();

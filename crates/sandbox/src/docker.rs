@@ -22,7 +22,7 @@ use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
 use ralph_events::env_names;
 use ralph_process as process;
 use ralph_process::trust;
-use ralph_process::{Launch, Output, System};
+use ralph_process::{CommandOutput, Launch, System};
 use ralph_store::project_record::fnv64;
 
 /// How long making or starting a machine may take: an image may have to be fetched.
@@ -74,12 +74,16 @@ impl Tool {
         }
     }
 
-    fn call<T: AsRef<OsStr>>(&self, args: &[T], patience: Duration) -> Result<Output, Unusable> {
+    fn call<T: AsRef<OsStr>>(
+        &self,
+        args: &[T],
+        patience: Duration,
+    ) -> Result<CommandOutput, Unusable> {
         let mut words = self.words();
         words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         let program = self.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let output = process::run_quick(program, &words, Path::new("/"), &env, patience)
+        let output = process::run_to_end(program, &words, Path::new("/"), &env, patience)
             .map_err(|err| Unusable::new(format!("{}: {err}", self.program().display())))?;
         if output.exit.success() {
             return Ok(output);
@@ -324,7 +328,7 @@ impl Sandbox for Docker {
         words.push(path.into());
         let program = self.tool.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let output = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
+        let output = system.run_to_end(program, &words, Path::new("/"), &env, SHORT);
         Some(output.and_then(|output| match output.exit.success() {
             true => Ok(output.stdout),
             false => {
@@ -343,7 +347,7 @@ impl Sandbox for Docker {
         words.extend(["stop", &self.name].map(OsString::from));
         let program = self.tool.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let _ = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
+        let _ = system.run_to_end(program, &words, Path::new("/"), &env, SHORT);
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {

@@ -312,7 +312,7 @@ fn run_probe(
     args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
     let program = OsStr::new(super::THIS_PROGRAM);
     let env = init_process::carry_env(env);
-    let output = process::run_quick(program, &args, project, &env, probe::PATIENCE)
+    let output = process::run_to_end(program, &args, project, &env, probe::PATIENCE)
         .map_err(|err| Unusable::new(format!("it cannot be run: {err}")))?;
     if !output.exit.success() {
         let said = String::from_utf8_lossy(&output.stderr);

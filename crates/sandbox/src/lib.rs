@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
 use ralph_process::trust;
-use ralph_process::{ChildId, Extras, Launch, Size, System};
+use ralph_process::{ChildId, Launch, LaunchExtras, System, TerminalSize};
 
 use hosts::AllowList;
 use proxy::Refusal;
@@ -147,8 +147,11 @@ pub fn start(
     let wrapped = sandbox.wrap(launch, terminal.map(|fd| fd.as_raw_fd()))?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
-    let extras =
-        Extras { inherit: &inherit, ignore_term: wrapped.ignore_term, ..Extras::default() };
+    let extras = LaunchExtras {
+        inherit: &inherit,
+        ignore_term: wrapped.ignore_term,
+        ..LaunchExtras::default()
+    };
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
@@ -160,7 +163,7 @@ pub fn start_on_terminal(
     sandbox: &mut dyn Sandbox,
     system: &mut System,
     launch: &Launch<'_>,
-    size: Size,
+    size: TerminalSize,
 ) -> io::Result<(ChildId, u32)> {
     let hands_terminal_on = match sandbox.backend() {
         // bubblewrap begins a session of its own, which has none.
@@ -175,12 +178,12 @@ pub fn start_on_terminal(
     let wrapped = sandbox.wrap(launch, standard_input)?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().collect();
-    let extras = Extras {
+    let extras = LaunchExtras {
         inherit: &inherit,
         ignore_term: wrapped.ignore_term,
         terminal: Some(size),
-        hands_terminal_on,
-        ..Extras::default()
+        passes_terminal: hands_terminal_on,
+        ..LaunchExtras::default()
     };
     system.start_with(&wrapped.launch(launch), &extras)
 }

@@ -277,14 +277,14 @@ pub enum Refused {
 /// # Errors
 /// What is to be shown and what has to be hidden cannot be told apart.
 pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
-    let known = wanted.agent_writable.and([wanted.project.clone()]);
+    let known = wanted.agent_writable.union([wanted.project.clone()]);
     let first = draft(wanted, disk, known.clone())?;
     // An agent of an earlier run could write there as well, and leave links.
     let writable = first.writable_sources(&wanted.scratch);
     if writable.is_empty() {
         return Ok(first);
     }
-    draft(wanted, disk, known.and(writable))
+    draft(wanted, disk, known.union(writable))
 }
 
 /// Plans a sandbox, given the directories that agents can write to.

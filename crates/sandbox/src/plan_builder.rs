@@ -61,7 +61,7 @@ impl Draft<'_> {
         let resolved = self.agent_writable.resolve(path, |path| self.disk.link(path));
         let Some(resolved) = resolved else { return Target::Missing };
         let Some(found) = self.disk.find(&resolved.target) else { return Target::Missing };
-        match resolved.escapes() {
+        match resolved.escaped_dir() {
             Some(dir) => Target::Outside { dir: dir.to_owned(), found },
             // Something else by now.
             None if found.real != resolved.target => Target::Missing,
@@ -179,7 +179,7 @@ impl Draft<'_> {
 
     fn mount(&mut self, from: PathBuf, at: PathBuf, writable: bool) {
         let resolved = self.agent_writable.resolve(&from, |_| None);
-        if resolved.is_none_or(|resolved| resolved.passed.iter().any(|dir| *dir != from)) {
+        if resolved.is_none_or(|resolved| resolved.visited.iter().any(|dir| *dir != from)) {
             self.replaceable.insert(from.clone());
         }
         self.mounts.push(if writable {

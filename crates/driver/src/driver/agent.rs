@@ -14,7 +14,7 @@ use ralph_engine::prompt as prompts;
 use ralph_engine::rules::ScmTask;
 use ralph_events::env_names::STOP_CHECK;
 use ralph_events::event::{Event, Purpose};
-use ralph_process::{Ended, Launch};
+use ralph_process::{ChildEnd, Launch};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
@@ -98,7 +98,7 @@ impl<W: World> Driver<'_, W> {
             stdin,
             merge_stderr,
             keep_background: agent.keep_background,
-            spare: false,
+            term_on_parent_death: false,
         };
         self.tell_commits(true);
         self.mind_stuck();
@@ -163,7 +163,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn agent_ended(&mut self, mut task: AgentTask, ended: Ended, now: Now) {
+    pub(super) fn agent_ended(&mut self, mut task: AgentTask, ended: ChildEnd, now: Now) {
         let files = std::mem::take(&mut task.files);
         let side_file = files.side.and_then(|path| {
             let content = self.world.read(&path).ok();

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use super::Driver;
 use crate::world::World;
 use ralph_events::event::{Exit, Stream};
-use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use ralph_report::stream_merger::Merger;
 
 /// How long a filter may take to print the rest, once the agent has ended.
@@ -112,14 +112,14 @@ impl<W: World> Driver<'_, W> {
         while let Some(Running { child: filter, .. }) = self.filter.running {
             match self.world.wait(until, &mut buf) {
                 Occurrence::Output(child, _) if child == filter => self.show_filtered(&buf),
-                Occurrence::Ended(child, Ended { exit, .. }) if child == filter => {
+                Occurrence::Ended(child, ChildEnd { exit, .. }) if child == filter => {
                     // After our own KILL there is nothing to say that was not said.
                     self.filter_ended(exit.filter(|_| !ended));
                 }
                 Occurrence::Ended(child, ended) => {
                     self.notifier_ended(child, ended.exit, None);
                 }
-                Occurrence::Called => self.tell_refusals(),
+                Occurrence::ProxyRefused => self.tell_refusals(),
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Signal(signal) => {
                     self.signal(signal);
@@ -127,14 +127,14 @@ impl<W: World> Driver<'_, W> {
                     ended = true;
                     self.world.end(filter, true);
                 }
-                Occurrence::Woken => self.heed_requests(),
+                Occurrence::ControlRequest => self.heed_requests(),
                 Occurrence::Deadline => {
                     until = None;
                     ended = true;
                     self.give_up_filter("hangs, and was ended");
                     self.world.end(filter, true);
                 }
-                Occurrence::Output(..) | Occurrence::Typed => {}
+                Occurrence::Output(..) | Occurrence::KeyInput => {}
             }
         }
     }

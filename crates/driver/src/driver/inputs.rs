@@ -8,7 +8,7 @@ use crate::world::{Record, Request, World};
 use ralph_engine::machine::Input;
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
-use ralph_process::{ChildId, Ended, Signal};
+use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILLED;
 
 impl<W: World> Driver<'_, W> {
@@ -77,7 +77,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn ended(&mut self, child: ChildId, ended: Ended) {
+    pub(super) fn ended(&mut self, child: ChildId, ended: ChildEnd) {
         let now = self.stamp();
         if self.notifier_ended(child, ended.exit, None) {
             return;
@@ -164,7 +164,7 @@ impl<W: World> Driver<'_, W> {
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
             Signal::Quit => ("SIGQUIT", true),
-            Signal::OutOfTime => ("SIGXCPU", true),
+            Signal::CpuLimit => ("SIGXCPU", true),
             Signal::Resize => {
                 self.resize_screen();
                 return self.recorder.resized();

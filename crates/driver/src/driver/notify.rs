@@ -142,7 +142,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Output(child, _) => {
                     self.notifier_said(child, buf);
                 }
-                Occurrence::Called | Occurrence::Woken | Occurrence::Typed => {}
+                Occurrence::ProxyRefused | Occurrence::ControlRequest | Occurrence::KeyInput => {}
             }
         }
         self.commit();

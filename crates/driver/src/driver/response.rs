@@ -93,7 +93,7 @@ fn start<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<Chil
         stdin: b"",
         merge_stderr: false,
         keep_background: false,
-        spare: false,
+        term_on_parent_death: false,
     };
     world.start_fed(&launch).map(|(child, _)| Some(child))
 }

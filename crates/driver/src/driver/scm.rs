@@ -131,7 +131,7 @@ impl<W: World> Driver<'_, W> {
         env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
-        let launch = Launch { spare: true, ..launch };
+        let launch = Launch { term_on_parent_death: true, ..launch };
         self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
     }
 

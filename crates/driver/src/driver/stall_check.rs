@@ -57,7 +57,7 @@ impl<W: World> Driver<'_, W> {
         env.extend(hardening::env(Purpose::Look));
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
         // What git warns of is not what it knows.
-        let launch = Launch { merge_stderr: false, spare: true, ..launch };
+        let launch = Launch { merge_stderr: false, term_on_parent_death: true, ..launch };
         let (child, _) = self.world.start_inside(Part::Scm, &launch)?;
         Ok(child)
     }

@@ -9,7 +9,7 @@ use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
 use ralph_events::progress::{Pending, ResumePoint};
 use ralph_git::lock_files::Abandoned;
-use ralph_process::{ChildId, Ended, Launch, Occurrence};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -142,7 +142,7 @@ impl<W: World> World for Through<'_, W> {
                     && self.guardrails.contains(&child) =>
             {
                 let exit = Some(Exit::Code(0));
-                Occurrence::Ended(child, Ended { exit, leftovers: Vec::new() })
+                Occurrence::Ended(child, ChildEnd { exit, leftovers: Vec::new() })
             }
             Occurrence::Output(child, stream)
                 if self.fault == Some(Fault::MeddlingUnseen) && self.staged == Some(child) =>

@@ -12,7 +12,7 @@ use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Exit, Purpose, Stream};
 use ralph_git::lock_files::Abandoned;
-use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 
 use crate::rng::Rng;
 use crate::truth::{Start, Truth, numbers};
@@ -567,7 +567,7 @@ impl World for SimWorld {
                     Outside::Request(request) => {
                         self.paused |= request == Request::Pause;
                         self.requests.push(request);
-                        return Occurrence::Woken;
+                        return Occurrence::ControlRequest;
                     }
                 }
                 continue;
@@ -585,7 +585,7 @@ impl World for SimWorld {
                 Some((_, Step::End(exit))) => {
                     let child = self.children.remove(index);
                     self.gone(&child, exit);
-                    return Occurrence::Ended(id, Ended { exit, leftovers: Vec::new() });
+                    return Occurrence::Ended(id, ChildEnd { exit, leftovers: Vec::new() });
                 }
                 None => {}
             }

@@ -9,9 +9,9 @@ use super::super::{ChildId, Signal, clock};
 use super::System;
 
 /// How much of an answer is read at once. Most are a few words.
-const CHUNK: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 /// How long an answer may still take once somebody has asked this process to stop.
-const STOPPING_MS: u64 = 250;
+const STOP_GRACE_MS: u64 = 250;
 
 impl System {
     /// Gives a child that is fed a line to read, and waits for the line that it answers with. Nothing else
@@ -35,7 +35,7 @@ impl System {
         loop {
             let stopping = self.pending.iter().any(|signal| *signal != Signal::Resize);
             if stopping && late == io::ErrorKind::TimedOut {
-                until = until.min(clock::now_ms().saturating_add(STOPPING_MS));
+                until = until.min(clock::now_ms().saturating_add(STOP_GRACE_MS));
                 late = io::ErrorKind::Interrupted;
             }
             let child = &self.children[index];
@@ -57,7 +57,7 @@ impl System {
             };
             let [signal, readable, writable] = ready;
             if readable {
-                answer.reserve(CHUNK);
+                answer.reserve(READ_BYTES);
                 match rustix::io::read(&stdout.reader, rustix::buffer::spare_capacity(&mut answer))
                 {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -71,7 +71,7 @@ impl System {
                     Err(err) => return Err(err.into()),
                 }
             } else if writable && !left.is_empty() {
-                match input.write_some(left) {
+                match input.try_write(left) {
                     Ok(written) => left = &left[written..],
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(err) => return Err(err.into()),
@@ -80,7 +80,7 @@ impl System {
                 // Its end of the pipe is closed.
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            if signal && self.signals_arrived() {
+            if signal && self.take_arrived_signals() {
                 self.reap();
             }
         }

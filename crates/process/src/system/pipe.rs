@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::super::pump::Pump;
-use super::super::spawn::Outlet;
+use super::super::pump::PipeReaderThread;
+use super::super::spawn::OutputPipe;
 use super::READ_BYTES;
 
 /// After so many reads in a row that found at least half of that, a child prints faster than it is
@@ -15,7 +15,7 @@ use super::READ_BYTES;
 const FLOOD_READS: u32 = 8;
 
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct ChildPipe {
     pub(super) reader: PipeReader,
     /// Held so that nobody is woken when the child closes its end: its own end is told by a signal.
     _writer: Option<PipeWriter>,
@@ -23,69 +23,69 @@ pub(super) struct Pipe {
     /// Whatever else holds the other end must not keep us.
     remaining: Option<u64>,
     /// Reads in a row that found much.
-    floods: u32,
+    full_reads: u32,
     /// Reads in our place, once there were too many of those.
-    pump: Option<Pump>,
+    pump: Option<PipeReaderThread>,
     /// What the pump had read when it was stopped. It comes first.
-    pumped: VecDeque<Vec<u8>>,
+    buffered: VecDeque<Vec<u8>>,
     /// It is our side of a terminal, which cannot tell how much there is to read.
     is_terminal: bool,
 }
 
-impl Pipe {
-    pub(super) fn new(Outlet { reader, writer }: Outlet) -> Self {
+impl ChildPipe {
+    pub(super) fn new(OutputPipe { reader, writer }: OutputPipe) -> Self {
         let (is_terminal, pumped) = (writer.is_none(), VecDeque::new());
-        Pipe {
+        ChildPipe {
             reader,
             _writer: writer,
             remaining: None,
-            floods: 0,
+            full_reads: 0,
             pump: None,
-            pumped,
+            buffered: pumped,
             is_terminal,
         }
     }
 
     /// What tells that there is something to read.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.pump.as_ref().map_or(self.reader.as_fd(), Pump::fd)
+        self.pump.as_ref().map_or(self.reader.as_fd(), PipeReaderThread::fd)
     }
 
     /// There is something that was read already.
-    pub(super) fn is_ahead(&self) -> bool {
-        !self.pumped.is_empty()
+    pub(super) fn has_buffered(&self) -> bool {
+        !self.buffered.is_empty()
     }
 
     /// Reads what is there, once, and says how much it was; 0 is the end.
     fn read(&mut self, buf: &mut Vec<u8>) -> Result<usize, Errno> {
-        if let Some(bytes) = self.pumped.pop_front() {
+        if let Some(bytes) = self.buffered.pop_front() {
             *buf = bytes;
             return Ok(buf.len());
         }
         if let Some(pump) = &mut self.pump {
-            return Ok(if pump.take(buf) { buf.len() } else { 0 });
+            return Ok(if pump.take_buffer(buf) { buf.len() } else { 0 });
         }
         buf.reserve(READ_BYTES);
         let read = rustix::io::read(&self.reader, rustix::buffer::spare_capacity(buf))?;
-        self.floods = if read >= READ_BYTES / 2 { self.floods + 1 } else { 0 };
-        if self.floods == FLOOD_READS && self.remaining.is_none() && !self.is_terminal {
-            self.pump = Pump::start(&self.reader);
+        self.full_reads = if read >= READ_BYTES / 2 { self.full_reads + 1 } else { 0 };
+        if self.full_reads == FLOOD_READS && self.remaining.is_none() && !self.is_terminal {
+            self.pump = PipeReaderThread::start(&self.reader);
         }
         Ok(read)
     }
 
     /// Nobody who matters writes any more: only what is there now is still to be read. Says whether
     /// that is anything.
-    pub(super) fn leave_it_at_that(&mut self) -> bool {
+    pub(super) fn read_only_available(&mut self) -> bool {
         if self.is_terminal {
             // Read on until there is nothing for the moment, or nobody who could write.
             self.remaining = Some(u64::MAX);
             return true;
         }
         if let Some(mut pump) = self.pump.take() {
-            self.pumped = pump.stop();
+            self.buffered = pump.stop();
         }
-        let pumped: usize = self.pumped.iter().map(Vec::len).sum();
+        let pumped: usize = self.buffered.iter().map(Vec::len).sum();
         let left = rustix::io::ioctl_fionread(&self.reader).unwrap_or(0);
         self.remaining = Some(left + pumped as u64);
         self.remaining != Some(0)
@@ -93,7 +93,7 @@ impl Pipe {
 }
 
 /// Reads what is there, once. Closes the pipe at its end. Says whether anything was read.
-pub(super) fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
+pub(super) fn read_pipe(slot: &mut Option<ChildPipe>, buf: &mut Vec<u8>) -> bool {
     let Some(pipe) = slot else {
         return false;
     };

@@ -8,12 +8,12 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use ralph_events::control_chars::is_invisible;
 
-use super::{Family, Identity, Look, Member, Reach};
+use super::{Member, ProcessId, ProcessTree, SignalTarget, TreeScan};
 
 /// One line of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
-    identity: Identity,
+    identity: ProcessId,
     /// 0 for those that have none here.
     parent: i32,
     group: i32,
@@ -38,7 +38,7 @@ impl Process {
         let id = |index| i32::try_from(number(index)?).ok();
         let state = *fields.first()?;
         Some(Process {
-            identity: Identity { pid, start: fields.get(19)?.parse().ok()? },
+            identity: ProcessId { pid, start: fields.get(19)?.parse().ok()? },
             parent: id(1)?,
             group: id(2)?,
             session: id(3)?,
@@ -51,17 +51,17 @@ impl Process {
 
 /// The process table at one moment, or nearly so.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct ProcessTable {
     me: Process,
     alive: Vec<Process>,
 }
 
-impl Snapshot {
+impl ProcessTable {
     pub(super) fn possible() -> bool {
         Process::read(rustix::process::getpid()).is_some()
     }
 
-    pub(crate) fn take() -> Option<Snapshot> {
+    pub(crate) fn take() -> Option<ProcessTable> {
         let me = Process::read(rustix::process::getpid())?;
         let mut alive = Vec::new();
         for entry in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -75,7 +75,7 @@ impl Snapshot {
         }
         // Reading the whole table takes milliseconds. Who forks and leaves within one is not
         // found that way, but its successor is our child, and those are listed at once.
-        for pid in own_children() {
+        for pid in child_pids() {
             if alive.iter().all(|process| process.identity.pid != pid)
                 && let Some(process) = Process::read(pid)
                 && !process.dead
@@ -83,12 +83,12 @@ impl Snapshot {
                 alive.push(process);
             }
         }
-        Some(Snapshot { me, alive })
+        Some(ProcessTable { me, alive })
     }
 
     /// Never to be touched, whatever else speaks for it: ourselves, our parent, init, and
     /// everything in our own session, which no child of ours can be in.
-    fn untouchable(&self, process: &Process) -> bool {
+    fn is_protected(&self, process: &Process) -> bool {
         let pid = process.identity.pid;
         pid == self.me.identity.pid
             || pid.is_init()
@@ -107,7 +107,7 @@ impl Snapshot {
     /// It descends from init without us in between. Where orphans become ours, no descendant
     /// of ours does, so whoever does so in a session with a number we know was given that
     /// number anew. A line that breaks off says nothing: the table changes while it is read.
-    fn is_stranger(&self, process: &Process, parents: &HashMap<i32, i32>) -> bool {
+    fn is_unrelated(&self, process: &Process, parents: &HashMap<i32, i32>) -> bool {
         ancestry(process.identity.pid.as_raw_pid(), parents)
             .take_while(|&pid| pid != self.me.identity.pid.as_raw_pid())
             .any(|pid| parents.get(&pid) == Some(&0))
@@ -115,104 +115,104 @@ impl Snapshot {
 
     pub(super) fn members(
         &self,
-        families: &mut [&mut Family],
+        families: &mut [&mut ProcessTree],
         index: usize,
-        released: &mut HashSet<Identity>,
+        released: &mut HashSet<ProcessId>,
         reaper: bool,
-    ) -> Look {
-        let owners = self.owners(families, released, reaper);
+    ) -> TreeScan {
+        let owners = self.find_owners(families, released, reaper);
         let mut members = Vec::new();
         let mut others = false;
         released.clear();
         for family in families.iter_mut() {
-            family.known.clear();
+            family.known_members.clear();
         }
         for process in &self.alive {
             let identity = process.identity;
             let owner = owners.get(&identity.pid.as_raw_pid());
             match owner {
                 None => {}
-                Some(Owner::Nobody) => {
+                Some(ProcessOwner::None) => {
                     released.insert(identity);
                 }
-                Some(&Owner::Family(owner)) => {
-                    families[owner].known.insert(identity);
+                Some(&ProcessOwner::Family(owner)) => {
+                    families[owner].known_members.insert(identity);
                 }
             }
             // A child of ours stays in the process table until we wait for it, and with it its
             // group. The group is in a session below us, hence all ours.
             let pinned = process.parent == self.me.identity.pid.as_raw_pid();
-            if owner != Some(&Owner::Family(index)) {
+            if owner != Some(&ProcessOwner::Family(index)) {
                 others |= pinned;
                 continue;
             }
             members.push(Member {
                 identity,
-                how: Reach::One {
+                signal_target: SignalTarget::Process {
                     stopped: process.stopped,
                     pinned_group: pinned.then(|| Pid::from_raw(process.group)).flatten(),
                 },
             });
         }
-        Look { members, others }
+        TreeScan { members, has_other_children: others }
     }
 
     /// The owner of every process that has one, by process number.
-    fn owners(
+    fn find_owners(
         &self,
-        families: &[&mut Family],
-        released: &HashSet<Identity>,
+        families: &[&mut ProcessTree],
+        released: &HashSet<ProcessId>,
         reaper: bool,
-    ) -> HashMap<i32, Owner> {
+    ) -> HashMap<i32, ProcessOwner> {
         let mut owners = HashMap::new();
         let mut sessions = HashMap::new();
         let parents = self.parents();
         let candidates: Vec<&Process> = self
             .alive
             .iter()
-            .filter(|process| !self.untouchable(process))
-            .filter(|process| !reaper || !self.is_stranger(process, &parents))
+            .filter(|process| !self.is_protected(process))
+            .filter(|process| !reaper || !self.is_unrelated(process, &parents))
             .collect();
         for process in &candidates {
-            let Identity { pid, .. } = process.identity;
+            let ProcessId { pid, .. } = process.identity;
             let owner = if released.contains(&process.identity) {
-                Some(Owner::Nobody)
+                Some(ProcessOwner::None)
             } else {
                 families
                     .iter()
                     .position(|family| {
                         (!family.reaped && family.main == pid)
                             || process.session == family.main.as_raw_pid()
-                            || family.known.contains(&process.identity)
+                            || family.known_members.contains(&process.identity)
                     })
-                    .map(Owner::Family)
+                    .map(ProcessOwner::Family)
             };
             if let Some(owner) = owner {
                 owners.insert(pid.as_raw_pid(), owner);
                 sessions.entry(process.session).or_insert(owner);
             }
         }
-        self.spread(&candidates, &mut owners, &mut sessions);
+        self.propagate_owner(&candidates, &mut owners, &mut sessions);
         if families.len() == 1 {
             for process in &candidates {
                 let pid = process.identity.pid.as_raw_pid();
                 if process.parent == self.me.identity.pid.as_raw_pid() && !owners.contains_key(&pid)
                 {
-                    owners.insert(pid, Owner::Family(0));
-                    sessions.entry(process.session).or_insert(Owner::Family(0));
+                    owners.insert(pid, ProcessOwner::Family(0));
+                    sessions.entry(process.session).or_insert(ProcessOwner::Family(0));
                 }
             }
-            self.spread(&candidates, &mut owners, &mut sessions);
+            self.propagate_owner(&candidates, &mut owners, &mut sessions);
         }
         owners
     }
 
     /// Children and sessions of what is owned are owned too.
-    fn spread(
+    fn propagate_owner(
         &self,
         candidates: &[&Process],
-        owners: &mut HashMap<i32, Owner>,
-        sessions: &mut HashMap<i32, Owner>,
+        owners: &mut HashMap<i32, ProcessOwner>,
+        sessions: &mut HashMap<i32, ProcessOwner>,
     ) {
         let mut changed = true;
         while changed {
@@ -235,7 +235,7 @@ impl Snapshot {
 }
 
 /// Our children; none where the kernel was built without that list.
-fn own_children() -> Vec<Pid> {
+fn child_pids() -> Vec<Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
     tasks
         .flatten()
@@ -257,15 +257,15 @@ fn ancestry(pid: i32, parents: &HashMap<i32, i32>) -> impl Iterator<Item = i32> 
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+enum ProcessOwner {
     Family(usize),
     /// Left alone on purpose.
-    Nobody,
+    None,
 }
 
 /// Signals this very process and none that took over its number.
-pub(super) fn signal(identity: Identity, signal: Signal) {
-    let Identity { pid, .. } = identity;
+pub(super) fn signal(identity: ProcessId, signal: Signal) {
+    let ProcessId { pid, .. } = identity;
     let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty());
     // The handle is for whoever has the number now; if it is still the one that was seen, it
     // stays the one.
@@ -303,8 +303,8 @@ pub(super) fn command_line(pid: Pid) -> String {
 
 /// Every process of this user with `name=value` in its environment and their descendants, apart
 /// from this process and those above it.
-pub(crate) fn marked(name: &str, value: &str) -> Vec<Member> {
-    let Some(snapshot) = Snapshot::take() else {
+pub(crate) fn find_by_env(name: &str, value: &str) -> Vec<Member> {
+    let Some(snapshot) = ProcessTable::take() else {
         return Vec::new();
     };
     let mark = format!("{name}={value}");
@@ -339,13 +339,13 @@ pub(crate) fn marked(name: &str, value: &str) -> Vec<Member> {
         })
         .map(|process| Member {
             identity: process.identity,
-            how: Reach::One { stopped: process.stopped, pinned_group: None },
+            signal_target: SignalTarget::Process { stopped: process.stopped, pinned_group: None },
         })
         .collect()
 }
 
 /// Waits until none of these is alive or the time is over. Says whether all are gone.
-pub(crate) fn wait_gone(members: &[Member], deadline_ms: u64) -> bool {
+pub(crate) fn wait_until_gone(members: &[Member], deadline_ms: u64) -> bool {
     use super::super::clock;
     loop {
         let alive: Vec<&Member> = members
@@ -383,7 +383,7 @@ mod tests {
 
     fn process(number: i32, parent: i32, session: i32) -> Process {
         Process {
-            identity: Identity { pid: pid(number), start: u64::from(number.unsigned_abs()) },
+            identity: ProcessId { pid: pid(number), start: u64::from(number.unsigned_abs()) },
             parent,
             group: session,
             session,
@@ -414,12 +414,12 @@ mod tests {
     /// We are 100 in session 50 below 60. Returns the numbers of the family's members.
     fn members(
         alive: &[Process],
-        families: &mut [Family],
+        families: &mut [ProcessTree],
         index: usize,
         released: &[i32],
         reaper: bool,
     ) -> Vec<i32> {
-        let snapshot = Snapshot {
+        let snapshot = ProcessTable {
             me: process(100, 60, 50),
             alive: [process(1, 0, 1), process(60, 1, 60), process(100, 60, 50)]
                 .into_iter()
@@ -431,7 +431,7 @@ mod tests {
             .map(|process| process.identity)
             .filter(|identity| released.contains(&identity.pid.as_raw_pid()))
             .collect();
-        let mut families: Vec<&mut Family> = families.iter_mut().collect();
+        let mut families: Vec<&mut ProcessTree> = families.iter_mut().collect();
         let mut found: Vec<i32> = snapshot
             .members(&mut families, index, &mut released, reaper)
             .members
@@ -455,7 +455,7 @@ mod tests {
             process(301, 1, 301), // a stranger
             process(302, 100, 50), // started by us in our own session
         ];
-        let found = |reaper| members(&alive, &mut [Family::new(pid(200))], 0, &[], reaper);
+        let found = |reaper| members(&alive, &mut [ProcessTree::new(pid(200))], 0, &[], reaper);
         assert_eq!(found(false), [200, 201, 202, 203, 204, 205]);
         // Where orphans become ours, one that is init's only looks like ours.
         assert_eq!(found(true), [200, 201, 202, 203, 204]);
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_waited_for_is_a_stranger() {
-        let mut family = Family::new(pid(200));
+        let mut family = ProcessTree::new(pid(200));
         family.reaped = true;
         // The number 200 was given to a program of someone else, or even to a session.
         for session in [400, 200] {
@@ -482,7 +482,7 @@ mod tests {
             process(211, 100, 210),
             process(220, 100, 220), // an orphan of one of the two
         ];
-        let mut families = [Family::new(pid(200)), Family::new(pid(210))];
+        let mut families = [ProcessTree::new(pid(200)), ProcessTree::new(pid(210))];
         assert_eq!(members(&alive, &mut families, 0, &[], true), [200, 201]);
         assert_eq!(members(&alive, &mut families, 1, &[], true), [210, 211]);
         // What was seen to be a child's stays its own when its parent is gone.
@@ -490,7 +490,7 @@ mod tests {
         families[0].reaped = true;
         assert_eq!(members(&orphaned, &mut families, 0, &[], true), [201]);
         assert_eq!(
-            members(&alive, &mut [Family::new(pid(200))], 0, &[], true),
+            members(&alive, &mut [ProcessTree::new(pid(200))], 0, &[], true),
             [200, 201, 210, 211, 220]
         );
     }
@@ -503,7 +503,7 @@ mod tests {
             process(152, 100, 150),
             process(200, 100, 200),
         ];
-        let found = members(&alive, &mut [Family::new(pid(200))], 0, &[150], true);
+        let found = members(&alive, &mut [ProcessTree::new(pid(200))], 0, &[150], true);
         assert_eq!(found, [200]);
     }
 }

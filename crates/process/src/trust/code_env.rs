@@ -12,7 +12,7 @@ use super::AgentWritable;
 
 /// How the value of a variable names code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum CodeVariableKind {
     /// A path, or a list of them.
     Paths,
     /// A list of paths that spaces separate as well.
@@ -82,13 +82,15 @@ const COMMANDS: &[&str] = &[
 ];
 
 /// The form of a variable that makes programs load or run code. `None` for every other one.
-fn form(name: &OsStr) -> Option<Form> {
+fn code_variable_kind(name: &OsStr) -> Option<CodeVariableKind> {
     let name = name.to_str()?;
     match name {
-        _ if name.starts_with("LD_") || name.starts_with("DYLD_") => Some(Form::Libraries),
-        _ if PATHS.contains(&name) => Some(Form::Paths),
-        _ if OPTIONS.contains(&name) => Some(Form::Options),
-        _ if COMMANDS.contains(&name) => Some(Form::Command),
+        _ if name.starts_with("LD_") || name.starts_with("DYLD_") => {
+            Some(CodeVariableKind::Libraries)
+        }
+        _ if PATHS.contains(&name) => Some(CodeVariableKind::Paths),
+        _ if OPTIONS.contains(&name) => Some(CodeVariableKind::Options),
+        _ if COMMANDS.contains(&name) => Some(CodeVariableKind::Command),
         _ => None,
     }
 }
@@ -97,22 +99,26 @@ impl AgentWritable {
     /// Whether a program outside the sandbox may have this variable: it loads no code, or none that agents can write.
     /// Relative paths and empty entries of a list lead to the project.
     pub(super) fn trusts_variable(&self, name: &OsStr, value: &OsStr, home: Option<&Path>) -> bool {
-        let Some(form) = form(name) else { return true };
+        let Some(form) = code_variable_kind(name) else { return true };
         let is_trusted = |path: &[u8]| self.is_trusted(Path::new(OsStr::from_bytes(path)));
         let bytes = value.as_bytes();
         match form {
-            Form::Paths => bytes.split(|byte| b":;".contains(byte)).all(is_trusted),
-            Form::Libraries => bytes.split(|byte| b":; \t\n".contains(byte)).all(is_trusted),
-            Form::Options | Form::Command => value.to_str().is_some_and(|text| {
-                let mut words =
-                    text.split(|c: char| c.is_whitespace() || "\"'`=:,;|&<>()".contains(c));
-                words.all(|word| self.trusts_word(word, form, home))
-            }),
+            CodeVariableKind::Paths => bytes.split(|byte| b":;".contains(byte)).all(is_trusted),
+            CodeVariableKind::Libraries => {
+                bytes.split(|byte| b":; \t\n".contains(byte)).all(is_trusted)
+            }
+            CodeVariableKind::Options | CodeVariableKind::Command => {
+                value.to_str().is_some_and(|text| {
+                    let mut words =
+                        text.split(|c: char| c.is_whitespace() || "\"'`=:,;|&<>()".contains(c));
+                    words.all(|word| self.trusts_word(word, form, home))
+                })
+            }
         }
     }
 
     /// Whether a word of a command line or of options names nothing that agents can write.
-    fn trusts_word(&self, word: &str, form: Form, home: Option<&Path>) -> bool {
+    fn trusts_word(&self, word: &str, form: CodeVariableKind, home: Option<&Path>) -> bool {
         if let Some((before, below)) = word.split_once('/') {
             let is_short_option = before.len() == 2 && before.starts_with('-');
             let path = match (before, home) {
@@ -128,8 +134,12 @@ impl AgentWritable {
         match form {
             _ if is_include => false,
             _ if is_number || word.starts_with('-') => true,
-            Form::Command => !self.dirs.iter().any(|dir| dir.join(word).symlink_metadata().is_ok()),
-            Form::Options | Form::Paths | Form::Libraries => false,
+            CodeVariableKind::Command => {
+                !self.dirs.iter().any(|dir| dir.join(word).symlink_metadata().is_ok())
+            }
+            CodeVariableKind::Options | CodeVariableKind::Paths | CodeVariableKind::Libraries => {
+                false
+            }
         }
     }
 

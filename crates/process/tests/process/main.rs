@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ralph_events::event::{Exit, Stream};
-use ralph_process::{ChildId, Ended, Launch, Occurrence, System};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, System};
 
 macro_rules! cases {
     ($($(#[$meta:meta])* fn $name:ident() $body:block)*) => {
@@ -99,7 +99,7 @@ impl Script {
             stdin: &self.stdin,
             merge_stderr: self.merge_stderr,
             keep_background: self.keep_background,
-            spare: false,
+            term_on_parent_death: false,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Heard {
         }
     }
 
-    fn await_end(&mut self, system: &mut System, child: ChildId) -> Ended {
+    fn await_end(&mut self, system: &mut System, child: ChildId) -> ChildEnd {
         let deadline = system.now_ms() + PATIENCE.as_millis() as u64;
         let mut buf = Vec::new();
         loop {
@@ -156,7 +156,7 @@ impl Heard {
     }
 }
 
-fn run(system: &mut System, script: &Script) -> (Heard, Ended) {
+fn run(system: &mut System, script: &Script) -> (Heard, ChildEnd) {
     let (child, _) = script.start(system);
     let mut heard = Heard::default();
     let ended = heard.await_end(system, child);
@@ -189,4 +189,4 @@ fn children_of_this_process() -> String {
         .collect()
 }
 
-const PLAIN: Ended = Ended { exit: Some(Exit::Code(0)), leftovers: Vec::new() };
+const PLAIN: ChildEnd = ChildEnd { exit: Some(Exit::Code(0)), leftovers: Vec::new() };

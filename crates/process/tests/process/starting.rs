@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 
-use ralph_process::{Signal, find_program, run_quick};
+use ralph_process::{Signal, find_program, run_to_end};
 
 use super::*;
 
@@ -64,7 +64,7 @@ cases! {
                 stdin: b"prompt",
                 merge_stderr: false,
                 keep_background: false,
-                spare: false,
+                term_on_parent_death: false,
             })
         };
         for (program, directory, kind, says) in [
@@ -109,7 +109,7 @@ cases! {
                     stdin: b"prompt",
                     merge_stderr: false,
                     keep_background: false,
-                    spare: false,
+                    term_on_parent_death: false,
                 };
                 system.start(&missing).unwrap_err();
             }
@@ -133,7 +133,7 @@ cases! {
 
     fn quick_commands_answer() {
         let quick = |script: &str, timeout| {
-            run_quick(
+            run_to_end(
                 OsStr::new("sh"),
                 &["-c".into(), script.into()],
                 Path::new("/"),
@@ -153,7 +153,7 @@ cases! {
 
         let mut system = System::new().unwrap();
         signal_hook::low_level::raise(signal_hook::consts::SIGINT).unwrap();
-        let interrupted = system.run_quick(
+        let interrupted = system.run_to_end(
             OsStr::new("sleep"),
             &["1000".into()],
             Path::new("/"),
@@ -198,7 +198,7 @@ cases! {
                     stdin: b"prompt",
                     merge_stderr: false,
                     keep_background: false,
-                    spare: false,
+                    term_on_parent_death: false,
                 };
                 system.start(&launch).unwrap();
                 while !matches!(system.wait(None, &mut buf), Occurrence::Ended(..)) {}

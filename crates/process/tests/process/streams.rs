@@ -23,14 +23,14 @@ cases! {
 
     fn what_a_child_is_fed_arrives_whole_and_in_order() {
         let mut system = System::new().unwrap();
-        let (child, _) = system.start_fed(&sh("cat").launch()).unwrap();
+        let (child, _) = system.start_with_stdin_pipe(&sh("cat").launch()).unwrap();
         let mut sent = Vec::new();
         for n in 0..200_000 {
             let piece = format!("{n}\n");
             assert!(system.feed(child, piece.as_bytes()), "it fits");
             sent.extend_from_slice(piece.as_bytes());
         }
-        system.end_of_input(child);
+        system.close_input(child);
         let mut heard = Heard::default();
         assert_eq!(heard.await_end(&mut system, child), PLAIN);
         assert!(heard.stdout == sent, "{} of {} bytes", heard.stdout.len(), sent.len());
@@ -38,24 +38,24 @@ cases! {
 
     fn a_child_that_does_not_read_is_not_waited_for() {
         let mut system = System::new().unwrap();
-        let (child, _) = system.start_fed(&sh("exec sleep 1000").launch()).unwrap();
+        let (child, _) = system.start_with_stdin_pipe(&sh("exec sleep 1000").launch()).unwrap();
         let piece = vec![b'x'; 1 << 20];
         let taken = (0..100).take_while(|_| system.feed(child, &piece)).count();
         assert!((2..20).contains(&taken), "{taken} MiB were kept for it");
         let now = system.now_ms();
         assert_eq!(system.wait(Some(now + 1), &mut Vec::new()), Occurrence::Deadline);
-        system.end_of_input(child);
-        system.end(child);
+        system.close_input(child);
+        system.terminate_child(child);
         Heard::default().await_end(&mut system, child);
         // One that reads no more needs no room.
-        let (child, _) = system.start_fed(&sh("exec <&-; echo closed; exec sleep 1000").launch()).unwrap();
+        let (child, _) = system.start_with_stdin_pipe(&sh("exec <&-; echo closed; exec sleep 1000").launch()).unwrap();
         Heard::default().until(&mut system, &["closed\n"]);
         for _ in 0..100 {
             assert!(system.feed(child, &piece));
             let now = system.now_ms();
             assert_eq!(system.wait(Some(now), &mut Vec::new()), Occurrence::Deadline);
         }
-        system.end(child);
+        system.terminate_child(child);
         Heard::default().await_end(&mut system, child);
         assert_eq!(children_of_this_process(), "");
     }

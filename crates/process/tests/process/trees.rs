@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind};
 
-use ralph_process::{end_marked, find_marked};
+use ralph_process::{find_by_env, kill_by_env};
 
 use super::*;
 
@@ -16,8 +16,8 @@ cases! {
         let (child, pid) = sh(&format!("{STUBBORN} echo main; exec sleep 1000")).start(&mut system);
         let mut heard = Heard::default();
         heard.until(&mut system, &["main\n", "tool="]);
-        system.end(child);
-        system.end(child);
+        system.terminate_child(child);
+        system.terminate_child(child);
         let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert_eq!(ended.leftovers, []);
@@ -72,7 +72,7 @@ cases! {
         let mut heard = Heard::default();
         heard.until(&mut system, &["on\n"]);
         system.grace_ms = 100;
-        system.end(child);
+        system.terminate_child(child);
         let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(ended.leftovers, []);
@@ -100,7 +100,7 @@ cases! {
             .start(&mut system);
         let mut heard = Heard::default();
         heard.until(&mut system, &["on\n"]);
-        system.end_now(child);
+        system.kill_child(child);
         let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(children_of_this_process(), "");
@@ -117,7 +117,7 @@ cases! {
         };
         let (child, pid) = script.start(&mut system);
         eventually("it stops", stopped(pid));
-        system.end(child);
+        system.terminate_child(child);
         let mut heard = Heard::default();
         let ended = heard.await_end(&mut system, child);
         assert_eq!(heard.text(), "on\nbye\n");
@@ -125,7 +125,7 @@ cases! {
 
         let (child, pid) = script.start(&mut system);
         eventually("it stops", stopped(pid));
-        system.end_now(child);
+        system.kill_child(child);
         let ended = Heard::default().await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
     }
@@ -175,12 +175,12 @@ cases! {
         heard.until(&mut system, &["b="]);
         let (third, _) = sh("exit 4").start(&mut system);
         assert_eq!(heard.await_end(&mut system, third).exit, Some(Exit::Code(4)));
-        system.end(first);
+        system.terminate_child(first);
         let ended = heard.await_end(&mut system, first);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert!(!alive(heard.pid("a")));
         assert!(alive(pid) && alive(heard.pid("b")));
-        system.end(second);
+        system.terminate_child(second);
         heard.await_end(&mut system, second);
         assert!(!alive(heard.pid("b")));
         assert_eq!(children_of_this_process(), "");
@@ -196,7 +196,7 @@ cases! {
             sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 & echo orphan=$!)')").start(&mut system);
         assert_eq!(heard.await_end(&mut system, second).exit, Some(Exit::Code(0)));
         let orphan = heard.pid("orphan");
-        system.end(first);
+        system.terminate_child(first);
         heard.await_end(&mut system, first);
         assert!(!alive(orphan));
         assert_eq!(children_of_this_process(), "");
@@ -231,19 +231,19 @@ cases! {
         victim.wait().unwrap();
         eventually("the agent dies with its run", || !alive(agent));
         assert!(alive(tool));
-        assert_eq!(find_marked("RALPH_TEST_MARK", "another"), []);
+        assert_eq!(find_by_env("RALPH_TEST_MARK", "another"), []);
         // We carry no such mark, but the one who does the same for its own may.
-        assert_eq!(find_marked("RALPH_TEST_MARKER", &mark), []);
-        let found = end_marked("RALPH_TEST_MARK", &mark, 100);
+        assert_eq!(find_by_env("RALPH_TEST_MARKER", &mark), []);
+        let found = kill_by_env("RALPH_TEST_MARK", &mark, 100);
         assert!(found.iter().any(|left| left.pid == tool), "{found:?}");
         assert!(!alive(tool));
-        assert_eq!(find_marked("RALPH_TEST_MARK", &mark), []);
+        assert_eq!(find_by_env("RALPH_TEST_MARK", &mark), []);
     }
 
     #[ignore = "the other side of the test above"]
     fn a_run_that_is_killed() {
         let Ok(mark) = std::env::var("RALPH_TEST_MARK") else { return };
-        assert_eq!(find_marked("RALPH_TEST_MARK", &mark), [], "never ourselves");
+        assert_eq!(find_by_env("RALPH_TEST_MARK", &mark), [], "never ourselves");
         let mut system = System::new().unwrap();
         let script = sh(&format!("{STUBBORN} echo agent=$$; wait"));
         script.start(&mut system);

@@ -21,7 +21,7 @@ cases! {
         assert!(system.wakeups() - before <= 20, "{}", system.wakeups() - before);
         // One that has passed is told at once.
         assert_eq!(system.wait(Some(0), &mut buf), Occurrence::Deadline);
-        system.end(child);
+        system.terminate_child(child);
         Heard::default().await_end(&mut system, child);
     }
 
@@ -30,7 +30,7 @@ cases! {
         system.grace_ms = 300;
         let (child, _) = sh("trap '' TERM; echo on; while :; do sleep 1000; done").start(&mut system);
         Heard::default().until(&mut system, &["on\n"]);
-        system.end(child);
+        system.terminate_child(child);
         let before = system.wakeups();
         Heard::default().await_end(&mut system, child);
         assert!(system.wakeups() - before <= 30, "{}", system.wakeups() - before);
@@ -64,7 +64,7 @@ cases! {
             system.wait(None, &mut buf) == Occurrence::Signal(Signal::Terminate)
         });
         assert!(told);
-        system.end(loud);
+        system.terminate_child(loud);
         let deadline = system.now_ms() + 30_000;
         loop {
             match system.wait(Some(deadline), &mut buf) {

@@ -102,5 +102,5 @@ fn use_trusted_path() -> Result<(), Error> {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let env = std::env::vars_os().filter(|(name, _)| name != "PATH");
     let env = env.chain([("PATH".into(), trusted)]).collect();
-    Err(failed(process::replace(&me, &args, Some(env))))
+    Err(failed(process::exec(&me, &args, Some(env))))
 }

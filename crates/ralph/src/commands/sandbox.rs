@@ -327,7 +327,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         stdin: &stdin,
         merge_stderr: false,
         keep_background: false,
-        spare: false,
+        term_on_parent_death: false,
     };
     let home = ralph_home(|name| std::env::var_os(name));
     let (links, warnings) = LinkGuard::start(home.as_deref(), project.root())
@@ -385,7 +385,7 @@ fn run(
     mut resized: impl FnMut(),
 ) -> io::Result<Option<Exit>> {
     let mut system = System::new()?;
-    system.ring_for(inside.take_bell());
+    system.set_wake_pipe(inside.take_bell());
     let (child, _) = sandbox::start(inside, &mut system, launch, terminal.map(AsFd::as_fd))?;
     let mut buf = Vec::new();
     let mut told: Vec<Refusal> = Vec::new();
@@ -416,12 +416,15 @@ fn run(
             Occurrence::Signal(_) => {
                 signals += 1;
                 if signals == 1 {
-                    system.end(child);
+                    system.terminate_child(child);
                 } else {
-                    system.end_now(child);
+                    system.kill_child(child);
                 }
             }
-            Occurrence::Deadline | Occurrence::Called | Occurrence::Woken | Occurrence::Typed => {}
+            Occurrence::Deadline
+            | Occurrence::ProxyRefused
+            | Occurrence::ControlRequest
+            | Occurrence::KeyInput => {}
         }
     }
 }

@@ -49,7 +49,7 @@ pub fn main(args: &[OsString]) {
         Ok(stdin) => answer(name, stdin, &variable),
         Err(_) => answer(name, io::empty(), &variable),
     };
-    process::be_silent();
+    process::disarm();
     // Nobody is left to tell if this fails.
     if let Some(word) = word {
         let _ = writeln!(io::stderr(), "ralph hook: {word}");
@@ -75,11 +75,11 @@ fn fail_closed() {
         format!("{json}\n")
     };
     std::panic::set_hook(Box::new(move |_| {
-        process::be_silent();
+        process::disarm();
         let _ = io::stdout().write_all(denial("failed").as_bytes());
         std::process::exit(0)
     }));
-    process::speak_after(PATIENCE_SECONDS, denial("took too long").into());
+    process::arm(PATIENCE_SECONDS, denial("took too long").into());
 }
 
 /// The answer of a hook to the question on its standard input, and a word for people. `variable` is the

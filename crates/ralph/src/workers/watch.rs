@@ -78,7 +78,7 @@ impl<'w> Watch<'w> {
             }
             let most = if self.changes.is_some() { interval.min(AT_LEAST) } else { BLIND };
             self.wait(left.map_or(most, |left| left.min(most)));
-            if self.interrupts.is_some_and(Interrupts::take) {
+            if self.interrupts.is_some_and(Interrupts::take_interrupt) {
                 return Found::Interrupted;
             }
         }

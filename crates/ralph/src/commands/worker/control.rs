@@ -290,7 +290,7 @@ fn end_in_its_place(worker: &Worker) -> Result<(), Error> {
 /// Ends what a loop that is gone has left running, and closes its window.
 fn end_what_is_left(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
-        process::end_marked(env_names::RUN_ID, run, GRACE_MS);
+        process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
     }
     let tmux = Tmux::new(|name| std::env::var_os(name));
     if let Some(window) = tmux.find(&worker.name) {

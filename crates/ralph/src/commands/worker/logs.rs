@@ -109,7 +109,7 @@ pub fn attach(args: &NameArgs) -> Result<u8, Error> {
     let env = std::env::vars_os().filter(|(name, _)| kept(name));
     let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     let env = env.chain(set).collect();
-    let err = process::replace(program, rest, Some(env));
+    let err = process::exec(program, rest, Some(env));
     Err(Error::failed(format!("tmux: {err}")))
 }
 

@@ -51,7 +51,7 @@ fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
         error
     };
     let program = std::env::current_exe().map_err(failed)?;
-    Err(failed(process::replace(&program.into(), &args, Some(env))))
+    Err(failed(process::exec(&program.into(), &args, Some(env))))
 }
 
 /// What was said to `ralph spawn`, as a run.

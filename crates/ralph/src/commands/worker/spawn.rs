@@ -98,7 +98,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     };
     // From here on there is something to be undone. Where signals cannot be caught, they end this
     // process as they always do.
-    let interrupts = Interrupts::catch().ok();
+    let interrupts = Interrupts::install().ok();
     let mut attempt = Attempt { worker: &worker, launch, before: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
     let state = match attempt.carry_out(project, branch, &loaded.settings.worker.copy) {
