@@ -41,7 +41,7 @@ struct Files<'a> {
 impl GuardFiles for Files<'_> {
     fn read(&self, path: &Path) -> Option<String> {
         let file = safe_fs::open_file(&self.directory.join(path)).ok()?;
-        String::from_utf8(safe_fs::whole(file, 16 << 20).ok()?).ok()
+        String::from_utf8(safe_fs::read_limited(file, 16 << 20).ok()?).ok()
     }
 
     fn write(&self, text: &str) -> Option<String> {

@@ -90,7 +90,7 @@ pub fn tell_missed(
 /// What the run was to run, as it is kept where no agent could write.
 fn kept_command(run: &RunDir) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name));
-    run.start(home.as_deref()).ok().flatten()?;
+    run.read_start(home.as_deref()).ok().flatten()?;
     let settings = std::fs::read(run.settings_path(home.as_deref())).ok()?;
     let settings: Value = serde_json::from_slice(&settings).ok()?;
     settings.pointer("/notify/command")?.as_str().map(str::to_owned)

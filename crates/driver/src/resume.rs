@@ -117,7 +117,7 @@ pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
     // Only what is kept with the run: the well-known names beside it are those of whichever run was there last.
     let kept = dir.path.read_dir().into_iter().flatten().flatten();
     let logs =
-        kept.filter(|it| guardrail_logs::iteration(&it.file_name().to_string_lossy()).is_some());
+        kept.filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
     let written = logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified(&path));
     let now_ms = in_ms(SystemTime::now())?;
     written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
@@ -177,7 +177,7 @@ mod tests {
 
     fn left(ralph_dir: &Path, lines: &[&str], written: SystemTime) -> Left {
         let dir = RunDir { id: "r".to_owned(), path: ralph_dir.join("runs/r") };
-        dir.make().unwrap();
+        dir.create().unwrap();
         std::fs::write(dir.journal(), lines.join("\n") + "\n").unwrap();
         let journal = std::fs::File::options().append(true).open(dir.journal()).unwrap();
         journal.set_modified(written).unwrap();

@@ -15,12 +15,12 @@ use ralph_report::run_table::RunSummary;
 use ralph_store::active_marker;
 use ralph_store::home;
 use ralph_store::journal_copies::{self, Removed};
-use ralph_store::lock::{self, Holder, Lock, Taken};
+use ralph_store::lock::{self, Holder, Lock, LockAttempt};
 use ralph_store::private_files;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::start_record::StartNote;
+use ralph_store::start_record::StartRecord;
 use ralph_tasks::ledger_store;
 
 use super::world::RealWorld;
@@ -60,7 +60,7 @@ impl Keep {
 /// How a run was started, for whoever is to go on with it.
 #[derive(Debug, Clone)]
 pub struct Started {
-    pub note: StartNote,
+    pub note: StartRecord,
     /// The effective settings.
     pub settings: serde_json::Value,
 }
@@ -89,8 +89,8 @@ impl Session {
         let Opening { command, keep, shared, resume, known, started } = opening;
         let dir = project.ralph_dir();
         project.prepare().map_err(|err| unwritable(&dir, &err))?;
-        project.tighten();
-        home::tighten(|name| std::env::var_os(name));
+        project.restrict_access();
+        home::restrict_access(|name| std::env::var_os(name));
         let run_id = match resume {
             Some(run) => run.to_owned(),
             None => runs::new_id(jiff::Timestamp::now().as_millisecond()),
@@ -100,17 +100,17 @@ impl Session {
         let lock_path = project.lock_path();
         let take = || {
             let taken = if shared {
-                Lock::share(project.root(), &lock_path)
+                Lock::try_lock_shared(project.root(), &lock_path)
             } else {
-                Lock::take(project.root(), &lock_path, &me)
+                Lock::try_lock(project.root(), &lock_path, &me)
             };
             taken.map_err(|err| unwritable(&lock_path, &err))
         };
         let is_gone = |holder: &Holder| process::has_exited(holder.pid);
         let passes = |holder: Option<&Holder>| resume.is_some() || holder.is_some_and(is_gone);
         let (lock, cut_off) = match take_in_a_moment(take, passes)? {
-            Taken::Free { lock, cut_off } => (lock, cut_off),
-            Taken::Held(holder) => return Err(held(project.root(), holder)),
+            LockAttempt::Acquired { lock, cut_off } => (lock, cut_off),
+            LockAttempt::Held(holder) => return Err(held(project.root(), holder)),
         };
         let home = home::ralph_home(|name| std::env::var_os(name));
         let open = || {
@@ -158,7 +158,7 @@ impl Session {
                 if resume.is_some() {
                     preface.extend(end_what_is_left(&run_id).map(warning));
                 }
-                if let torn @ 1.. = files.torn_bytes() {
+                if let torn @ 1.. = files.truncated_bytes() {
                     let message = format!(
                         "the last line of the journal was half written ({torn} bytes) and is gone"
                     );
@@ -175,7 +175,7 @@ impl Session {
             }
             Err(err) => {
                 // This run never was; the one that was cut off before it is still to be told of.
-                let _ = lock.give_back(cut_off.as_ref());
+                let _ = lock.release(cut_off.as_ref());
                 Err(err)
             }
         }
@@ -203,12 +203,12 @@ impl Session {
 
 /// Takes a lock, and asks for it again for a moment while whoever holds it only `passes`.
 fn take_in_a_moment(
-    mut take: impl FnMut() -> Result<Taken, Error>,
+    mut take: impl FnMut() -> Result<LockAttempt, Error>,
     passes: impl Fn(Option<&Holder>) -> bool,
-) -> Result<Taken, Error> {
+) -> Result<LockAttempt, Error> {
     let mut taken = take();
-    lock::stays(MOMENT, || {
-        let again = matches!(&taken, Ok(Taken::Held(holder)) if passes(holder.as_ref()));
+    lock::holds_for(MOMENT, || {
+        let again = matches!(&taken, Ok(LockAttempt::Held(holder)) if passes(holder.as_ref()));
         if again {
             taken = take();
         }
@@ -226,17 +226,17 @@ fn take_in_a_moment(
 pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
     put_back(project, &mut tell);
     let note = project.lock_path();
-    let sign = active_marker::is_up(project.root());
-    let cut_off = lock::noted(&note);
+    let sign = active_marker::exists(project.root());
+    let cut_off = lock::read_holder(&note);
     if cut_off.is_none() && !sign {
         return Ok(());
     }
     // Whoever has the lock is not gone.
-    let Ok(Some(_idle)) = lock::keep_idle(project.root(), &note) else { return Ok(()) };
+    let Ok(Some(_idle)) = lock::lock_briefly(project.root(), &note) else { return Ok(()) };
     if sign {
-        active_marker::take_down(project.root());
+        active_marker::remove_stale(project.root());
     }
-    let Some(Holder { run, .. }) = lock::noted(&note) else { return Ok(()) };
+    let Some(Holder { run, .. }) = lock::read_holder(&note) else { return Ok(()) };
     if process::find_by_env(RUN_ID, &run).is_empty() {
         return Ok(());
     }
@@ -278,7 +278,7 @@ pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
 /// # Errors
 /// A run is going on.
 pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
-    lock::keep_idle(project.root(), &project.lock_path())
+    lock::lock_briefly(project.root(), &project.lock_path())
         .map_err(|holder| held(project.root(), holder))
 }
 
@@ -292,9 +292,9 @@ pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option
         return Ok(None);
     };
     let _ = private_files::create_dir_all(&directory);
-    match Lock::take(&directory, &directory.join("lock"), me) {
-        Ok(Taken::Free { lock, .. }) => Ok(Some(lock)),
-        Ok(Taken::Held(holder)) => Err(held(list, holder)),
+    match Lock::try_lock(&directory, &directory.join("lock"), me) {
+        Ok(LockAttempt::Acquired { lock, .. }) => Ok(Some(lock)),
+        Ok(LockAttempt::Held(holder)) => Err(held(list, holder)),
         Err(_) => Ok(None),
     }
 }
@@ -308,7 +308,7 @@ pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs
     let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
         return Ok(None);
     };
-    lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
+    lock::lock_briefly(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
 }
 
 /// Fails for a run whose directory is a link, or is outside the project because of one.
@@ -363,7 +363,7 @@ fn open_files(
     started: Option<&Started>,
 ) -> io::Result<(RunFiles, Option<String>)> {
     if !resume {
-        run.make()?;
+        run.create()?;
     }
     let home = home::ralph_home(|name| std::env::var_os(name));
     let unkept = match started {
@@ -453,7 +453,7 @@ mod tests {
             let note = dir.path().join("lock");
             let named = Holder { pid, run: "r".into(), command: "run".into() };
             std::fs::write(&note, serde_json::to_vec(&named).unwrap()).unwrap();
-            let mut held = lock::keep_idle(dir.path(), &note).unwrap();
+            let mut held = lock::lock_briefly(dir.path(), &note).unwrap();
             let mut asked = 0;
             let me = Holder { pid: 1, ..named.clone() };
             let take = || {
@@ -461,12 +461,14 @@ mod tests {
                 if asked == 2 {
                     held = None;
                 }
-                Ok(Lock::take(dir.path(), &note, &me).unwrap())
+                Ok(Lock::try_lock(dir.path(), &note, &me).unwrap())
             };
             let is_gone = |holder: Option<&Holder>| process::has_exited(holder.unwrap().pid);
             match take_in_a_moment(take, is_gone).unwrap() {
-                Taken::Free { cut_off, .. } => assert_eq!((cut_off, waits), (Some(named), true)),
-                Taken::Held(by) => assert_eq!((by, waits), (Some(named), false)),
+                LockAttempt::Acquired { cut_off, .. } => {
+                    assert_eq!((cut_off, waits), (Some(named), true))
+                }
+                LockAttempt::Held(by) => assert_eq!((by, waits), (Some(named), false)),
             }
             assert_eq!(asked, 1 + u32::from(waits));
         }

@@ -10,7 +10,7 @@ use ralph_tasks::ledger::{Ledger, Progress, Review};
 use ralph_tasks::verdict::too_many_to_tell;
 use ralph_tasks::{Broken, Problem, TaskList, changes};
 
-use ralph_store::project::STORIES_BEFORE;
+use ralph_store::project::REMOVED_STORIES_FILE;
 use ralph_tasks::ledger_store;
 
 use super::run_spec::{RunSpec, TasksSpec};
@@ -79,7 +79,7 @@ impl TaskGate {
             is_new: true,
             snapshot,
             given_back: {
-                let path = run.ralph_dir.join(STORIES_BEFORE);
+                let path = run.ralph_dir.join(REMOVED_STORIES_FILE);
                 let shown = path.strip_prefix(&run.directory).unwrap_or(&path);
                 let shown = shown.display().to_string();
                 (path, shown)

@@ -16,15 +16,15 @@ use ralph_report::summary::{Facts, Reading};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::proxy::Refusal;
 use ralph_sandbox::{Backend, Sandbox, Trace};
-use ralph_store::dir_identity::{Became, Place};
-use ralph_store::guardrail_logs::CheckLogs;
+use ralph_store::dir_identity::{DirChange, DirHandle};
+use ralph_store::guardrail_logs::GuardrailLogs;
 use ralph_store::lock::{Holder, Lock};
-use ralph_store::log_files::Bounded;
+use ralph_store::log_files::BoundedLog;
 use ralph_store::project::Project;
 use ralph_store::project_record;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::RunDir;
-use ralph_store::save::{in_its_directory, save_atomically, save_privately};
+use ralph_store::save::{save_atomically, save_privately, with_parent_dir};
 use ralph_store::{home, private_files, safe_fs, user_files};
 use ralph_tasks::documents;
 
@@ -243,18 +243,18 @@ pub trait World {
 pub struct RealWorld {
     system: System,
     files: RunFiles,
-    log: Option<Bounded>,
+    log: Option<BoundedLog>,
     /// The logs that there are.
-    logs: Option<CheckLogs>,
+    logs: Option<GuardrailLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
     /// The journal was put back, and nobody has been told yet.
     was_put_back: bool,
     project: Project,
     /// The project as it was when the run began. The lock holds it open.
-    place: Place,
+    place: DirHandle,
     /// What became of it, once that is known.
-    became: Became,
+    became: DirChange,
     lock: Lock,
     me: Holder,
     control: Option<Box<dyn Control>>,
@@ -306,8 +306,8 @@ impl RealWorld {
             logs: None,
             syncer: None,
             was_put_back: false,
-            place: Place::of(project.root()),
-            became: Became::Stayed,
+            place: DirHandle::new(project.root()),
+            became: DirChange::Unchanged,
             project,
             lock,
             me,
@@ -476,7 +476,7 @@ impl RealWorld {
         });
         // A journal that nobody can keep is told of by what the run said at its end.
         let _ = files.close();
-        lock.give_back(None)
+        lock.release(None)
     }
 
     /// Puts the journal back that an agent has removed while it works: nobody knows how long it goes on, or whether
@@ -496,13 +496,13 @@ impl RealWorld {
     /// Says no to writing in a project that is not where the run began: nobody's work is there, and nothing of ours
     /// must look like it.
     fn stays(&mut self) -> io::Result<()> {
-        if self.became == Became::Stayed {
-            self.became = self.place.became();
+        if self.became == DirChange::Unchanged {
+            self.became = self.place.change();
         }
         match self.became {
-            Became::Stayed => Ok(()),
-            Became::Gone => Err(io::Error::new(io::ErrorKind::NotFound, "the project is gone")),
-            Became::Replaced => {
+            DirChange::Unchanged => Ok(()),
+            DirChange::Gone => Err(io::Error::new(io::ErrorKind::NotFound, "the project is gone")),
+            DirChange::Replaced => {
                 let message = "another directory has the project's place";
                 Err(io::Error::new(io::ErrorKind::NotFound, message))
             }
@@ -518,9 +518,9 @@ impl RealWorld {
     fn left_without_project(&self) -> Option<String> {
         let path = self.place.path().display();
         let now = match self.became {
-            Became::Stayed => return None,
-            Became::Gone => "",
-            Became::Replaced => ", and another directory is there now",
+            DirChange::Unchanged => return None,
+            DirChange::Gone => "",
+            DirChange::Replaced => ", and another directory is there now",
         };
         let kept = self.files.kept_at();
         let kept = kept.map(|at| format!(" (the journal is kept in {})", at.display()));
@@ -679,8 +679,8 @@ impl World for RealWorld {
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.cell {
             // What the agent could not read inside must not come to it by way of us.
-            Some(_) => safe_fs::read(self.project.root(), path, LARGEST_PROMPT),
-            None => user_files::read(path, u64::MAX),
+            Some(_) => safe_fs::read_within(self.project.root(), path, LARGEST_PROMPT),
+            None => user_files::read_user_file(path, u64::MAX),
         }
     }
 
@@ -704,11 +704,15 @@ impl World for RealWorld {
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.stays()?;
-        safe_fs::stays(self.project.root(), path)?;
+        safe_fs::check_inside(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
-        in_its_directory(path, || {
-            private_files::options().write(true).create_new(true).open(path)?.write_all(bytes)
+        with_parent_dir(path, || {
+            private_files::private_open_options()
+                .write(true)
+                .create_new(true)
+                .open(path)?
+                .write_all(bytes)
         })
     }
 
@@ -718,8 +722,8 @@ impl World for RealWorld {
             return save_privately(path, bytes);
         }
         self.stays()?;
-        safe_fs::stays(self.project.root(), path)?;
-        in_its_directory(path, || save_atomically(path, bytes))
+        safe_fs::check_inside(self.project.root(), path)?;
+        with_parent_dir(path, || save_atomically(path, bytes))
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
@@ -732,12 +736,12 @@ impl World for RealWorld {
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
         self.stays()?;
-        safe_fs::stays(self.project.root(), path)?;
-        safe_fs::stays(self.project.root(), &self.files.dir.journal())?;
+        safe_fs::check_inside(self.project.root(), path)?;
+        safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
         self.remove(path)?;
         let (dir, room) = (&self.files.dir.path, self.max_log);
-        let logs = self.logs.get_or_insert_with(|| CheckLogs::of(dir, room));
-        self.log = Some(Bounded::new(logs.begin(path)?, self.max_log));
+        let logs = self.logs.get_or_insert_with(|| GuardrailLogs::open(dir, room));
+        self.log = Some(BoundedLog::new(logs.start_log(path)?, self.max_log));
         Ok(())
     }
 
@@ -752,12 +756,12 @@ impl World for RealWorld {
                 Ok(())
             }
             Record::Raw => self.files.append_raw(bytes),
-            Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.add(bytes)),
+            Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.append(bytes)),
         }
     }
 
     fn make_room(&mut self) -> bool {
-        self.files.make_room()
+        self.files.release_reserve()
     }
 
     fn restore(&mut self) -> io::Result<Vec<String>> {
@@ -765,7 +769,7 @@ impl World for RealWorld {
         // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
         // matter where the way to it leads. A journal that is in its place is in the project that was there.
         if !self.files.is_in_place() {
-            safe_fs::stays(self.project.root(), &self.files.dir.journal())?;
+            safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
             if self.stays().is_err() {
                 return Ok(restored);
             }

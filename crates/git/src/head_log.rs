@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_events::event::Commit;
 use ralph_events::text;
-use ralph_store::dir_identity::{Became, Place};
+use ralph_store::dir_identity::{DirChange, DirHandle};
 use ralph_store::safe_fs;
 
 use super::{directory_of, has_repository, head, top_of};
@@ -56,7 +56,7 @@ pub struct Watch {
     top: Option<PathBuf>,
     is_lost: bool,
     /// The directory of that repository. While it is open, no other gets its number.
-    own: Option<(Place, File)>,
+    own: Option<(DirHandle, File)>,
 }
 
 impl Watch {
@@ -67,7 +67,7 @@ impl Watch {
         watch.top = top_of(root).filter(|top| has_repository(top)).map(Path::to_owned);
         // That of a linked work tree is a file, which git may write anew.
         let own = watch.top.as_ref().map(|top| top.join(".git")).filter(|own| own.is_dir());
-        watch.own = own.and_then(|own| Some((Place::of(&own), File::open(&own).ok()?)));
+        watch.own = own.and_then(|own| Some((DirHandle::new(&own), File::open(&own).ok()?)));
         let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
         watch.known = whole.len;
         watch.remember(&whole.bytes);
@@ -128,7 +128,7 @@ impl Watch {
     /// The repository that is in the place of the one that was there at the beginning.
     pub fn replaced(&self) -> Option<&Path> {
         let (own, _) = self.own.as_ref()?;
-        (own.became() == Became::Replaced).then(|| own.path())
+        (own.change() == DirChange::Replaced).then(|| own.path())
     }
 
     /// Looks for the log until there is one, and tells whether there is a repository at all.

@@ -130,7 +130,7 @@ fn common_of(git: &Path) -> PathBuf {
 /// One of git's own files.
 fn read(path: &Path) -> Option<String> {
     // No commit has a longer name, and no file of such a name is longer than a list of them.
-    let bytes = ralph_store::user_files::read(path, 4 << 20).ok()?;
+    let bytes = ralph_store::user_files::read_user_file(path, 4 << 20).ok()?;
     String::from_utf8(bytes).ok()
 }
 

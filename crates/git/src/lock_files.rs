@@ -143,7 +143,7 @@ mod tests {
         // While another test's git does not tell where it works, it might be here.
         let settled = || {
             let mut told = Abandoned::No;
-            ralph_store::lock::stays(Duration::from_secs(60), || {
+            ralph_store::lock::holds_for(Duration::from_secs(60), || {
                 told = abandoned(&path, &project);
                 told == Abandoned::No
             });

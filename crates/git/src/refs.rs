@@ -147,7 +147,7 @@ impl Print {
     fn packed(&mut self, list: &Path, loose: &HashSet<Vec<u8>>) {
         let Ok(file) = safe_fs::open_file(list) else { return };
         let Ok(meta) = file.metadata() else { return };
-        let Ok(bytes) = safe_fs::whole(file, MAX_LIST) else {
+        let Ok(bytes) = safe_fs::read_limited(file, MAX_LIST) else {
             return self.add(b"packed", &(meta.len(), meta.mtime(), meta.mtime_nsec()));
         };
         for line in bytes.split(|byte| *byte == b'\n') {
@@ -170,7 +170,7 @@ fn value(path: &Path) -> Option<Vec<u8>> {
 /// Whether a run of ralph is at work in a directory.
 fn is_worked_on(directory: &Path) -> bool {
     let project = Project::new(directory.to_owned());
-    lock::noted(&project.lock_path()).is_some_and(|holder| {
+    lock::read_holder(&project.lock_path()).is_some_and(|holder| {
         RunDir { path: project.runs_dir().join(&holder.run), id: holder.run }.is_running()
     })
 }

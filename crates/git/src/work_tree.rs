@@ -60,7 +60,8 @@ pub fn of_tree(root: &Path, most: usize) -> Option<u64> {
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Ok(meta) = entry.metadata() else { continue };
-            if name == active_marker::NAME || NOT_LOOKED_INTO.iter().any(|skipped| name == *skipped)
+            if name == active_marker::MARKER_FILE
+                || NOT_LOOKED_INTO.iter().any(|skipped| name == *skipped)
             {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use ralph_events::error::Error;
-use ralph_store::save::{Saving, save_all};
+use ralph_store::save::{PendingSave, save_all};
 
 /// One file of it.
 #[derive(Debug)]
@@ -54,12 +54,12 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     if directory.exists() && !directory.is_dir() {
         return Err(Error::input(format!("not a directory: {}", directory.display())));
     }
-    let saving = |file: &PluginFile| Saving {
+    let saving = |file: &PluginFile| PendingSave {
         path: directory.join(file.path),
         bytes: file.text.into(),
         replace: force,
     };
-    let files: Vec<Saving> = FILES.iter().map(saving).collect();
+    let files: Vec<PendingSave> = FILES.iter().map(saving).collect();
     let in_the_way: Vec<&Path> =
         files.iter().map(|file| file.path.as_path()).filter(|path| is_there(path)).collect();
     if let (false, Some(first)) = (force, in_the_way.first()) {
@@ -71,7 +71,7 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
             .hint("--force overwrites the plugin's own files, and no others"));
     }
     save_all(&files).map_err(|(path, err)| cannot_write(&path, &err))?;
-    for (file, Saving { path, .. }) in FILES.iter().zip(&files) {
+    for (file, PendingSave { path, .. }) in FILES.iter().zip(&files) {
         if file.is_executable() {
             make_executable(path).map_err(|err| cannot_write(path, &err))?;
         }

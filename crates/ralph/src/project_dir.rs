@@ -71,7 +71,7 @@ pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
 /// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
 pub(super) fn opened(root: PathBuf) -> Project {
     let home = home::ralph_home(|name| std::env::var_os(name));
-    if let Some(Err(err)) = home.map(|home| project_record::adopt_moved(&home, &root)) {
+    if let Some(Err(err)) = home.map(|home| project_record::adopt_moved_project(&home, &root)) {
         super::cli::warn(&format!(
             "cannot update the record of this project, which was moved: {err}"
         ));
@@ -114,7 +114,7 @@ pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String
     let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
     outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
     let updated = ProjectHome::new(&home, root).update(|record| {
-        record.identity = DirIdentity::of(root);
+        record.identity = DirIdentity::read_at(root);
         record.agent_writable.extend(outside);
         record.agent_writable.sort();
         record.agent_writable.dedup();
@@ -194,7 +194,7 @@ impl Standing {
         let ralph_dir = dir.join(config::DIRECTORY);
         let files =
             [config::FILE, config::LOCAL_FILE, loop_file::FILE].map(|it| ralph_dir.join(it));
-        let others = [dir.join(PROMPTS_DIR), dir.join(Project::PLAN)];
+        let others = [dir.join(PROMPTS_DIR), dir.join(Project::PLAN_FILE)];
         if files.iter().chain(&others).any(|path| path.exists()) {
             Standing::SetUp
         } else if Project::new(dir.to_owned()).runs_dir().is_dir() && !is_home(&ralph_dir) {

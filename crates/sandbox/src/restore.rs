@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::Trace;
 use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use ralph_store::safe_fs;
-use ralph_store::save::save_for_now;
+use ralph_store::save::save_without_sync;
 
 /// What is kept of one file or directory at most.
 const MAX_THINGS: usize = 500;
@@ -188,7 +188,7 @@ impl Place {
 /// # Errors
 /// What the file system said.
 pub(super) fn save(kept: &[Kept], path: &Path) -> io::Result<()> {
-    save_for_now(path, &serde_json::to_vec(kept)?)
+    save_without_sync(path, &serde_json::to_vec(kept)?)
 }
 
 /// Puts everything back that is written down there. `present` returns the present path of what was kept.

@@ -51,14 +51,14 @@ impl Note {
             pid: std::process::id(),
             guards: plan.guards.clone(),
             modes: SavedModes::of_plan(project, plan),
-            identity: DirIdentity::of(project),
+            identity: DirIdentity::read_at(project),
         }
     }
 
     /// Whether the project is not where it was: moved, removed, or on a file system that is not mounted.
     pub fn is_project_missing(&self) -> bool {
         !self.project.is_dir()
-            || self.identity.is_some_and(|identity| identity.has_left(&self.project))
+            || self.identity.is_some_and(|identity| identity.is_gone_from(&self.project))
     }
 
     /// Whether the project was moved to `dir`, or to a directory above it.
@@ -313,7 +313,7 @@ mod tests {
             pid: 1,
             guards: vec![Guard { path: planted.clone(), was: Was::Nothing }],
             modes: SavedModes::default(),
-            identity: DirIdentity::of(&base),
+            identity: DirIdentity::read_at(&base),
         };
         let mut used = Scratch::create(&base).unwrap();
         used.write_note(&note).unwrap();
@@ -347,7 +347,7 @@ mod tests {
             pid: 1,
             guards: vec![guard],
             modes: SavedModes::save([project.to_owned()]),
-            identity: DirIdentity::of(project),
+            identity: DirIdentity::read_at(project),
         };
         scratch.write_note(&note).unwrap();
         #[cfg(target_os = "linux")]

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::safe_fs;
 use super::save::save_atomically;
 
-pub const NAME: &str = ".ralph-active";
+pub const MARKER_FILE: &str = ".ralph-active";
 
 /// What is larger is neither a sign nor a list of names.
-const LARGEST: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What the file says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Active {
+pub struct ActiveRecord {
     /// When the loop began, as people and programs read it.
     pub timestamp: String,
     pub pid: u32,
@@ -32,26 +32,26 @@ pub struct Active {
 
 /// The file while a run lasts. It is removed when this is dropped, unless it is another's by then.
 #[derive(Debug)]
-pub struct Sign {
+pub struct ActiveMarker {
     path: PathBuf,
-    active: Active,
+    active: ActiveRecord,
 }
 
-impl Sign {
+impl ActiveMarker {
     /// Puts it up. One that is there is of a run that was cut off, since the lock is ours.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn put_up(root: &Path, active: Active) -> io::Result<Sign> {
-        let path = root.join(NAME);
+    pub fn create(root: &Path, active: ActiveRecord) -> io::Result<ActiveMarker> {
+        let path = root.join(MARKER_FILE);
         let mut text = serde_json::to_string_pretty(&active)?;
         text.push('\n');
         save_atomically(&path, text.as_bytes())?;
-        Ok(Sign { path, active })
+        Ok(ActiveMarker { path, active })
     }
 }
 
-impl Drop for Sign {
+impl Drop for ActiveMarker {
     fn drop(&mut self) {
         if read(&self.path).is_some_and(|there| there == self.active) {
             // What stays tells of a process that is gone, which its readers can find out.
@@ -61,41 +61,41 @@ impl Drop for Sign {
 }
 
 /// Whether there is one.
-pub fn is_up(root: &Path) -> bool {
-    read(&root.join(NAME)).is_some()
+pub fn exists(root: &Path) -> bool {
+    read(&root.join(MARKER_FILE)).is_some()
 }
 
 /// Where the documents are of the list that is being worked off, if the sign says so.
 pub fn ralph_dir(root: &Path) -> Option<PathBuf> {
-    read(&root.join(NAME))?.ralph_dir
+    read(&root.join(MARKER_FILE))?.ralph_dir
 }
 
 /// Takes one down that a run has left which was cut off: for whoever has made sure that none goes on.
-pub fn take_down(root: &Path) {
-    if is_up(root) {
-        let _ = std::fs::remove_file(root.join(NAME));
+pub fn remove_stale(root: &Path) {
+    if exists(root) {
+        let _ = std::fs::remove_file(root.join(MARKER_FILE));
     }
 }
 
-fn read(path: &Path) -> Option<Active> {
+fn read(path: &Path) -> Option<ActiveRecord> {
     let file = safe_fs::open_file(path).ok()?;
-    serde_json::from_slice(&safe_fs::whole(file, LARGEST).ok()?).ok()
+    serde_json::from_slice(&safe_fs::read_limited(file, MAX_BYTES).ok()?).ok()
 }
 
 /// The content of `.gitignore` with the sign in it; `None` if it is there already.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+pub fn gitignore_with_marker(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     let name = root.join(".gitignore");
-    let path = safe_fs::followed(root, &name)?;
-    let mut text = match safe_fs::read(root, &name, LARGEST) {
+    let path = safe_fs::resolve_within(root, &name)?;
+    let mut text = match safe_fs::read_within(root, &name, MAX_BYTES) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,
     };
     let is_it = |line: &[u8]| {
         let line = line.trim_ascii();
-        line.strip_prefix(b"/").unwrap_or(line) == NAME.as_bytes()
+        line.strip_prefix(b"/").unwrap_or(line) == MARKER_FILE.as_bytes()
     };
     if text.split(|byte| *byte == b'\n').any(is_it) {
         return Ok(None);
@@ -103,7 +103,7 @@ pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');
     }
-    text.extend_from_slice(NAME.as_bytes());
+    text.extend_from_slice(MARKER_FILE.as_bytes());
     text.push(b'\n');
     Ok(Some((path, text)))
 }
@@ -112,8 +112,8 @@ pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
 mod tests {
     use super::*;
 
-    fn active(run: &str) -> Active {
-        Active {
+    fn active(run: &str) -> ActiveRecord {
+        ActiveRecord {
             timestamp: "2026-11-15T20:27:52Z".into(),
             pid: 42,
             max_iterations: 10,
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn a_sign_is_taken_down_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(NAME);
-        let first = Sign::put_up(dir.path(), active("a")).unwrap();
-        let second = Sign::put_up(dir.path(), active("b")).unwrap();
+        let path = dir.path().join(MARKER_FILE);
+        let first = ActiveMarker::create(dir.path(), active("a")).unwrap();
+        let second = ActiveMarker::create(dir.path(), active("b")).unwrap();
         drop(first);
         assert_eq!(read(&path).unwrap().run_id, "b");
         drop(second);
@@ -149,7 +149,7 @@ mod tests {
             if let Some(there) = there {
                 std::fs::write(&ignore, there).unwrap();
             }
-            let text = ignored(dir.path()).unwrap().map(|(_, text)| text);
+            let text = gitignore_with_marker(dir.path()).unwrap().map(|(_, text)| text);
             assert_eq!(text.as_deref(), expected.map(str::as_bytes), "{there:?}");
         }
     }

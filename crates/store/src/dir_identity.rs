@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A directory as it was found, to tell later whether it is still where it was. Whoever holds it open sees to it that
 /// no other gets its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct DirHandle {
     path: PathBuf,
     /// Nothing if nobody could tell.
     id: Option<(u64, u64)>,
@@ -15,41 +15,41 @@ pub struct Place {
 
 /// What became of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Became {
-    Stayed,
+pub enum DirChange {
+    Unchanged,
     Gone,
     /// Another has its name.
     Replaced,
 }
 
-impl Place {
-    pub fn of(path: &Path) -> Place {
-        Place { path: path.to_owned(), id: id(path).ok() }
+impl DirHandle {
+    pub fn new(path: &Path) -> DirHandle {
+        DirHandle { path: path.to_owned(), id: dir_id(path).ok() }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn became(&self) -> Became {
-        match (self.id, id(&self.path)) {
-            (Some(before), Ok(now)) if before != now => Became::Replaced,
+    pub fn change(&self) -> DirChange {
+        match (self.id, dir_id(&self.path)) {
+            (Some(before), Ok(now)) if before != now => DirChange::Replaced,
             (Some(_), Err(err))
                 if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
             {
-                Became::Gone
+                DirChange::Gone
             }
             // What may not be looked at, or what a network does not tell now, is not gone for that.
-            _ => Became::Stayed,
+            _ => DirChange::Unchanged,
         }
     }
 
-    pub fn is_there(&self) -> bool {
-        self.became() == Became::Stayed
+    pub fn is_unchanged(&self) -> bool {
+        self.change() == DirChange::Unchanged
     }
 }
 
-fn id(path: &Path) -> io::Result<(u64, u64)> {
+fn dir_id(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
@@ -62,17 +62,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("project");
         std::fs::create_dir(&path).unwrap();
-        let place = Place::of(&path);
+        let place = DirHandle::new(&path);
         std::fs::write(path.join("file"), "").unwrap();
-        assert_eq!(place.became(), Became::Stayed);
+        assert_eq!(place.change(), DirChange::Unchanged);
         std::fs::rename(&path, dir.path().join("moved")).unwrap();
-        assert_eq!(place.became(), Became::Gone);
+        assert_eq!(place.change(), DirChange::Gone);
         std::fs::create_dir(&path).unwrap();
-        assert_eq!(place.became(), Became::Replaced);
+        assert_eq!(place.change(), DirChange::Replaced);
         std::fs::remove_dir(&path).unwrap();
         std::fs::rename(dir.path().join("moved"), &path).unwrap();
-        assert!(place.is_there());
+        assert!(place.is_unchanged());
         // What was not there, or could not be looked at, tells nothing later.
-        assert!(Place::of(&dir.path().join("nowhere")).is_there());
+        assert!(DirHandle::new(&dir.path().join("nowhere")).is_unchanged());
     }
 }

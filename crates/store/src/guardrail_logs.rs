@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 
 use super::private_files;
 use super::safe_fs;
-use super::save::in_its_directory;
+use super::save::with_parent_dir;
 
 /// How many logs of a run there are at most.
-const MOST: usize = 1_000;
+const MAX_LOGS: usize = 1_000;
 
 /// The logs of a run, the oldest first: of the last two iterations always, of those before as many as there is
 /// room for.
 #[derive(Debug)]
-pub struct CheckLogs {
+pub struct GuardrailLogs {
     /// Where the run is kept.
     dir: PathBuf,
     /// The name of each, and how large it is.
-    kept: VecDeque<(String, u64)>,
-    room: u64,
+    logs: VecDeque<(String, u64)>,
+    bytes_left: u64,
 }
 
-impl CheckLogs {
+impl GuardrailLogs {
     /// Those that are there. All of them together may take so much room.
-    pub fn of(dir: &Path, room: u64) -> CheckLogs {
+    pub fn open(dir: &Path, room: u64) -> GuardrailLogs {
         let logs = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
             let name =
-                entry.file_name().into_string().ok().filter(|name| iteration(name).is_some())?;
+                entry.file_name().into_string().ok().filter(|name| iteration_of(name).is_some())?;
             let meta = entry.metadata().ok()?;
             Some((meta.modified().ok()?, name, meta.len()))
         });
         let mut logs: Vec<_> = logs.collect();
         logs.sort_unstable();
         let kept = logs.into_iter().map(|(_, name, size)| (name, size)).collect();
-        CheckLogs { dir: dir.to_owned(), kept, room }
+        GuardrailLogs { dir: dir.to_owned(), logs: kept, bytes_left: room }
     }
 
     /// Begins the log that people look for at `path`, and makes room for it. That name is the same in every
@@ -43,42 +43,42 @@ impl CheckLogs {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn begin(&mut self, path: &Path) -> io::Result<File> {
+    pub fn start_log(&mut self, path: &Path) -> io::Result<File> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.measure_last();
-        self.kept.retain(|(other, _)| *other != name);
+        self.logs.retain(|(other, _)| *other != name);
         let kept = self.dir.join(&name);
-        self.kept.push_back((name, 0));
-        self.make_room(path.parent().unwrap_or(path));
+        self.logs.push_back((name, 0));
+        self.remove_oldest(path.parent().unwrap_or(path));
         // What an agent may have left there, a link for instance, is not written to.
         let _ = std::fs::remove_file(&kept);
-        let options = private_files::options().write(true).create_new(true).clone();
+        let options = private_files::private_open_options().write(true).create_new(true).clone();
         private_files::create_in_project(&self.dir)?;
         let linked =
             options.open(&kept).and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
         // Where there are no links, the well-known name matters more.
-        linked.or_else(|_| in_its_directory(path, || options.open(path)))
+        linked.or_else(|_| with_parent_dir(path, || options.open(path)))
     }
 
     fn measure_last(&mut self) {
-        if let Some((name, size)) = self.kept.back_mut() {
+        if let Some((name, size)) = self.logs.back_mut() {
             *size = self.dir.join(name).metadata().map_or(0, |meta| meta.len());
         }
     }
 
-    fn make_room(&mut self, links: &Path) {
-        let newest = self.kept.iter().rev().filter_map(|(name, _)| iteration(name));
+    fn remove_oldest(&mut self, links: &Path) {
+        let newest = self.logs.iter().rev().filter_map(|(name, _)| iteration_of(name));
         let mut last_two: Vec<String> = Vec::new();
         for iteration in newest {
             if last_two.len() < 2 && !last_two.iter().any(|it| it == iteration) {
                 last_two.push(iteration.to_owned());
             }
         }
-        let mut size: u64 = self.kept.iter().map(|(_, size)| size).sum();
-        while (size > self.room || self.kept.len() > MOST)
-            && let Some((name, _)) = self.kept.front()
-            && !iteration(name).is_some_and(|it| last_two.iter().any(|last| last == it))
-            && let Some((name, its_size)) = self.kept.pop_front()
+        let mut size: u64 = self.logs.iter().map(|(_, size)| size).sum();
+        while (size > self.bytes_left || self.logs.len() > MAX_LOGS)
+            && let Some((name, _)) = self.logs.front()
+            && !iteration_of(name).is_some_and(|it| last_two.iter().any(|last| last == it))
+            && let Some((name, its_size)) = self.logs.pop_front()
         {
             size = size.saturating_sub(its_size);
             remove(&self.dir.join(&name), links);
@@ -90,14 +90,14 @@ impl CheckLogs {
 pub fn remove(kept: &Path, links: &Path) {
     let link = links.join(kept.file_name().unwrap_or_default());
     // What cannot be removed takes up room and does no other harm.
-    if safe_fs::open_file(kept).is_ok_and(|file| safe_fs::is_still_at(&file, &link)) {
+    if safe_fs::open_file(kept).is_ok_and(|file| safe_fs::is_same_file(&file, &link)) {
         let _ = std::fs::remove_file(link);
     }
     let _ = std::fs::remove_file(kept);
 }
 
 /// Of which iteration a log is, if this is the name of one.
-pub fn iteration(name: &str) -> Option<&str> {
+pub fn iteration_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix("guardrail_")?.strip_suffix(".log")?;
     let (iteration, _) = rest.split_once('_')?;
     iteration.bytes().all(|byte| byte.is_ascii_digit()).then_some(iteration)
@@ -113,7 +113,7 @@ mod tests {
         let entries = dir.read_dir().unwrap().flatten();
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| iteration(name).is_some())
+            .filter(|name| iteration_of(name).is_some())
             .collect();
         names.sort_unstable();
         names
@@ -124,21 +124,21 @@ mod tests {
         let ralph = tempfile::tempdir().unwrap();
         let run = ralph.path().join("runs/r");
         std::fs::create_dir_all(&run).unwrap();
-        let write = |logs: &mut CheckLogs, n: u32, bytes: usize| {
+        let write = |logs: &mut GuardrailLogs, n: u32, bytes: usize| {
             for slug in ["a", "b"] {
                 let path = ralph.path().join(format!("guardrail_{n:03}_{slug}.log"));
                 let _ = std::fs::remove_file(&path);
-                logs.begin(&path).unwrap().write_all(&vec![b'x'; bytes]).unwrap();
+                logs.start_log(&path).unwrap().write_all(&vec![b'x'; bytes]).unwrap();
             }
         };
-        let mut logs = CheckLogs::of(&run, 1_000);
+        let mut logs = GuardrailLogs::open(&run, 1_000);
         (1..=20).for_each(|n| write(&mut logs, n, 100));
         let kept = names(&run);
         assert!((10..=11).contains(&kept.len()), "{kept:?}");
         assert_eq!(kept, names(ralph.path()), "a link for each, and no other");
         assert!(kept.contains(&"guardrail_020_b.log".to_owned()));
         // A run that goes on knows what there is, and one that is done again is one.
-        let mut logs = CheckLogs::of(&run, 1_000);
+        let mut logs = GuardrailLogs::open(&run, 1_000);
         write(&mut logs, 20, 100_000);
         write(&mut logs, 21, 100_000);
         let last = ["020_a", "020_b", "021_a", "021_b"].map(|it| format!("guardrail_{it}.log"));
@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn only_logs_of_guardrails_are_taken_for_such() {
-        assert_eq!(iteration("guardrail_007_make_test_1.log"), Some("007"));
+        assert_eq!(iteration_of("guardrail_007_make_test_1.log"), Some("007"));
         for other in ["events.jsonl", "guardrail_x_y.log", "guardrail_001.log", "guardrail_1_a"] {
-            assert_eq!(iteration(other), None, "{other}");
+            assert_eq!(iteration_of(other), None, "{other}");
         }
     }
 }

@@ -46,13 +46,13 @@ pub fn refuse_relative(variable: impl Fn(&str) -> Option<OsString>) -> Result<()
 
 /// Takes the access of other users away from ralph's own directory. One that `RALPH_HOME` names may hold other things,
 /// so that only what ralph keeps in it is changed.
-pub fn tighten(variable: impl Fn(&str) -> Option<OsString>) {
+pub fn restrict_access(variable: impl Fn(&str) -> Option<OsString>) {
     let Some(home) = ralph_home(&variable) else { return };
     if variable("HOME").is_some_and(|user| home == Path::new(&user).join(".ralph")) {
-        private_files::tighten(&home);
+        private_files::restrict_access(&home);
     }
-    for name in OWN {
-        private_files::tighten(&home.join(name));
+    for name in RALPH_DIRS {
+        private_files::restrict_access(&home.join(name));
     }
 }
 
@@ -65,10 +65,10 @@ pub fn restore_access(home: &Path) -> Vec<PathBuf> {
     for dir in above.into_iter().rev() {
         restored.extend(private_files::restore_access(dir));
     }
-    for name in OWN {
+    for name in RALPH_DIRS {
         let dir = home.join(name);
         restored.extend(private_files::restore_access(&dir));
-        if !RECORDS.contains(&name) {
+        if !RECORD_DIRS.contains(&name) {
             continue;
         }
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -82,10 +82,10 @@ pub fn restore_access(home: &Path) -> Vec<PathBuf> {
 }
 
 /// Those of [`OWN`] that hold what is restored after a killed run.
-const RECORDS: [&str; 2] = ["projects", "sandboxes"];
+const RECORD_DIRS: [&str; 2] = ["projects", "sandboxes"];
 
 /// The directories that ralph keeps in its own.
-const OWN: [&str; 8] =
+const RALPH_DIRS: [&str; 8] =
     ["hooks", "in-use", "journals", "projects", "sandboxes", "starts", "tasks", "workers"];
 
 #[cfg(test)]

@@ -60,7 +60,11 @@ pub(super) fn begun(second: &Path) -> PathBuf {
 pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> {
     make_directory_of(second)?;
     let path = begun(second);
-    let mut note = private_files::options().write(true).create(true).truncate(true).open(&path)?;
+    let mut note = private_files::private_open_options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)?;
     // A file system without locks is no reason not to run.
     let _ = note.lock();
     note.write_all(first_words).inspect_err(|_| remove(&path))?;
@@ -123,7 +127,7 @@ pub fn put_back(project: &Project, home: &Path) -> Vec<Removed> {
             continue;
         }
         // Another run at work there may be about to remove what is made.
-        let Ok(_idle) = lock::keep_idle(project.root(), &project.lock_path()) else { continue };
+        let Ok(_idle) = lock::lock_briefly(project.root(), &project.lock_path()) else { continue };
         // What does not succeed on a disk that is full or may not be written is for the next one.
         if put_back_one(project, &mut kept, &second, &dir).is_ok() {
             if let Some((_, last)) = starts(&second, &dir.id).flatten().last() {
@@ -177,10 +181,10 @@ fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
         remove(begun);
         return false;
     }
-    let Ok(_idle) = lock::keep_idle(project.root(), &project.lock_path()) else { return false };
+    let Ok(_idle) = lock::lock_briefly(project.root(), &project.lock_path()) else { return false };
     let noted = project.prepare().and_then(|()| {
-        safe_fs::stays(project.root(), &dir.journal())?;
-        dir.make()?;
+        safe_fs::check_inside(project.root(), &dir.journal())?;
+        dir.create()?;
         dir.note_spent()
     });
     if noted.is_ok() {
@@ -193,7 +197,7 @@ fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
 /// Whoever comes next ends what the run has left running.
 fn leave_note(project: &Project, holder: &Holder) {
     let note = project.lock_path();
-    if lock::noted(&note).is_none() {
+    if lock::read_holder(&note).is_none() {
         let _ = lock::leave_note(&note, holder);
     }
 }
@@ -223,15 +227,15 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn is_in_place(kept: &File, dir: &RunDir) -> bool {
     let size = kept.metadata().map_or(0, |meta| meta.len());
     let is_whole = |meta: std::fs::Metadata| meta.is_file() && meta.len() >= size;
-    safe_fs::is_still_at(kept, &dir.journal())
+    safe_fs::is_same_file(kept, &dir.journal())
         || dir.journal().symlink_metadata().is_ok_and(is_whole)
 }
 
 fn put_back_one(project: &Project, kept: &mut File, second: &Path, dir: &RunDir) -> io::Result<()> {
     project.prepare()?;
     let journal = dir.journal();
-    safe_fs::stays(project.root(), &journal)?;
-    dir.make()?;
+    safe_fs::check_inside(project.root(), &journal)?;
+    dir.create()?;
     if journal.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
         std::fs::remove_file(&journal)?;
     }
@@ -281,7 +285,7 @@ mod tests {
         assert_eq!(put_back(&project, &home), [Removed::PutBack(RUN.to_owned())]);
         assert_eq!(std::fs::read(&journal).unwrap(), text);
         let holder = Holder { pid: 7, run: RUN.to_owned(), command: "run".to_owned() };
-        assert_eq!(lock::noted(&project.lock_path()), Some(holder));
+        assert_eq!(lock::read_holder(&project.lock_path()), Some(holder));
         assert!(project.ralph_dir().join(".gitignore").exists());
         assert_eq!((kept(&home), put_back(&project, &home)), (0, Vec::new()));
     }
@@ -358,8 +362,8 @@ mod tests {
         assert_eq!(put_back(&project, &home), [], "it goes on");
         drop(files);
         assert_eq!(put_back(&project, &home), [Removed::Lost(RUN.to_owned())]);
-        assert!(run.has_spent() && run.has_begun());
-        assert_eq!(lock::noted(&project.lock_path()).unwrap().run, RUN);
+        assert!(run.has_spent() && run.has_started());
+        assert_eq!(lock::read_holder(&project.lock_path()).unwrap().run, RUN);
         assert_eq!(put_back(&project, &home), [], "it is said once");
         // One whose journal is in its place is not.
         let dir = tempfile::tempdir().unwrap();

@@ -27,16 +27,16 @@ pub struct Holder {
 #[derive(Debug)]
 pub struct Lock {
     /// What is locked: the directory, or the note where a file system has no locks for directories.
-    held: File,
+    file: File,
     /// Those who share a lock leave no note: none of them could say who was there last.
-    note: Option<File>,
+    holder_file: Option<File>,
 }
 
 /// What became of an attempt to take a lock.
 #[derive(Debug)]
-pub enum Taken {
+pub enum LockAttempt {
     /// It is ours. `cut_off` held it before and never gave it back.
-    Free { lock: Lock, cut_off: Option<Holder> },
+    Acquired { lock: Lock, cut_off: Option<Holder> },
     /// Somebody else has it, and may have said who they are.
     Held(Option<Holder>),
 }
@@ -46,7 +46,7 @@ impl Lock {
     ///
     /// # Errors
     /// The note cannot be written, or nothing can be locked.
-    pub fn take(directory: &Path, note: &Path, me: &Holder) -> io::Result<Taken> {
+    pub fn try_lock(directory: &Path, note: &Path, me: &Holder) -> io::Result<LockAttempt> {
         let mut note = open_note(note)?;
         let mut held = File::open(directory)?;
         let mut locked = held.try_lock();
@@ -56,13 +56,13 @@ impl Lock {
         }
         match locked {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Taken::Held(read_note(&mut note))),
+            Err(TryLockError::WouldBlock) => return Ok(LockAttempt::Held(read_note(&mut note))),
             Err(TryLockError::Error(err)) => return Err(err),
         }
         let cut_off = read_note(&mut note);
-        let mut lock = Lock { held, note: Some(note) };
+        let mut lock = Lock { file: held, holder_file: Some(note) };
         lock.write_note(Some(me))?;
-        Ok(Taken::Free { lock, cut_off })
+        Ok(LockAttempt::Acquired { lock, cut_off })
     }
 
     /// Tries to take a share of the lock of `directory`: others may have one, too, but nobody can have
@@ -70,7 +70,7 @@ impl Lock {
     ///
     /// # Errors
     /// Nothing can be locked.
-    pub fn share(directory: &Path, note: &Path) -> io::Result<Taken> {
+    pub fn try_lock_shared(directory: &Path, note: &Path) -> io::Result<LockAttempt> {
         let mut held = File::open(directory)?;
         let mut locked = held.try_lock_shared();
         if let Err(TryLockError::Error(_)) = locked {
@@ -78,21 +78,24 @@ impl Lock {
             locked = held.try_lock_shared();
         }
         match locked {
-            Ok(()) => Ok(Taken::Free { lock: Lock { held, note: None }, cut_off: None }),
-            Err(TryLockError::WouldBlock) => Ok(Taken::Held(noted(note))),
+            Ok(()) => Ok(LockAttempt::Acquired {
+                lock: Lock { file: held, holder_file: None },
+                cut_off: None,
+            }),
+            Err(TryLockError::WouldBlock) => Ok(LockAttempt::Held(read_holder(note))),
             Err(TryLockError::Error(err)) => Err(err),
         }
     }
 
     /// Gives the lock back: with a note that all is well, or with the note of a run that was cut off
     /// earlier and that nobody has been told of yet.
-    pub fn give_back(mut self, cut_off: Option<&Holder>) -> io::Result<()> {
+    pub fn release(mut self, cut_off: Option<&Holder>) -> io::Result<()> {
         self.write_note(cut_off)
     }
 
     /// Whether the note is there, if there is to be one.
     pub fn is_noted_at(&self, note: &Path) -> bool {
-        self.note.as_ref().is_none_or(|ours| safe_fs::is_still_at(ours, note))
+        self.holder_file.as_ref().is_none_or(|ours| safe_fs::is_same_file(ours, note))
     }
 
     /// Writes the note again if its file was removed, and tells whether it had to.
@@ -103,7 +106,7 @@ impl Lock {
         if self.is_noted_at(note) {
             return Ok(false);
         }
-        self.note = Some(open_note(note)?);
+        self.holder_file = Some(open_note(note)?);
         self.write_note(Some(me))?;
         Ok(true)
     }
@@ -119,8 +122,8 @@ impl Lock {
         me: &Holder,
     ) -> io::Result<()> {
         let is_removed = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() == 0);
-        if self.note.as_ref().is_some_and(is_removed) {
-            self.note = Some(safe_fs::make(root, note)?);
+        if self.holder_file.as_ref().is_some_and(is_removed) {
+            self.holder_file = Some(safe_fs::make(root, note)?);
             self.write_note(Some(me))?;
         }
         Ok(())
@@ -130,7 +133,7 @@ impl Lock {
         let text = holder.map(serde_json::to_string).transpose()?.unwrap_or_default();
         // Overwritten first and cut to its length then: on a full disk the old note stays, rather
         // than none.
-        let Some(note) = &mut self.note else { return Ok(()) };
+        let Some(note) = &mut self.holder_file else { return Ok(()) };
         note.rewind()?;
         note.write_all(text.as_bytes())?;
         note.set_len(text.len() as u64)
@@ -140,7 +143,7 @@ impl Lock {
 /// Free at once: a program that is just being started has a copy of what is open here until it is that program.
 impl Drop for Lock {
     fn drop(&mut self) {
-        let _ = self.held.unlock();
+        let _ = self.file.unlock();
     }
 }
 
@@ -149,12 +152,12 @@ impl Drop for Lock {
 ///
 /// # Errors
 /// It is held for longer than that, or is not there.
-pub fn hold(directory: &Path, patience: Duration) -> io::Result<File> {
+pub fn lock_within(directory: &Path, patience: Duration) -> io::Result<File> {
     // A pipe of that name is not waited for.
     let held = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(directory)?;
     // A file system without locks is no reason not to work.
     let is_held = || matches!(held.try_lock(), Err(TryLockError::WouldBlock));
-    if stays(patience, is_held) {
+    if holds_for(patience, is_held) {
         let message = "another command holds its lock";
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
@@ -163,7 +166,7 @@ pub fn hold(directory: &Path, patience: Duration) -> io::Result<File> {
 
 /// Whether something is so for as long as that. It is asked again and again: nobody tells when a lock is
 /// let go, unless one waits for it without an end.
-pub fn stays(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+pub fn holds_for(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + patience;
     while is_so() {
         if Instant::now() >= until {
@@ -179,17 +182,17 @@ pub fn stays(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
 ///
 /// # Errors
 /// Somebody else has it, and may have said who they are in `note`.
-pub fn keep_idle(directory: &Path, note: &Path) -> Result<Option<File>, Option<Holder>> {
+pub fn lock_briefly(directory: &Path, note: &Path) -> Result<Option<File>, Option<Holder>> {
     let Ok(held) = File::open(directory) else { return Ok(None) };
     match held.try_lock() {
         Ok(()) => Ok(Some(held)),
         Err(TryLockError::Error(_)) => Ok(None),
-        Err(TryLockError::WouldBlock) => Err(noted(note)),
+        Err(TryLockError::WouldBlock) => Err(read_holder(note)),
     }
 }
 
 /// Who the note says has the lock, or had it and was cut off.
-pub fn noted(note: &Path) -> Option<Holder> {
+pub fn read_holder(note: &Path) -> Option<Holder> {
     read_note(&mut safe_fs::open_file(note).ok()?)
 }
 
@@ -209,7 +212,7 @@ pub(super) fn open_note(path: &Path) -> io::Result<File> {
         std::fs::remove_file(path)?;
     }
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut options = private_files::options();
+    let mut options = private_files::private_open_options();
     options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 
@@ -232,19 +235,19 @@ mod tests {
     fn a_held_lock_names_its_holder_and_a_released_one_is_clean() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let Taken::Free { lock, cut_off: None } =
-            Lock::take(dir.path(), &path, &holder("a")).unwrap()
+        let LockAttempt::Acquired { lock, cut_off: None } =
+            Lock::try_lock(dir.path(), &path, &holder("a")).unwrap()
         else {
             panic!("a new lock is free");
         };
-        match Lock::take(dir.path(), &path, &holder("b")).unwrap() {
-            Taken::Held(Some(who)) => assert_eq!(who, holder("a")),
+        match Lock::try_lock(dir.path(), &path, &holder("b")).unwrap() {
+            LockAttempt::Held(Some(who)) => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
-        lock.give_back(None).unwrap();
+        lock.release(None).unwrap();
         assert!(matches!(
-            Lock::take(dir.path(), &path, &holder("b")).unwrap(),
-            Taken::Free { cut_off: None, .. }
+            Lock::try_lock(dir.path(), &path, &holder("b")).unwrap(),
+            LockAttempt::Acquired { cut_off: None, .. }
         ));
     }
 
@@ -253,9 +256,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         // Dropping without a release is what a kill does.
-        drop(Lock::take(dir.path(), &path, &holder("a")).unwrap());
-        match Lock::take(dir.path(), &path, &holder("b")).unwrap() {
-            Taken::Free { cut_off: Some(who), .. } => assert_eq!(who, holder("a")),
+        drop(Lock::try_lock(dir.path(), &path, &holder("a")).unwrap());
+        match Lock::try_lock(dir.path(), &path, &holder("b")).unwrap() {
+            LockAttempt::Acquired { cut_off: Some(who), .. } => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
     }
@@ -264,16 +267,20 @@ mod tests {
     fn removing_the_note_frees_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let Taken::Free { mut lock, .. } = Lock::take(dir.path(), &path, &holder("a")).unwrap()
+        let LockAttempt::Acquired { mut lock, .. } =
+            Lock::try_lock(dir.path(), &path, &holder("a")).unwrap()
         else {
             panic!("a new lock is free");
         };
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(Lock::take(dir.path(), &path, &holder("b")).unwrap(), Taken::Held(None)));
+        assert!(matches!(
+            Lock::try_lock(dir.path(), &path, &holder("b")).unwrap(),
+            LockAttempt::Held(None)
+        ));
         std::fs::remove_file(&path).unwrap();
         assert!(lock.restore(&path, &holder("a")).unwrap());
-        match Lock::take(dir.path(), &path, &holder("b")).unwrap() {
-            Taken::Held(Some(who)) => assert_eq!(who, holder("a")),
+        match Lock::try_lock(dir.path(), &path, &holder("b")).unwrap() {
+            LockAttempt::Held(Some(who)) => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
     }
@@ -282,17 +289,20 @@ mod tests {
     fn a_share_keeps_others_from_having_it_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let alone = || Lock::take(dir.path(), &path, &holder("a")).unwrap();
-        let share = || Lock::share(dir.path(), &path).unwrap();
+        let alone = || Lock::try_lock(dir.path(), &path, &holder("a")).unwrap();
+        let share = || Lock::try_lock_shared(dir.path(), &path).unwrap();
         let (one, two) = (share(), share());
-        assert!(matches!((&one, &two), (Taken::Free { .. }, Taken::Free { .. })));
-        assert!(matches!(alone(), Taken::Held(None)));
+        assert!(matches!(
+            (&one, &two),
+            (LockAttempt::Acquired { .. }, LockAttempt::Acquired { .. })
+        ));
+        assert!(matches!(alone(), LockAttempt::Held(None)));
         drop((one, two));
-        let Taken::Free { lock, .. } = alone() else { panic!("nobody is left") };
-        assert!(matches!(share(), Taken::Held(Some(who)) if who == holder("a")));
-        lock.give_back(None).unwrap();
-        let Taken::Free { lock, .. } = share() else { panic!("nobody is left") };
-        lock.give_back(None).unwrap();
+        let LockAttempt::Acquired { lock, .. } = alone() else { panic!("nobody is left") };
+        assert!(matches!(share(), LockAttempt::Held(Some(who)) if who == holder("a")));
+        lock.release(None).unwrap();
+        let LockAttempt::Acquired { lock, .. } = share() else { panic!("nobody is left") };
+        lock.release(None).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 
@@ -302,8 +312,8 @@ mod tests {
         let path = dir.path().join("lock");
         std::fs::write(&path, b"\xff{half").unwrap();
         assert!(matches!(
-            Lock::take(dir.path(), &path, &holder("b")).unwrap(),
-            Taken::Free { cut_off: None, .. }
+            Lock::try_lock(dir.path(), &path, &holder("b")).unwrap(),
+            LockAttempt::Acquired { cut_off: None, .. }
         ));
     }
 }

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
-use super::dir_identity::Place;
+use super::dir_identity::DirHandle;
 use super::private_files;
 use super::project::Project;
-use super::safe_fs::{self, is_still_at};
+use super::safe_fs::{self, is_same_file};
 
 /// A log that is being written.
 #[derive(Debug)]
 pub struct LogFile {
     /// Which is not made again for its sake.
-    project: Place,
+    project: DirHandle,
     path: PathBuf,
     file: File,
 }
@@ -35,7 +35,11 @@ impl LogFile {
             match new_file(&path) {
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
                 file => {
-                    return Ok(LogFile { project: Place::of(project.root()), file: file?, path });
+                    return Ok(LogFile {
+                        project: DirHandle::new(project.root()),
+                        file: file?,
+                        path,
+                    });
                 }
             }
         }
@@ -51,14 +55,14 @@ impl LogFile {
     /// # Errors
     /// It cannot be put back, or an agent has put a link in the place of its directory that leads out of the project.
     pub fn restore(&mut self) -> io::Result<()> {
-        if is_still_at(&self.file, &self.path) {
+        if is_same_file(&self.file, &self.path) {
             return Ok(());
         }
-        if !self.project.is_there() {
+        if !self.project.is_unchanged() {
             // What the run says of that is all that there is to say.
             return Ok(());
         }
-        safe_fs::stays(self.project.path(), &self.path)?;
+        safe_fs::check_inside(self.project.path(), &self.path)?;
         if let Some(dir) = self.path.parent() {
             private_files::create_in_project(dir)?;
         }
@@ -71,7 +75,7 @@ impl LogFile {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    private_files::options().read(true).append(true).create_new(true).open(path)
+    private_files::private_open_options().read(true).append(true).create_new(true).open(path)
 }
 
 impl Write for LogFile {
@@ -86,35 +90,35 @@ impl Write for LogFile {
 
 /// A log of one command that may print without an end: the beginning of it.
 #[derive(Debug)]
-pub struct Bounded {
+pub struct BoundedLog {
     file: File,
-    room: u64,
+    bytes_left: u64,
 }
 
-impl Bounded {
+impl BoundedLog {
     pub fn new(file: File, room: u64) -> Self {
-        Bounded { file, room }
+        BoundedLog { file, bytes_left: room }
     }
 
     /// Adds what fits. Where it is full, it says so.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.room == 0 {
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.bytes_left == 0 {
             return Ok(());
         }
-        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        let fits = bytes.len().min(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
         self.file.write_all(&bytes[..fits])?;
-        self.room -= fits as u64;
-        if self.room == 0 {
-            self.file.write_all(FULL)?;
+        self.bytes_left -= fits as u64;
+        if self.bytes_left == 0 {
+            self.file.write_all(TRUNCATED_NOTICE)?;
         }
         Ok(())
     }
 }
 
-const FULL: &[u8] =
+const TRUNCATED_NOTICE: &[u8] =
     b"\n[ralph] this log is full (runs.maxRawMegabytes): what was printed after this is left out\n";
 
 /// Removes the oldest logs beyond `keep`.
@@ -204,9 +208,9 @@ mod tests {
     fn a_command_without_an_end_does_not_fill_the_disk() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let mut log = Bounded::new(new_file(&path).unwrap(), 10);
+        let mut log = BoundedLog::new(new_file(&path).unwrap(), 10);
         for _ in 0..100 {
-            log.add(b"yes\n").unwrap();
+            log.append(b"yes\n").unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("yes\nyes\nye\n[ralph] this log is full"), "{text}");

@@ -6,9 +6,9 @@ use ralph_events::text;
 const MAX_CHARS: usize = 60;
 
 /// The branch for work of this name: `ralph/NAME`, with what git allows in it.
-pub fn branch(name: &str) -> String {
+pub fn branch_name(name: &str) -> String {
     let name = name.strip_prefix("ralph/").unwrap_or(name);
-    let parts: Vec<String> = name.split('/').filter_map(part).collect();
+    let parts: Vec<String> = name.split('/').filter_map(sanitize).collect();
     match parts.is_empty() {
         true => "ralph/work".to_owned(),
         false => format!("ralph/{}", parts.join("/")),
@@ -17,18 +17,18 @@ pub fn branch(name: &str) -> String {
 
 /// The name as one part of a path; of a branch without what all of them begin with.
 pub fn label(name: &str) -> String {
-    label_of(name).unwrap_or_else(|| "work".to_owned())
+    try_label(name).unwrap_or_else(|| "work".to_owned())
 }
 
 /// The same; `None` if nothing in it can be part of a path.
-pub fn label_of(name: &str) -> Option<String> {
+pub fn try_label(name: &str) -> Option<String> {
     let name = name.strip_prefix("ralph/").unwrap_or(name);
-    part(&name.replace('/', "-"))
+    sanitize(&name.replace('/', "-"))
 }
 
 /// One part of a branch or of a path: letters and digits of any language, and `-`, `_`, `.` where
 /// git and file systems take them.
-fn part(name: &str) -> Option<String> {
+fn sanitize(name: &str) -> Option<String> {
     let mut part = String::new();
     for c in text::prefix(name, 4 * MAX_CHARS).chars() {
         let c = if c.is_alphanumeric() || matches!(c, '_' | '.') { c } else { '-' };
@@ -65,7 +65,7 @@ mod tests {
             ("!!!", "ralph/work", "work"),
             ("", "ralph/work", "work"),
         ] {
-            assert_eq!((branch(name).as_str(), label(name).as_str()), (as_branch, as_label));
+            assert_eq!((branch_name(name).as_str(), label(name).as_str()), (as_branch, as_label));
         }
         assert!(label(&"x".repeat(500)).len() <= MAX_CHARS);
     }
@@ -74,7 +74,7 @@ mod tests {
         /// The rules of `git check-ref-format`.
         #[test]
         fn every_name_makes_a_branch_that_git_takes(name in "(.|[-./~^:?*@{}\\[ ]|\\.lock){0,20}") {
-            let branch = branch(&name);
+            let branch = branch_name(&name);
             for bad in ["..", "//", "@{", " ", "~", "^", ":", "?", "*", "[", "\\"] {
                 prop_assert!(!branch.contains(bad), "{branch}");
             }

@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 /// The access that others have by a mode.
-const OTHERS: u32 = 0o077;
+const GROUP_AND_OTHERS: u32 = 0o077;
 
 /// Options to open a file. One that is created is for the user only, whatever the umask is.
-pub fn options() -> OpenOptions {
+pub fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
@@ -37,20 +37,20 @@ pub fn create_in_project(path: &Path) -> io::Result<()> {
 
 /// Takes the access of others away from a file or directory that an older version created. Links are not followed, and
 /// what belongs to another user stays as it is.
-pub fn tighten(path: &Path) {
+pub fn restrict_access(path: &Path) {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     if let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        tighten_file(&file);
+        restrict_file_access(&file);
     }
 }
 
 /// The same for a file that is open.
-pub fn tighten_file(file: &File) {
+pub fn restrict_file_access(file: &File) {
     let Ok(meta) = file.metadata() else { return };
     let mode = meta.permissions().mode();
-    if (meta.is_file() || meta.is_dir()) && mode & OTHERS != 0 {
+    if (meta.is_file() || meta.is_dir()) && mode & GROUP_AND_OTHERS != 0 {
         // A file system without modes has nothing to change.
-        let _ = file.set_permissions(Permissions::from_mode(mode & 0o7777 & !OTHERS));
+        let _ = file.set_permissions(Permissions::from_mode(mode & 0o7777 & !GROUP_AND_OTHERS));
     }
 }
 
@@ -92,10 +92,10 @@ mod tests {
         {
             let real = at(if name == "link" { "other" } else { name });
             fs::set_permissions(&real, Permissions::from_mode(before)).unwrap();
-            tighten(&at(name));
+            restrict_access(&at(name));
             assert_eq!(mode(&real), after, "{name}");
         }
-        tighten(&at("missing"));
+        restrict_access(&at("missing"));
     }
 
     #[test]

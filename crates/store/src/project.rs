@@ -20,12 +20,12 @@ const GITIGNORE: &str = "\
 ";
 
 /// In the `.ralph` directory: the stories of a task list as they were before an agent lost them.
-pub const STORIES_BEFORE: &str = "tasks.before.json";
+pub const REMOVED_STORIES_FILE: &str = "tasks.before.json";
 
 /// Whether a path, relative to the repository, is that of a file which ralph writes for itself while it
 /// runs: nobody's work, whether or not git was told to ignore it.
 pub fn is_run_time_file(path: &str) -> bool {
-    if path.rsplit('/').next() == Some(active_marker::NAME) {
+    if path.rsplit('/').next() == Some(active_marker::MARKER_FILE) {
         return true;
     }
     let inside = match path.strip_prefix(".ralph/") {
@@ -80,7 +80,7 @@ impl Project {
     }
 
     /// The plan that `ralph plan` writes and `ralph build` works off, by its path in the project.
-    pub const PLAN: &'static str = ".ralph/implementation_plan.md";
+    pub const PLAN_FILE: &'static str = ".ralph/implementation_plan.md";
 
     pub fn lock_path(&self) -> PathBuf {
         self.ralph_dir().join("lock")
@@ -92,12 +92,12 @@ impl Project {
         for dir in [self.runs_dir(), self.logs_dir()] {
             private_files::create_in_project(&dir)?;
         }
-        self.tighten();
+        self.restrict_access();
         lock::open_note(&self.lock_path()).map(drop)
     }
 
     /// Takes the access of other users away from what older versions let them read.
-    pub fn tighten(&self) {
+    pub fn restrict_access(&self) {
         let dir = self.ralph_dir();
         let files = std::fs::read_dir(&dir).into_iter().flatten().flatten().filter(|entry| {
             let name = entry.file_name();
@@ -106,15 +106,17 @@ impl Project {
             };
             name != ".gitignore" && name.to_str().is_some_and(is_own)
         });
-        files.for_each(|entry| private_files::tighten(&entry.path()));
-        [self.runs_dir(), self.logs_dir()].iter().for_each(|dir| private_files::tighten(dir));
+        files.for_each(|entry| private_files::restrict_access(&entry.path()));
+        [self.runs_dir(), self.logs_dir()]
+            .iter()
+            .for_each(|dir| private_files::restrict_access(dir));
     }
 
     /// Makes the directory if it is missing, and keeps its run-time files out of version control.
     pub fn prepare(&self) -> io::Result<()> {
         let dir = self.ralph_dir();
         for place in [&dir, &self.runs_dir(), &self.logs_dir()] {
-            safe_fs::stays(&self.root, &place.join("file"))?;
+            safe_fs::check_inside(&self.root, &place.join("file"))?;
         }
         std::fs::create_dir_all(&dir)?;
         let ignore = dir.join(".gitignore");
@@ -124,7 +126,7 @@ impl Project {
                 let _ = std::fs::remove_file(&ignore);
             }),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                if is_torn(&ignore) {
+                if is_truncated_gitignore(&ignore) {
                     save_atomically(&ignore, GITIGNORE.as_bytes())
                 } else {
                     Ok(())
@@ -153,10 +155,10 @@ impl Project {
 
 /// Whether an ignore file is the beginning of ours, and no more: whoever wrote it was killed there, or the disk was
 /// full. Nobody means to keep nothing, or the half of it, out of version control.
-fn is_torn(path: &Path) -> bool {
+fn is_truncated_gitignore(path: &Path) -> bool {
     let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
     let most = GITIGNORE.len() as u64;
-    let there = || safe_fs::open_file(path).and_then(|file| safe_fs::whole(file, most));
+    let there = || safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, most));
     is_file
         && there().is_ok_and(|bytes| {
             bytes.len() < GITIGNORE.len() && GITIGNORE.as_bytes().starts_with(&bytes)

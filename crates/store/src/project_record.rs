@@ -125,7 +125,7 @@ impl ProjectHome {
     /// As [`load`](ProjectHome::load), or the file cannot be written.
     pub fn update(&self, change: impl FnOnce(&mut ProjectRecord)) -> io::Result<ProjectRecord> {
         private_files::create_dir_all(&self.dir)?;
-        let mut options = private_files::options();
+        let mut options = private_files::private_open_options();
         let lock = options.write(true).create(true).truncate(false).open(self.dir.join(LOCK))?;
         lock.lock()?;
         let before = self.load()?;
@@ -149,7 +149,7 @@ pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
 ///
 /// # Errors
 /// A record cannot be read or written.
-pub fn adopt_moved(home: &Path, root: &Path) -> io::Result<()> {
+pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<()> {
     let records = all_records(home);
     let moved = records
         .iter()
@@ -246,7 +246,7 @@ mod tests {
         for root in [&old, &nested] {
             let update = |record: &mut ProjectRecord| {
                 let dirs = GitDirs { git_dir: old.join(".git"), common_dir: old.join(".git") };
-                record.identity = DirIdentity::of(root);
+                record.identity = DirIdentity::read_at(root);
                 record.sandbox = Some("bwrap".to_owned());
                 record.git = Some(GitBaseline {
                     repositories: [(old.join(".git"), dirs)].into(),
@@ -256,13 +256,13 @@ mod tests {
             };
             ProjectHome::new(&home, root).update(update).unwrap();
         }
-        adopt_moved(&home, &old).unwrap();
+        adopt_moved_project(&home, &old).unwrap();
         assert_eq!(all_records(&home).len(), 2, "nothing was moved");
         fs::rename(&old, &new).unwrap();
         let roots = |dir: &str| moved_roots(&all_records(&home), &[base.join(dir)]);
         assert_eq!(roots("new/bin"), std::slice::from_ref(&new));
         assert!(roots("other").is_empty());
-        adopt_moved(&home, &new).unwrap();
+        adopt_moved_project(&home, &new).unwrap();
         for root in [&new, &nested_now] {
             let record = ProjectHome::new(&home, root).load().unwrap();
             assert_eq!(record.root, *root);
@@ -275,9 +275,9 @@ mod tests {
         // And back again.
         fs::rename(&new, &old).unwrap();
         ProjectHome::new(&home, &new).update(|record| record.sandbox = None).unwrap();
-        adopt_moved(&home, &nested).unwrap();
+        adopt_moved_project(&home, &nested).unwrap();
         let record = ProjectHome::new(&home, &old).load().unwrap();
-        assert_eq!((record.sandbox, record.identity), (None, DirIdentity::of(&old)));
+        assert_eq!((record.sandbox, record.identity), (None, DirIdentity::read_at(&old)));
     }
 
     #[test]

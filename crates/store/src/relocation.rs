@@ -20,7 +20,7 @@ pub struct DirIdentity {
 
 impl DirIdentity {
     /// `None` if there is no directory at `path`.
-    pub fn of(path: &Path) -> Option<DirIdentity> {
+    pub fn read_at(path: &Path) -> Option<DirIdentity> {
         DirIdentity::read(path).ok().flatten()
     }
 
@@ -34,7 +34,7 @@ impl DirIdentity {
 
     /// Whether the directory is no longer at `path`: there is none, or certainly another one. Device numbers change
     /// when the machine restarts, so that a directory on another device may be the same.
-    pub fn has_left(&self, path: &Path) -> bool {
+    pub fn is_gone_from(&self, path: &Path) -> bool {
         match DirIdentity::read(path) {
             Ok(Some(now)) => now.device == self.device && now != *self,
             Ok(None) => true,
@@ -50,11 +50,11 @@ impl DirIdentity {
         from: &Path,
         candidates: impl IntoIterator<Item = &'p Path>,
     ) -> Option<Relocation> {
-        if !self.has_left(from) {
+        if !self.is_gone_from(from) {
             return None;
         }
         let mut candidates = candidates.into_iter();
-        let to = candidates.find(|path| DirIdentity::of(path).as_ref() == Some(self))?;
+        let to = candidates.find(|path| DirIdentity::read_at(path).as_ref() == Some(self))?;
         Some(Relocation::new(from, to))
     }
 }
@@ -99,11 +99,11 @@ mod tests {
         let (project, moved) = (repo.join("a/app"), repo2.join("a/app"));
         fs::create_dir_all(&project).unwrap();
         fs::create_dir(repo.join("b")).unwrap();
-        let identity = DirIdentity::of(&project).unwrap();
+        let identity = DirIdentity::read_at(&project).unwrap();
         let find = |to: &Path| identity.find_moved(&project, to.ancestors());
         assert_eq!(find(&project), None, "it has not moved");
         fs::rename(&repo, &repo2).unwrap();
-        assert!(identity.has_left(&project));
+        assert!(identity.is_gone_from(&project));
         assert_eq!(find(&repo2.join("b")), None);
         let found = find(&moved.join("src")).unwrap();
         assert_eq!(found.apply(&project.join("x")), moved.join("x"));
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(found.apply(&base.join("other")), base.join("other"));
         // Another directory in its place.
         fs::create_dir_all(&project).unwrap();
-        assert!(identity.has_left(&project));
+        assert!(identity.is_gone_from(&project));
         let found = find(&moved).unwrap();
         assert_eq!(found.apply(&project), moved);
         assert_eq!(found.apply(&repo.join(".git")), repo.join(".git"), "that one is still there");

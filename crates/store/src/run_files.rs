@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::journal_copies;
 use super::private_files;
 use super::runs::RunDir;
-use super::safe_fs::{self, is_still_at};
+use super::safe_fs::{self, is_same_file};
 use ralph_events::journal;
 
 /// The files that a run writes.
@@ -18,8 +18,8 @@ pub struct RunFiles {
     journal: File,
     journal_size: u64,
     /// What was half written when the run was left.
-    torn: u64,
-    raw: Raw,
+    truncated_bytes: u64,
+    raw: RawLog,
     /// Room on the disk for the last words.
     reserve: Option<File>,
     second: Option<SecondName>,
@@ -51,11 +51,19 @@ impl RunFiles {
     /// # Errors
     /// They cannot be made.
     pub fn create(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        dir.make()?;
+        dir.create()?;
         let journal = new_journal(&dir.journal())?;
-        let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
-        let reserve = set_aside(&dir.path);
-        Ok(RunFiles { dir, journal, journal_size: 0, torn: 0, raw, reserve, second: None })
+        let raw = RawLog { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
+        let reserve = allocate_reserve(&dir.path);
+        Ok(RunFiles {
+            dir,
+            journal,
+            journal_size: 0,
+            truncated_bytes: 0,
+            raw,
+            reserve,
+            second: None,
+        })
     }
 
     /// Goes on with the files of a run that was left. What was half written is cut off.
@@ -63,11 +71,12 @@ impl RunFiles {
     /// # Errors
     /// The journal is not there, or cannot be written.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        let journal = safe_fs::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
-        private_files::tighten_file(&journal);
-        private_files::tighten(&dir.raw());
-        hold(&journal);
-        RunFiles::go_on(dir, journal, max_raw)
+        let journal =
+            safe_fs::open_own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        private_files::restrict_file_access(&journal);
+        private_files::restrict_access(&dir.raw());
+        lock_journal(&journal);
+        RunFiles::reopen_journal(dir, journal, max_raw)
     }
 
     /// The same for a word that is added to a run that is over.
@@ -75,15 +84,16 @@ impl RunFiles {
     /// # Errors
     /// As above, or somebody is at work on it, with `WouldBlock`.
     pub fn reopen_if_free(dir: RunDir) -> io::Result<RunFiles> {
-        let journal = safe_fs::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        let journal =
+            safe_fs::open_own(OpenOptions::new().read(true).append(true), &dir.journal())?;
         match journal.try_lock() {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             // A file system without locks.
-            Ok(()) | Err(TryLockError::Error(_)) => RunFiles::go_on(dir, journal, 0),
+            Ok(()) | Err(TryLockError::Error(_)) => RunFiles::reopen_journal(dir, journal, 0),
         }
     }
 
-    fn go_on(dir: RunDir, mut journal: File, max_raw: u64) -> io::Result<RunFiles> {
+    fn reopen_journal(dir: RunDir, mut journal: File, max_raw: u64) -> io::Result<RunFiles> {
         let journal_size = journal::complete_lines_len(&mut journal)?;
         let metadata = journal.metadata()?;
         let torn = metadata.len().saturating_sub(journal_size);
@@ -93,9 +103,17 @@ impl RunFiles {
             let _ = metadata.modified().and_then(|time| journal.set_modified(time));
         }
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
-        let raw = Raw { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
-        let reserve = set_aside(&dir.path);
-        Ok(RunFiles { dir, journal, journal_size, torn, raw, reserve, second: None })
+        let raw = RawLog { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
+        let reserve = allocate_reserve(&dir.path);
+        Ok(RunFiles {
+            dir,
+            journal,
+            journal_size,
+            truncated_bytes: torn,
+            raw,
+            reserve,
+            second: None,
+        })
     }
 
     /// Gives the journal this name, too, as long as the run goes on. On another file system it cannot have one there.
@@ -139,7 +157,7 @@ impl RunFiles {
     /// Where the journal has its second name, if it still has.
     fn linked_at(&self) -> Option<PathBuf> {
         let second = self.second.as_ref().filter(|second| second.is_linked)?;
-        is_still_at(&self.journal, &second.path).then(|| second.path.clone())
+        is_same_file(&self.journal, &second.path).then(|| second.path.clone())
     }
 
     /// How much the journal holds.
@@ -148,13 +166,13 @@ impl RunFiles {
     }
 
     /// How much was half written when the run was left.
-    pub fn torn_bytes(&self) -> u64 {
-        self.torn
+    pub fn truncated_bytes(&self) -> u64 {
+        self.truncated_bytes
     }
 
     /// Whether the journal is where it belongs.
     pub fn is_in_place(&self) -> bool {
-        is_still_at(&self.journal, &self.dir.journal())
+        is_same_file(&self.journal, &self.dir.journal())
     }
 
     /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
@@ -173,7 +191,7 @@ impl RunFiles {
             std::fs::remove_file(&path)?;
         }
         match self.linked_at() {
-            Some(second) if std::fs::hard_link(&second, &path).is_ok() => self.begin_raw_anew(),
+            Some(second) if std::fs::hard_link(&second, &path).is_ok() => self.rotate_raw(),
             _ => {
                 let root = self.dir.path.clone();
                 self.copy_to(&root)?;
@@ -221,7 +239,7 @@ impl RunFiles {
             // That takes no room, and is there at once. Where it does not succeed, the other name is there still.
             Some(second) => {
                 safe_fs::make_link(root, &path, &second)?;
-                self.begin_raw_anew();
+                self.rotate_raw();
             }
             None => self.copy_to(root)?,
         }
@@ -235,11 +253,11 @@ impl RunFiles {
             journal.rewind()?;
             io::copy(journal, copy)?;
             rustix::fs::fcntl_setfl(&*copy, rustix::fs::OFlags::APPEND)?;
-            hold(copy);
+            lock_journal(copy);
             Ok(())
         })?;
         self.journal = copy;
-        self.begin_raw_anew();
+        self.rotate_raw();
         self.name_again();
         Ok(())
     }
@@ -251,7 +269,7 @@ impl RunFiles {
     }
 
     /// The newest of the agent's bytes go to a new file; the older ones are gone.
-    fn begin_raw_anew(&mut self) {
+    fn rotate_raw(&mut self) {
         self.raw.file = None;
         self.raw.size = 0;
     }
@@ -276,7 +294,7 @@ impl RunFiles {
     }
 
     /// Gives up what was set aside for the last words, on a disk that is full; says whether there was anything.
-    pub fn make_room(&mut self) -> bool {
+    pub fn release_reserve(&mut self) -> bool {
         self.reserve.take().is_some()
     }
 
@@ -300,38 +318,43 @@ const RESERVE: u64 = 64 * 1024;
 
 /// A file without a name that takes up room, until it is closed or this process is gone. A file system that cannot
 /// promise room, or has none, goes without.
-fn set_aside(directory: &Path) -> Option<File> {
+fn allocate_reserve(directory: &Path) -> Option<File> {
     let path = directory.join("reserve");
-    let file = private_files::options().write(true).create_new(true).open(&path).ok()?;
+    let file =
+        private_files::private_open_options().write(true).create_new(true).open(&path).ok()?;
     std::fs::remove_file(&path).ok()?;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE).ok()?;
     Some(file)
 }
 
 fn new_journal(path: &Path) -> io::Result<File> {
-    let journal = private_files::options().read(true).append(true).create_new(true).open(path)?;
-    hold(&journal);
+    let journal = private_files::private_open_options()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(path)?;
+    lock_journal(&journal);
     Ok(journal)
 }
 
 /// Others tell by this lock that the run is going on. The journal is new, so that whoever has it locked
 /// is only looking whether it is, and done in an instant. A file system without locks is no reason not
 /// to run.
-fn hold(journal: &File) {
+fn lock_journal(journal: &File) {
     let _ = journal.lock();
 }
 
 /// The agent's bytes as they came, the newest of them: when one file is half of what is allowed, it is
 /// set aside and takes the place of the one that was set aside before.
 #[derive(Debug)]
-struct Raw {
+struct RawLog {
     path: PathBuf,
     file: Option<File>,
     size: u64,
     max_file: u64,
 }
 
-impl Raw {
+impl RawLog {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.max_file == 0 {
             return Ok(());
@@ -342,8 +365,8 @@ impl Raw {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(safe_fs::own(
-                private_files::options().append(true).create(true),
+            none => none.insert(safe_fs::open_own(
+                private_files::private_open_options().append(true).create(true),
                 &self.path,
             )?),
         };
@@ -371,7 +394,7 @@ mod tests {
         files.append_journal(b"two").unwrap();
         drop(files);
         let mut files = RunFiles::reopen(run.clone(), 100).unwrap();
-        assert_eq!(files.torn_bytes(), 3);
+        assert_eq!(files.truncated_bytes(), 3);
         files.append_journal(b"three\n").unwrap();
         assert_eq!(std::fs::read(run.journal()).unwrap(), b"one\nthree\n");
     }
@@ -385,7 +408,7 @@ mod tests {
         prober.lock_shared().unwrap();
         let (done, is_done) = std::sync::mpsc::channel();
         let holder = std::thread::spawn(move || {
-            hold(&journal);
+            lock_journal(&journal);
             done.send(()).unwrap();
             journal
         });

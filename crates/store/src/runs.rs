@@ -20,12 +20,12 @@ use ralph_events::journal::{self, Entries};
 pub fn new_id(now_ms: i64) -> String {
     use std::hash::{BuildHasher, Hasher};
     /// So many names fit into each millisecond of four hexadecimal digits.
-    const NAMES: u64 = 0x1_0000 / 1000;
+    const IDS_PER_MS: u64 = 0x1_0000 / 1000;
     let time = Timestamp::from_millisecond(now_ms).unwrap_or_default();
     let millisecond = u64::try_from(time.as_millisecond().rem_euclid(1000)).unwrap_or_default();
     // The standard library's hasher is seeded at random: enough for a name.
-    let random = std::hash::RandomState::new().build_hasher().finish() % NAMES;
-    let suffix = millisecond * NAMES + random;
+    let random = std::hash::RandomState::new().build_hasher().finish() % IDS_PER_MS;
+    let suffix = millisecond * IDS_PER_MS + random;
     format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
@@ -112,19 +112,19 @@ impl RunDir {
             let message = format!("{} is a symbolic link", self.path.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
-        safe_fs::stays(root, &self.journal())
+        safe_fs::check_inside(root, &self.journal())
     }
 
     /// Makes its directory.
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn make(&self) -> io::Result<()> {
+    pub fn create(&self) -> io::Result<()> {
         private_files::create_in_project(&self.path)
     }
 
     /// Something of it is known, or was. What was cut off before its first word is no run.
-    pub fn has_begun(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         let tells = |meta: std::fs::Metadata| !meta.is_file() || meta.len() > 0;
         self.journal().symlink_metadata().is_ok_and(tells) || self.has_spent() || self.is_running()
     }
@@ -132,7 +132,7 @@ impl RunDir {
     /// What an agent printed is there, or what a guardrail did: there was a journal before that, and it told more.
     pub fn has_spent(&self) -> bool {
         let tells =
-            |name: &str| name.ends_with(".ndjson") || guardrail_logs::iteration(name).is_some();
+            |name: &str| name.ends_with(".ndjson") || guardrail_logs::iteration_of(name).is_some();
         let entries = self.path.read_dir().into_iter().flatten().flatten();
         entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(tells))
     }
@@ -142,21 +142,25 @@ impl RunDir {
     /// # Errors
     /// It cannot be noted.
     pub(super) fn note_spent(&self) -> io::Result<()> {
-        safe_fs::own(private_files::options().append(true).create(true), &self.raw()).map(drop)
+        safe_fs::open_own(
+            private_files::private_open_options().append(true).create(true),
+            &self.raw(),
+        )
+        .map(drop)
     }
 
     /// Nothing has become of it, and nobody is about to begin it.
-    fn never_began(&self) -> bool {
+    fn never_started(&self) -> bool {
         let is_old = |path: &Path| {
             let age = path.metadata().and_then(|meta| meta.modified()).ok();
-            age.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > BEGINS_WITHIN)
+            age.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > START_TIMEOUT)
         };
-        !self.has_begun() && is_old(&self.path)
+        !self.has_started() && is_old(&self.path)
     }
 
     /// It has begun, and its journal does not end with the end of a run whose work is complete.
     fn is_left(&self) -> bool {
-        if !self.has_begun() {
+        if !self.has_started() {
             return false;
         }
         let tail = self.tail().unwrap_or_default();
@@ -195,29 +199,29 @@ impl RunDir {
     fn tail(&self) -> io::Result<Vec<u8>> {
         let mut file = safe_fs::open_file(&self.journal())?;
         let size = file.metadata()?.len();
-        file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL_BYTES)))?;
         let mut bytes = Vec::new();
-        file.take(TAIL).read_to_end(&mut bytes)?;
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     /// What the journal begins with.
     pub fn first_words(&self) -> FirstWords {
-        const BEGINNING: &[u8] = br#"{"time":""#;
+        const JOURNAL_PREFIX: &[u8] = br#"{"time":""#;
         let mut file = match safe_fs::open_file(&self.journal()) {
             Ok(file) => file,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return FirstWords::None,
             Err(_) => return FirstWords::Other,
         };
         let mut bytes = Vec::new();
-        if (&mut file).take(LONGEST_TORN + 1).read_to_end(&mut bytes).is_err() {
+        if (&mut file).take(MAX_PARTIAL_LINE + 1).read_to_end(&mut bytes).is_err() {
             return FirstWords::Other;
         }
-        let shorter = bytes.len().min(BEGINNING.len());
+        let shorter = bytes.len().min(JOURNAL_PREFIX.len());
         if bytes.trim_ascii().is_empty() {
             FirstWords::None
-        } else if bytes[..shorter] == BEGINNING[..shorter]
-            && bytes.len() as u64 <= LONGEST_TORN
+        } else if bytes[..shorter] == JOURNAL_PREFIX[..shorter]
+            && bytes.len() as u64 <= MAX_PARTIAL_LINE
             && !bytes.contains(&b'\n')
             && !bytes.contains(&0)
         {
@@ -236,13 +240,13 @@ impl RunDir {
 }
 
 /// A first line that is longer is not one that was just being written.
-const LONGEST_TORN: u64 = 256 * 1024;
+const MAX_PARTIAL_LINE: u64 = 256 * 1024;
 
 /// How much of a journal is looked at for its end.
-const TAIL: u64 = 8 * 1024;
+const TAIL_BYTES: u64 = 8 * 1024;
 
 /// A run that has written nothing after so long never will.
-const BEGINS_WITHIN: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a journal begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,7 +281,7 @@ pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
 pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()> {
     let is_spared = |run: &RunDir| spare == Some(run.id.as_str());
     let (mut runs, never): (Vec<RunDir>, Vec<RunDir>) =
-        list(runs_dir)?.into_iter().partition(|run| is_spared(run) || !run.never_began());
+        list(runs_dir)?.into_iter().partition(|run| is_spared(run) || !run.never_started());
     let newer = runs.split_off(runs.len().saturating_sub(keep));
     if let Some(last) = runs.iter().rposition(RunDir::is_left)
         && !newer.iter().any(|run| run.is_left() && !run.is_running())
@@ -300,7 +304,7 @@ pub fn remove(run: &RunDir) -> io::Result<()> {
             if log
                 .file_name()
                 .to_str()
-                .is_some_and(|name| guardrail_logs::iteration(name).is_some())
+                .is_some_and(|name| guardrail_logs::iteration_of(name).is_some())
             {
                 guardrail_logs::remove(&log.path(), links);
             }
@@ -362,7 +366,7 @@ mod tests {
         };
         let write = |id: &str, lines: &[&str]| {
             let run = run(dir.path(), id);
-            run.make().unwrap();
+            run.create().unwrap();
             std::fs::write(run.journal(), lines.join("\n") + "\n").unwrap();
         };
         let (complete, interrupted) = (ended("complete"), ended("interrupted"));
@@ -372,13 +376,13 @@ mod tests {
             write(id, &[started, &interrupted, started, &complete]);
         }
         let never = run(dir.path(), &ids[5]);
-        never.make().unwrap();
+        never.create().unwrap();
         let left =
             || -> Vec<String> { list(dir.path()).unwrap().into_iter().map(|run| run.id).collect() };
         // It may be about to begin.
         prune(dir.path(), 5, None).unwrap();
         assert_eq!(left(), ids[1..]);
-        let old = std::time::SystemTime::now() - 2 * BEGINS_WITHIN;
+        let old = std::time::SystemTime::now() - 2 * START_TIMEOUT;
         File::open(&never.path).unwrap().set_modified(old).unwrap();
         prune(dir.path(), 2, None).unwrap();
         assert_eq!(left(), [&ids[1], &ids[3], &ids[4]].map(Clone::clone));

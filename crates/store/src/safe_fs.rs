@@ -11,14 +11,14 @@ use std::path::{Component, Path, PathBuf};
 
 use super::save;
 
-const LEADS_OUT: &str = "it is a link to something outside of the project";
+const LINK_LEADS_OUT: &str = "it is a link to something outside of the project";
 
 /// Opens a file to read it, whatever has its name: what is no file (a pipe would never end) is not read.
 ///
 /// # Errors
 /// What the file system said; `InvalidInput` for what is no file, `IsADirectory` for a directory.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    only_files(
+    require_regular_file(
         OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?,
     )
 }
@@ -27,14 +27,14 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// As above; `PermissionDenied` for a link that leads out.
-pub fn open(root: &Path, path: &Path) -> io::Result<File> {
+pub fn open_within(root: &Path, path: &Path) -> io::Result<File> {
     let Ok(below) = path.strip_prefix(root) else { return open_file(path) };
-    only_files(beneath(root, below)?)
+    require_regular_file(open_beneath(root, below)?)
 }
 
 /// Opens a file of ralph's own, which is no link, pipe or device that an agent has put in its place.
-pub(super) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    only_files(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
+pub(super) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    require_regular_file(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
 }
 
 /// Reads a regular file that is no link, but no more than `most` bytes of it.
@@ -42,11 +42,11 @@ pub(super) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 /// # Errors
 /// What the file system said; `FileTooLarge` if there is more.
 pub fn read_own(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    whole(own(OpenOptions::new().read(true), path)?, most)
+    read_limited(open_own(OpenOptions::new().read(true), path)?, most)
 }
 
 /// Whether a file that is open still has this name.
-pub fn is_still_at(file: &File, path: &Path) -> bool {
+pub fn is_same_file(file: &File, path: &Path) -> bool {
     let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
     match (file.metadata(), path.symlink_metadata()) {
         (Ok(ours), Ok(there)) => identity(&ours) == identity(&there),
@@ -58,15 +58,15 @@ pub fn is_still_at(file: &File, path: &Path) -> bool {
 ///
 /// # Errors
 /// As [`open`]; `FileTooLarge` if there is more.
-pub fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    whole(open(root, path)?, most)
+pub fn read_within(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_limited(open_within(root, path)?, most)
 }
 
 /// What is in a file, if that is no more than `most` bytes.
 ///
 /// # Errors
 /// What the file system said; `FileTooLarge` if there is more.
-pub fn whole(file: File, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_limited(file: File, most: u64) -> io::Result<Vec<u8>> {
     let too_large = |size: u64| {
         let message =
             format!("it has {} MB, and more than {} are not read", size >> 20, most >> 20);
@@ -87,11 +87,11 @@ pub fn whole(file: File, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// `PermissionDenied` if it leads out of `root`, or what the file system said.
-pub fn stays(root: &Path, path: &Path) -> io::Result<()> {
+pub fn check_inside(root: &Path, path: &Path) -> io::Result<()> {
     // Somebody has named it.
     let Ok(below) = path.strip_prefix(root) else { return Ok(()) };
     // Asked after each iteration, when mostly there is no link at all.
-    if has_no_links(root, below.parent().unwrap_or(Path::new(""))) {
+    if is_link_free(root, below.parent().unwrap_or(Path::new(""))) {
         return Ok(());
     }
     let Some(there) = path.ancestors().skip(1).find(|directory| directory.exists()) else {
@@ -105,7 +105,7 @@ pub fn stays(root: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Whether nothing on the way from `root` is a link, as far as it is there.
-fn has_no_links(root: &Path, below: &Path) -> bool {
+fn is_link_free(root: &Path, below: &Path) -> bool {
     let mut place = root.to_owned();
     for part in below.components() {
         if !matches!(part, Component::Normal(_)) {
@@ -126,13 +126,13 @@ fn has_no_links(root: &Path, below: &Path) -> bool {
 ///
 /// # Errors
 /// `PermissionDenied` if it leads out of `root`, or what the file system said.
-pub fn followed(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    let end = save::followed(path)?;
+pub fn resolve_within(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let end = save::resolve_link(path)?;
     let directory = end.parent().unwrap_or(root);
     if !path.starts_with(root) || directory.canonicalize()?.starts_with(root.canonicalize()?) {
         return Ok(end);
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
 }
 
 /// Makes a new file of the user's only at a path in `root`, with the directories on the way to it. No link is followed, whoever puts
@@ -233,7 +233,7 @@ impl Place {
     }
 }
 
-fn only_files(file: File) -> io::Result<File> {
+fn require_regular_file(file: File) -> io::Result<File> {
     let meta = file.metadata()?;
     if meta.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -245,15 +245,15 @@ fn only_files(file: File) -> io::Result<File> {
 }
 
 /// Where a path leads that is in `root`, by links that lead somewhere in there.
-fn resolved(root: &Path, below: &Path) -> io::Result<PathBuf> {
+fn resolve_path(root: &Path, below: &Path) -> io::Result<PathBuf> {
     let root = root.canonicalize()?;
     let real = root.join(below).canonicalize()?;
     let below = real.strip_prefix(&root).map(Path::to_owned);
-    below.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+    below.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
 }
 
 #[cfg(target_os = "linux")]
-fn beneath(root: &Path, below: &Path) -> io::Result<File> {
+fn open_beneath(root: &Path, below: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, ResolveFlags};
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let directory = File::open(root)?;
@@ -264,12 +264,12 @@ fn beneath(root: &Path, below: &Path) -> io::Result<File> {
     match open(below) {
         Ok(file) => Ok(file.into()),
         // A kernel before 5.6, or a sandbox, ralph's own among them: an agent in there may use ralph, too.
-        Err(rustix::io::Errno::NOSYS) => step_by_step(root, below),
+        Err(rustix::io::Errno::NOSYS) => open_stepwise(root, below),
         // By way of a link that begins at the top of everything one can come back.
-        Err(rustix::io::Errno::XDEV) => match open(&resolved(root, below)?) {
+        Err(rustix::io::Errno::XDEV) => match open(&resolve_path(root, below)?) {
             Ok(file) => Ok(file.into()),
             Err(rustix::io::Errno::XDEV) => {
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
             }
             Err(err) => Err(err.into()),
         },
@@ -279,19 +279,19 @@ fn beneath(root: &Path, below: &Path) -> io::Result<File> {
 
 #[cfg(not(target_os = "linux"))]
 fn beneath(root: &Path, below: &Path) -> io::Result<File> {
-    step_by_step(root, below)
+    open_stepwise(root, below)
 }
 
 /// Finds out where a path leads, and opens that, where the system cannot do both at once.
-fn step_by_step(root: &Path, below: &Path) -> io::Result<File> {
+fn open_stepwise(root: &Path, below: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
-    let path = root.canonicalize()?.join(resolved(root, below)?);
+    let path = root.canonicalize()?.join(resolve_path(root, below)?);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
     // Somebody may have put a link there in between.
-    if path.canonicalize()? == path && is_still_at(&file, &path) {
+    if path.canonicalize()? == path && is_same_file(&file, &path) {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
 }
 
 #[cfg(test)]
@@ -318,10 +318,10 @@ mod tests {
         symlink(root.join("file"), root.join("absolute")).unwrap();
         symlink("/dev/zero", root.join("endless")).unwrap();
         pipe(&root.join("pipe"));
-        let kind = |name: &str| read(&root, &root.join(name), 100).map_err(|err| err.kind());
+        let kind = |name: &str| read_within(&root, &root.join(name), 100).map_err(|err| err.kind());
         let step_by_step = |name: &str| {
-            let file = step_by_step(&root, Path::new(name)).and_then(only_files);
-            file.and_then(|file| whole(file, 100)).map_err(|err| err.kind())
+            let file = open_stepwise(&root, Path::new(name)).and_then(require_regular_file);
+            file.and_then(|file| read_limited(file, 100)).map_err(|err| err.kind())
         };
         for name in ["file", "within", "absolute"] {
             assert_eq!(kind(name).unwrap(), b"mine", "{name}");
@@ -343,7 +343,7 @@ mod tests {
         large.set_len(101).unwrap();
         assert_eq!(kind("large"), Err(io::ErrorKind::FileTooLarge));
         // What somebody names by another path is theirs.
-        assert_eq!(read(&root, &dir.path().join("secret"), 100).unwrap(), b"secret");
+        assert_eq!(read_within(&root, &dir.path().join("secret"), 100).unwrap(), b"secret");
     }
 
     fn project_with_links() -> (tempfile::TempDir, PathBuf) {
@@ -374,14 +374,14 @@ mod tests {
     fn nothing_is_written_in_a_directory_that_is_elsewhere() {
         let (_dir, root) = project_with_links();
         for name in ["file", "sub/file", "in/file", "new/deep/file", "link"] {
-            assert!(stays(&root, &root.join(name)).is_ok(), "{name}");
+            assert!(check_inside(&root, &root.join(name)).is_ok(), "{name}");
         }
         for name in ["out/file", "out/new/file"] {
-            let err = stays(&root, &root.join(name)).unwrap_err();
+            let err = check_inside(&root, &root.join(name)).unwrap_err();
             assert_eq!(err.kind(), io::ErrorKind::PermissionDenied, "{name}");
         }
-        assert!(followed(&root, &root.join("link")).is_err());
+        assert!(resolve_within(&root, &root.join("link")).is_err());
         symlink("in/new", root.join("good")).unwrap();
-        assert_eq!(followed(&root, &root.join("good")).unwrap(), root.join("in/new"));
+        assert_eq!(resolve_within(&root, &root.join("good")).unwrap(), root.join("in/new"));
     }
 }

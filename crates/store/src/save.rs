@@ -15,7 +15,7 @@ use super::safe_fs;
 /// # Errors
 /// What the file system said. The old file is then as it was and no temporary file is left.
 pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    save_as(path, bytes, Readers::AsBefore)
+    save_as(path, bytes, FileAccessMode::KeepMode)
 }
 
 /// The same for what is nobody else's business, such as keys: only the user can read it, whoever could
@@ -24,7 +24,7 @@ pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As above.
 pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    save_as(path, bytes, Readers::OnlyTheUser)
+    save_as(path, bytes, FileAccessMode::UserOnly)
 }
 
 /// The same for what means nothing any more once the machine has gone down, such as a request to a process:
@@ -32,21 +32,23 @@ pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// As above.
-pub fn save_for_now(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    written(path, bytes, Readers::OnlyTheUser)?.persist(path).map_err(|error| error.error)?;
+pub fn save_without_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_temp(path, bytes, FileAccessMode::UserOnly)?
+        .persist(path)
+        .map_err(|error| error.error)?;
     Ok(())
 }
 
 /// Who may read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Readers {
+enum FileAccessMode {
     /// Those who could read what is replaced, or, for a new file, whoever the umask lets.
-    AsBefore,
-    OnlyTheUser,
+    KeepMode,
+    UserOnly,
 }
 
-fn save_as(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
-    let file = staged(path, bytes, readers)?;
+fn save_as(path: &Path, bytes: &[u8], readers: FileAccessMode) -> io::Result<()> {
+    let file = write_temp_beside(path, bytes, readers)?;
     file.persist(path).map_err(|error| error.error)?;
     sync_directory_of(path);
     Ok(())
@@ -57,10 +59,10 @@ fn save_as(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
 ///
 /// # Errors
 /// The links go in a circle, or cannot be read.
-pub fn followed(path: &Path) -> io::Result<PathBuf> {
-    const MOST: usize = 40;
+pub fn resolve_link(path: &Path) -> io::Result<PathBuf> {
+    const MAX_LINKS: usize = 40;
     let mut path = path.to_owned();
-    for _ in 0..MOST {
+    for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
             Ok(target) => path = directory_of(&path).join(target),
             // Not a link, or nothing at all.
@@ -76,12 +78,12 @@ pub fn followed(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Removes what savings that were killed have left in a directory. One that is under way takes moments.
-pub fn clean_up(directory: &Path) {
-    const STALE: std::time::Duration = std::time::Duration::from_secs(60);
+pub fn remove_stale_temp_files(directory: &Path) {
+    const STALE_TEMP_AGE: std::time::Duration = std::time::Duration::from_secs(60);
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes());
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-        if is_ours && age().is_some_and(|age| age > STALE) {
+        if is_ours && age().is_some_and(|age| age > STALE_TEMP_AGE) {
             // What cannot be removed takes up room and does no other harm.
             let _ = fs::remove_file(entry.path());
         }
@@ -89,11 +91,11 @@ pub fn clean_up(directory: &Path) {
 }
 
 /// What the names of contents begin with that have not got their own yet.
-const PREFIX: &str = ".ralph-save-";
+const TEMP_PREFIX: &str = ".ralph-save-";
 
 /// A file that is to be saved together with others.
 #[derive(Debug, Clone)]
-pub struct Saving {
+pub struct PendingSave {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
     /// It may take the place of one that is there.
@@ -104,9 +106,9 @@ pub struct Saving {
 ///
 /// # Errors
 /// As [`save_all`].
-pub fn save_all_within(root: &Path, files: &[Saving]) -> Result<(), (PathBuf, io::Error)> {
+pub fn save_all_in_project(root: &Path, files: &[PendingSave]) -> Result<(), (PathBuf, io::Error)> {
     for file in files {
-        safe_fs::stays(root, &file.path).map_err(|err| (file.path.clone(), err))?;
+        safe_fs::check_inside(root, &file.path).map_err(|err| (file.path.clone(), err))?;
     }
     save_all(files)
 }
@@ -115,7 +117,7 @@ pub fn save_all_within(root: &Path, files: &[Saving]) -> Result<(), (PathBuf, io
 ///
 /// # Errors
 /// What the file system said, and of which file. Nothing is then changed.
-pub fn save_all(files: &[Saving]) -> Result<(), (PathBuf, io::Error)> {
+pub fn save_all(files: &[PendingSave]) -> Result<(), (PathBuf, io::Error)> {
     let mut made = Vec::new();
     let saved = save_each(files, &mut made);
     if saved.is_err() {
@@ -139,11 +141,11 @@ enum Undo {
 }
 
 fn save_each(
-    files: &[Saving],
+    files: &[PendingSave],
     made: &mut Vec<(Undo, PathBuf)>,
 ) -> Result<(), (PathBuf, io::Error)> {
     let mut ready = Vec::new();
-    for Saving { path, bytes, replace } in files {
+    for PendingSave { path, bytes, replace } in files {
         let failed = |error| (path.clone(), error);
         // From the outermost one on that is missing.
         let missing = path.ancestors().skip(1).take_while(|directory| !directory.exists());
@@ -154,16 +156,21 @@ fn save_each(
             fs::create_dir(directory).map_err(failed)?;
             made.push((Undo::RemoveDirectory, directory.to_owned()));
         }
-        ready.push((path, *replace, staged(path, bytes, Readers::AsBefore).map_err(failed)?));
+        ready.push((
+            path,
+            *replace,
+            write_temp_beside(path, bytes, FileAccessMode::KeepMode).map_err(failed)?,
+        ));
     }
     // All of it is on the disk by now; what is left is to give it its names.
     for (path, replace, file) in ready {
         let failed = |error| (path.clone(), error);
-        let old = match safe_fs::open_file(path).and_then(|file| safe_fs::whole(file, u64::MAX)) {
-            Ok(bytes) => Some(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(error)),
-        };
+        let old =
+            match safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, u64::MAX)) {
+                Ok(bytes) => Some(bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(failed(error)),
+            };
         let named = if replace { file.persist(path) } else { file.persist_noclobber(path) };
         named.map_err(|error| failed(error.error))?;
         made.push((old.map_or(Undo::RemoveFile, Undo::Restore), path.clone()));
@@ -180,25 +187,33 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 /// The content of a file beside it, on the disk, without its name.
-fn staged(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
-    let file = written(path, bytes, readers)?;
+fn write_temp_beside(
+    path: &Path,
+    bytes: &[u8],
+    readers: FileAccessMode,
+) -> io::Result<tempfile::NamedTempFile> {
+    let file = write_temp(path, bytes, readers)?;
     file.as_file().sync_all()?;
     Ok(file)
 }
 
-fn written(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
+fn write_temp(
+    path: &Path,
+    bytes: &[u8],
+    readers: FileAccessMode,
+) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX);
+    builder.prefix(TEMP_PREFIX);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
         // What any new file gets; the process's umask still applies.
-        let mode = if readers == Readers::OnlyTheUser { 0o600 } else { 0o666 };
+        let mode = if readers == FileAccessMode::UserOnly { 0o600 } else { 0o666 };
         builder.permissions(fs::Permissions::from_mode(mode));
     }
     let mut file = builder.tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
-    if readers == Readers::AsBefore
+    if readers == FileAccessMode::KeepMode
         && let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
     {
@@ -220,7 +235,7 @@ fn sync_directory_of(path: &Path) {
 ///
 /// # Errors
 /// What kept it from being written.
-pub fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+pub fn with_parent_dir<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match (write(), path.parent()) {
         (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
             std::fs::create_dir_all(parent)?;
@@ -250,7 +265,7 @@ mod tests {
         save_atomically(&path, b"one, and longer").unwrap();
         save_atomically(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        save_for_now(&path, b"three").unwrap();
+        save_without_sync(&path, b"three").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(names(dir.path()), ["a.json"]);
     }
@@ -269,7 +284,7 @@ mod tests {
     fn several_files_are_saved_together_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let file = |name: &str, text: &str, replace| Saving {
+        let file = |name: &str, text: &str, replace| PendingSave {
             path: at(name),
             bytes: text.as_bytes().to_vec(),
             replace,
@@ -327,11 +342,11 @@ mod tests {
         symlink("d/link", at("link")).unwrap();
         symlink("file", at("d/link")).unwrap();
         for _ in 0..2 {
-            assert_eq!(followed(&at("link")).unwrap(), at("d/file"));
+            assert_eq!(resolve_link(&at("link")).unwrap(), at("d/file"));
             fs::write(at("d/file"), "").unwrap();
         }
-        assert_eq!(followed(&at("none")).unwrap(), at("none"));
+        assert_eq!(resolve_link(&at("none")).unwrap(), at("none"));
         symlink("circle", at("circle")).unwrap();
-        assert!(followed(&at("circle")).is_err());
+        assert!(resolve_link(&at("circle")).is_err());
     }
 }

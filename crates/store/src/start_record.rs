@@ -13,25 +13,25 @@ use serde_json::Value;
 
 use super::private_files;
 use super::runs::{self, RunDir};
-use super::safe_fs::{open_file, whole};
+use super::safe_fs::{open_file, read_limited};
 use super::save::save_privately;
 
 /// A note that is larger is none.
-const LARGEST: u64 = 64 << 20;
+const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// Where the starts of all runs are kept, in ralph's own directory.
-const STARTS: &str = "starts";
+const STARTS_DIR: &str = "starts";
 
 /// Of how many runs.
-const MOST: usize = 1_000;
+const MAX_STARTS: usize = 1_000;
 
 /// The command line of a run, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartNote {
+pub struct StartRecord {
     /// From the program's name on.
-    args: Vec<Word>,
+    args: Vec<ArgWord>,
     /// What paths in it are relative to.
-    directory: Word,
+    directory: ArgWord,
     /// What the agent is asked, if it came by a pipe and cannot be read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
@@ -43,41 +43,46 @@ pub struct StartNote {
 /// A word of a command line. JSON has no place for one that is no text, so that it is a list of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Word {
+enum ArgWord {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl Word {
-    fn new(word: OsString) -> Word {
+impl ArgWord {
+    fn new(word: OsString) -> ArgWord {
         match word.into_string() {
-            Ok(text) => Word::Text(text),
-            Err(word) => Word::Bytes(word.as_bytes().to_vec()),
+            Ok(text) => ArgWord::Text(text),
+            Err(word) => ArgWord::Bytes(word.as_bytes().to_vec()),
         }
     }
 
     fn get(&self) -> OsString {
         match self {
-            Word::Text(text) => OsString::from(text),
-            Word::Bytes(bytes) => OsString::from_vec(bytes.clone()),
+            ArgWord::Text(text) => OsString::from(text),
+            ArgWord::Bytes(bytes) => OsString::from_vec(bytes.clone()),
         }
     }
 }
 
-impl StartNote {
+impl StartRecord {
     pub fn new(
         args: impl IntoIterator<Item = OsString>,
         directory: PathBuf,
         prompt: Option<String>,
         variables: Option<BTreeMap<String, String>>,
     ) -> Self {
-        let directory = Word::new(directory.into_os_string());
-        StartNote { args: args.into_iter().map(Word::new).collect(), directory, prompt, variables }
+        let directory = ArgWord::new(directory.into_os_string());
+        StartRecord {
+            args: args.into_iter().map(ArgWord::new).collect(),
+            directory,
+            prompt,
+            variables,
+        }
     }
 
     /// The command line, from the program's name on.
     pub fn args(&self) -> Vec<OsString> {
-        self.args.iter().map(Word::get).collect()
+        self.args.iter().map(ArgWord::get).collect()
     }
 
     /// The directory that paths in it are relative to.
@@ -87,28 +92,28 @@ impl StartNote {
 }
 
 impl RunDir {
-    fn note_path(&self) -> PathBuf {
+    fn record_path(&self) -> PathBuf {
         self.path.join("start.json")
     }
 
-    fn own_settings_path(&self) -> PathBuf {
+    fn run_settings_path(&self) -> PathBuf {
         self.path.join("settings.json")
     }
 
     /// The same run where agents cannot reach it, in ralph's own directory.
     fn out_of_reach(&self, home: &Path) -> RunDir {
-        RunDir { id: self.id.clone(), path: home.join(STARTS).join(&self.id) }
+        RunDir { id: self.id.clone(), path: home.join(STARTS_DIR).join(&self.id) }
     }
 
     /// Where it is told how the run was started: out of reach, if that was kept there.
     fn told(&self, home: Option<&Path>) -> RunDir {
         let there = home.map(|home| self.out_of_reach(home));
-        there.filter(|there| there.own_settings_path().exists()).unwrap_or_else(|| self.clone())
+        there.filter(|there| there.run_settings_path().exists()).unwrap_or_else(|| self.clone())
     }
 
     /// The settings that the run works by, as a file of settings.
     pub fn settings_path(&self, home: Option<&Path>) -> PathBuf {
-        self.told(home).own_settings_path()
+        self.told(home).run_settings_path()
     }
 
     /// Keeps how the run was started. It is there once the settings are. What counts is in `home`; what is beside
@@ -118,18 +123,18 @@ impl RunDir {
     /// It cannot be written.
     pub fn save_start(
         &self,
-        note: &StartNote,
+        note: &StartRecord,
         settings: &Value,
         home: Option<&Path>,
     ) -> io::Result<Option<String>> {
         let save = |run: &RunDir| {
-            save_json(&run.note_path(), &serde_json::to_value(note)?)?;
-            save_json(&run.own_settings_path(), settings)
+            save_json(&run.record_path(), &serde_json::to_value(note)?)?;
+            save_json(&run.run_settings_path(), settings)
         };
         let mut why_not = None;
         if let Some(home) = home {
             let there = self.out_of_reach(home);
-            let starts = home.join(STARTS);
+            let starts = home.join(STARTS_DIR);
             forget_oldest(&starts);
             if let Err(err) = private_files::create_dir_all(&there.path).and_then(|()| save(&there))
             {
@@ -157,9 +162,9 @@ impl RunDir {
         if let Some(there) = home.map(|home| self.out_of_reach(home))
             && there.path.is_dir()
         {
-            save_json(&there.own_settings_path(), settings)?;
+            save_json(&there.run_settings_path(), settings)?;
         }
-        save_json(&self.own_settings_path(), settings)
+        save_json(&self.run_settings_path(), settings)
     }
 
     /// How the run was started; `None` if nobody noted it.
@@ -167,17 +172,17 @@ impl RunDir {
     /// # Errors
     /// It cannot be read, or only the project tells it, though `home` keeps that of every run: whoever can write
     /// in the project may have made it up.
-    pub fn start(&self, home: Option<&Path>) -> io::Result<Option<StartNote>> {
+    pub fn read_start(&self, home: Option<&Path>) -> io::Result<Option<StartRecord>> {
         let told = self.told(home);
-        if !told.own_settings_path().exists() {
+        if !told.run_settings_path().exists() {
             return Ok(None);
         }
-        if told == *self && home.is_some_and(|home| home.join(STARTS).is_dir()) {
+        if told == *self && home.is_some_and(|home| home.join(STARTS_DIR).is_dir()) {
             let message = "it is told only in the project, where an agent may have written it";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
-        let note = told.note_path();
-        match open_file(&note).and_then(|file| whole(file, LARGEST)) {
+        let note = told.record_path();
+        match open_file(&note).and_then(|file| read_limited(file, MAX_RECORD_BYTES)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(err) => Err(err),
@@ -207,7 +212,7 @@ fn without_home(home: &Path, err: &io::Error) -> String {
 /// Makes room for one more.
 fn forget_oldest(starts: &Path) {
     let mut runs = runs::list(starts).unwrap_or_default();
-    runs.truncate((runs.len() + 1).saturating_sub(MOST));
+    runs.truncate((runs.len() + 1).saturating_sub(MAX_STARTS));
     for run in runs {
         // What cannot be removed takes up room and does no other harm.
         let _ = std::fs::remove_dir_all(run.path);
@@ -228,10 +233,10 @@ mod tests {
 
     use super::*;
 
-    fn example() -> (Vec<OsString>, StartNote) {
+    fn example() -> (Vec<OsString>, StartRecord) {
         let args = ["ralph", "run", "-p", "é\n\"x\""].map(OsString::from).into_iter();
         let args: Vec<OsString> = args.chain([OsString::from_vec(vec![b'/', 0xff])]).collect();
-        let note = StartNote::new(
+        let note = StartRecord::new(
             args.clone(),
             "/somewhere".into(),
             Some("piped".to_owned()),
@@ -244,17 +249,17 @@ mod tests {
     fn any_command_line_comes_back_and_nobody_else_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir { id: "x".to_owned(), path: dir.path().to_owned() };
-        assert_eq!(run.start(None).unwrap(), None);
+        assert_eq!(run.read_start(None).unwrap(), None);
         let (args, note) = example();
         run.save_start(&note, &json!({"agent": {"env": {"KEY": "secret"}}}), None).unwrap();
-        let found = run.start(None).unwrap().unwrap();
+        let found = run.read_start(None).unwrap().unwrap();
         assert_eq!((found.args(), &found), (args, &note));
-        for path in [run.note_path(), run.settings_path(None)] {
+        for path in [run.record_path(), run.settings_path(None)] {
             let mode = path.metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", path.display());
         }
-        std::fs::write(run.note_path(), "{").unwrap();
-        assert!(run.start(None).is_err());
+        std::fs::write(run.record_path(), "{").unwrap();
+        assert!(run.read_start(None).is_err());
     }
 
     #[test]
@@ -263,37 +268,37 @@ mod tests {
         let home = Some(dir.path());
         let run = |id: &str| {
             let run = RunDir { id: id.to_owned(), path: dir.path().join("project").join(id) };
-            run.make().unwrap();
+            run.create().unwrap();
             run
         };
         let (_, note) = example();
         let began = run("20261115-202752-0a1b");
         began.save_start(&note, &json!({"a": 1}), home).unwrap();
         began.save_settings(&json!({"a": 2}), home).unwrap();
-        std::fs::write(began.note_path(), "{}").unwrap();
-        std::fs::write(began.own_settings_path(), "{}").unwrap();
-        assert_eq!(began.start(home).unwrap(), Some(note.clone()));
+        std::fs::write(began.record_path(), "{}").unwrap();
+        std::fs::write(began.run_settings_path(), "{}").unwrap();
+        assert_eq!(began.read_start(home).unwrap(), Some(note.clone()));
         let settings = std::fs::read_to_string(began.settings_path(home)).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&settings).unwrap(), json!({"a": 2}));
         // A run that never was.
         let planted = run("20261115-202752-0a1c");
         planted.save_start(&note, &json!({}), None).unwrap();
-        let err = planted.start(home).unwrap_err();
+        let err = planted.read_start(home).unwrap_err();
         assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
-        assert!(planted.start(None).unwrap().is_some(), "where there is no other place");
+        assert!(planted.read_start(None).unwrap().is_some(), "where there is no other place");
     }
 
     #[test]
     fn a_home_that_cannot_be_written_is_said_and_what_is_in_the_project_counts() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir { id: "20261115-202752-0a1b".to_owned(), path: dir.path().join("run") };
-        run.make().unwrap();
+        run.create().unwrap();
         let (_, note) = example();
         let home = dir.path().join("file");
         std::fs::write(&home, "").unwrap();
         let said = run.save_start(&note, &json!({}), Some(&home)).unwrap().unwrap();
         assert!(said.contains(home.to_str().unwrap()) && said.contains("RALPH_HOME"), "{said}");
-        assert_eq!(run.start(Some(&home)).unwrap(), Some(note.clone()));
+        assert_eq!(run.read_start(Some(&home)).unwrap(), Some(note.clone()));
         assert_eq!(run.save_start(&note, &json!({}), None).unwrap(), None, "there is none");
         assert_eq!(run.save_start(&note, &json!({}), Some(dir.path())).unwrap(), None);
     }
@@ -301,11 +306,11 @@ mod tests {
     #[test]
     fn old_ones_go() {
         let dir = tempfile::tempdir().unwrap();
-        for n in 0..MOST {
+        for n in 0..MAX_STARTS {
             std::fs::create_dir(dir.path().join(format!("20261115-202752-{n:04x}"))).unwrap();
         }
         forget_oldest(dir.path());
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), MOST - 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), MAX_STARTS - 1);
         assert!(!dir.path().join("20261115-202752-0000").exists());
     }
 }

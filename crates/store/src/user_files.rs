@@ -10,10 +10,10 @@ use std::path::Path;
 ///
 /// # Errors
 /// As for any file; `InvalidInput` for a named pipe.
-pub fn open(path: &Path) -> io::Result<File> {
+pub fn open_user_file(path: &Path) -> io::Result<File> {
     let is_named = !["/dev/fd", "/dev/stdin", "/proc"].iter().any(|it| path.starts_with(it));
     if is_named && std::fs::metadata(path)?.file_type().is_fifo() {
-        return Err(named_pipe());
+        return Err(named_pipe_error());
     }
     if !is_named {
         return File::open(path);
@@ -23,7 +23,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_fifo() {
-        return Err(named_pipe());
+        return Err(named_pipe_error());
     }
     if !kind.is_file() && !kind.is_dir() {
         // What comes from there is waited for.
@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn named_pipe() -> io::Error {
+fn named_pipe_error() -> io::Error {
     let message = "it is a named pipe, from which nothing may ever come";
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
@@ -42,9 +42,9 @@ fn named_pipe() -> io::Error {
 ///
 /// # Errors
 /// As [`open`]; `FileTooLarge` if there is more.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_user_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    open_user_file(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,

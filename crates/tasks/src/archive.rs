@@ -13,7 +13,7 @@ pub const DIRECTORY: &str = "ralph-archive";
 /// It cannot be written.
 pub fn make(root: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
     let all = root.join(DIRECTORY);
-    ralph_store::safe_fs::stays(root, &all.join(stem))?;
+    ralph_store::safe_fs::check_inside(root, &all.join(stem))?;
     let is_new = !all.exists();
     std::fs::create_dir_all(&all)?;
     let made = make_in(&all, stem, files);

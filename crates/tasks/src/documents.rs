@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::edit;
 
-use ralph_store::save::{clean_up, save_atomically};
+use ralph_store::save::{remove_stale_temp_files, save_atomically};
 use ralph_store::{lock, safe_fs};
 
 /// Where they are unless somebody says otherwise.
@@ -80,7 +80,7 @@ impl Documents {
     /// # Errors
     /// There are none, or somebody has been at it for too long.
     pub fn hold(&self) -> io::Result<File> {
-        lock::hold(&self.dir, PATIENCE)
+        lock::lock_within(&self.dir, PATIENCE)
     }
 
     /// Reads a document as it is.
@@ -88,7 +88,7 @@ impl Documents {
     /// # Errors
     /// It is not there, no file, or elsewhere by a link.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        safe_fs::read(&self.root, &self.path(name), MAX_TASKS)
+        safe_fs::read_within(&self.root, &self.path(name), MAX_TASKS)
     }
 
     /// Reads the task list.
@@ -115,8 +115,8 @@ impl Documents {
         match change(&text) {
             Ok(changed) if changed != text => {
                 // A list that is kept elsewhere in the project stays there.
-                let path = safe_fs::followed(&self.root, &self.path(TASKS))?;
-                clean_up(path.parent().unwrap_or(&self.dir));
+                let path = safe_fs::resolve_within(&self.root, &self.path(TASKS))?;
+                remove_stale_temp_files(path.parent().unwrap_or(&self.dir));
                 save_atomically(&path, changed.as_bytes()).map(Ok)
             }
             Ok(_) => Ok(Ok(())),
@@ -130,7 +130,7 @@ impl Documents {
 /// # Errors
 /// It is not there, no file, too large or elsewhere by a link.
 pub fn read_tasks(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    until_whole(|| safe_fs::read(root, path, MAX_TASKS))
+    until_whole(|| safe_fs::read_within(root, path, MAX_TASKS))
 }
 
 /// Looks again while what is read ends too early, a few times.

@@ -203,7 +203,7 @@ fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
 fn read_value(path: &Path) -> io::Result<serde_json::Value> {
     /// No list that anyone works through has a larger ledger.
     const MAX_BYTES: u64 = 256 << 20;
-    let bytes = safe_fs::whole(safe_fs::open_file(path)?, MAX_BYTES)?;
+    let bytes = safe_fs::read_limited(safe_fs::open_file(path)?, MAX_BYTES)?;
     Ok(serde_json::from_slice(&bytes)?)
 }
 

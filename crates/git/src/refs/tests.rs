@@ -4,7 +4,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use ralph_store::lock::{Holder, Lock, Taken};
+use ralph_store::lock::{Holder, Lock, LockAttempt};
 use ralph_store::run_files::RunFiles;
 
 /// Repositories as far as it matters here: no git is needed to read what git wrote.
@@ -114,8 +114,8 @@ fn what_another_run_does_in_its_own_work_tree_is_not_this_runs_progress() {
         project.prepare_all().unwrap();
         let dir = RunDir { id: "r".into(), path: project.runs_dir().join("r") };
         let files = RunFiles::create(dir, 100).unwrap();
-        let taken = Lock::take(project.root(), &project.lock_path(), &holder).unwrap();
-        let Taken::Free { lock, .. } = taken else { panic!("nobody is there") };
+        let taken = Lock::try_lock(project.root(), &project.lock_path(), &holder).unwrap();
+        let LockAttempt::Acquired { lock, .. } = taken else { panic!("nobody is there") };
         (files, lock)
     };
     let works_on = |tree: &str, id: &str| {

@@ -9,7 +9,7 @@ use ralph_driver::session;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_store::project::Project;
-use ralph_store::save::{Saving, save_all_within};
+use ralph_store::save::{PendingSave, save_all_in_project};
 use ralph_store::{home, naming};
 use ralph_tasks as tasks;
 use ralph_tasks::archive;
@@ -155,7 +155,7 @@ fn label(
     list: Option<&TaskList>,
 ) -> Result<String, Error> {
     match (wanted, list) {
-        (Some(label), _) => naming::label_of(label).ok_or_else(|| {
+        (Some(label), _) => naming::try_label(label).ok_or_else(|| {
             Error::usage(format!("--label {label:?} has no letter or digit to call an archive by"))
         }),
         (None, Some(list)) if !list.branch_name.trim().is_empty() => {
@@ -236,15 +236,15 @@ fn reset(
     let name = name_of(project);
     let fresh = documents.fresh(Fresh { name: &name, branch: UNNAMED_BRANCH, date: today });
     let stays = |name: &str| name == PROMPT && documents.path(name).symlink_metadata().is_ok();
-    let files: Vec<Saving> = fresh
+    let files: Vec<PendingSave> = fresh
         .into_iter()
         .filter(|(name, _)| !stays(name))
-        .map(|(name, text)| Saving {
+        .map(|(name, text)| PendingSave {
             path: documents.path(name),
             bytes: text.into_bytes(),
             replace: true,
         })
         .collect();
-    save_all_within(project.root(), &files)?;
+    save_all_in_project(project.root(), &files)?;
     Ok(files.into_iter().map(|file| file.path).collect())
 }

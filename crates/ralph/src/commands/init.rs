@@ -170,7 +170,7 @@ fn write(
         save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
     };
     for path in prompts.iter().map(|(path, _)| path.as_path()).chain([path]) {
-        safe_fs::stays(project.root(), path).map_err(|error| (path.to_owned(), error))?;
+        safe_fs::check_inside(project.root(), path).map_err(|error| (path.to_owned(), error))?;
     }
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;

@@ -220,7 +220,7 @@ impl Mode {
             if let Err(missing) = require_specs(project, &template, &variables) {
                 crate::cli::warn(&missing.message);
             }
-            if needs_plan && !project.root().join(Project::PLAN).is_file() {
+            if needs_plan && !project.root().join(Project::PLAN_FILE).is_file() {
                 crate::cli::warn(NO_PLAN);
             }
             return start.print_prompt(&source, Some(&variables));
@@ -230,12 +230,12 @@ impl Mode {
         let mut spec = start.spec(source, completion)?;
         if needs_plan {
             spec.required.push(Required {
-                file: project.root().join(Project::PLAN),
+                file: project.root().join(Project::PLAN_FILE),
                 message: NO_PLAN.to_owned(),
             });
         }
         if defaults.command == "plan" {
-            let plan = Project::PLAN;
+            let plan = Project::PLAN_FILE;
             spec.promised.push(Required {
                 file: project.root().join(plan),
                 message: format!(
@@ -273,7 +273,7 @@ fn variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let environment: BTreeMap<String, String> =
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    let mut given = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN.to_owned())]);
+    let mut given = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN_FILE.to_owned())]);
     given.extend(file);
     // An empty name is none: it would send the agent to the root of the file system.
     let specs = given.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));

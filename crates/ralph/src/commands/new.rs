@@ -7,7 +7,7 @@ use clap::Args;
 use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
-use ralph_store::save::{Saving, save_all_within};
+use ralph_store::save::{PendingSave, save_all_in_project};
 use ralph_store::{active_marker, home, naming};
 use ralph_tasks::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 
@@ -72,7 +72,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         return Err(Error::usage("the name is empty").hint("ralph new \"Password reset\""));
     }
     let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
-    let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch);
+    let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
     // Not while somebody works by them, nor while one is still writing whose run was cut off.
     launch::settle(project)?;
     let _idle = if args.force { session::keep_idle(project)? } else { None };
@@ -104,24 +104,27 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
             ))
             .hint(format!("`{} --force` overwrites {it}", documents.command("ralph new"))));
     }
-    let mut files: Vec<Saving> = fresh
+    let mut files: Vec<PendingSave> = fresh
         .into_iter()
-        .map(|(name, text)| Saving {
+        .map(|(name, text)| PendingSave {
             path: documents.path(name),
             bytes: text.into_bytes(),
             replace: args.force,
         })
         .collect();
-    let ignore = match active_marker::ignored(project.root()) {
+    let ignore = match active_marker::gitignore_with_marker(project.root()) {
         // Git does not read it there either.
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
-            crate::cli::warn(&format!("{} is not added to .gitignore: {err}", active_marker::NAME));
+            crate::cli::warn(&format!(
+                "{} is not added to .gitignore: {err}",
+                active_marker::MARKER_FILE
+            ));
             None
         }
         ignored => ignored.map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?,
     };
-    files.extend(ignore.map(|(path, bytes)| Saving { path, bytes, replace: true }));
-    save_all_within(project.root(), &files).map_err(|(path, err)| {
+    files.extend(ignore.map(|(path, bytes)| PendingSave { path, bytes, replace: true }));
+    save_all_in_project(project.root(), &files).map_err(|(path, err)| {
         Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
     })?;
     forget(project, &documents);

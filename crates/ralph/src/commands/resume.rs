@@ -18,7 +18,7 @@ use ralph_store::home::ralph_home;
 use ralph_store::lock;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::start_record::StartNote;
+use ralph_store::start_record::StartRecord;
 
 use super::runs::{all, looks_like_a_run, named, none_yet};
 use super::worker::{self, More, Which};
@@ -179,7 +179,7 @@ fn home() -> Option<PathBuf> {
 /// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
 /// about to notice.
 fn is_going_on(dir: &RunDir) -> bool {
-    lock::stays(session::MOMENT, || dir.is_running())
+    lock::holds_for(session::MOMENT, || dir.is_running())
 }
 
 fn is_worker(name: &str) -> bool {
@@ -262,10 +262,10 @@ impl Left {
     }
 
     /// How it was started.
-    fn note(&self) -> Result<StartNote, Error> {
+    fn note(&self) -> Result<StartRecord, Error> {
         let id = &self.dir.id;
         let again = "start it again with the command that started it";
-        match self.dir.start(home().as_deref()) {
+        match self.dir.read_start(home().as_deref()) {
             Ok(Some(note)) => Ok(note),
             Ok(None) if self.found.is_new => {
                 Err(Error::input(format!("run {id} was cut off before it began")).hint(again))
@@ -295,8 +295,9 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
         return named(runs, wanted).map(|dir| Some(Left::read(dir)));
     }
     // What was cut off before anything of it was noted is no run.
-    let began =
-        |dir: &RunDir| dir.has_begun() || matches!(dir.start(home().as_deref()), Ok(Some(_)));
+    let began = |dir: &RunDir| {
+        dir.has_started() || matches!(dir.read_start(home().as_deref()), Ok(Some(_)))
+    };
     let runs: Vec<RunDir> = runs.into_iter().filter(began).collect();
     if runs.is_empty() {
         return Err(none_yet());
@@ -306,7 +307,7 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
 }
 
 /// Starts the run again, as it was started, with all that it had come to.
-fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> Result<u8, Error> {
+fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) -> Result<u8, Error> {
     let Left { dir, found } = left;
     let id = dir.id.clone();
     let parsed = Cli::try_parse_from(note.args()).map_err(|err| {
@@ -422,7 +423,7 @@ impl<'a> Said<'a> {
     }
 
     /// What came by a pipe when the run began comes from the note now.
-    fn take_piped_prompt(&mut self, note: &StartNote) {
+    fn take_piped_prompt(&mut self, note: &StartRecord) {
         let Some(text) = &note.prompt else { return };
         let file = self.prompt.prompt_file.take();
         let file = file.or_else(|| self.file.as_mut().and_then(|file| file.take()));
@@ -478,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_came_by_a_pipe_is_taken_from_the_note() {
-        let note = StartNote::new([], "/".into(), Some("text".to_owned()), None);
+        let note = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
         for words in [
             &["ralph", "run", "-f", "/dev/fd/63"][..],
             &["ralph", "prompt", "/dev/fd/63", "3"],

@@ -56,7 +56,7 @@ pub struct ReplayArgs {
 /// # Errors
 /// The directory of runs cannot be read.
 pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
-    let rows: Vec<Row> = all(project)?.iter().filter(|dir| dir.has_begun()).map(row).collect();
+    let rows: Vec<Row> = all(project)?.iter().filter(|dir| dir.has_started()).map(row).collect();
     let now_ms = jiff::Timestamp::now().as_millisecond();
     if args.json {
         return crate::cli::print(&json(&rows, now_ms));
@@ -176,10 +176,10 @@ pub(super) fn looks_like_a_run(name: &str) -> bool {
 /// There is none.
 pub(super) fn find(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let Some(prefix) = wanted else {
-        return all.into_iter().rev().find(RunDir::has_begun).ok_or_else(none_yet);
+        return all.into_iter().rev().find(RunDir::has_started).ok_or_else(none_yet);
     };
     let run = named(all, prefix)?;
-    if run.has_begun() {
+    if run.has_started() {
         return Ok(run);
     }
     Err(Error::input(format!(

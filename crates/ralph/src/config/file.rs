@@ -31,7 +31,7 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable>
         message: format!("{name}: cannot be read: {error}"),
         hint: None,
     };
-    let file = match user_files::open(path) {
+    let file = match user_files::open_user_file(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(&error)),

@@ -55,7 +55,7 @@ pub fn read(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<LoopFile>, Error> {
     let name = display_name(path);
-    let bytes = match user_files::read(path, LARGEST) {
+    let bytes = match user_files::read_user_file(path, LARGEST) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) if err.kind() == io::ErrorKind::IsADirectory => {

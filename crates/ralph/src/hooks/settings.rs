@@ -61,7 +61,7 @@ fn from_file(path: &Path) -> Result<Layer, String> {
     struct Document {
         hooks: Layer,
     }
-    let file = safe_fs::open_file(path).and_then(|file| safe_fs::whole(file, LARGEST));
+    let file = safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, LARGEST));
     let document = match file {
         Ok(bytes) => serde_json::from_slice::<Document>(&bytes).map_err(|err| err.to_string())?,
         Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -59,7 +59,7 @@ fn ledger(
 
 /// What is wrong with the task list, if a loop works it off.
 fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) -> Option<String> {
-    if !project.join(active_marker::NAME).exists() {
+    if !project.join(active_marker::MARKER_FILE).exists() {
         return None;
     }
     let documents = Documents::new(project, active_marker::ralph_dir(project).as_deref());

@@ -2,7 +2,7 @@
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_git as git;
-use ralph_store::active_marker::{self, Active, Sign};
+use ralph_store::active_marker::{self, ActiveMarker, ActiveRecord};
 use ralph_store::project::Project;
 use ralph_store::save::save_atomically;
 
@@ -10,10 +10,10 @@ use ralph_store::save::save_atomically;
 /// commit that. This calls git, so that it has to come before the run.
 pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> {
     let root = project.root();
-    if spec.tasks.is_none() || !git::is_unignored(root, active_marker::NAME) {
+    if spec.tasks.is_none() || !git::is_unignored(root, active_marker::MARKER_FILE) {
         return None;
     }
-    let saved = active_marker::ignored(root).and_then(|ignored| match ignored {
+    let saved = active_marker::gitignore_with_marker(root).and_then(|ignored| match ignored {
         Some((path, text)) => save_atomically(&path, &text),
         None => Ok(()),
     });
@@ -29,9 +29,9 @@ pub(super) fn put_up(
     project: &Project,
     spec: &RunSpec,
     mode: &str,
-) -> Result<Option<Sign>, String> {
+) -> Result<Option<ActiveMarker>, String> {
     let Some(tasks) = &spec.tasks else { return Ok(None) };
-    let active = Active {
+    let active = ActiveRecord {
         timestamp: format!("{:.0}", jiff::Timestamp::now()),
         pid: std::process::id(),
         max_iterations: spec.rules.max_iterations,
@@ -40,9 +40,9 @@ pub(super) fn put_up(
         // A path that JSON cannot hold is not worth the sign.
         ralph_dir: tasks.path.parent().filter(|dir| dir.to_str().is_some()).map(Into::into),
     };
-    Sign::put_up(project.root(), active)
+    ActiveMarker::create(project.root(), active)
         .map(Some)
-        .map_err(|err| unwritable(project, active_marker::NAME, &err))
+        .map_err(|err| unwritable(project, active_marker::MARKER_FILE, &err))
 }
 
 fn unwritable(project: &Project, what: &str, err: &std::io::Error) -> String {

@@ -39,7 +39,7 @@ use ralph_shell_policy::AllowList;
 use ralph_store::home;
 use ralph_store::lock::Holder;
 use ralph_store::project::Project;
-use ralph_store::start_record::StartNote;
+use ralph_store::start_record::StartRecord;
 
 pub(super) use self::background::Background;
 pub(super) use self::reporters::{reporter, style};
@@ -256,7 +256,7 @@ impl Start<'_> {
         };
         let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
         let variables = spec.variables.as_ref().and_then(Variables::given).cloned();
-        let note = StartNote::new(std::env::args_os(), here, prompt, variables);
+        let note = StartRecord::new(std::env::args_os(), here, prompt, variables);
         Ok(Started { note, settings })
     }
 

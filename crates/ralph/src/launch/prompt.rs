@@ -78,7 +78,7 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         }
         _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
     };
-    let file = user_files::open(path).map_err(|err| unreadable(&err))?;
+    let file = user_files::open_user_file(path).map_err(|err| unreadable(&err))?;
     // A name such as `/dev/stdin` means something else to every process, whatever it is now.
     let is_lasting = !["/dev", "/proc"].iter().any(|root| path.starts_with(root));
     let is_file = is_lasting && file.metadata().is_ok_and(|meta| meta.is_file());
@@ -106,7 +106,7 @@ pub(crate) fn text(source: &PromptSource) -> Result<(String, String), Error> {
         PromptSource::OfTasks(prompt) => Ok((prompt.clone(), PromptSource::OF_TASKS.to_owned())),
         PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
         PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
-            let bytes = user_files::read(path, u64::MAX)
+            let bytes = user_files::read_user_file(path, u64::MAX)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
             Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
         }
@@ -125,7 +125,8 @@ pub(super) fn print(
 ) -> Result<u8, Error> {
     let (mut prompt, _) = text(source)?;
     if let PromptSource::File(path) | PromptSource::FileOr { path, .. } = source
-        && user_files::read(path, u64::MAX).is_ok_and(|bytes| std::str::from_utf8(&bytes).is_err())
+        && user_files::read_user_file(path, u64::MAX)
+            .is_ok_and(|bytes| std::str::from_utf8(&bytes).is_err())
     {
         crate::cli::warn(&not_utf8(path));
     }

@@ -17,7 +17,7 @@ use super::store::{Known, Worker};
 use ralph_driver::world::{Control, Request};
 use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
-use ralph_store::save::save_for_now;
+use ralph_store::save::save_without_sync;
 
 /// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl Worker {
     /// # Errors
     /// The request cannot be written.
     pub fn ask(&self, wish: Wish) -> io::Result<()> {
-        save_for_now(&self.request_path(), &serde_json::to_vec(&Note { request: wish })?)?;
+        save_without_sync(&self.request_path(), &serde_json::to_vec(&Note { request: wish })?)?;
         self.knock();
         Ok(())
     }

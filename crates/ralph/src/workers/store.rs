@@ -18,8 +18,8 @@ use ralph_store::lock;
 use ralph_store::private_files;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::safe_fs::is_still_at;
-use ralph_store::save::{save_for_now, save_privately};
+use ralph_store::safe_fs::is_same_file;
+use ralph_store::save::{save_privately, save_without_sync};
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -168,7 +168,10 @@ impl Workers {
     /// It cannot be written.
     pub fn record_kill_all(&self) -> io::Result<()> {
         private_files::create_dir_all(&self.root)?;
-        save_for_now(&self.kill_all_path(), nanoseconds(SystemTime::now()).to_string().as_bytes())
+        save_without_sync(
+            &self.kill_all_path(),
+            nanoseconds(SystemTime::now()).to_string().as_bytes(),
+        )
     }
 
     /// Fails if all workers were to be killed after `since`, which is when a command began that starts one. To be
@@ -209,12 +212,15 @@ impl Workers {
         private_files::create_dir_all(&self.root).map_err(|err| unusable(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         loop {
-            let opened =
-                private_files::options().write(true).create(true).truncate(false).open(&path);
+            let opened = private_files::private_open_options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path);
             opened.map_err(|err| unusable(&path, &err))?;
-            match lock::hold(&path, patience) {
+            match lock::lock_within(&path, patience) {
                 // Whoever held it before may have removed it.
-                Ok(file) if is_still_at(&file, &path) => {
+                Ok(file) if is_same_file(&file, &path) => {
                     let directory = worker.path.clone();
                     return Ok(Some(Held { path, directory, _file: file }));
                 }
@@ -349,7 +355,7 @@ impl Worker {
     /// # Errors
     /// Another one is.
     pub fn become_it(&self) -> io::Result<File> {
-        lock::hold(&self.path, MOMENT)
+        lock::lock_within(&self.path, MOMENT)
     }
 
     /// What is known of it. `state.json` tells, except that a loop may be gone without having saved its last state,
@@ -500,7 +506,10 @@ impl Worker {
     pub fn append_log(&self, lines: &[String]) -> io::Result<()> {
         let mut text = lines.join("\n");
         text.push('\n');
-        let mut log = private_files::options().append(true).create(true).open(self.log_path())?;
+        let mut log = private_files::private_open_options()
+            .append(true)
+            .create(true)
+            .open(self.log_path())?;
         let length = log.metadata()?.len();
         log.write_all(text.as_bytes()).inspect_err(|_| {
             // All or nothing, so that it can be tried again.
@@ -550,7 +559,7 @@ impl Worker {
     /// # Errors
     /// There is not as much.
     pub fn reserve(&self) -> io::Result<()> {
-        save_for_now(&self.reserve_path(), &[b' '; RESERVE])
+        save_without_sync(&self.reserve_path(), &[b' '; RESERVE])
     }
 
     /// The room is needed now, or not any more.
@@ -564,7 +573,7 @@ impl Worker {
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
         // If not even this can be written, the one who waits says that it does not know.
-        let _ = save_for_now(&self.failure_path(), text.to_string().as_bytes());
+        let _ = save_without_sync(&self.failure_path(), text.to_string().as_bytes());
     }
 
     pub fn take_failure(&self) -> Option<Error> {

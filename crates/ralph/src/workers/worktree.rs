@@ -145,7 +145,8 @@ impl Worktree {
         for entry in wanted {
             let (from, to) = (project.join(entry), self.directory.join(entry));
             // What was committed may hold links as well.
-            let copied = safe_fs::stays(&self.path, &to).and_then(|()| bring(project, &from, &to));
+            let copied =
+                safe_fs::check_inside(&self.path, &to).and_then(|()| bring(project, &from, &to));
             let copied = copied.map_err(|err| {
                 Error::failed(format!("cannot copy {} to {}: {err}", from.display(), to.display()))
             })?;
@@ -271,7 +272,7 @@ impl Worktree {
 
 /// Keeps other workers' worktrees from being made or removed meanwhile.
 fn alone(git_dir: &Path) -> Result<File, Error> {
-    lock::hold(git_dir, PATIENCE).map_err(|err| {
+    lock::lock_within(git_dir, PATIENCE).map_err(|err| {
         Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
             .hint("another worker's worktree is being made; try again")
     })

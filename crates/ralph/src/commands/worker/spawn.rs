@@ -218,7 +218,7 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
 fn refuse_window(worker: &Worker) -> Result<(), Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let name = &worker.name;
-    if lock::stays(CLOSING, || tmux.find(name).is_some()) {
+    if lock::holds_for(CLOSING, || tmux.find(name).is_some()) {
         return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
             .hint("the loop of a worker whose files were removed may be in it")
             .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::TemplateArgs;
 use ralph_events::error::Error;
-use ralph_store::save::{Saving, save_all};
+use ralph_store::save::{PendingSave, save_all};
 
 const NAME: &str = "PROMPT.md";
 
@@ -33,7 +33,7 @@ pub fn template(directory: &Path, args: &TemplateArgs) -> Result<u8, Error> {
         return Err(Error::failed(format!("{NAME} already exists (use --force to overwrite)")));
     }
     let bytes = TEMPLATE.as_bytes().to_vec();
-    save_all(&[Saving { path, bytes, replace: args.force }])
+    save_all(&[PendingSave { path, bytes, replace: args.force }])
         .map_err(|(path, err)| Error::failed(format!("cannot write {}: {err}", path.display())))?;
     let how = if is_there { " (overwritten)" } else { "" };
     crate::cli::print(&format!("created {NAME}{how}\n"))
