@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
 use ralph::hooks::{self, Answer};
-use ralph_engine::completion::{Detector, Rule, Verdict as Completion};
+use ralph_engine::completion::{CompletionDetector, CompletionResult, CompletionRule};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Entry, Event, Exit, Stamp};
 use ralph_events::journal;
@@ -157,22 +157,22 @@ pub fn completion(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (prompt, said) = text.split_once('\0').unwrap_or(("", &text));
     let rules = [
-        Rule::Response("DONE".to_owned()),
-        Rule::Promise("COMPLETE".to_owned()),
-        Rule::Pattern("(?m)^all done$".parse().unwrap()),
-        Rule::Never,
+        CompletionRule::Response("DONE".to_owned()),
+        CompletionRule::Promise("COMPLETE".to_owned()),
+        CompletionRule::Pattern("(?m)^all done$".parse().unwrap()),
+        CompletionRule::Never,
     ];
     let words = ["done", "COMPLETE", "all done"];
     for (nth, rule) in rules.iter().enumerate() {
-        let verdict = |pieces: &[&str], echo: bool| -> Completion {
-            let mut detector = Detector::new(rule);
+        let verdict = |pieces: &[&str], echo: bool| -> CompletionResult {
+            let mut detector = CompletionDetector::new(rule);
             if echo {
-                detector = detector.ignoring_echo_of(prompt);
+                detector = detector.with_prompt_echo(prompt);
             }
             for (nth, piece) in pieces.iter().enumerate() {
-                detector.said(piece, nth > 0);
+                detector.push_text(piece, nth > 0);
             }
-            detector.verdict()
+            detector.finish()
         };
         let chars: Vec<&str> = char_pieces(said);
         for echo in [false, true] {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ralph_agents as agents;
 use ralph_driver::driver;
 use ralph_driver::run_spec::{AgentSpec, PromptSource, RunSpec};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
@@ -231,7 +231,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         promised: Vec::new(),
         settings_files: Vec::new(),
         iteration_line: true,
-        completion: Rule::Response("DONE".to_owned()),
+        completion: CompletionRule::Response("DONE".to_owned()),
         guardrails: Vec::new(),
         unasked_signal: None,
         guardrail_output: OutputLimits { head: 5000, tail: 2000 },

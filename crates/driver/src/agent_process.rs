@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ralph_agents::filter::{Answer, Judge};
 use ralph_agents::{Emit, Reader};
-use ralph_engine::completion::{Detector, Verdict};
+use ralph_engine::completion::{CompletionDetector, CompletionResult};
 use ralph_engine::machine::{Input, Report};
 use ralph_engine::prompt;
 use ralph_events::attempt::{AttemptResult, classify, describe_end};
@@ -75,7 +75,7 @@ pub(super) type Ask<'a> = dyn FnMut(&[u8]) -> Result<Answer, String> + 'a;
 /// What the events of one process add up to.
 struct Gathered {
     purpose: Purpose,
-    detector: Detector,
+    detector: CompletionDetector,
     /// What was said, for a commit message.
     answer: String,
     /// The agent's own verdict; the last one counts.
@@ -119,7 +119,7 @@ impl AgentTask {
         purpose: Purpose,
         started_ms: u64,
         reader: Box<dyn Reader>,
-        detector: Detector,
+        detector: CompletionDetector,
         files: Files,
     ) -> Self {
         let facts = Gathered {
@@ -223,11 +223,11 @@ impl AgentTask {
         let mut detector = self.facts.detector.clone();
         let line = String::from_utf8_lossy(self.out.unfinished());
         if !line.is_empty() {
-            detector.said(&line, false);
+            detector.push_text(&line, false);
         }
-        let verdict = detector.verdict();
+        let verdict = detector.finish();
         // It would take as long again each time.
-        self.done_is_told &= !verdict.gave_up;
+        self.done_is_told &= !verdict.pattern_too_slow;
         let done = verdict.complete && !matches!(self.facts.result, Some(Some(_)));
         if done {
             self.facts.result = Some(None);
@@ -294,7 +294,11 @@ impl AgentTask {
                 recorder.record(&Event::Output { stream, text, joined: false });
             }
             let complete = found.is_some();
-            return self.conclude(Verdict { complete, found, gave_up: false }, exit, duration_ms);
+            return self.conclude(
+                CompletionResult { complete, signal: found, pattern_too_slow: false },
+                exit,
+                duration_ms,
+            );
         }
         let AgentTask { reader, judge, out, err, facts, ended_by, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
@@ -323,25 +327,30 @@ impl AgentTask {
                 recorder.record(&event);
             });
         }
-        let verdict = facts.detector.verdict();
+        let verdict = facts.detector.finish();
         // An answer that only repeats the prompt is warned of instead.
         if facts.purpose == Purpose::Work
             && facts.detector.ignored_signal()
             && !verdict.complete
-            && !facts.detector.heard_only_echo()
+            && !facts.detector.is_only_echo()
         {
             recorder.record(&Event::Notice { text: IGNORED_SIGNAL.into() });
         }
         self.conclude(verdict, exit, duration_ms)
     }
 
-    fn conclude(mut self, verdict: Verdict, exit: Option<Exit>, duration_ms: u64) -> Finished {
+    fn conclude(
+        mut self,
+        verdict: CompletionResult,
+        exit: Option<Exit>,
+        duration_ms: u64,
+    ) -> Finished {
         let facts = &mut self.facts;
         let class = classify(&AttemptResult {
             exit,
             ended_by: self.ended_by,
             result: facts.result.as_ref().map(Option::as_ref),
-            active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
+            active: facts.detector.has_output() || facts.tools > 0 || facts.shows_anything,
             completed: self.done_stands && verdict.complete,
         });
         let ended_early = matches!(class, Class::Interrupted | Class::Limited);
@@ -353,11 +362,11 @@ impl AgentTask {
         let failure = without_prompt
             .map(|message| Failure { kind: FailureKind::Other, message, resets_at: None })
             .or_else(|| facts.result.take().flatten());
-        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
+        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.is_only_echo();
         let commit_message = match facts.purpose {
             // What it said on the way to one is none.
             Purpose::CommitMessage if class == Class::Answered => {
-                prompt::commit_message(&facts.answer)
+                prompt::parse_commit_message(&facts.answer)
             }
             Purpose::CommitMessage | Purpose::Work => None,
         };
@@ -376,7 +385,7 @@ impl AgentTask {
             repeats_prompt,
             filter_errors: self.judge.as_ref().map_or(0, Judge::failures),
             complete: is_answer.then_some(verdict.complete),
-            found: verdict.found.clone().filter(|_| is_answer).map(Into::into),
+            found: verdict.signal.clone().filter(|_| is_answer).map(Into::into),
             commit_message: commit_message.clone().map(Into::into),
         };
         let report = Report {
@@ -387,11 +396,11 @@ impl AgentTask {
             tools: facts.tools,
             tool_errors: facts.tool_errors,
             complete: verdict.complete,
-            found: verdict.found,
+            found: verdict.signal,
             has_message: commit_message.is_some(),
             repeats_prompt,
         };
-        let gave_up = verdict.gave_up;
+        let gave_up = verdict.pattern_too_slow;
         let stderr = std::mem::take(&mut facts.stderr).into();
         Finished { ended, report, commit_message, repeats_prompt, gave_up, unpriced, stderr }
     }
@@ -421,7 +430,7 @@ impl Gathered {
     fn take(&mut self, event: &Event<'_>) {
         match event {
             Event::Text { text, joined, subagent: false } => {
-                self.detector.said(text, *joined);
+                self.detector.push_text(text, *joined);
                 if self.purpose == Purpose::CommitMessage && self.answer.len() < MAX_ANSWER {
                     if !joined && !self.answer.is_empty() {
                         self.answer.push('\n');
@@ -484,8 +493,8 @@ impl Gathered {
     fn used(&mut self, usage: Usage) {
         self.usage = usage;
         match self.news.last_mut() {
-            Some(Input::Used(last)) => *last = usage,
-            _ => self.news.push(Input::Used(usage)),
+            Some(Input::UsageReported(last)) => *last = usage,
+            _ => self.news.push(Input::UsageReported(usage)),
         }
     }
 }

@@ -64,7 +64,7 @@ pub fn run<W: World>(
         Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
     };
     let machine = match &spec.tasks {
-        Some(tasks) if tasks.check_first => machine.checking_first(),
+        Some(tasks) if tasks.check_first => machine.with_initial_check(),
         _ => machine,
     };
     // A log's name comes from the command, and must not tell a secret either.
@@ -188,9 +188,10 @@ impl<W: World> Driver<'_, W> {
                 iterations: progress.iterations,
                 // What only has to be brought to its end is not begun again, nor what the limit is below by now.
                 cut_off: progress.open.map(|open| open.iteration).filter(|iteration| {
-                    !self.machine.is_open() && *iteration <= self.machine.max_iterations()
+                    !self.machine.has_open_iteration()
+                        && *iteration <= self.machine.max_iterations()
                 }),
-                unchecked: self.machine.unchecked(),
+                unchecked: self.machine.unchecked_iteration(),
                 usage: progress.spending.reported(),
                 duration_ms: progress.active_ms,
             });
@@ -198,7 +199,7 @@ impl<W: World> Driver<'_, W> {
         for event in preface {
             self.recorder.record(event);
         }
-        (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.place();
+        (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.position();
         self.queue.push_back(Input::Start);
         // What was asked for before anybody listened.
         self.heed_requests();
@@ -228,7 +229,7 @@ impl<W: World> Driver<'_, W> {
             // An agent that prints without a pause must not keep time from passing.
             let now = self.stamp();
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
-                self.queue.push_back(Input::Deadline);
+                self.queue.push_back(Input::Timer);
             }
             self.mind_screen(now);
             if let Task::ScmWaits(..) = self.task {
@@ -311,8 +312,8 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(task.child, false);
                 }
             }
-            Action::LookAtScm => self.look_at_scm(),
-            Action::LookAtStaged => self.look_at_staged_again(),
+            Action::CheckScmStatus => self.look_at_scm(),
+            Action::CheckStaged => self.look_at_staged_again(),
             Action::RunScmTask(index) => self.run_scm_task(index),
             Action::SkipScmTask(index, why) => {
                 let task = self.scm_task_name(index);
@@ -320,8 +321,8 @@ impl<W: World> Driver<'_, W> {
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
             Action::EndScmTask { timed_out } => self.end_scm(timed_out),
-            Action::LookAtRepository => self.look_at_repository(),
-            Action::Brief => self.brief(),
+            Action::CheckStall => self.look_at_repository(),
+            Action::CollectBriefing => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {
                 self.check_gates(claimed, checks_passed);
             }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use ralph_agents as agents;
 use ralph_agents::filter::Judge;
 use ralph_agents::{Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
-use ralph_engine::rules::{Rules, ScmTask};
+use ralph_engine::rules::{Rules, ScmTaskKind};
 use ralph_engine::template;
 use ralph_events::env_names;
 use ralph_events::event::{FailAction, Purpose};
@@ -45,7 +45,7 @@ pub struct RunSpec {
     pub settings_files: Vec<(PathBuf, String)>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
-    pub completion: Rule,
+    pub completion: CompletionRule,
     /// The warning that the prompt never asks for the signal that completes the run.
     pub unasked_signal: Option<String>,
     pub guardrails: Vec<GuardrailSpec>,
@@ -361,10 +361,10 @@ pub struct TasksSpec {
 }
 
 /// The kind of each SCM task, as the machine needs to know it.
-pub fn scm_kinds(scm: &ScmSpec) -> Vec<ScmTask> {
+pub fn scm_kinds(scm: &ScmSpec) -> Vec<ScmTaskKind> {
     let kind = |task: &Vec<String>| match task.first().map(String::as_str) {
-        Some("commit") => ScmTask::Commit,
-        _ => ScmTask::Other,
+        Some("commit") => ScmTaskKind::Commit,
+        _ => ScmTaskKind::Other,
     };
     scm.tasks.iter().map(kind).collect()
 }
@@ -395,6 +395,6 @@ mod tests {
     fn scm_kinds_tells_commits_from_other_tasks() {
         let tasks = ["commit", "push"].map(|word| vec![word.to_owned()]).to_vec();
         let scm = ScmSpec { program: "git".to_owned(), tasks, paths: Vec::new() };
-        assert_eq!(scm_kinds(&scm), [ScmTask::Commit, ScmTask::Other]);
+        assert_eq!(scm_kinds(&scm), [ScmTaskKind::Commit, ScmTaskKind::Other]);
     }
 }

@@ -2,22 +2,22 @@
 
 use fancy_regex::Regex;
 
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 
 /// So many characters on each side tell an echo of the prompt from words that are also in the prompt.
 const CONTEXT: usize = 16;
 
 /// What completes a run, as an expression to look for on a screen.
-pub fn expression(rule: &Rule) -> Option<Regex> {
+pub fn expression(rule: &CompletionRule) -> Option<Regex> {
     let tag = |flags: &str, name: &str, text: &str| {
         let text = fancy_regex::escape(text.trim());
         Regex::new(&format!(r"{flags}<{name}>\s*{text}\s*</{name}>")).ok()
     };
     match rule {
-        Rule::Response(text) => tag("(?i)", "response", text),
-        Rule::Promise(text) => tag("", "promise", text),
-        Rule::Pattern(regex) => Some(regex.clone()),
-        Rule::Never => None,
+        CompletionRule::Response(text) => tag("(?i)", "response", text),
+        CompletionRule::Promise(text) => tag("", "promise", text),
+        CompletionRule::Pattern(regex) => Some(regex.clone()),
+        CompletionRule::Never => None,
     }
 }
 
@@ -195,13 +195,13 @@ mod tests {
 
     #[test]
     fn tags_are_found_as_their_rules_say() {
-        let response = expression(&Rule::Response("Done".into())).unwrap();
+        let response = expression(&CompletionRule::Response("Done".into())).unwrap();
         assert!(said(&response, "● <response> DONE </response>", "x").is_some());
         assert!(
             said(&response, "answer <response>DONE</response>", "answer <response>DONE</response>")
                 .is_none()
         );
-        assert!(expression(&Rule::Never).is_none());
+        assert!(expression(&CompletionRule::Never).is_none());
     }
 
     #[test]

@@ -11,11 +11,13 @@ mod ending;
 mod messages;
 mod timers;
 
-pub use messages::{Action, GateVerdict, Input, Now, ScmLook, StagedLook, Unseen};
+pub use messages::{
+    Action, CommitGuardResult, GateVerdict, Input, Now, ScmStatus, UncheckedChange,
+};
 pub use ralph_events::run_state::AgentReport as Report;
 
 use super::rules::Rules;
-use super::stall::Watch;
+use super::stall::StallWatch;
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
 use ralph_events::spending::Spending;
@@ -86,7 +88,7 @@ enum GuardrailEnd {
 
 /// How somebody asked to stop.
 #[derive(Debug, Clone, PartialEq)]
-enum Stop {
+enum StopMode {
     Graceful,
     Now,
     Broken(String),
@@ -97,14 +99,14 @@ enum Stop {
 pub struct LoopMachine {
     rules: Rules,
     phase: Phase,
-    stop: Option<Stop>,
+    stop: Option<StopMode>,
     /// Somebody asked for a pause.
     pause: bool,
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
     /// The work is checked before the first iteration: it may be done already.
-    opening: bool,
+    is_initial_check: bool,
     /// What a run that was cut off had not yet acted upon.
     pending: Pending,
     /// The iteration that was cut off, and is begun again.
@@ -132,7 +134,7 @@ pub struct LoopMachine {
     /// A tool of the agent's is running.
     tool_running: bool,
     /// It was said in this run that an agent is silent.
-    silence_told: bool,
+    silence_warned: bool,
     /// The agent's result is that its credentials were refused.
     refused: bool,
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
@@ -155,7 +157,7 @@ pub struct LoopMachine {
     worked_ms: u64,
     tools: u32,
     tool_errors: u32,
-    watch: Watch,
+    watch: StallWatch,
     /// How long the last iteration took.
     last_took_ms: u64,
 }
@@ -163,7 +165,7 @@ pub struct LoopMachine {
 impl LoopMachine {
     pub fn new(rules: Rules) -> Self {
         LoopMachine {
-            watch: Watch::new(rules.stall),
+            watch: StallWatch::new(rules.stall),
             last_took_ms: 0,
             rules,
             phase: Phase::New,
@@ -172,7 +174,7 @@ impl LoopMachine {
             iteration: 0,
             attempt: 0,
             iteration_open: false,
-            opening: false,
+            is_initial_check: false,
             pending: Pending::Nothing,
             cut_off: None,
             active_before_ms: 0,
@@ -190,7 +192,7 @@ impl LoopMachine {
             found: None,
             background: 0,
             tool_running: false,
-            silence_told: false,
+            silence_warned: false,
             refused: false,
             scm_failed: false,
             scm_until: 0,
@@ -233,14 +235,14 @@ impl LoopMachine {
                 Pending::Nothing
             }
             // What was done so far stands and is checked, as if its agent had come to the limit just now.
-            (Pending::Nothing, Some(open)) if is_used_up(&rules, &spending, open) => {
+            (Pending::Nothing, Some(open)) if is_budget_exhausted(&rules, &spending, open) => {
                 Pending::Unchecked(Box::new(Report::of(Class::Limited)))
             }
             (pending, _) => pending,
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
-        let watch = Watch::resumed(rules.stall, progress.stall, &last_feedback, counts);
+        let watch = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
         // Whoever starts a run again that had given up has done something about it. More time, money or iterations
         // are none of that.
         let gave_up = matches!(
@@ -274,22 +276,22 @@ impl LoopMachine {
     /// The same loop, which checks the work before its first iteration, and has nothing to do if
     /// guardrails and gates say that it is done.
     #[must_use]
-    pub fn checking_first(self) -> Self {
-        LoopMachine { opening: true, ..self }
+    pub fn with_initial_check(self) -> Self {
+        LoopMachine { is_initial_check: true, ..self }
     }
 
     /// What is being checked was there before the first iteration.
-    pub fn is_opening(&self) -> bool {
-        self.opening
+    pub fn is_initial_check(&self) -> bool {
+        self.is_initial_check
     }
 
     /// The agent of this iteration ended by itself and well.
-    pub fn agent_came_to_its_end(&self) -> bool {
+    pub fn agent_finished_normally(&self) -> bool {
         self.class.finished_normally()
     }
 
     /// The iteration that a run was left in with work that is to be checked before anything else.
-    pub fn unchecked(&self) -> Option<u32> {
+    pub fn unchecked_iteration(&self) -> Option<u32> {
         matches!(self.pending, Pending::Unchecked(_)).then_some(self.iteration)
     }
 
@@ -302,12 +304,12 @@ impl LoopMachine {
     }
 
     /// The iteration that is open, and the attempt at it.
-    pub fn place(&self) -> (u32, u32) {
+    pub fn position(&self) -> (u32, u32) {
         if self.iteration_open { (self.iteration, self.attempt) } else { (0, 0) }
     }
 
     /// An iteration was begun and has not come to its end.
-    pub fn is_open(&self) -> bool {
+    pub fn has_open_iteration(&self) -> bool {
         self.iteration_open
     }
 
@@ -339,14 +341,14 @@ impl LoopMachine {
                     self.start(now, &mut out);
                 }
             }
-            Input::Briefed { feedback } => self.briefed(now, feedback, &mut out),
+            Input::Briefed { feedback } => self.on_briefed(now, feedback, &mut out),
             Input::AgentStarted => {
                 if let Phase::Agent { started, last_output, .. } = &mut self.phase {
                     *started = now.mono_ms;
                     *last_output = now.mono_ms;
                 }
                 // Somebody may have asked to stop at once while it was being started.
-                self.heed_stop(&mut out);
+                self.apply_stop(&mut out);
             }
             Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
             Input::PromptFailed { message } => {
@@ -367,7 +369,7 @@ impl LoopMachine {
                 }
             }
             Input::ToolRunning(running) => self.tool_running = running,
-            Input::Used(usage) => {
+            Input::UsageReported(usage) => {
                 self.spending.set_running(usage);
                 self.check_budgets(now, &mut out);
             }
@@ -385,31 +387,31 @@ impl LoopMachine {
             }
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
-            Input::ScmLooked(look) => self.scm_looked(now, look, &mut out),
-            Input::StagedLooked(look) => self.staged_looked(now, look, &mut out),
+            Input::ScmStatus(look) => self.on_scm_status(now, look, &mut out),
+            Input::CommitGuardChecked(look) => self.on_commit_guard(now, look, &mut out),
             Input::ScmTaskEnded { ok, feedback } => {
                 self.scm_feedback.extend(feedback);
                 self.scm_task_ended(now, ok, &mut out);
             }
             Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
-            Input::RepositoryLooked { fingerprint } => {
-                self.repository_looked(now, fingerprint, &mut out);
+            Input::StallChecked { fingerprint } => {
+                self.on_stall_check(now, fingerprint, &mut out);
             }
-            Input::Deadline => self.deadline_passed(now, &mut out),
+            Input::Timer => self.on_timer(now, &mut out),
             Input::Stop { signal, now: at_once } => {
-                self.stop_asked(now, signal, at_once, &mut out);
+                self.request_stop(now, signal, at_once, &mut out);
             }
-            Input::Pause => self.pause_asked(now, &mut out),
+            Input::Pause => self.request_pause(now, &mut out),
             Input::Resume { max_iterations } => {
                 if self.phase != Phase::Finished && std::mem::replace(&mut self.pause, false) {
                     self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
-                    self.go_on(now, &mut out);
+                    self.resume(now, &mut out);
                 }
             }
             Input::Broken { message } => {
                 if self.phase != Phase::Finished {
-                    self.stop = Some(Stop::Broken(message));
-                    self.heed_stop(&mut out);
+                    self.stop = Some(StopMode::Broken(message));
+                    self.apply_stop(&mut out);
                     self.stop_if_idle(now, &mut out);
                 }
             }
@@ -421,14 +423,16 @@ impl LoopMachine {
     fn start(&mut self, now: Now, out: &mut Vec<Action>) {
         self.iteration_started = now.mono_ms;
         match std::mem::take(&mut self.pending) {
-            Pending::Nothing if self.opening => self.check_work(now, out),
+            Pending::Nothing if self.is_initial_check => self.run_checks(now, out),
             Pending::Nothing => self.next_iteration(now, out),
-            Pending::Ended(report) | Pending::Unchecked(report) => self.judge(now, *report, out),
+            Pending::Ended(report) | Pending::Unchecked(report) => {
+                self.classify_attempt(now, *report, out)
+            }
             Pending::Checked { class, complete, found } => {
                 (self.class, self.complete, self.found) = (class, complete, found);
                 self.guardrails_passed = Some(true);
-                self.watch.checked(&[]);
-                self.ask_or_end(now, out);
+                self.watch.record_guardrails(&[]);
+                self.check_gates_or_end(now, out);
             }
             Pending::Complete => self.end_complete(now, out),
         }
@@ -436,7 +440,7 @@ impl LoopMachine {
 
     fn next_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.stop.is_some() {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
@@ -454,18 +458,18 @@ impl LoopMachine {
             return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
         }
         if self.pause {
-            return self.pause_here(now, false, out);
+            return self.enter_pause(now, false, out);
         }
-        if self.watch.wants_look(self.last_took_ms) {
+        if self.watch.needs_check(self.last_took_ms) {
             self.phase = Phase::Looking { started: now.mono_ms, ending: false };
-            out.push(Action::LookAtRepository);
+            out.push(Action::CheckStall);
             return;
         }
-        self.begin_iteration(now, out);
+        self.start_iteration(now, out);
     }
 
-    fn begin_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.watch.begins();
+    fn start_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.watch.start_iteration();
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;
@@ -488,12 +492,12 @@ impl LoopMachine {
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,
         }));
-        self.try_again(now, out);
+        self.retry(now, out);
     }
 }
 
 /// Whether an iteration that was cut off had used up what it may.
-fn is_used_up(rules: &Rules, spending: &Spending, open: Open) -> bool {
+fn is_budget_exhausted(rules: &Rules, spending: &Spending, open: Open) -> bool {
     rules
         .iteration_budget
         .exceeded(&spending.iteration_budget_usage(), &spending.iteration(), open.worked_ms)

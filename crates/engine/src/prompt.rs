@@ -92,7 +92,7 @@ pub fn guardrail_message(
 }
 
 /// The part of a log's name that tells which command it is of.
-pub fn slug(command: &str) -> String {
+pub fn log_slug(command: &str) -> String {
     let mut slug = String::new();
     for c in command.chars() {
         if c.is_ascii_alphanumeric() {
@@ -114,7 +114,7 @@ pub fn log_slugs<'a>(commands: impl IntoIterator<Item = &'a str>) -> Vec<String>
     commands
         .into_iter()
         .map(|command| {
-            let stem = slug(command);
+            let stem = log_slug(command);
             let mut name = stem.clone();
             let n = numbers.entry(stem.clone()).or_default();
             while !taken.insert(name.clone()) {
@@ -137,7 +137,7 @@ pub const COMMIT_MESSAGE_PROMPT: &str = "Provide a short imperative commit messa
 /// The commit message in an agent's answer: the content of a `<response>` tag if there is one, else
 /// the first line that is not blank. What only stands around a message is none: the fence of a code block, or a line that
 /// announces what follows.
-pub fn commit_message(answer: &str) -> Option<String> {
+pub fn parse_commit_message(answer: &str) -> Option<String> {
     let is_fence = |line: &str| {
         let language = line.strip_prefix("```").or_else(|| line.strip_prefix("~~~"));
         let is_word =
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn logs_have_readable_and_distinct_names() {
-        assert_eq!(slug("./mvnw clean install -T 2C"), "mvnw_clean_install_T_2C");
-        assert_eq!(slug("[ ! ]"), "guardrail");
-        assert_eq!(slug(&"x".repeat(80)).len(), 50);
+        assert_eq!(log_slug("./mvnw clean install -T 2C"), "mvnw_clean_install_T_2C");
+        assert_eq!(log_slug("[ ! ]"), "guardrail");
+        assert_eq!(log_slug(&"x".repeat(80)).len(), 50);
         assert_eq!(
             log_slugs(["make test", "make  test", "make test 1", "make test", "lint"]),
             ["make_test", "make_test_1", "make_test_1_1", "make_test_2", "lint"]
@@ -277,7 +277,7 @@ mod tests {
             ("`Add it`", Some("`Add it`")),
         ];
         for (answer, expected) in cases {
-            assert_eq!(commit_message(answer).as_deref(), expected, "{answer:?}");
+            assert_eq!(parse_commit_message(answer).as_deref(), expected, "{answer:?}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct Rules {
     /// The time limit of each guardrail, in order.
     pub guardrails: Vec<Option<u64>>,
     /// The SCM tasks, in order.
-    pub scm: Vec<ScmTask>,
+    pub scm: Vec<ScmTaskKind>,
     /// How long each of them may take, and what has to be known before them.
     pub scm_timeout_ms: Option<u64>,
     /// Something other than guardrails can veto a completion.
@@ -59,7 +59,7 @@ pub enum RetryScope {
 
 impl Retry {
     /// The number of failures in a row that ends the run.
-    pub fn fatal(self) -> u32 {
+    pub fn max_failures(self) -> u32 {
         match self.scope {
             RetryScope::SameIteration { retries } => retries.saturating_add(1),
             RetryScope::NextIteration { failures } => failures.max(1),
@@ -140,7 +140,7 @@ impl Budget {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScmTask {
+pub enum ScmTaskKind {
     /// Needs something to commit, and a message that the agent is asked for.
     Commit,
     Other,

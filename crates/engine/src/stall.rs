@@ -17,14 +17,14 @@ pub struct StallRule {
 
 impl StallRule {
     /// How long a loop may get nowhere before anybody is told, if nothing stops it.
-    const PATIENCE: u32 = 3;
+    const DEFAULT_WARN_AFTER: u32 = 3;
 
     /// Stops after so many iterations and warns before that; with 0 it only warns.
-    pub fn stopping_after(iterations: u32) -> StallRule {
+    pub fn stop_after(iterations: u32) -> StallRule {
         match iterations {
-            0 => StallRule { warn_after: Some(Self::PATIENCE), stop_after: None },
+            0 => StallRule { warn_after: Some(Self::DEFAULT_WARN_AFTER), stop_after: None },
             n => StallRule {
-                warn_after: Some((n - 1).clamp(1, Self::PATIENCE)),
+                warn_after: Some((n - 1).clamp(1, Self::DEFAULT_WARN_AFTER)),
                 stop_after: Some(n),
             },
         }
@@ -37,19 +37,19 @@ impl StallRule {
 
 /// What is to be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Fine,
+pub enum StallDecision {
+    Continue,
     Warn { reason: StallReason, iterations: u32 },
     Stop { reason: StallReason, iterations: u32 },
 }
 
 /// An iteration that is over sooner than this is not worth a look, unless the loop is to be stopped by
 /// what is seen: no agent does anything in that time, and looking takes time, too.
-const WORTH_A_LOOK_MS: u64 = 1_000;
+const MIN_CHECK_MS: u64 = 1_000;
 
 /// Watches over a loop.
 #[derive(Debug, Clone)]
-pub struct Watch {
+pub struct StallWatch {
     rule: StallRule,
     /// The repository as it was last seen.
     seen: Option<u64>,
@@ -61,56 +61,57 @@ pub struct Watch {
     is_idle: bool,
     /// An iteration has come to its end since what was last seen; what a run that was cut off left of one
     /// is none.
-    counts: bool,
+    is_counting: bool,
 }
 
-impl Watch {
-    pub fn new(rule: StallRule) -> Watch {
-        Watch {
+impl StallWatch {
+    pub fn new(rule: StallRule) -> StallWatch {
+        StallWatch {
             rule,
             seen: None,
             unchanged: 0,
             failure: None,
             failures: 0,
             is_idle: false,
-            counts: true,
+            is_counting: true,
         }
     }
 
     /// Goes on with what a run knew when it was left, and with what guardrails had said. `counts` if an
     /// iteration has come to its end since it looked.
-    pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], counts: bool) -> Watch {
-        Watch {
+    pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], counts: bool) -> StallWatch {
+        StallWatch {
             seen: seen.fingerprint,
             unchanged: seen.unchanged,
             failures: seen.same_failures,
-            failure: (seen.same_failures > 0 && !feedback.is_empty()).then(|| essence(feedback)),
-            counts,
-            ..Watch::new(rule)
+            failure: (seen.same_failures > 0 && !feedback.is_empty())
+                .then(|| normalize_failure(feedback)),
+            is_counting: counts,
+            ..StallWatch::new(rule)
         }
     }
 
     /// What is known by now, for whoever goes on.
-    pub fn seen(&self) -> Seen {
+    pub fn snapshot(&self) -> Seen {
         Seen { fingerprint: self.seen, unchanged: self.unchanged, same_failures: self.failures }
     }
 
     /// Whether to look at the repository before the next iteration, after one that took so long (0 if
     /// this is the first).
-    pub fn wants_look(&self, took_ms: u64) -> bool {
-        let worth_it = self.rule.stop_after.is_some() || took_ms >= WORTH_A_LOOK_MS;
+    pub fn needs_check(&self, took_ms: u64) -> bool {
+        let worth_it = self.rule.stop_after.is_some() || took_ms >= MIN_CHECK_MS;
         worth_it && !self.rule.is_off() && !self.is_idle
     }
 
     /// An iteration begins.
-    pub fn begins(&mut self) {
+    pub fn start_iteration(&mut self) {
         self.is_idle = false;
-        self.counts = true;
+        self.is_counting = true;
     }
 
     /// All guardrails have said what they have to say of an iteration.
-    pub fn checked(&mut self, failed: &[Feedback]) {
-        let failure = (!failed.is_empty()).then(|| essence(failed));
+    pub fn record_guardrails(&mut self, failed: &[Feedback]) {
+        let failure = (!failed.is_empty()).then(|| normalize_failure(failed));
         self.failures = match (&failure, &self.failure) {
             (Some(now), Some(before)) if now == before => self.failures.saturating_add(1),
             (Some(_), _) => 1,
@@ -121,19 +122,19 @@ impl Watch {
 
     /// The repository was looked at. It looks different if `fingerprint` is another one; without one
     /// nobody could tell.
-    pub fn looked(&mut self, fingerprint: Option<u64>) -> Verdict {
+    pub fn record_fingerprint(&mut self, fingerprint: Option<u64>) -> StallDecision {
         self.is_idle = true;
         let first = self.seen.is_none();
         let before = self.seen;
         self.seen = fingerprint.or(before);
         let (reason, count) = match fingerprint {
             None => (StallReason::SameFailure, self.failures),
-            Some(_) if first => return Verdict::Fine,
-            now if now == before && !self.counts => {
+            Some(_) if first => return StallDecision::Continue,
+            now if now == before && !self.is_counting => {
                 // What was to be stopped is to be stopped; what was warned of was warned of.
-                return match self.judge(StallReason::Unchanged, self.unchanged) {
-                    stop @ Verdict::Stop { .. } => stop,
-                    _ => Verdict::Fine,
+                return match self.decide(StallReason::Unchanged, self.unchanged) {
+                    stop @ StallDecision::Stop { .. } => stop,
+                    _ => StallDecision::Continue,
                 };
             }
             now if now == before => {
@@ -143,24 +144,24 @@ impl Watch {
             Some(_) => {
                 self.unchanged = 0;
                 self.failures = self.failures.min(1);
-                return Verdict::Fine;
+                return StallDecision::Continue;
             }
         };
-        self.judge(reason, count)
+        self.decide(reason, count)
     }
 
-    fn judge(&self, reason: StallReason, iterations: u32) -> Verdict {
+    fn decide(&self, reason: StallReason, iterations: u32) -> StallDecision {
         let StallRule { warn_after, stop_after } = self.rule;
         if stop_after.is_some_and(|most| iterations >= most) {
-            return Verdict::Stop { reason, iterations };
+            return StallDecision::Stop { reason, iterations };
         }
         match warn_after.filter(|first| *first > 0) {
             Some(first)
                 if iterations.is_multiple_of(first) && (iterations / first).is_power_of_two() =>
             {
-                Verdict::Warn { reason, iterations }
+                StallDecision::Warn { reason, iterations }
             }
-            _ => Verdict::Fine,
+            _ => StallDecision::Continue,
         }
     }
 
@@ -170,7 +171,7 @@ impl Watch {
 }
 
 /// What guardrails said, without what is different each time: the names of their logs.
-fn essence(failed: &[Feedback]) -> String {
+fn normalize_failure(failed: &[Feedback]) -> String {
     let lines = failed.iter().flat_map(|part| part.message.lines());
     let lines: Vec<&str> = lines.filter(|line| !line.starts_with("Output file: ")).collect();
     lines.join("\n")
@@ -181,13 +182,13 @@ mod tests {
     use super::*;
     use ralph_events::event::FailAction;
 
-    fn watch(stop_after: u32) -> Watch {
-        Watch::new(StallRule::stopping_after(stop_after))
+    fn watch(stop_after: u32) -> StallWatch {
+        StallWatch::new(StallRule::stop_after(stop_after))
     }
 
-    fn look(watch: &mut Watch, fingerprint: Option<u64>) -> Verdict {
-        watch.begins();
-        watch.looked(fingerprint)
+    fn look(watch: &mut StallWatch, fingerprint: Option<u64>) -> StallDecision {
+        watch.start_iteration();
+        watch.record_fingerprint(fingerprint)
     }
 
     const UNCHANGED: StallReason = StallReason::Unchanged;
@@ -199,14 +200,14 @@ mod tests {
     #[test]
     fn it_warns_first_and_then_stops() {
         let mut watch = watch(3);
-        let verdicts: Vec<Verdict> = (0..4).map(|_| look(&mut watch, Some(7))).collect();
+        let verdicts: Vec<StallDecision> = (0..4).map(|_| look(&mut watch, Some(7))).collect();
         assert_eq!(
             verdicts,
             [
-                Verdict::Fine,
-                Verdict::Fine,
-                Verdict::Warn { reason: UNCHANGED, iterations: 2 },
-                Verdict::Stop { reason: UNCHANGED, iterations: 3 },
+                StallDecision::Continue,
+                StallDecision::Continue,
+                StallDecision::Warn { reason: UNCHANGED, iterations: 2 },
+                StallDecision::Stop { reason: UNCHANGED, iterations: 3 },
             ]
         );
     }
@@ -214,7 +215,8 @@ mod tests {
     #[test]
     fn without_a_limit_it_only_warns_and_not_each_time() {
         let mut watch = watch(0);
-        let warned = |watch: &mut Watch| matches!(look(watch, Some(7)), Verdict::Warn { .. });
+        let warned =
+            |watch: &mut StallWatch| matches!(look(watch, Some(7)), StallDecision::Warn { .. });
         let warned: Vec<u32> = (0..30).filter(|_| warned(&mut watch)).collect();
         assert_eq!(warned, [3, 6, 12, 24]);
     }
@@ -223,71 +225,77 @@ mod tests {
     fn any_change_is_progress_even_if_a_guardrail_fails_as_before() {
         let mut watch = watch(2);
         for change in 0..20 {
-            watch.checked(&fail("red"));
-            assert_eq!(look(&mut watch, Some(change)), Verdict::Fine);
+            watch.record_guardrails(&fail("red"));
+            assert_eq!(look(&mut watch, Some(change)), StallDecision::Continue);
         }
         // Back to what it was is a change, too.
-        assert_eq!(look(&mut watch, Some(1)), Verdict::Fine);
-        assert_eq!(look(&mut watch, Some(2)), Verdict::Fine);
+        assert_eq!(look(&mut watch, Some(1)), StallDecision::Continue);
+        assert_eq!(look(&mut watch, Some(2)), StallDecision::Continue);
     }
 
     #[test]
     fn where_nobody_can_tell_the_same_failure_counts() {
         let reason = StallReason::SameFailure;
         let mut watch = watch(2);
-        watch.checked(&fail("red\nOutput file: log_001"));
-        assert_eq!(look(&mut watch, None), Verdict::Warn { reason, iterations: 1 });
-        watch.checked(&fail("other"));
-        assert_eq!(look(&mut watch, None), Verdict::Warn { reason, iterations: 1 });
-        watch.checked(&[]);
-        assert_eq!(look(&mut watch, None), Verdict::Fine);
-        watch.checked(&fail("red\nOutput file: log_004"));
+        watch.record_guardrails(&fail("red\nOutput file: log_001"));
+        assert_eq!(look(&mut watch, None), StallDecision::Warn { reason, iterations: 1 });
+        watch.record_guardrails(&fail("other"));
+        assert_eq!(look(&mut watch, None), StallDecision::Warn { reason, iterations: 1 });
+        watch.record_guardrails(&[]);
+        assert_eq!(look(&mut watch, None), StallDecision::Continue);
+        watch.record_guardrails(&fail("red\nOutput file: log_004"));
         look(&mut watch, None);
-        watch.checked(&fail("red\nOutput file: log_005"));
-        assert_eq!(look(&mut watch, None), Verdict::Stop { reason, iterations: 2 });
+        watch.record_guardrails(&fail("red\nOutput file: log_005"));
+        assert_eq!(look(&mut watch, None), StallDecision::Stop { reason, iterations: 2 });
     }
 
     #[test]
     fn a_run_that_goes_on_counts_on() {
-        let rule = StallRule::stopping_after(3);
+        let rule = StallRule::stop_after(3);
         let seen = Seen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
         // Killed in an iteration again and again: what was not finished counts for nothing, and hides nothing.
-        let mut watch = Watch::resumed(rule, seen, &[], false);
-        assert_eq!(watch.looked(Some(7)), Verdict::Fine);
-        assert_eq!(watch.seen(), seen);
-        assert_eq!(look(&mut watch, Some(7)), Verdict::Warn { reason: UNCHANGED, iterations: 2 });
-        let seen = watch.seen();
-        let mut watch = Watch::resumed(rule, seen, &[], false);
+        let mut watch = StallWatch::resumed(rule, seen, &[], false);
+        assert_eq!(watch.record_fingerprint(Some(7)), StallDecision::Continue);
+        assert_eq!(watch.snapshot(), seen);
         assert_eq!(
-            watch.looked(Some(8)),
-            Verdict::Fine,
+            look(&mut watch, Some(7)),
+            StallDecision::Warn { reason: UNCHANGED, iterations: 2 }
+        );
+        let seen = watch.snapshot();
+        let mut watch = StallWatch::resumed(rule, seen, &[], false);
+        assert_eq!(
+            watch.record_fingerprint(Some(8)),
+            StallDecision::Continue,
             "the one that was cut off had done something"
         );
-        assert_eq!(watch.seen().unchanged, 0);
+        assert_eq!(watch.snapshot().unchanged, 0);
         // One that had come to its end counts when it is looked at.
-        let mut watch = Watch::resumed(rule, seen, &[], true);
-        assert_eq!(watch.looked(Some(7)), Verdict::Stop { reason: UNCHANGED, iterations: 3 });
+        let mut watch = StallWatch::resumed(rule, seen, &[], true);
+        assert_eq!(
+            watch.record_fingerprint(Some(7)),
+            StallDecision::Stop { reason: UNCHANGED, iterations: 3 }
+        );
         // What guardrails said last is known by the feedback.
         let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
-        let mut watch = Watch::resumed(rule, seen, &fail("red\nOutput file: log_001"), false);
-        watch.checked(&fail("red\nOutput file: log_002"));
+        let mut watch = StallWatch::resumed(rule, seen, &fail("red\nOutput file: log_001"), false);
+        watch.record_guardrails(&fail("red\nOutput file: log_002"));
         let reason = StallReason::SameFailure;
-        assert_eq!(look(&mut watch, None), Verdict::Stop { reason, iterations: 3 });
+        assert_eq!(look(&mut watch, None), StallDecision::Stop { reason, iterations: 3 });
     }
 
     #[test]
     fn looking_twice_is_not_another_iteration() {
         let mut watch = watch(2);
-        assert!(watch.wants_look(0));
-        watch.looked(Some(1));
-        assert!(!watch.wants_look(9_999), "a pause lies between");
-        watch.begins();
-        assert!(watch.wants_look(0));
-        let quiet = Watch::new(StallRule::stopping_after(0));
+        assert!(watch.needs_check(0));
+        watch.record_fingerprint(Some(1));
+        assert!(!watch.needs_check(9_999), "a pause lies between");
+        watch.start_iteration();
+        assert!(watch.needs_check(0));
+        let quiet = StallWatch::new(StallRule::stop_after(0));
         assert!(
-            !quiet.wants_look(999) && quiet.wants_look(1_000),
+            !quiet.needs_check(999) && quiet.needs_check(1_000),
             "a warning costs no instant loop"
         );
-        assert!(!Watch::new(StallRule::default()).wants_look(9_999));
+        assert!(!StallWatch::new(StallRule::default()).needs_check(9_999));
     }
 }

@@ -7,7 +7,7 @@
 
 /// A stretch of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Piece<'t> {
+enum TemplatePart<'t> {
     Text(&'t str),
     Variable { name: &'t str, raw: &'t str },
 }
@@ -17,10 +17,10 @@ enum Piece<'t> {
 /// `value` is asked once for each place, from the first to the last.
 pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(template.len());
-    for piece in pieces(template) {
+    for piece in parts(template) {
         match piece {
-            Piece::Text(text) => out.push_str(text),
-            Piece::Variable { name, .. } => out.push_str(value(name).unwrap_or_default()),
+            TemplatePart::Text(text) => out.push_str(text),
+            TemplatePart::Variable { name, .. } => out.push_str(value(name).unwrap_or_default()),
         }
     }
     out
@@ -30,10 +30,10 @@ pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v 
 /// does in a text that is no template but for a name or two.
 pub fn substitute_known<'v>(template: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(template.len());
-    for piece in pieces(template) {
+    for piece in parts(template) {
         match piece {
-            Piece::Text(text) => out.push_str(text),
-            Piece::Variable { name, raw } => out.push_str(value(name).unwrap_or(raw)),
+            TemplatePart::Text(text) => out.push_str(text),
+            TemplatePart::Variable { name, raw } => out.push_str(value(name).unwrap_or(raw)),
         }
     }
     out
@@ -42,10 +42,11 @@ pub fn substitute_known<'v>(template: &str, value: impl Fn(&str) -> Option<&'v s
 /// Whether the template has a place for this variable.
 pub fn mentions(template: &str, name: &str) -> bool {
     let wanted = name;
-    pieces(template).any(|piece| matches!(piece, Piece::Variable { name, .. } if name == wanted))
+    parts(template)
+        .any(|piece| matches!(piece, TemplatePart::Variable { name, .. } if name == wanted))
 }
 
-fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
+fn parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     let mut rest = template;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -54,13 +55,13 @@ fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
         if let Some((name, after)) = variable(rest) {
             let raw = &rest[..rest.len() - after.len()];
             rest = after;
-            return Some(Piece::Variable { name, raw });
+            return Some(TemplatePart::Variable { name, raw });
         }
         // The first character is text: either it is no dollar sign, or one that begins no variable.
         let next = rest.as_bytes().get(1..).and_then(|tail| memchr::memchr(b'$', tail));
         let (text, after) = rest.split_at(next.map_or(rest.len(), |at| at + 1));
         rest = after;
-        Some(Piece::Text(text))
+        Some(TemplatePart::Text(text))
     })
 }
 

@@ -8,10 +8,10 @@ use crate::agent_process::{AgentTask, Files, Finished};
 use crate::run_spec::{Errand, RunSpec, scm_kinds};
 use crate::world::{Part, World};
 use ralph_agents::PromptVia;
-use ralph_engine::completion::{Detector, Rule};
+use ralph_engine::completion::{CompletionDetector, CompletionRule};
 use ralph_engine::machine::{Input, Now};
 use ralph_engine::prompt as prompts;
-use ralph_engine::rules::ScmTask;
+use ralph_engine::rules::ScmTaskKind;
 use ralph_events::env_names::STOP_CHECK;
 use ralph_events::event::{Event, Purpose};
 use ralph_process::{ChildEnd, Launch};
@@ -127,14 +127,16 @@ impl<W: World> Driver<'_, W> {
         let argv = argv(&invocation.program, &invocation.args, &prompt);
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
         let mut detector = match purpose {
-            Purpose::Work => Detector::new(&spec.completion),
+            Purpose::Work => CompletionDetector::new(&spec.completion),
             // It is only listened to; a message completes nothing.
-            Purpose::CommitMessage => Detector::new(&Rule::Response(String::new())),
+            Purpose::CommitMessage => {
+                CompletionDetector::new(&CompletionRule::Response(String::new()))
+            }
         };
         detector = if invocation.structured {
-            detector.of_messages()
+            detector.for_messages()
         } else {
-            detector.ignoring_echo_of(&prompt)
+            detector.with_prompt_echo(&prompt)
         };
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
@@ -155,7 +157,7 @@ impl<W: World> Driver<'_, W> {
     fn stop_check(&self) -> String {
         let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
         let loop_commits =
-            self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTask::Commit));
+            self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTaskKind::Commit));
         if may_be_claude && !loop_commits {
             format!("{}.{}", self.machine.iteration(), self.machine.attempt())
         } else {

@@ -6,7 +6,7 @@ use std::io;
 use super::scm::is_last;
 use super::{Driver, Task};
 use crate::world::World;
-use ralph_engine::machine::{Input, ScmLook, StagedLook, Unseen};
+use ralph_engine::machine::{CommitGuardResult, Input, ScmStatus, UncheckedChange};
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_git::ScmSpec;
 use ralph_git::commit_guard::{self, Change, Reader, Staged};
@@ -36,7 +36,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_staged_again(&mut self) {
         if !self.spec.scm.as_ref().is_some_and(ScmSpec::is_git) {
             // Nobody knows how to ask another program for that.
-            return self.queue.push_back(Input::StagedLooked(StagedLook::Same));
+            return self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same));
         }
         if self.start_look_at_staged(true).is_err() {
             self.changed_meanwhile(None);
@@ -64,7 +64,7 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.tell_of_repositories(&now);
                 self.staged = Some(now);
-                self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message }));
+                self.queue.push_back(Input::ScmStatus(ScmStatus::Dirty { has_message }));
             }
             (false, None) => {
                 let exit = exit.map_or_else(|| "no end".to_owned(), |exit| exit.to_string());
@@ -74,7 +74,9 @@ impl<W: World> Driver<'_, W> {
             (true, now) => {
                 let before = self.staged.as_ref();
                 match now.zip(before).map(|(now, before)| now.since(before)) {
-                    Some(None) => self.queue.push_back(Input::StagedLooked(StagedLook::Same)),
+                    Some(None) => {
+                        self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same))
+                    }
                     Some(Some(change)) => self.changed_meanwhile(Some(change)),
                     None => self.changed_meanwhile(None),
                 }
@@ -115,7 +117,7 @@ impl<W: World> Driver<'_, W> {
             "while the agent was asked for a commit message, {what}, which no guardrail has seen: {follows}"
         );
         // Whoever wants the run to stop has ended the look, which then says nothing of the agent.
-        if !self.machine.stops_at_once() {
+        if !self.machine.is_immediate_stop() {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         let reason = format!(
@@ -128,8 +130,12 @@ impl<W: World> Driver<'_, W> {
              keep it or undo it."
         );
         let feedback = Feedback { action: FailAction::Append, message };
-        let unseen = Unseen { reason, feedback };
-        let look = if moved { StagedLook::Moved(unseen) } else { StagedLook::Beside(unseen) };
-        self.queue.push_back(Input::StagedLooked(look));
+        let unseen = UncheckedChange { reason, feedback };
+        let look = if moved {
+            CommitGuardResult::Moved(unseen)
+        } else {
+            CommitGuardResult::ChangedBeside(unseen)
+        };
+        self.queue.push_back(Input::CommitGuardChecked(look));
     }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use super::{Driver, Task};
 use crate::run_spec::scm_kinds;
 use crate::world::{Part, World};
-use ralph_engine::machine::{Input, Now, ScmLook};
-use ralph_engine::rules::ScmTask;
+use ralph_engine::machine::{Input, Now, ScmStatus};
+use ralph_engine::rules::ScmTaskKind;
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_events::redact;
 use ralph_events::text;
@@ -35,7 +35,7 @@ const NAMED: usize = 5;
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
         let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
-            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+            return self.queue.push_back(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         };
         let started = self.world.now().mono_ms;
         self.look_on(look.into_iter(), started);
@@ -59,13 +59,13 @@ impl<W: World> Driver<'_, W> {
             "the changes could not be staged, so nothing was committed: {why}"
         ));
         let told = (!is_last).then(|| not_committed("git add -A", &why)).flatten();
-        self.queue.push_back(Input::ScmLooked(ScmLook::Failed(told)));
+        self.queue.push_back(Input::ScmStatus(ScmStatus::Failed(told)));
     }
 
     /// The commit has failed before it could be made.
     fn nothing_committed(&mut self, detail: String) {
         let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
-        let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
+        let commit = kinds.iter().position(|kind| *kind == ScmTaskKind::Commit).unwrap_or(0);
         let task = self.scm_task_name(commit);
         let detail = detail.into();
         self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
@@ -82,7 +82,7 @@ impl<W: World> Driver<'_, W> {
              {files}. Resolve them and `git add` them, or abort what led to them (a merge, a rebase, a cherry-pick)."
         );
         let told = Feedback { action: FailAction::Append, message };
-        self.queue.push_back(Input::ScmLooked(ScmLook::Failed(Some(told))));
+        self.queue.push_back(Input::ScmStatus(ScmStatus::Failed(Some(told))));
     }
 
     pub(super) fn run_scm_task(&mut self, index: usize) {
@@ -158,7 +158,7 @@ impl<W: World> Driver<'_, W> {
 
     /// Ends what is running, which tells why when its end is heard of.
     pub(super) fn end_scm(&mut self, timed_out: bool) {
-        let at_once = self.machine.stops_at_once();
+        let at_once = self.machine.is_immediate_stop();
         let why = match timed_out {
             true => TOO_LONG,
             false if at_once => "the run was to stop",
@@ -262,7 +262,9 @@ impl<W: World> Driver<'_, W> {
                         files => self.look_met_conflicts(&few(files)),
                     }
                 }
-                (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
+                (0, Some(Exit::Code(0))) => {
+                    self.queue.push_back(Input::ScmStatus(ScmStatus::Clean))
+                }
                 (0, Some(Exit::Code(1))) => self.look_at_staged(),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
                 _ => self.look_failed(&run.why_failed(exit), is_last(run.ended)),
@@ -296,7 +298,7 @@ impl<W: World> Driver<'_, W> {
 
     fn is_commit(&self, index: usize) -> bool {
         let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
-        kinds.get(index) == Some(&ScmTask::Commit)
+        kinds.get(index) == Some(&ScmTaskKind::Commit)
     }
 
     pub(super) fn scm_task_name(&self, index: usize) -> Cow<'static, str> {

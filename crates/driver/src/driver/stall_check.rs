@@ -66,17 +66,17 @@ impl<W: World> Driver<'_, W> {
         match exit {
             Some(exit) if exit.success() => {
                 let fingerprint = if look.too_much { None } else { self.fingerprint(&look.status) };
-                self.queue.push_back(Input::RepositoryLooked { fingerprint });
+                self.queue.push_back(Input::StallChecked { fingerprint });
             }
             // No repository.
             Some(Exit::Code(_)) => self.looked_without_git(),
-            _ => self.queue.push_back(Input::RepositoryLooked { fingerprint: None }),
+            _ => self.queue.push_back(Input::StallChecked { fingerprint: None }),
         }
     }
 
     fn looked_without_git(&mut self) {
         let fingerprint = self.world.tree_fingerprint(&self.spec.directory, MAX_FILES);
-        self.queue.push_back(Input::RepositoryLooked { fingerprint });
+        self.queue.push_back(Input::StallChecked { fingerprint });
     }
 
     fn fingerprint(&mut self, status: &[u8]) -> Option<u64> {

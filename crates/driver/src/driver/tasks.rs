@@ -21,8 +21,8 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {
-        let is_opening = self.machine.is_opening();
-        let came_to_its_end = self.machine.agent_came_to_its_end();
+        let is_opening = self.machine.is_initial_check();
+        let came_to_its_end = self.machine.agent_finished_normally();
         let judged = self.look_at_tasks(is_opening, |gate, review| {
             if is_opening {
                 return (opening(review, checks_passed, gate.name()), None);
@@ -78,7 +78,7 @@ impl<W: World> Driver<'_, W> {
 
 fn gate_verdict(verdict: TaskVerdict) -> GateVerdict {
     match verdict {
-        TaskVerdict::Stands => GateVerdict::Stands,
+        TaskVerdict::Stands => GateVerdict::Neutral,
         TaskVerdict::Complete => GateVerdict::Complete,
         TaskVerdict::Veto { reason, feedback } => GateVerdict::Veto { reason, feedback },
     }

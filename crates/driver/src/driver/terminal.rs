@@ -7,7 +7,7 @@ use crate::pty_agent::{Screen, Step};
 use crate::screen_text;
 use crate::world::World;
 use ralph_agents::PromptVia;
-use ralph_engine::completion::Detector;
+use ralph_engine::completion::CompletionDetector;
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::{Event, Purpose, Stream};
 use ralph_process::Launch;
@@ -28,7 +28,8 @@ impl<W: World> Driver<'_, W> {
         let argv = argv(launch.program, launch.args, prompt);
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
         let started_ms = self.world.now().mono_ms;
-        let (reader, detector) = (spec.agent.reader(false), Detector::new(&spec.completion));
+        let (reader, detector) =
+            (spec.agent.reader(false), CompletionDetector::new(&spec.completion));
         let pattern = screen_text::expression(&spec.completion);
         let screen = Screen::new(size, prompt, pattern);
         let task = AgentTask::new(child, purpose, started_ms, reader, detector, Files::default());

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ralph_agents as agents;
 use ralph_driver::driver::{self, Finish};
 use ralph_driver::run_spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
@@ -272,7 +272,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
         promised: Vec::new(),
         settings_files: Vec::new(),
         iteration_line: false,
-        completion: Rule::Response("DONE".to_owned()),
+        completion: CompletionRule::Response("DONE".to_owned()),
         guardrails: (0..rng.below(3)).map(|n| guardrail(n, rng)).collect(),
         unasked_signal: None,
         guardrail_output: OutputLimits { head: 200, tail: 100 },
@@ -310,7 +310,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             scm_timeout_ms: rng.maybe(50, |_| 100_000),
             gates,
             stall: rng
-                .maybe(40, |rng| StallRule::stopping_after(rng.below(4) as u32))
+                .maybe(40, |rng| StallRule::stop_after(rng.below(4) as u32))
                 .unwrap_or_default(),
         },
         term_pauses: rng.chance(20),

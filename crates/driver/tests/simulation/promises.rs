@@ -215,7 +215,7 @@ fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
             }
             Fact::AgentEnded { purpose: Purpose::Work, class, .. } => match class {
                 Class::Credentials => over = Some("its credentials were refused"),
-                class if is_failure(*class) && failures + 1 >= rules.retry.fatal() => {
+                class if is_failure(*class) && failures + 1 >= rules.retry.max_failures() => {
                     over = Some("the last one had failed for good");
                 }
                 Class::Answered => failures = 0,

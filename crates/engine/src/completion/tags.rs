@@ -33,7 +33,7 @@ impl TagScanner {
     }
 
     /// What was said so far is no part of a tag that ends later.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.pending.clear();
         self.inside = false;
     }

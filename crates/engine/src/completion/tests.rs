@@ -1,25 +1,27 @@
 use super::*;
 use proptest::prelude::*;
 
-fn response() -> Rule {
-    Rule::Response("DONE".into())
+fn response() -> CompletionRule {
+    CompletionRule::Response("DONE".into())
 }
 
-fn promise() -> Rule {
-    Rule::Promise("COMPLETE".into())
+fn promise() -> CompletionRule {
+    CompletionRule::Promise("COMPLETE".into())
 }
 
-fn judge(rule: &Rule, texts: &[&str]) -> Verdict {
-    let mut detector = Detector::new(rule);
+fn judge(rule: &CompletionRule, texts: &[&str]) -> CompletionResult {
+    let mut detector = CompletionDetector::new(rule);
     for text in texts {
-        detector.said(text, false);
+        detector.push_text(text, false);
     }
-    detector.verdict()
+    detector.finish()
 }
 
 #[test]
 fn no_tag_is_put_together_from_messages() {
-    for (rule, tag) in [(promise(), "promise"), (Rule::Response("COMPLETE".into()), "response")] {
+    for (rule, tag) in
+        [(promise(), "promise"), (CompletionRule::Response("COMPLETE".into()), "response")]
+    {
         let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
         for (said, complete) in [
             (&[(&*open, false), ("COMPLETE", false), (&*close, false)][..], false),
@@ -27,16 +29,16 @@ fn no_tag_is_put_together_from_messages() {
             (&[(&*format!("{open}\nCOMPLETE\n{close}"), false)], true),
             (&[("<", false), (&*format!("{}COMPLETE{close}", &open[1..]), false)], false),
         ] {
-            let mut detector = Detector::new(&rule).of_messages();
-            said.iter().for_each(|(text, joined)| detector.said(text, *joined));
-            assert_eq!(detector.verdict().complete, complete, "{said:?}");
+            let mut detector = CompletionDetector::new(&rule).for_messages();
+            said.iter().for_each(|(text, joined)| detector.push_text(text, *joined));
+            assert_eq!(detector.finish().complete, complete, "{said:?}");
         }
     }
 }
 
 #[test]
 fn colours_hide_nothing_however_they_arrive() {
-    let pattern = Rule::Pattern(Regex::new("(?m)^all done$").unwrap());
+    let pattern = CompletionRule::Pattern(Regex::new("(?m)^all done$").unwrap());
     for (rule, said, complete) in [
         (&pattern, "so\n\x1b[0mall \x1b[1mdone\x1b[0m\r\nbye", true),
         (&pattern, "so\n\x1b]0;all done\nbye", false),
@@ -49,14 +51,14 @@ fn colours_hide_nothing_however_they_arrive() {
             let chars: Vec<String> = said.chars().map(String::from).collect();
             let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
             for pieces in [whole, &chars] {
-                let mut detector = Detector::new(rule);
+                let mut detector = CompletionDetector::new(rule);
                 if let Some(prompt) = prompt {
-                    detector = detector.ignoring_echo_of(prompt);
+                    detector = detector.with_prompt_echo(prompt);
                 }
                 for (nth, piece) in pieces.iter().enumerate() {
-                    detector.said(piece, nth > 0);
+                    detector.push_text(piece, nth > 0);
                 }
-                assert_eq!(detector.verdict().complete, complete, "{pieces:?} {prompt:?}");
+                assert_eq!(detector.finish().complete, complete, "{pieces:?} {prompt:?}");
             }
         }
     }
@@ -73,12 +75,12 @@ fn an_answer_that_is_only_the_prompt_is_known_as_such() {
         (&["Working."], false),
         (&[], false),
     ] {
-        let mut detector = Detector::new(&promise()).ignoring_echo_of(prompt);
+        let mut detector = CompletionDetector::new(&promise()).with_prompt_echo(prompt);
         for text in said {
-            detector.said(text, false);
+            detector.push_text(text, false);
         }
-        assert!(!detector.verdict().complete, "{said:?}");
-        assert_eq!(detector.heard_only_echo(), expected, "{said:?}");
+        assert!(!detector.finish().complete, "{said:?}");
+        assert_eq!(detector.is_only_echo(), expected, "{said:?}");
     }
 }
 
@@ -100,26 +102,26 @@ fn the_first_response_decides() {
     ];
     for (texts, complete, found) in cases {
         let verdict = judge(&response(), texts);
-        assert_eq!((verdict.complete, verdict.found.as_deref()), (complete, found), "{texts:?}");
+        assert_eq!((verdict.complete, verdict.signal.as_deref()), (complete, found), "{texts:?}");
     }
 }
 
 #[test]
 fn what_is_retracted_was_never_said() {
-    let pattern = Rule::Pattern(Regex::new("DONE$").unwrap());
+    let pattern = CompletionRule::Pattern(Regex::new("DONE$").unwrap());
     for (rule, said) in [
         (response(), "<response>DONE</response>"),
         (promise(), "<promise>COMPLETE</promise>"),
         (pattern, "I am DONE"),
     ] {
-        let mut detector = Detector::new(&rule);
+        let mut detector = CompletionDetector::new(&rule);
         // The half of a tag is forgotten, too.
-        detector.said(&format!("{said} <response><promise>"), false);
+        detector.push_text(&format!("{said} <response><promise>"), false);
         detector.retract();
-        assert!(!detector.said_anything());
-        assert_eq!(detector.verdict(), Verdict::default(), "{said}");
-        detector.said(said, false);
-        assert!(detector.verdict().complete, "{said}");
+        assert!(!detector.has_output());
+        assert_eq!(detector.finish(), CompletionResult::default(), "{said}");
+        detector.push_text(said, false);
+        assert!(detector.finish().complete, "{said}");
     }
 }
 
@@ -148,15 +150,15 @@ fn a_prompt_tells_how_to_be_done_or_does_not() {
         (promise(), "Say COMPLETE.", false),
         (response(), "<response>NO</response> or <Response>done</Response>", true),
         (response(), "<promise>DONE</promise>", false),
-        (Rule::Pattern(Regex::new("x").unwrap()), "", true),
+        (CompletionRule::Pattern(Regex::new("x").unwrap()), "", true),
     ] {
-        assert_eq!(rule.is_told_in(prompt), told, "{prompt}");
+        assert_eq!(rule.is_requested_by(prompt), told, "{prompt}");
     }
 }
 
 #[test]
 fn patterns_see_lines_together_and_know_look_around() {
-    let rule = Rule::Pattern(Regex::new(r"(?s)plan.*100%(?! left)").unwrap());
+    let rule = CompletionRule::Pattern(Regex::new(r"(?s)plan.*100%(?! left)").unwrap());
     assert!(judge(&rule, &["the plan", "is 100% done"]).complete);
     assert!(!judge(&rule, &["the plan", "is 100% left"]).complete);
 }
@@ -165,21 +167,21 @@ fn patterns_see_lines_together_and_know_look_around() {
 fn an_expression_that_never_comes_to_an_end_is_given_up() {
     let costly = "(?<!x)(a+)+b|never";
     let regex = fancy_regex::RegexBuilder::new(costly).backtrack_limit(100).build().unwrap();
-    let verdict = judge(&Rule::Pattern(regex), &[&"a".repeat(200), "done"]);
-    assert!(verdict.gave_up && !verdict.complete);
+    let verdict = judge(&CompletionRule::Pattern(regex), &[&"a".repeat(200), "done"]);
+    assert!(verdict.pattern_too_slow && !verdict.complete);
     let regex = Regex::new("(?<!x)a+b|done").unwrap();
-    assert!(!judge(&Rule::Pattern(regex), &[&"a".repeat(200), "done"]).gave_up);
+    assert!(!judge(&CompletionRule::Pattern(regex), &[&"a".repeat(200), "done"]).pattern_too_slow);
 }
 
 #[test]
 fn a_pattern_is_found_however_much_follows() {
-    let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
-    let mut detector = Detector::new(&rule);
-    detector.said("All tasks complete", false);
+    let rule = CompletionRule::Pattern(Regex::new("All tasks complete").unwrap());
+    let mut detector = CompletionDetector::new(&rule);
+    detector.push_text("All tasks complete", false);
     for _ in 0..100_000 {
-        detector.said("and more, and é more", false);
+        detector.push_text("and more, and é more", false);
     }
-    assert!(detector.verdict().complete);
+    assert!(detector.finish().complete);
 }
 
 #[test]
@@ -199,51 +201,52 @@ fn the_beginning_and_the_end_stay_where_they_are_however_much_is_said() {
         (r"(?m)^END$", "END", true),
         (r"(?m)^line number 777$", "END", true),
     ] {
-        let mut detector = Detector::new(&Rule::Pattern(Regex::new(pattern).unwrap()));
+        let mut detector =
+            CompletionDetector::new(&CompletionRule::Pattern(Regex::new(pattern).unwrap()));
         for _ in 0..100_000 {
-            detector.said(line, false);
+            detector.push_text(line, false);
         }
-        detector.said(last, false);
-        assert_eq!(detector.verdict().complete, complete, "{pattern}");
+        detector.push_text(last, false);
+        assert_eq!(detector.finish().complete, complete, "{pattern}");
     }
 }
 
 #[test]
 fn a_match_is_found_wherever_the_window_is_cut() {
-    let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
+    let rule = CompletionRule::Pattern(Regex::new("All tasks complete").unwrap());
     for before in (2 * PATTERN_WINDOW - 40)..(2 * PATTERN_WINDOW + 4) {
         for before in [before, before - PATTERN_WINDOW, before - PATTERN_MARGIN] {
-            let mut detector = Detector::new(&rule);
-            detector.said(&"x".repeat(before), true);
-            detector.said("All tasks complete", true);
+            let mut detector = CompletionDetector::new(&rule);
+            detector.push_text(&"x".repeat(before), true);
+            detector.push_text("All tasks complete", true);
             for _ in 0..6 {
-                detector.said(&"x".repeat(PATTERN_MARGIN - 7), true);
+                detector.push_text(&"x".repeat(PATTERN_MARGIN - 7), true);
             }
-            assert!(detector.verdict().complete, "{before}");
+            assert!(detector.finish().complete, "{before}");
         }
     }
 }
 
 #[test]
 fn endless_content_stands_in_nobodys_way() {
-    let mut detector = Detector::new(&response());
-    detector.said("<response>", false);
+    let mut detector = CompletionDetector::new(&response());
+    detector.push_text("<response>", false);
     for _ in 0..10_000 {
-        detector.said("é".repeat(100).as_str(), true);
+        detector.push_text("é".repeat(100).as_str(), true);
     }
-    detector.said("</response><response>DONE</response>", true);
-    assert!(detector.verdict().complete);
+    detector.push_text("</response><response>DONE</response>", true);
+    assert!(detector.finish().complete);
 }
 
 #[test]
 fn an_echoed_prompt_completes_nothing() {
     let prompt = "Fix it.\nThen say\n<response>DONE</response>\n";
     let judge = |lines: &[&str]| {
-        let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+        let mut detector = CompletionDetector::new(&response()).with_prompt_echo(prompt);
         for line in lines {
-            detector.said(line, false);
+            detector.push_text(line, false);
         }
-        detector.verdict().complete
+        detector.finish().complete
     };
     let echo = ["Fix it.", "Then say", "<response>DONE</response>"];
     assert!(!judge(&echo));
@@ -276,11 +279,11 @@ fn an_echoed_prompt_completes_nothing() {
         ("A\nA\n<response>DONE</response>", &["A", tag], true),
     ];
     for (prompt, lines, complete) in rows {
-        let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+        let mut detector = CompletionDetector::new(&response()).with_prompt_echo(prompt);
         for line in lines {
-            detector.said(line, false);
+            detector.push_text(line, false);
         }
-        assert_eq!(detector.verdict().complete, complete, "{prompt:?}: {lines:?}");
+        assert_eq!(detector.finish().complete, complete, "{prompt:?}: {lines:?}");
     }
     let one_line = "Say <response>DONE</response> when done";
     for (line, complete) in [
@@ -288,9 +291,9 @@ fn an_echoed_prompt_completes_nothing() {
         (format!("{one_line}: working"), false),
         (format!("{one_line}<response>DONE</response>"), true),
     ] {
-        let mut detector = Detector::new(&response()).ignoring_echo_of(one_line);
-        detector.said(&line, false);
-        assert_eq!(detector.verdict().complete, complete, "{line}");
+        let mut detector = CompletionDetector::new(&response()).with_prompt_echo(one_line);
+        detector.push_text(&line, false);
+        assert_eq!(detector.finish().complete, complete, "{line}");
     }
 }
 
@@ -298,13 +301,13 @@ fn an_echoed_prompt_completes_nothing() {
 fn a_long_line_of_the_prompt_is_known_again_though_it_comes_in_pieces() {
     let long = format!("{} <response>DONE</response>", "x".repeat(200_000));
     let prompt = format!("First.\n{long}\nLast: <response>DONE</response>");
-    let echo = |detector: &mut Detector, quote: &str| {
+    let echo = |detector: &mut CompletionDetector, quote: &str| {
         for line in prompt.lines() {
             let line = format!("{quote}{line}");
             let (head, rest) = line.split_at(line.len().min(64 * 1024));
-            detector.said(head, false);
+            detector.push_text(head, false);
             for piece in rest.as_bytes().chunks(64 * 1024) {
-                detector.said(std::str::from_utf8(piece).unwrap(), true);
+                detector.push_text(std::str::from_utf8(piece).unwrap(), true);
             }
         }
     };
@@ -314,10 +317,10 @@ fn a_long_line_of_the_prompt_is_known_again_though_it_comes_in_pieces() {
         ("", "<response>DONE</response>", true),
         ("", &*format!("{long}{long}"), true),
     ] {
-        let mut detector = Detector::new(&response()).ignoring_echo_of(&prompt);
+        let mut detector = CompletionDetector::new(&response()).with_prompt_echo(&prompt);
         echo(&mut detector, quote);
-        detector.said(said, false);
-        assert_eq!(detector.verdict().complete, complete, "{quote} {}", said.len());
+        detector.push_text(said, false);
+        assert_eq!(detector.finish().complete, complete, "{quote} {}", said.len());
     }
 }
 
@@ -327,19 +330,19 @@ proptest! {
         text in "(<response>|</response>|<resp|onse>|DONE|x|é| |\n|<){0,12}",
         cuts in proptest::collection::vec(0usize..80, 0..6),
     ) {
-        for rule in [response(), Rule::Promise("DONE".into())] {
+        for rule in [response(), CompletionRule::Promise("DONE".into())] {
             let whole = judge(&rule, &[&text]);
-            let mut detector = Detector::new(&rule);
+            let mut detector = CompletionDetector::new(&rule);
             let mut cuts: Vec<usize> =
                 cuts.iter().map(|cut| text.floor_char_boundary(*cut)).collect();
             cuts.sort_unstable();
             let mut from = 0;
             for cut in cuts {
-                detector.said(&text[from..cut], true);
+                detector.push_text(&text[from..cut], true);
                 from = cut;
             }
-            detector.said(&text[from..], true);
-            prop_assert_eq!(detector.verdict(), whole);
+            detector.push_text(&text[from..], true);
+            prop_assert_eq!(detector.finish(), whole);
         }
     }
 
@@ -353,6 +356,6 @@ proptest! {
             .captures(text.as_str())
             .unwrap()
             .map(|found| found.get(1).unwrap().as_str().trim().to_owned());
-        prop_assert_eq!(judge(&response(), &[&text]).found, expected);
+        prop_assert_eq!(judge(&response(), &[&text]).signal, expected);
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::super::rules::RetryScope;
-use super::timers::WALL_CHECK_MS;
+use super::timers::WALL_CLOCK_CHECK_MS;
 use super::{Action, LoopMachine, Now, Phase, Report};
 use ralph_events::event::{
     Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
@@ -16,7 +16,7 @@ use ralph_events::text;
 const RESET_SLACK_MS: i64 = 1_000;
 
 /// Of an agent that says nothing of its own, whatever it prints.
-const ONLY_REPEATED: &str = "the agent repeated its prompt and said nothing else";
+const PROMPT_ECHO_MESSAGE: &str = "the agent repeated its prompt and said nothing else";
 
 impl LoopMachine {
     pub(super) fn agent_purpose(&self) -> Option<Purpose> {
@@ -26,9 +26,9 @@ impl LoopMachine {
         }
     }
 
-    pub(super) fn try_again(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn retry(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.stop.is_some() {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
@@ -36,32 +36,32 @@ impl LoopMachine {
         if self.iteration_budget_exceeded(self.worked_ms) {
             // What was done so far stands and is checked; the next iteration has a budget of its own.
             self.class = Class::Limited;
-            return self.check_work(now, out);
+            return self.run_checks(now, out);
         }
         if self.pause {
-            return self.pause_here(now, true, out);
+            return self.enter_pause(now, true, out);
         }
         self.attempt += 1;
         if self.rules.gates {
             self.phase = Phase::Briefing;
-            out.push(Action::Brief);
+            out.push(Action::CollectBriefing);
         } else {
             self.start_agent(now, Purpose::Work, out);
         }
     }
 
     /// The gates have said what the agent has to know.
-    pub(super) fn briefed(&mut self, now: Now, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
+    pub(super) fn on_briefed(&mut self, now: Now, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
         if self.phase != Phase::Briefing {
             return;
         }
         if self.stop.is_some() {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
         if self.pause {
             // It has not begun.
             self.attempt -= 1;
-            return self.pause_here(now, true, out);
+            return self.enter_pause(now, true, out);
         }
         self.feedback.truncate(self.lasting_feedback);
         self.feedback.extend(feedback);
@@ -86,12 +86,12 @@ impl LoopMachine {
             Some(Purpose::Work) => {
                 self.class = Class::NotStarted;
                 if self.stop.is_some() {
-                    self.stop_here(now, out);
+                    self.finish_stopped(now, out);
                 } else {
-                    self.failed(now, message, out);
+                    self.handle_failure(now, message, out);
                 }
             }
-            Some(Purpose::CommitMessage) => self.no_commit_message(now, out),
+            Some(Purpose::CommitMessage) => self.on_missing_commit_message(now, out),
             None => {}
         }
     }
@@ -106,34 +106,34 @@ impl LoopMachine {
         self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         if purpose == Purpose::CommitMessage {
             if self.stop.is_some() {
-                self.stop_here(now, out);
+                self.finish_stopped(now, out);
             } else {
                 let given = report.has_message && report.class == Class::Answered;
                 let started = now.mono_ms;
                 self.phase = Phase::LookingAtStaged { given, started, ending: false };
-                out.push(Action::LookAtStaged);
+                out.push(Action::CheckStaged);
             }
             return;
         }
-        self.judge(now, report, out);
+        self.classify_attempt(now, report, out);
     }
 
     /// What is made of an agent that has ended, and whose use is counted.
-    pub(super) fn judge(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
+    pub(super) fn classify_attempt(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
         self.class = report.class;
         // Whatever it said: one that failed, was ended or said nothing has not completed anything.
         self.complete = report.complete && report.class == Class::Answered;
         self.found = report.found;
-        if self.stop.is_some() && !self.may_be_judged(0) {
-            return self.stop_here(now, out);
+        if self.stop.is_some() && !self.may_check_gates(0) {
+            return self.finish_stopped(now, out);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
             self.limits = Limits::default();
         }
         let told = report.failure.as_ref().map(|failure| failure.message.clone());
         match report.class {
-            Class::Answered => self.answered(now, out),
-            Class::Empty if !self.rules.retry_empty => self.answered(now, out),
+            Class::Answered => self.handle_answer(now, out),
+            Class::Empty if !self.rules.retry_empty => self.handle_answer(now, out),
             Class::Limited => {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
@@ -143,9 +143,9 @@ impl LoopMachine {
                                    budget, and it has told less since: the run goes on";
                     out.push(Action::Emit(Event::Warning { message: message.into() }));
                 }
-                self.answered(now, out);
+                self.handle_answer(now, out);
             }
-            Class::TimedOut if !self.rules.inactivity_fails => self.answered(now, out),
+            Class::TimedOut if !self.rules.inactivity_fails => self.handle_answer(now, out),
             Class::Credentials => {
                 let message =
                     told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
@@ -160,12 +160,12 @@ impl LoopMachine {
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
                 let message = told.unwrap_or_else(|| "the agent is at its limit".to_owned());
-                self.limited(now, resets_at, &message, out);
+                self.handle_rate_limit(now, resets_at, &message, out);
             }
             Class::Empty => {
                 let repeats = report.repeats_prompt;
-                let message = if repeats { ONLY_REPEATED } else { "the agent said nothing" };
-                self.failed(now, message.to_owned(), out);
+                let message = if repeats { PROMPT_ECHO_MESSAGE } else { "the agent said nothing" };
+                self.handle_failure(now, message.to_owned(), out);
             }
             Class::Failed if report.failure.as_ref().is_some_and(Failure::is_permanent) => {
                 self.failures += 1;
@@ -177,21 +177,21 @@ impl LoopMachine {
             | Class::Interrupted
             | Class::NotStarted => {
                 let message = told.unwrap_or(report.exit);
-                self.failed(now, message, out);
+                self.handle_failure(now, message, out);
             }
         }
     }
 
-    fn answered(&mut self, now: Now, out: &mut Vec<Action>) {
+    fn handle_answer(&mut self, now: Now, out: &mut Vec<Action>) {
         self.failures = 0;
         self.any_succeeded = true;
-        self.check_work(now, out);
+        self.run_checks(now, out);
     }
 
     /// An attempt failed, and the retry policy decides.
-    fn failed(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+    fn handle_failure(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
         self.failures += 1;
-        let fatal = self.rules.retry.fatal();
+        let fatal = self.rules.retry.max_failures();
         if self.failures >= fatal {
             return self.give_up(now, message, out);
         }
@@ -199,7 +199,7 @@ impl LoopMachine {
         let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });
         let is_last = uses_iteration && self.iteration >= self.rules.max_iterations;
         let may_wait = self.run_budget_exceeded(now).is_none()
-            && self.time_left(now).is_none_or(|left| left > delay_ms);
+            && self.remaining_ms(now).is_none_or(|left| left > delay_ms);
         out.push(Action::Emit(Event::Retrying {
             class: self.class,
             message: message.into(),
@@ -220,7 +220,13 @@ impl LoopMachine {
 
     /// The agent's account or service has had enough for now. The iteration is tried again, and the
     /// wait counts as no failure.
-    fn limited(&mut self, now: Now, resets_at: Option<i64>, message: &str, out: &mut Vec<Action>) {
+    fn handle_rate_limit(
+        &mut self,
+        now: Now,
+        resets_at: Option<i64>,
+        message: &str,
+        out: &mut Vec<Action>,
+    ) {
         let limit = self.rules.rate_limit;
         self.limits.count = self.limits.count.saturating_add(1);
         let until_wall = resets_at
@@ -258,7 +264,7 @@ impl LoopMachine {
             return self.finish_by_budget(now, &used_up, out);
         }
         let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
-        if let Some(left_ms) = self.time_left(now).filter(|left| *left <= delay_ms) {
+        if let Some(left_ms) = self.remaining_ms(now).filter(|left| *left <= delay_ms) {
             let what = match until_wall.and_then(|until| Timestamp::from_millisecond(until).ok()) {
                 Some(until) => format!("the limit ends at {},", until.strftime("%F %H:%M UTC")),
                 None => "the next attempt is due".to_owned(),
@@ -269,7 +275,7 @@ impl LoopMachine {
             return self.finish(now, Outcome::Budget, exit_code::BUDGET, message, out);
         }
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));
-        let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
+        let first = if until_wall.is_some() { delay_ms.min(WALL_CLOCK_CHECK_MS) } else { delay_ms };
         self.phase = Phase::Waiting {
             reason,
             until_mono: now.mono_ms.saturating_add(first),

@@ -1,23 +1,24 @@
 //! What is held against an agent's work once it has answered: guardrails, version control, the
 //! completion rule, gates.
 
-use super::super::rules::ScmTask;
-use super::super::stall::Verdict;
-use super::timers::LAST_COMMIT_MS;
+use super::super::rules::ScmTaskKind;
+use super::super::stall::StallDecision;
+use super::timers::FINAL_SCM_GRACE_MS;
 use super::{
-    Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook, StagedLook, Stop,
+    Action, CommitGuardResult, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmStatus,
+    StopMode,
 };
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
 use ralph_events::exit_code;
 
 impl LoopMachine {
-    pub(super) fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn run_checks(&mut self, now: Now, out: &mut Vec<Action>) {
         self.new_feedback.clear();
         self.unseen = None;
-        self.guardrail(now, 0, out);
+        self.run_guardrail(now, 0, out);
     }
 
-    fn guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
+    fn run_guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         if index < self.rules.guardrails.len() {
             self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: None };
             out.push(Action::RunGuardrail(index));
@@ -25,26 +26,26 @@ impl LoopMachine {
         }
         let passed = self.new_feedback.is_empty();
         self.guardrails_passed = Some(passed);
-        if !self.opening {
-            self.watch.checked(&self.new_feedback);
+        if !self.is_initial_check {
+            self.watch.record_guardrails(&self.new_feedback);
         }
-        if self.opening || (!passed && self.rules.gates) {
+        if self.is_initial_check || (!passed && self.rules.gates) {
             // They may have something to add to what failed. There is nothing yet to be committed.
             self.complete = false;
-            return self.ask_gates(out);
+            return self.check_gates(out);
         }
         let feedback = std::mem::take(&mut self.new_feedback);
         self.set_feedback(feedback, out);
         if !passed {
             self.complete = false;
-            self.iteration_done(now, out);
+            self.finish_iteration(now, out);
         } else if self.rules.scm.is_empty() {
             self.check_completion(now, out);
-        } else if !self.rules.scm.contains(&ScmTask::Commit) {
-            self.scm_task(now, 0, out);
+        } else if !self.rules.scm.contains(&ScmTaskKind::Commit) {
+            self.run_scm_task(now, 0, out);
         } else {
             self.phase = Phase::LookingAtScm { started: now.mono_ms, ending: false };
-            out.push(Action::LookAtScm);
+            out.push(Action::CheckScmStatus);
         }
     }
 
@@ -61,15 +62,15 @@ impl LoopMachine {
         if finished {
             self.new_feedback.extend(failed);
         }
-        if self.stop.is_some() && !(finished && self.may_be_judged(index + 1)) {
-            return self.stop_here(now, out);
+        if self.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
+            return self.finish_stopped(now, out);
         }
         if ending.is_some()
             && let Some(used_up) = self.run_budget_exceeded(now)
         {
             return self.finish_by_budget(now, &used_up, out);
         }
-        self.guardrail(now, index + 1, out);
+        self.run_guardrail(now, index + 1, out);
     }
 
     pub(super) fn set_feedback(&mut self, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
@@ -80,21 +81,21 @@ impl LoopMachine {
         self.feedback = feedback;
     }
 
-    pub(super) fn scm_looked(&mut self, now: Now, look: ScmLook, out: &mut Vec<Action>) {
+    pub(super) fn on_scm_status(&mut self, now: Now, look: ScmStatus, out: &mut Vec<Action>) {
         let Phase::LookingAtScm { ending, .. } = self.phase else { return };
-        self.dirty = matches!(look, ScmLook::Dirty { .. });
+        self.dirty = matches!(look, ScmStatus::Dirty { .. });
         if self.stop.is_some() {
-            self.stop_here(now, out);
+            self.finish_stopped(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
         } else {
             match look {
-                ScmLook::Clean => return self.commit_message(now, out),
-                ScmLook::Dirty { has_message } => {
+                ScmStatus::Clean => return self.request_commit_message(now, out),
+                ScmStatus::Dirty { has_message } => {
                     self.has_message |= has_message;
-                    return self.commit_message(now, out);
+                    return self.request_commit_message(now, out);
                 }
-                ScmLook::Failed(told) => self.scm_feedback.extend(told),
+                ScmStatus::Failed(told) => self.scm_feedback.extend(told),
             }
             self.scm_failed = true;
             self.check_completion(now, out);
@@ -102,43 +103,51 @@ impl LoopMachine {
     }
 
     /// Asks the agent for a commit message if one is needed and can still be paid for.
-    pub(super) fn commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn request_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
         if !self.dirty {
-            return self.scm_task(now, 0, out);
+            return self.run_scm_task(now, 0, out);
         }
         if std::mem::take(&mut self.has_message) {
             // It was given before the run was cut off, or for a commit that failed, and is paid for.
-            self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
-            return self.scm_task(now, 0, out);
+            self.scm_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
+            return self.run_scm_task(now, 0, out);
         }
         if self.meddles {
             // One that writes something whenever it is started would never come to an end.
-            return self.own_message(now, "the agent did more than give a message before", out);
+            return self.commit_with_default_message(
+                now,
+                "the agent did more than give a message before",
+                out,
+            );
         }
         if self.run_budget_exceeded(now).is_some() {
-            return self.own_message(now, "the budget is used up", out);
+            return self.commit_with_default_message(now, "the budget is used up", out);
         }
         if self.iteration_budget_exceeded(self.worked_ms) {
-            return self.own_message(now, "the budget of the iteration is used up", out);
+            return self.commit_with_default_message(
+                now,
+                "the budget of the iteration is used up",
+                out,
+            );
         }
         self.start_agent(now, Purpose::CommitMessage, out);
     }
 
     /// What was checked is committed, whoever could not be asked for a message, or gave none.
-    fn own_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
+    fn commit_with_default_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
         let message = format!("{why}, so the commit gets a message of ralph's own");
         out.push(Action::Emit(Event::Warning { message: message.into() }));
-        self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
-        self.scm_task(now, 0, out);
+        self.scm_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
+        self.run_scm_task(now, 0, out);
     }
 
-    pub(super) fn scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
+    pub(super) fn run_scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         match self.rules.scm.get(index) {
             None => self.check_completion(now, out),
-            Some(ScmTask::Commit) if !self.dirty => {
+            Some(ScmTaskKind::Commit) if !self.dirty => {
                 out.push(Action::SkipScmTask(index, "nothing to commit"));
                 self.scm_failed = false;
-                self.scm_task(now, index + 1, out);
+                self.run_scm_task(now, index + 1, out);
             }
             Some(_) => {
                 self.phase = Phase::Scm { index, started: now.mono_ms, ending: false };
@@ -151,12 +160,12 @@ impl LoopMachine {
         let Phase::Scm { index, ending, .. } = self.phase else { return };
         self.scm_failed = !ok;
         let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
-        if self.stop.is_some() && !(last && self.stop == Some(Stop::Graceful)) {
-            self.stop_here(now, out);
+        if self.stop.is_some() && !(last && self.stop == Some(StopMode::Graceful)) {
+            self.finish_stopped(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
         } else if ok {
-            self.scm_task(now, index + 1, out);
+            self.run_scm_task(now, index + 1, out);
         } else {
             self.check_completion(now, out);
         }
@@ -164,37 +173,42 @@ impl LoopMachine {
 
     /// An agent was asked for words and may have done more than that. What was checked and staged is committed; what
     /// no guardrail has seen is not, and completes nothing: the next iteration's guardrails judge it.
-    pub(super) fn staged_looked(&mut self, now: Now, look: StagedLook, out: &mut Vec<Action>) {
+    pub(super) fn on_commit_guard(
+        &mut self,
+        now: Now,
+        look: CommitGuardResult,
+        out: &mut Vec<Action>,
+    ) {
         let Phase::LookingAtStaged { given, ending, .. } = self.phase else { return };
         if self.stop.is_some() {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
         if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }
-        let moved = matches!(look, StagedLook::Moved(_));
-        if let StagedLook::Beside(unseen) | StagedLook::Moved(unseen) = look {
+        let moved = matches!(look, CommitGuardResult::Moved(_));
+        if let CommitGuardResult::ChangedBeside(unseen) | CommitGuardResult::Moved(unseen) = look {
             self.scm_feedback.push(unseen.feedback);
             self.unseen = Some(unseen.reason);
             self.meddles = true;
         }
         match (moved, given) {
             (true, _) => self.check_completion(now, out),
-            (false, true) => self.scm_task(now, 0, out),
-            (false, false) => self.no_commit_message(now, out),
+            (false, true) => self.run_scm_task(now, 0, out),
+            (false, false) => self.on_missing_commit_message(now, out),
         }
     }
 
     /// Guardrails have passed on what is there now.
-    fn checks_stand(&self) -> bool {
+    fn checks_are_current(&self) -> bool {
         self.guardrails_passed == Some(true) && self.unseen.is_none()
     }
 
-    pub(super) fn no_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn on_missing_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.stop.is_some() {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
-        self.own_message(now, "the agent gave no commit message", out);
+        self.commit_with_default_message(now, "the agent gave no commit message", out);
     }
 
     pub(super) fn end_scm(&mut self, timed_out: bool, out: &mut Vec<Action>) {
@@ -214,26 +228,29 @@ impl LoopMachine {
             if std::mem::take(&mut self.complete) {
                 out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
             }
-            return self.ask_or_end(now, out);
+            return self.check_gates_or_end(now, out);
         }
         let found = self.found.clone().map(Into::into);
         let (complete, scm_failed) = (self.complete, self.scm_failed);
         out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
-        self.ask_or_end(now, out);
+        self.check_gates_or_end(now, out);
     }
 
     /// The completion rule was applied, and the gates have the last word.
-    pub(super) fn ask_or_end(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn check_gates_or_end(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.rules.gates {
-            self.ask_gates(out);
+            self.check_gates(out);
         } else {
-            self.iteration_done(now, out);
+            self.finish_iteration(now, out);
         }
     }
 
-    fn ask_gates(&mut self, out: &mut Vec<Action>) {
+    fn check_gates(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Gates;
-        out.push(Action::CheckGates { claimed: self.complete, checks_passed: self.checks_stand() });
+        out.push(Action::CheckGates {
+            claimed: self.complete,
+            checks_passed: self.checks_are_current(),
+        });
     }
 
     pub(super) fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
@@ -242,10 +259,10 @@ impl LoopMachine {
         }
         let mut told = std::mem::take(&mut self.new_feedback);
         match verdict {
-            GateVerdict::Stands => {}
-            GateVerdict::Complete => self.complete = self.checks_stand(),
+            GateVerdict::Neutral => {}
+            GateVerdict::Complete => self.complete = self.checks_are_current(),
             GateVerdict::Veto { reason, feedback } => {
-                if std::mem::take(&mut self.complete) || self.opening {
+                if std::mem::take(&mut self.complete) || self.is_initial_check {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
                 }
                 told.extend(feedback);
@@ -255,27 +272,27 @@ impl LoopMachine {
             told.append(&mut self.scm_feedback);
         }
         self.set_feedback(told, out);
-        self.iteration_done(now, out);
+        self.finish_iteration(now, out);
     }
 
     /// Somebody asked to stop and to let finish what is running, and it finished so that nothing has
     /// to be started any more to tell what it came to. Its result is not thrown away.
-    pub(super) fn may_be_judged(&self, next_guardrail: usize) -> bool {
+    pub(super) fn may_check_gates(&self, next_guardrail: usize) -> bool {
         let failed = next_guardrail > 0 && !self.new_feedback.is_empty();
-        self.stop == Some(Stop::Graceful)
+        self.stop == Some(StopMode::Graceful)
             && self.class == Class::Answered
             && next_guardrail >= self.rules.guardrails.len()
             && self.rules.scm.is_empty()
             && !failed
     }
 
-    fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {
+    fn finish_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         // One that was to finish has: it is judged, and the run stops before the next.
-        let judged = self.stop == Some(Stop::Graceful) && !self.opening;
+        let judged = self.stop == Some(StopMode::Graceful) && !self.is_initial_check;
         if self.stop.is_some() && !judged {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
-        let opening = std::mem::take(&mut self.opening);
+        let opening = std::mem::take(&mut self.is_initial_check);
         if !self.complete {
             let told = std::mem::take(&mut self.scm_feedback);
             if !told.is_empty() {
@@ -318,7 +335,7 @@ impl LoopMachine {
         out.push(Action::Emit(Event::IterationEnded {
             class: self.class,
             guardrails_passed: self.guardrails_passed,
-            complete: self.complete && self.checks_stand(),
+            complete: self.complete && self.checks_are_current(),
             cut_off,
             duration_ms: self.last_took_ms,
             usage: self.spending.iteration(),
@@ -326,45 +343,45 @@ impl LoopMachine {
     }
 
     /// Before the next iteration: did the last one get anywhere?
-    pub(super) fn repository_looked(
+    pub(super) fn on_stall_check(
         &mut self,
         now: Now,
         fingerprint: Option<u64>,
         out: &mut Vec<Action>,
     ) {
         let Phase::Looking { .. } = self.phase else { return };
-        let verdict = self.watch.looked(fingerprint);
-        let seen = self.watch.seen();
+        let verdict = self.watch.record_fingerprint(fingerprint);
+        let seen = self.watch.snapshot();
         out.push(Action::Emit(Event::Looked {
             unchanged: seen.unchanged,
             same_failures: seen.same_failures,
             fingerprint: fingerprint.map(|number| format!("{number:016x}").into()),
         }));
         if self.stop.is_some() {
-            return self.stop_here(now, out);
+            return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }
         match verdict {
-            Verdict::Fine => {}
-            Verdict::Warn { reason, iterations } => {
+            StallDecision::Continue => {}
+            StallDecision::Warn { reason, iterations } => {
                 let limit = self.watch.stops_after();
                 out.push(Action::Emit(Event::Stalling { reason, iterations, limit }));
             }
-            Verdict::Stop { reason, iterations } => {
-                let message = stalled(reason, iterations);
+            StallDecision::Stop { reason, iterations } => {
+                let message = stalled_message(reason, iterations);
                 return self.finish(now, Outcome::Stalled, exit_code::BUDGET, message, out);
             }
         }
         if self.pause {
-            return self.pause_here(now, false, out);
+            return self.enter_pause(now, false, out);
         }
-        self.begin_iteration(now, out);
+        self.start_iteration(now, out);
     }
 }
 
-fn stalled(reason: StallReason, iterations: u32) -> String {
+fn stalled_message(reason: StallReason, iterations: u32) -> String {
     match (reason, iterations) {
         (StallReason::Unchanged, 1) => "an iteration changed nothing in the repository".to_owned(),
         (StallReason::Unchanged, n) => {

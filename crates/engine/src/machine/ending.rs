@@ -1,7 +1,7 @@
 //! Pausing, stopping, and the end of a run.
 
 use super::super::rules::RetryScope;
-use super::{Action, GuardrailEnd, LoopMachine, Now, Phase, Stop};
+use super::{Action, GuardrailEnd, LoopMachine, Now, Phase, StopMode};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -22,29 +22,29 @@ impl RunEnding {
 }
 
 impl LoopMachine {
-    pub(super) fn pause_asked(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
             out.push(Action::Emit(Event::PauseRequested));
             // There is no use in waiting for what is not to be done.
             if let Phase::Waiting { reason, .. } = self.phase {
-                self.pause_here(now, self.waits_for_attempt(reason), out);
+                self.enter_pause(now, self.is_retry_wait(reason), out);
             }
         }
     }
 
     /// What follows such a wait is another attempt at the same iteration.
-    pub(super) fn waits_for_attempt(&self, reason: WaitReason) -> bool {
+    pub(super) fn is_retry_wait(&self, reason: WaitReason) -> bool {
         reason != WaitReason::Backoff
             || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
     }
 
-    pub(super) fn pause_here(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
+    pub(super) fn enter_pause(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
         self.phase = Phase::Paused { since: now.mono_ms, again };
         out.push(Action::Emit(Event::Paused));
         out.push(Action::Save);
     }
 
-    pub(super) fn go_on(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn resume(&mut self, now: Now, out: &mut Vec<Action>) {
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
         if let Phase::Paused { since, again } = self.phase {
@@ -52,11 +52,11 @@ impl LoopMachine {
             let paused_ms = now.mono_ms.saturating_sub(since);
             self.run_started = self.run_started.saturating_add(paused_ms);
             self.iteration_started = self.iteration_started.saturating_add(paused_ms);
-            if again { self.try_again(now, out) } else { self.next_iteration(now, out) }
+            if again { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
     }
 
-    pub(super) fn stop_asked(
+    pub(super) fn request_stop(
         &mut self,
         now: Now,
         signal: &'static str,
@@ -67,24 +67,24 @@ impl LoopMachine {
             return;
         }
         out.push(Action::Emit(Event::StopRequested { signal: signal.into(), now: at_once }));
-        if matches!(self.stop, None | Some(Stop::Graceful)) {
-            self.stop = Some(if at_once { Stop::Now } else { Stop::Graceful });
+        if matches!(self.stop, None | Some(StopMode::Graceful)) {
+            self.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
         }
-        self.heed_stop(out);
+        self.apply_stop(out);
         self.stop_if_idle(now, out);
     }
 
     /// Somebody, or something, wants the run to end and lets nothing finish.
-    pub fn stops_at_once(&self) -> bool {
-        matches!(self.stop, Some(Stop::Now | Stop::Broken(_)))
+    pub fn is_immediate_stop(&self) -> bool {
+        matches!(self.stop, Some(StopMode::Now | StopMode::Broken(_)))
     }
 
     /// Ends what is running, if it may not finish. The end of it is still to be heard of.
-    pub(super) fn heed_stop(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
         let cause = match self.stop {
-            None | Some(Stop::Graceful) => return,
-            Some(Stop::Now) => EndCause::Interrupt,
-            Some(Stop::Broken(_)) => EndCause::Broken,
+            None | Some(StopMode::Graceful) => return,
+            Some(StopMode::Now) => EndCause::Interrupt,
+            Some(StopMode::Broken(_)) => EndCause::Broken,
         };
         match &mut self.phase {
             Phase::Agent { .. } => self.end_agent(cause, out),
@@ -105,13 +105,13 @@ impl LoopMachine {
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             // What was to be tried again never was.
             self.class = Class::Interrupted;
-            self.stop_here(now, out);
+            self.finish_stopped(now, out);
         }
     }
 
-    pub(super) fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn finish_stopped(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.stop.take() {
-            Some(Stop::Broken(message)) => {
+            Some(StopMode::Broken(message)) => {
                 self.finish(now, Outcome::Broken, exit_code::USAGE, message, out)
             }
             _ => self.finish(

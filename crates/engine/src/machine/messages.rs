@@ -38,7 +38,7 @@ pub enum Input {
     /// Whether a tool of the agent's is running, as far as its stream tells.
     ToolRunning(bool),
     /// All that the attempt has used so far.
-    Used(Usage),
+    UsageReported(Usage),
     /// The agent has given a final result.
     ResultSeen,
     /// The agent said that its credentials were refused.
@@ -49,9 +49,9 @@ pub enum Input {
     GuardrailEnded {
         failed: Option<Feedback>,
     },
-    ScmLooked(ScmLook),
+    ScmStatus(ScmStatus),
     /// What an agent has done besides that was asked for a commit message.
-    StagedLooked(StagedLook),
+    CommitGuardChecked(CommitGuardResult),
     /// One that failed may be something for the next agent to know.
     ScmTaskEnded {
         ok: bool,
@@ -60,11 +60,11 @@ pub enum Input {
     GatesChecked(GateVerdict),
     /// What the repository looks like, as a number that is another one when it looks different; nothing
     /// if nobody can tell.
-    RepositoryLooked {
+    StallChecked {
         fingerprint: Option<u64>,
     },
     /// The time that [`LoopMachine::deadline`] named has come.
-    Deadline,
+    Timer,
     /// Somebody asked to stop: after what is running now, or at once.
     Stop {
         signal: &'static str,
@@ -84,7 +84,7 @@ pub enum Input {
 
 /// What there is to commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScmLook {
+pub enum ScmStatus {
     Clean,
     /// Something; for the very same an agent may have given a message already that was not used.
     Dirty {
@@ -96,18 +96,18 @@ pub enum ScmLook {
 
 /// What became of the work while an agent was asked for a commit message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StagedLook {
+pub enum CommitGuardResult {
     /// It is what the guardrails saw.
     Same,
     /// Something was changed besides, which was said. What was staged is as it was.
-    Beside(Unseen),
+    ChangedBeside(UncheckedChange),
     /// What would be committed is not what was staged, or nobody can tell; which was said.
-    Moved(Unseen),
+    Moved(UncheckedChange),
 }
 
 /// What no guardrail has seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unseen {
+pub struct UncheckedChange {
     /// Why the work is not complete.
     pub reason: String,
     /// What the next agent is to be told.
@@ -118,7 +118,7 @@ pub struct Unseen {
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateVerdict {
     /// What the completion rule found stands.
-    Stands,
+    Neutral,
     /// The work is complete, whether or not the agent said so.
     Complete,
     /// It is not complete, for this reason, and the next agent is to be told this, after what
@@ -130,7 +130,7 @@ pub enum GateVerdict {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Ask the gates what the agent has to know. Answered by `Briefed`.
-    Brief,
+    CollectBriefing,
     /// Compose the prompt from its source and [`LoopMachine::feedback`], and start the agent.
     /// Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
     StartAgent(Purpose),
@@ -143,9 +143,9 @@ pub enum Action {
         timed_out: bool,
     },
     /// Answered by `ScmLooked`.
-    LookAtScm,
+    CheckScmStatus,
     /// An agent was asked for a commit message: is everything as it was? Answered by `StagedLooked`.
-    LookAtStaged,
+    CheckStaged,
     /// Answered by `ScmTaskEnded`.
     RunScmTask(usize),
     /// There is nothing to commit: say so.
@@ -155,7 +155,7 @@ pub enum Action {
         timed_out: bool,
     },
     /// Answered by `RepositoryLooked`.
-    LookAtRepository,
+    CheckStall,
     /// Answered by `GatesChecked`.
     CheckGates {
         /// The completion rule has found what it looks for.

@@ -9,7 +9,7 @@ mod resumed;
 mod scm;
 
 use super::*;
-use crate::rules::{Budget, RateLimit, Retry, RetryScope, ScmTask};
+use crate::rules::{Budget, RateLimit, Retry, RetryScope, ScmTaskKind};
 use crate::stall::StallRule;
 use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Usage};
 use ralph_events::exit_code;
@@ -110,18 +110,18 @@ impl Loop {
 
     /// The agent that is being started runs and ends so.
     fn agent(&mut self, report: Report) -> &mut Self {
-        if self.asked(&Action::Brief) {
+        if self.asked(&Action::CollectBriefing) {
             self.give(Input::Briefed { feedback: Vec::new() });
         }
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
     /// The same of one that is asked for a commit message, and what it did besides.
-    fn asked_for_message(&mut self, report: Report, look: StagedLook) -> &mut Self {
+    fn asked_for_message(&mut self, report: Report, look: CommitGuardResult) -> &mut Self {
         assert!(self.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", self.actions);
         self.agent(report);
-        assert_eq!(self.actions, [Action::LookAtStaged]);
-        self.give(Input::StagedLooked(look))
+        assert_eq!(self.actions, [Action::CheckStaged]);
+        self.give(Input::CommitGuardChecked(look))
     }
 
     fn after(&mut self, ms: u64) -> &mut Self {
@@ -133,7 +133,7 @@ impl Loop {
     /// Lets the time pass until the machine wants to be woken.
     fn until_deadline(&mut self) -> &mut Self {
         let deadline = self.machine.deadline().expect("something is waited for");
-        self.after(deadline - self.now.mono_ms).give(Input::Deadline)
+        self.after(deadline - self.now.mono_ms).give(Input::Timer)
     }
 
     fn outcome(&self) -> Option<(Outcome, u8)> {
@@ -223,25 +223,25 @@ fn only_an_answer_completes() {
 
 #[test]
 fn a_loop_that_gets_nowhere_is_looked_at_warned_of_and_stopped() {
-    let stall = StallRule::stopping_after(2);
+    let stall = StallRule::stop_after(2);
     let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
     let stalling = |run: &Loop| {
         run.actions.iter().any(|action| matches!(action, Action::Emit(Event::Stalling { .. })))
     };
     for fingerprint in [Some(1), Some(2)] {
-        assert!(run.asked(&Action::LookAtRepository));
-        run.give(Input::RepositoryLooked { fingerprint }).agent(answered());
+        assert!(run.asked(&Action::CheckStall));
+        run.give(Input::StallChecked { fingerprint }).agent(answered());
     }
-    run.give(Input::RepositoryLooked { fingerprint: Some(2) });
+    run.give(Input::StallChecked { fingerprint: Some(2) });
     assert!(stalling(&run), "{:?}", run.actions);
     // Somebody pauses it: it is not looked at again for that.
     run.agent(answered()).give(Input::Pause);
-    run.give(Input::RepositoryLooked { fingerprint: Some(3) });
+    run.give(Input::StallChecked { fingerprint: Some(3) });
     assert!(run.machine.is_paused());
     run.give(Input::Resume { max_iterations: None });
     assert!(run.starts_agent(), "{:?}", run.actions);
     for _ in 0..2 {
-        run.agent(answered()).give(Input::RepositoryLooked { fingerprint: Some(3) });
+        run.agent(answered()).give(Input::StallChecked { fingerprint: Some(3) });
     }
     assert_eq!(run.outcome(), Some((Outcome::Stalled, 3)));
     assert_eq!(run.machine.iteration(), 5);
@@ -249,15 +249,15 @@ fn a_loop_that_gets_nowhere_is_looked_at_warned_of_and_stopped() {
 
 #[test]
 fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
-    let stall = StallRule::stopping_after(1);
+    let stall = StallRule::stop_after(1);
     let mut run = Loop::start(Rules { stall, ..rules() });
     run.until_deadline();
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
-    run.give(Input::RepositoryLooked { fingerprint: None });
+    run.give(Input::StallChecked { fingerprint: None });
     assert!(run.starts_agent(), "nobody can tell");
     run.agent(answered()).give(Input::Stop { signal: "SIGHUP", now: true });
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
-    run.give(Input::RepositoryLooked { fingerprint: None });
+    run.give(Input::StallChecked { fingerprint: None });
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 

@@ -5,20 +5,20 @@ use ralph_events::event::{EndCause, Event, Purpose};
 
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
 /// machine sleeps, and the clock that deadlines are measured by does not.
-pub(super) const WALL_CHECK_MS: u64 = 60_000;
+pub(super) const WALL_CLOCK_CHECK_MS: u64 = 60_000;
 /// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
 /// others; some go on trying for minutes.
 const REFUSED_GRACE_MS: u64 = 3_000;
 /// A silent agent is warned of after this part of the time after which it is ended.
-const SILENCE_WARNING: u64 = 4;
+const SILENCE_WARNING_FRACTION: u64 = 4;
 /// How long looking at the repository may take. One that cannot be looked at in this time is one of
 /// which nobody can tell.
-const LOOK_MS: u64 = 30_000;
+const STALL_CHECK_TIMEOUT_MS: u64 = 30_000;
 /// How long an agent may take for a commit message, whatever else it may take: the work is done, and ralph can
 /// commit it with a message of its own.
-const MESSAGE_MS: u64 = 5 * 60_000;
+const COMMIT_MESSAGE_TIMEOUT_MS: u64 = 5 * 60_000;
 /// How long SCM tasks, and the look before them, may take when the run's time is up: what was checked is to be kept.
-pub(super) const LAST_COMMIT_MS: u64 = 30_000;
+pub(super) const FINAL_SCM_GRACE_MS: u64 = 30_000;
 
 impl LoopMachine {
     /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
@@ -26,9 +26,9 @@ impl LoopMachine {
         let rules = &self.rules;
         match self.phase {
             Phase::Agent { ending: false, purpose, started, last_output, result_at } => [
-                after(last_output, rules.inactivity_ms),
+                add_limit(last_output, rules.inactivity_ms),
                 self.silence_deadline(last_output, result_at),
-                after(started, rules.iteration_timeout_ms),
+                add_limit(started, rules.iteration_timeout_ms),
                 self.result_deadline(result_at),
                 message_deadline(purpose, started),
                 self.run_deadline(),
@@ -41,16 +41,19 @@ impl LoopMachine {
                 [Some(until_mono), self.run_deadline()].into_iter().flatten().min()
             }
             Phase::Guardrail { index, started, ending: None } => {
-                let own = after(started, rules.guardrails.get(index).copied().flatten());
+                let own = add_limit(started, rules.guardrails.get(index).copied().flatten());
                 [own, self.run_deadline()].into_iter().flatten().min()
             }
             Phase::Looking { ending: false, started } => {
-                [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
+                [add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), self.run_deadline()]
+                    .into_iter()
+                    .flatten()
+                    .min()
             }
             Phase::LookingAtScm { ending: false, started }
             | Phase::LookingAtStaged { ending: false, started, .. }
             | Phase::Scm { ending: false, started, .. } => {
-                let own = after(started, rules.scm_timeout_ms);
+                let own = add_limit(started, rules.scm_timeout_ms);
                 [own, self.scm_deadline()].into_iter().flatten().min()
             }
             _ => None,
@@ -66,7 +69,7 @@ impl LoopMachine {
     /// The same for SCM tasks, which may finish with what was checked, whether they were under way when the time
     /// was up or begin then.
     fn scm_deadline(&self) -> Option<u64> {
-        self.run_deadline().map(|at| at.saturating_add(LAST_COMMIT_MS).max(self.scm_until))
+        self.run_deadline().map(|at| at.saturating_add(FINAL_SCM_GRACE_MS).max(self.scm_until))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work.
@@ -81,19 +84,19 @@ impl LoopMachine {
     }
 
     /// How long the run may go on, if that is limited.
-    pub(super) fn time_left(&self, now: Now) -> Option<u64> {
+    pub(super) fn remaining_ms(&self, now: Now) -> Option<u64> {
         self.run_deadline().map(|at| at.saturating_sub(now.mono_ms))
     }
 
-    fn time_is_up(&self, now: Now) -> bool {
-        self.time_left(now) == Some(0)
+    fn is_time_up(&self, now: Now) -> bool {
+        self.remaining_ms(now) == Some(0)
     }
 
     fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
         if self.refused {
-            return after(result_at?, Some(REFUSED_GRACE_MS));
+            return add_limit(result_at?, Some(REFUSED_GRACE_MS));
         }
-        if self.background > 0 { None } else { after(result_at?, self.rules.result_grace_ms) }
+        if self.background > 0 { None } else { add_limit(result_at?, self.rules.result_grace_ms) }
     }
 
     /// How long the agent may be silent now: not at all limited while a tool or a background task of its runs, or
@@ -106,41 +109,41 @@ impl LoopMachine {
     /// The time at which a silent agent gets its warning (once per run) or is ended.
     fn silence_deadline(&self, last_output: u64, result_at: Option<u64>) -> Option<u64> {
         let limit = self.silence_limit(result_at)?;
-        let patience = if self.silence_told { limit } else { limit / SILENCE_WARNING };
-        after(last_output, Some(patience))
+        let patience = if self.silence_warned { limit } else { limit / SILENCE_WARNING_FRACTION };
+        add_limit(last_output, Some(patience))
     }
 
-    fn tell_silence(&mut self, now: Now, last_output: u64, out: &mut Vec<Action>) {
-        self.silence_told = true;
+    fn warn_silent(&mut self, now: Now, last_output: u64, out: &mut Vec<Action>) {
+        self.silence_warned = true;
         let silent_ms = now.mono_ms.saturating_sub(last_output);
         let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
         out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
     }
 
-    pub(super) fn deadline_passed(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.phase {
             Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
                 let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
                 let rules = &self.rules;
                 let cause = if due(self.result_deadline(result_at)) {
-                    Some(self.after_result())
-                } else if due(after(started, rules.iteration_timeout_ms))
+                    Some(self.result_end_cause())
+                } else if due(add_limit(started, rules.iteration_timeout_ms))
                     || due(message_deadline(purpose, started))
                 {
                     Some(EndCause::IterationTimeout)
-                } else if due(after(last_output, rules.inactivity_ms)) {
+                } else if due(add_limit(last_output, rules.inactivity_ms)) {
                     Some(EndCause::Inactivity)
-                } else if due(after(last_output, self.silence_limit(result_at))) {
+                } else if due(add_limit(last_output, self.silence_limit(result_at))) {
                     Some(EndCause::SilentModel)
                 } else {
                     None
                 };
                 if cause.is_none() && due(self.silence_deadline(last_output, result_at)) {
-                    self.tell_silence(now, last_output, out);
+                    self.warn_silent(now, last_output, out);
                 }
                 match cause {
                     // Whatever its time ran out by: it has answered, and the answer counts.
-                    Some(_) if self.has_answered() => self.end_agent(self.after_result(), out),
+                    Some(_) if self.has_answered() => self.end_agent(self.result_end_cause(), out),
                     Some(cause) => self.end_agent(cause, out),
                     None => self.check_budgets(now, out),
                 }
@@ -157,29 +160,30 @@ impl LoopMachine {
                     && left > 0
                     && now.mono_ms < latest_mono
                 {
-                    let next = left.unsigned_abs().min(WALL_CHECK_MS);
+                    let next = left.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
                     let until_mono = now.mono_ms.saturating_add(next).min(latest_mono);
                     self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
                     return;
                 }
-                if self.waits_for_attempt(reason) {
-                    self.try_again(now, out);
+                if self.is_retry_wait(reason) {
+                    self.retry(now, out);
                 } else {
                     self.next_iteration(now, out);
                 }
             }
             Phase::Guardrail { index, started, ending: None } => {
                 let limit = self.rules.guardrails.get(index).copied().flatten();
-                let timed_out = after(started, limit).is_some_and(|at| now.mono_ms >= at);
-                if timed_out || self.time_is_up(now) {
+                let timed_out = add_limit(started, limit).is_some_and(|at| now.mono_ms >= at);
+                if timed_out || self.is_time_up(now) {
                     let end = if timed_out { GuardrailEnd::TimedOut } else { GuardrailEnd::CutOff };
                     self.phase = Phase::Guardrail { index, started, ending: Some(end) };
                     out.push(Action::EndGuardrail { timed_out });
                 }
             }
             Phase::Looking { started, .. }
-                if self.time_is_up(now)
-                    || after(started, Some(LOOK_MS)).is_some_and(|at| now.mono_ms >= at) =>
+                if self.is_time_up(now)
+                    || add_limit(started, Some(STALL_CHECK_TIMEOUT_MS))
+                        .is_some_and(|at| now.mono_ms >= at) =>
             {
                 self.end_scm(false, out);
             }
@@ -187,7 +191,7 @@ impl LoopMachine {
             | Phase::LookingAtStaged { started, .. }
             | Phase::Scm { started, .. } => {
                 let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
-                let timed_out = due(after(started, self.rules.scm_timeout_ms));
+                let timed_out = due(add_limit(started, self.rules.scm_timeout_ms));
                 if timed_out || due(self.scm_deadline()) {
                     self.end_scm(timed_out, out);
                 }
@@ -202,7 +206,7 @@ impl LoopMachine {
     }
 
     /// Why an agent is ended that has given its result.
-    fn after_result(&self) -> EndCause {
+    fn result_end_cause(&self) -> EndCause {
         if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
     }
 
@@ -241,8 +245,8 @@ impl LoopMachine {
             return;
         };
         let over = self.iteration_deadline(started).is_some_and(|at| now.mono_ms >= at);
-        if over || self.time_is_up(now) {
-            self.end_agent(self.after_result(), out);
+        if over || self.is_time_up(now) {
+            self.end_agent(self.result_end_cause(), out);
         }
     }
 
@@ -254,9 +258,9 @@ impl LoopMachine {
 }
 
 fn message_deadline(purpose: Purpose, started: u64) -> Option<u64> {
-    (purpose == Purpose::CommitMessage).then(|| started.saturating_add(MESSAGE_MS))
+    (purpose == Purpose::CommitMessage).then(|| started.saturating_add(COMMIT_MESSAGE_TIMEOUT_MS))
 }
 
-fn after(start: u64, limit_ms: Option<u64>) -> Option<u64> {
+fn add_limit(start: u64, limit_ms: Option<u64>) -> Option<u64> {
     Some(start.saturating_add(limit_ms?))
 }

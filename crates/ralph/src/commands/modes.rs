@@ -9,7 +9,7 @@ use clap::Args;
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
 use ralph_driver::run_spec::{PromptSource, Required, RunSpec, Variables};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_engine::template;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
@@ -193,13 +193,13 @@ impl Mode {
         let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
         loaded.files.extend(path);
         loaded.warnings.append(&mut file.warnings);
-        let promise = || Ok(Rule::Promise("COMPLETE".to_owned()));
+        let promise = || Ok(CompletionRule::Promise("COMPLETE".to_owned()));
         let completion = rules::completion(&completion, promise)?;
         let variables = variables(defaults.command, file.variables);
         let max = loaded.settings.maximum_iterations.unwrap_or(defaults.max_iterations);
         if (!needs_signal || common.print_prompt)
             && let Ok((template, name)) = prompt::text(&source)
-            && !completion.is_told_in(&variables.fill_in(&template, 1, max).0)
+            && !completion.is_requested_by(&variables.fill_in(&template, 1, max).0)
         {
             let Error { message, hints, .. } = no_signal(&name, &completion);
             loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
@@ -328,7 +328,7 @@ fn refuse_unusable_prompt(
         });
     }
     let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
-    if needs_signal && !spec.completion.is_told_in(&filled) {
+    if needs_signal && !spec.completion.is_requested_by(&filled) {
         // One that was typed, or came by a pipe, has no name.
         let name = match spec.prompt {
             PromptSource::Text(_) => "the prompt".to_owned(),
@@ -339,7 +339,7 @@ fn refuse_unusable_prompt(
     Ok(())
 }
 
-fn no_signal(name: &str, completion: &Rule) -> Error {
+fn no_signal(name: &str, completion: &CompletionRule) -> Error {
     let signal = completion.describe();
     Error::failed(format!("{name} does not contain the completion signal {signal}"))
         .hint("the loop ends when the agent answers with it, so that the prompt must tell it to")

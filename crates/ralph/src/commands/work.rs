@@ -7,7 +7,7 @@ use clap::Args;
 use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
 use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 use ralph_store::project::Project;
@@ -134,7 +134,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
              guardrails, so that the agent's word is all there is"
         ));
     }
-    let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
+    let usual = || Ok(CompletionRule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
     let start = started(project, args, &loaded);
     let spec = start.spec(prompt, completion)?;

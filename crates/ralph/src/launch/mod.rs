@@ -25,7 +25,7 @@ use ralph_driver::notify_command;
 use ralph_driver::resume;
 use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
 use ralph_driver::session::{self, Keep, Opening, Session, Started};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_events::error::Error;
 use ralph_events::event::{Event, FailAction};
@@ -145,7 +145,11 @@ impl Start<'_> {
     ///
     /// # Errors
     /// There is no agent, or the settings do not fit together.
-    pub(super) fn spec(&self, prompt: PromptSource, completion: Rule) -> Result<RunSpec, Error> {
+    pub(super) fn spec(
+        &self,
+        prompt: PromptSource,
+        completion: CompletionRule,
+    ) -> Result<RunSpec, Error> {
         let Start { project, args, defaults, loaded, .. } = *self;
         let settings = &loaded.settings;
         Ok(RunSpec {

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::cli::args::CompletionArgs;
 use crate::config::{Duration, Settings};
 use ralph_driver::run_spec::GuardrailSpec;
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::error::Error;
@@ -19,8 +19,8 @@ use super::Defaults;
 /// An agent that says nothing would satisfy it.
 pub(crate) fn completion(
     args: &CompletionArgs,
-    usual: impl FnOnce() -> Result<Rule, Error>,
-) -> Result<Rule, Error> {
+    usual: impl FnOnce() -> Result<CompletionRule, Error>,
+) -> Result<CompletionRule, Error> {
     let says_nothing = |flag: &str| {
         Error::usage(format!("{flag} is satisfied by an agent that says nothing"))
             .hint("choose something that the agent says only when it is done")
@@ -28,7 +28,7 @@ pub(crate) fn completion(
     if let Some(text) = &args.completion_promise {
         return match text.trim() {
             "" => Err(says_nothing("--completion-promise")),
-            _ => Ok(Rule::Promise(text.clone())),
+            _ => Ok(CompletionRule::Promise(text.clone())),
         };
     }
     if let Some(pattern) = &args.done_pattern {
@@ -38,12 +38,12 @@ pub(crate) fn completion(
         if regex.is_match("").unwrap_or(false) {
             return Err(says_nothing("--done-pattern"));
         }
-        return Ok(Rule::Pattern(regex));
+        return Ok(CompletionRule::Pattern(regex));
     }
     if let Some(text) = &args.completion_response {
         return match text.trim() {
             "" => Err(says_nothing("--completion-response")),
-            _ => Ok(Rule::Response(text.clone())),
+            _ => Ok(CompletionRule::Response(text.clone())),
         };
     }
     usual()
@@ -53,12 +53,12 @@ pub(crate) fn completion(
 ///
 /// # Errors
 /// An agent that says nothing would satisfy it.
-pub(crate) fn configured_response(settings: &Settings) -> Result<Rule, Error> {
+pub(crate) fn configured_response(settings: &Settings) -> Result<CompletionRule, Error> {
     if settings.completion_response.trim().is_empty() {
         return Err(Error::config("completionResponse is empty")
             .hint("an agent that says nothing would then be done; choose a word"));
     }
-    Ok(Rule::Response(settings.completion_response.clone()))
+    Ok(CompletionRule::Response(settings.completion_response.clone()))
 }
 
 pub(crate) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
@@ -155,6 +155,6 @@ pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
         scm: Vec::new(),
         scm_timeout_ms: settings.scm.as_ref().and_then(|scm| limit(scm.timeout_seconds)),
         gates: defaults.gates,
-        stall: StallRule::stopping_after(settings.stall.iterations),
+        stall: StallRule::stop_after(settings.stall.iterations),
     }
 }

@@ -8,18 +8,18 @@
 use fancy_regex::Regex;
 
 /// So many letters beside the match on its line are more than chance.
-const TELLING: usize = 10;
+const MIN_CONTEXT_LETTERS: usize = 10;
 /// What a program puts before or after a line that it repeats, at most.
-const MARK: usize = 12;
+const MAX_MARK_CHARS: usize = 12;
 /// So much around a match is looked at, beyond what the prompt's longest line takes.
 const CONTEXT: usize = 1024;
 
 /// Where the pattern matches in the prompt.
 #[derive(Debug, Clone)]
-struct Spot {
+struct PromptMatch {
     line: String,
     before: String,
-    words: String,
+    matched_text: String,
     after: String,
     /// The lines around that say anything.
     above: Option<String>,
@@ -28,99 +28,103 @@ struct Spot {
 
 /// Knows the matches of a prompt again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Echoed {
-    spots: Vec<Spot>,
-    reach: usize,
+pub(crate) struct PromptPattern {
+    spots: Vec<PromptMatch>,
+    context_chars: usize,
 }
 
-impl Echoed {
+impl PromptPattern {
     pub(crate) fn new(prompt: &str, regex: &Regex) -> Self {
         let lines: Vec<(&str, String)> = prompt
             .lines()
-            .map(|line| (line, letters(line)))
+            .map(|line| (line, alphanumerics(line)))
             .filter(|(_, letters)| !letters.is_empty())
             .collect();
         let mut spots = Vec::new();
         for (at, (line, all)) in lines.iter().enumerate() {
             for found in regex.find_iter(line).map_while(Result::ok) {
-                spots.push(Spot {
+                spots.push(PromptMatch {
                     line: all.clone(),
-                    before: letters(&line[..found.start()]),
-                    words: letters(found.as_str()),
-                    after: letters(&line[found.end()..]),
+                    before: alphanumerics(&line[..found.start()]),
+                    matched_text: alphanumerics(found.as_str()),
+                    after: alphanumerics(&line[found.end()..]),
                     above: at.checked_sub(1).map(|above| lines[above].1.clone()),
                     below: lines.get(at + 1).map(|(_, below)| below.clone()),
                 });
             }
         }
         let longest = prompt.lines().map(str::len).max().unwrap_or_default();
-        Echoed { spots, reach: CONTEXT + 2 * longest }
+        PromptPattern { spots, context_chars: CONTEXT + 2 * longest }
     }
 
     /// Whether what stands there in a text is the prompt's.
-    pub(crate) fn is_at(&self, text: &str, start: usize, end: usize) -> bool {
+    pub(crate) fn is_echo(&self, text: &str, start: usize, end: usize) -> bool {
         if self.spots.is_empty() {
             return false;
         }
-        let from = text.ceil_char_boundary(start.saturating_sub(self.reach));
-        let to = text.floor_char_boundary(end.saturating_add(self.reach).min(text.len()));
+        let from = text.ceil_char_boundary(start.saturating_sub(self.context_chars));
+        let to = text.floor_char_boundary(end.saturating_add(self.context_chars).min(text.len()));
         let (before, after) = (&text[from.min(start)..start], &text[end..to.max(end)]);
         let (earlier, begun) = before.rsplit_once('\n').unwrap_or(("", before));
         let (rest, later) = after.split_once('\n').unwrap_or((after, ""));
-        let said = Said {
-            words: letters(&text[start..end]),
+        let said = MatchContext {
+            line_text: alphanumerics(&text[start..end]),
             is_one_line: !text[start..end].contains('\n'),
-            before: letters(before),
-            after: letters(after),
-            begun: letters(begun),
-            rest: letters(rest),
-            above: earlier.lines().rev().map(letters).find(|line| line.len() > MARK / 2),
-            below: later.lines().map(letters).find(|line| line.len() > MARK / 2),
+            before: alphanumerics(before),
+            after: alphanumerics(after),
+            line_before: alphanumerics(begun),
+            rest: alphanumerics(rest),
+            above: earlier
+                .lines()
+                .rev()
+                .map(alphanumerics)
+                .find(|line| line.len() > MAX_MARK_CHARS / 2),
+            below: later.lines().map(alphanumerics).find(|line| line.len() > MAX_MARK_CHARS / 2),
         };
-        self.spots.iter().any(|spot| spot.is_in(&said))
+        self.spots.iter().any(|spot| spot.is_from_prompt(&said))
     }
 }
 
 /// What was said around a match.
-struct Said {
-    words: String,
+struct MatchContext {
+    line_text: String,
     is_one_line: bool,
     before: String,
     after: String,
     /// The same, on its line only.
-    begun: String,
+    line_before: String,
     rest: String,
     above: Option<String>,
     below: Option<String>,
 }
 
-impl Spot {
-    fn is_in(&self, said: &Said) -> bool {
-        if self.words != said.words {
+impl PromptMatch {
+    fn is_from_prompt(&self, said: &MatchContext) -> bool {
+        if self.matched_text != said.line_text {
             // A pattern that takes all that is on a line: what the agent was asked for and what was said
             // of it beside that cannot be told apart, but for a line that is long.
             return said.is_one_line
-                && self.line.len() >= 2 * TELLING
-                && said.words.contains(&self.line);
+                && self.line.len() >= 2 * MIN_CONTEXT_LETTERS
+                && said.line_text.contains(&self.line);
         }
-        let is_cut = self.before.ends_with(&said.begun)
+        let is_cut = self.before.ends_with(&said.line_before)
             && self.after.starts_with(&said.rest)
-            && said.begun.len() + said.rest.len() >= TELLING;
+            && said.line_before.len() + said.rest.len() >= MIN_CONTEXT_LETTERS;
         if is_cut {
             return true;
         }
         let around = self.before.len() + self.after.len();
-        if around >= TELLING {
+        if around >= MIN_CONTEXT_LETTERS {
             return said.before.ends_with(&self.before) && said.after.starts_with(&self.after);
         }
         // The line before, or after, tells more.
         let beyond = match (&self.above, &self.below) {
-            (Some(above), _) if above.len() >= TELLING => {
+            (Some(above), _) if above.len() >= MIN_CONTEXT_LETTERS => {
                 let rest = said.before.strip_suffix(self.before.as_str());
                 rest.is_some_and(|rest| rest.ends_with(above))
                     && said.after.starts_with(&self.after)
             }
-            (None, Some(below)) if below.len() >= TELLING => {
+            (None, Some(below)) if below.len() >= MIN_CONTEXT_LETTERS => {
                 let rest = said.after.strip_prefix(self.after.as_str());
                 rest.is_some_and(|rest| rest.starts_with(below))
                     && said.before.ends_with(&self.before)
@@ -130,18 +134,19 @@ impl Spot {
         if beyond {
             return true;
         }
-        let is_marked = said.begun.ends_with(&self.before)
+        let is_marked = said.line_before.ends_with(&self.before)
             && said.rest.starts_with(&self.after)
-            && said.begun.len() <= self.before.len() + MARK
-            && said.rest.len() <= self.after.len() + MARK;
+            && said.line_before.len() <= self.before.len() + MAX_MARK_CHARS
+            && said.rest.len() <= self.after.len() + MAX_MARK_CHARS;
         // Hardly more than the words: that is what the agent was asked for, unless their neighbours tell,
         // or they are all that it was asked.
         is_marked && self.has_neighbours(said, around > 0)
     }
 
-    fn has_neighbours(&self, said: &Said, without: bool) -> bool {
+    fn has_neighbours(&self, said: &MatchContext, without: bool) -> bool {
         let is_there = |prompt: &String, said: &Option<String>| {
-            prompt.len() > MARK / 2 && said.as_ref().is_some_and(|said| said.contains(prompt))
+            prompt.len() > MAX_MARK_CHARS / 2
+                && said.as_ref().is_some_and(|said| said.contains(prompt))
         };
         match (&self.above, &self.below) {
             (Some(above), _) => is_there(above, &said.above),
@@ -152,7 +157,7 @@ impl Spot {
 }
 
 /// The letters and digits of a text.
-fn letters(text: impl AsRef<str>) -> String {
+fn alphanumerics(text: impl AsRef<str>) -> String {
     let text = text.as_ref();
     let mut letters = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -169,16 +174,16 @@ fn letters(text: impl AsRef<str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::completion::{Detector, Rule};
+    use crate::completion::{CompletionDetector, CompletionRule};
     use fancy_regex::Regex;
 
     fn completes(prompt: &str, pattern: &str, said: &str) -> bool {
-        let rule = Rule::Pattern(Regex::new(pattern).unwrap());
-        let mut detector = Detector::new(&rule).ignoring_echo_of(prompt);
+        let rule = CompletionRule::Pattern(Regex::new(pattern).unwrap());
+        let mut detector = CompletionDetector::new(&rule).with_prompt_echo(prompt);
         for line in said.lines() {
-            detector.said(line, false);
+            detector.push_text(line, false);
         }
-        detector.verdict().complete
+        detector.finish().complete
     }
 
     const BESIDE: &str = "Fix the bug.\nWhen finished say: All tasks complete\n";

@@ -7,17 +7,17 @@
 use std::collections::VecDeque;
 
 /// So much beside the tag on its line is more than chance.
-const TELLING: usize = 12;
+const MIN_CONTEXT_CHARS: usize = 12;
 /// So many lines of the prompt on each side of a tag are looked at.
-const REACH: usize = 2;
+const PROMPT_CONTEXT_LINES: usize = 2;
 /// Among so many that were said: of a blank line a mark or a number may be left.
-const SAID_REACH: usize = 3 * REACH;
+const OUTPUT_CONTEXT_LINES: usize = 3 * PROMPT_CONTEXT_LINES;
 /// A tag is judged at the latest when so many lines have followed, blank ones among them.
-const MAX_WAITING: usize = 64;
+const MAX_PENDING_LINES: usize = 64;
 
 /// A tag that is whole on its line.
 #[derive(Debug, Clone)]
-struct Spot {
+struct PromptTag {
     content: String,
     /// What stands beside it on its line.
     before: String,
@@ -29,90 +29,96 @@ struct Spot {
 
 /// Leaves the tags of a prompt out of what repeats it.
 #[derive(Debug, Clone)]
-pub(crate) struct Quoted {
+pub(crate) struct PromptTags {
     tag: &'static str,
-    spots: Vec<Spot>,
+    spots: Vec<PromptTag>,
     /// The latest lines that say anything, the nearest first.
     above: VecDeque<String>,
     /// Lines that are not judged yet.
-    waiting: VecDeque<Waiting>,
+    pending: VecDeque<PendingTag>,
     /// A tag was left out.
     pub(super) found: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Waiting {
+struct PendingTag {
     text: String,
     /// What it says, of which there are several lines where their breaks are spelt out.
     lines: Vec<String>,
 }
 
-impl Quoted {
+impl PromptTags {
     /// `None` where the prompt has no such tag.
     pub(crate) fn new(prompt: &str, tag: &'static str) -> Option<Self> {
         let lines: Vec<String> =
-            prompt.lines().map(clean).filter(|line| !line.is_empty()).collect();
+            prompt.lines().map(normalize).filter(|line| !line.is_empty()).collect();
         let mut spots = Vec::new();
         for (at, line) in lines.iter().enumerate() {
             let (above, below) = (lines[..at].iter().rev(), lines[at + 1..].iter());
             for range in tags(line, tag) {
-                spots.push(Spot {
+                spots.push(PromptTag {
                     content: content(&line[range.clone()], tag),
                     before: line[..range.start].trim().to_owned(),
                     after: line[range.end..].trim().to_owned(),
-                    above: above.clone().take(REACH).cloned().collect(),
-                    below: below.clone().take(REACH).cloned().collect(),
+                    above: above.clone().take(PROMPT_CONTEXT_LINES).cloned().collect(),
+                    below: below.clone().take(PROMPT_CONTEXT_LINES).cloned().collect(),
                 });
             }
         }
         let (above, waiting) = (VecDeque::new(), VecDeque::new());
-        (!spots.is_empty()).then_some(Quoted { tag, spots, above, waiting, found: false })
+        (!spots.is_empty()).then_some(PromptTags {
+            tag,
+            spots,
+            above,
+            pending: waiting,
+            found: false,
+        })
     }
 
     /// Takes the next whole line.
     pub(super) fn line(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
-        let lines = spelt_out(text).map(clean).filter(|line| !line.is_empty()).collect();
-        self.waiting.push_back(Waiting { text: text.to_owned(), lines });
-        while self.waiting.iter().skip(1).filter(|next| !next.lines.is_empty()).count()
-            >= SAID_REACH
-            || self.waiting.len() > MAX_WAITING
-            || self.waiting.front().is_some_and(|first| !first.text.contains('<'))
+        let lines = unescape_lines(text).map(normalize).filter(|line| !line.is_empty()).collect();
+        self.pending.push_back(PendingTag { text: text.to_owned(), lines });
+        while self.pending.iter().skip(1).filter(|next| !next.lines.is_empty()).count()
+            >= OUTPUT_CONTEXT_LINES
+            || self.pending.len() > MAX_PENDING_LINES
+            || self.pending.front().is_some_and(|first| !first.text.contains('<'))
         {
-            self.judge(pass);
+            self.check_first_pending(pass);
         }
     }
 
     /// What comes next has nothing to do with what was said so far, or nothing comes.
     pub(super) fn end(&mut self, pass: &mut dyn FnMut(&str, bool)) {
-        while !self.waiting.is_empty() {
-            self.judge(pass);
+        while !self.pending.is_empty() {
+            self.check_first_pending(pass);
         }
         self.above.clear();
     }
 
     /// Judges the first line that waits.
-    fn judge(&mut self, pass: &mut dyn FnMut(&str, bool)) {
-        let Some(Waiting { text, lines }) = self.waiting.pop_front() else { return };
+    fn check_first_pending(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        let Some(PendingTag { text, lines }) = self.pending.pop_front() else { return };
         let mut echoed = Vec::new();
         for (at, line) in lines.iter().enumerate() {
             for range in tags(line, self.tag) {
                 let above = lines[..at].iter().rev().chain(&self.above);
-                let later = self.waiting.iter().flat_map(|next| &next.lines);
+                let later = self.pending.iter().flat_map(|next| &next.lines);
                 let below = lines[at + 1..].iter().chain(later);
-                let around = Around {
+                let around = TagContext {
                     content: content(&line[range.clone()], self.tag),
                     before: line[..range.start].trim(),
                     after: line[range.end..].trim(),
-                    above: above.take(SAID_REACH).map(String::as_str).collect(),
-                    below: below.take(SAID_REACH).map(String::as_str).collect(),
+                    above: above.take(OUTPUT_CONTEXT_LINES).map(String::as_str).collect(),
+                    below: below.take(OUTPUT_CONTEXT_LINES).map(String::as_str).collect(),
                 };
-                echoed.push(self.spots.iter().any(|spot| spot.is_in(&around)));
+                echoed.push(self.spots.iter().any(|spot| spot.is_from_prompt(&around)));
             }
         }
         for line in lines {
             self.above.push_front(line);
         }
-        self.above.truncate(SAID_REACH);
+        self.above.truncate(OUTPUT_CONTEXT_LINES);
         let ranges = tags(&text, self.tag);
         if !echoed.contains(&true) || ranges.len() != echoed.len() {
             return pass(&text, false);
@@ -131,7 +137,7 @@ impl Quoted {
 }
 
 /// The same of a tag that was said.
-struct Around<'a> {
+struct TagContext<'a> {
     content: String,
     before: &'a str,
     after: &'a str,
@@ -139,7 +145,7 @@ struct Around<'a> {
     below: Vec<&'a str>,
 }
 
-impl Around<'_> {
+impl TagContext<'_> {
     /// Nothing else stands on its line.
     fn is_line(&self, before: &str, after: &str) -> bool {
         self.before == before && self.after == after
@@ -154,10 +160,10 @@ impl Around<'_> {
     }
 }
 
-impl Spot {
-    fn is_in(&self, said: &Around<'_>) -> bool {
+impl PromptTag {
+    fn is_from_prompt(&self, said: &TagContext<'_>) -> bool {
         let (before, after) = (self.before.as_str(), self.after.as_str());
-        let is_cut = before.ends_with(said.before) && said.before.len() >= TELLING;
+        let is_cut = before.ends_with(said.before) && said.before.len() >= MIN_CONTEXT_CHARS;
         if self.content != said.content
             || !(said.before.ends_with(before) || is_cut)
             || !(said.after.starts_with(after) || after.starts_with(said.after))
@@ -170,34 +176,36 @@ impl Spot {
         let needed = match shared {
             // Exactly the line of a longer prompt: that is what the agent was asked for, unless more of the prompt
             // stands around it.
-            TELLING.. if is_whole && there_are > 0 && said.is_line(before, after) => 1,
-            TELLING.. if is_whole => return true,
+            MIN_CONTEXT_CHARS.. if is_whole && there_are > 0 && said.is_line(before, after) => 1,
+            MIN_CONTEXT_CHARS.. if is_whole => return true,
             // The end of a line of the prompt is what it dictates after "print:", unless it was only wrapped.
-            TELLING.. if is_cut && said.before != before => {
+            MIN_CONTEXT_CHARS.. if is_cut && said.before != before => {
                 if said.is_wrapped(before) {
                     return true;
                 }
                 1
             }
-            TELLING.. => there_are.min(1),
-            1.. => there_are.min(REACH),
+            MIN_CONTEXT_CHARS.. => there_are.min(1),
+            1.. => there_are.min(PROMPT_CONTEXT_LINES),
             // Nothing but the tag: that is what the agent was asked for.
-            0 => there_are.clamp(1, REACH),
+            0 => there_are.clamp(1, PROMPT_CONTEXT_LINES),
         };
         // What stands before each line, as the time of a log, stands alone where the line is blank.
-        let mark = shape(said.before.strip_suffix(before).unwrap_or_default());
-        near(&self.above, &said.above, &mark) + near(&self.below, &said.below, &mark) >= needed
+        let mark = mask_numbers(said.before.strip_suffix(before).unwrap_or_default());
+        matching_lines(&self.above, &said.above, &mark)
+            + matching_lines(&self.below, &said.below, &mark)
+            >= needed
     }
 }
 
 /// How many lines are the prompt's, from the tag on.
-fn near(prompt: &[String], said: &[&str], mark: &str) -> usize {
-    let said = said.iter().filter(|line| shape(line) != mark);
+fn matching_lines(prompt: &[String], said: &[&str], mark: &str) -> usize {
+    let said = said.iter().filter(|line| mask_numbers(line) != mark);
     prompt.iter().zip(said).take_while(|(prompt, said)| is_line(prompt, said)).count()
 }
 
 /// A text with all numbers made the same.
-fn shape(text: &str) -> String {
+fn mask_numbers(text: &str) -> String {
     let mut shape = String::new();
     for c in text.trim().chars().map(|c| if c.is_ascii_digit() { '0' } else { c }) {
         if c != '0' || !shape.ends_with('0') {
@@ -212,12 +220,12 @@ fn is_line(prompt: &str, said: &str) -> bool {
     let is_end =
         said.strip_suffix(prompt).is_some_and(|before| !before.ends_with(char::is_alphanumeric));
     is_end
-        || prompt.len() >= TELLING && said.contains(prompt)
-        || said.len() >= TELLING && prompt.starts_with(said)
+        || prompt.len() >= MIN_CONTEXT_CHARS && said.contains(prompt)
+        || said.len() >= MIN_CONTEXT_CHARS && prompt.starts_with(said)
 }
 
 /// The lines of a line in which line breaks are spelt out, as in JSON and in a shell's `$'…'`.
-fn spelt_out(text: &str) -> impl Iterator<Item = String> {
+fn unescape_lines(text: &str) -> impl Iterator<Item = String> {
     let mut text = text.to_owned();
     // JSON may be in a string of JSON, and that in another.
     while text.contains("\\\\") {
@@ -248,14 +256,15 @@ fn content(element: &str, tag: &str) -> String {
 }
 
 /// A line without what only looks: quoting marks, white space around it and rows of it.
-fn clean(line: impl AsRef<str>) -> String {
-    let words: Vec<&str> = super::lines::bare(line.as_ref()).split_whitespace().collect();
+fn normalize(line: impl AsRef<str>) -> String {
+    let words: Vec<&str> =
+        super::lines::strip_quote_marks(line.as_ref()).split_whitespace().collect();
     words.join(" ")
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::completion::{Detector, Rule};
+    use crate::completion::{CompletionDetector, CompletionRule};
 
     const TAG: &str = "<promise>COMPLETE</promise>";
     /// One with the tag alone on its line, one with words beside it.
@@ -265,12 +274,12 @@ mod tests {
     const TWO: &str = "Work.\nWhen all is done answer <promise>COMPLETE</promise>\n";
 
     fn completes(prompt: &str, said: &str) -> bool {
-        let rule = Rule::Promise("COMPLETE".into());
-        let mut detector = Detector::new(&rule).ignoring_echo_of(prompt);
+        let rule = CompletionRule::Promise("COMPLETE".into());
+        let mut detector = CompletionDetector::new(&rule).with_prompt_echo(prompt);
         for line in said.lines() {
-            detector.said(line, false);
+            detector.push_text(line, false);
         }
-        detector.verdict().complete
+        detector.finish().complete
     }
 
     fn each(prompt: &str, change: impl Fn(usize, &str) -> String) -> String {
@@ -345,10 +354,10 @@ mod tests {
     #[test]
     fn ignored_signal_is_known() {
         let ignored = |said: &str| {
-            let rule = Rule::Promise("COMPLETE".into());
-            let mut detector = Detector::new(&rule).ignoring_echo_of(BESIDE);
-            said.lines().for_each(|line| detector.said(line, false));
-            detector.verdict();
+            let rule = CompletionRule::Promise("COMPLETE".into());
+            let mut detector = CompletionDetector::new(&rule).with_prompt_echo(BESIDE);
+            said.lines().for_each(|line| detector.push_text(line, false));
+            detector.finish();
             detector.ignored_signal()
         };
         assert!(ignored(&format!("user: {BESIDE}\nI take a task.")));

@@ -15,7 +15,7 @@ fn a_gate_can_veto() {
     run.give(veto(&["open: US-2"]));
     assert!(run.asked(&Action::Emit(Event::Vetoed { reason: "open".into() })));
     assert_eq!(run.machine.feedback(), [feedback("open: US-2")]);
-    run.agent(done()).give(Input::GatesChecked(GateVerdict::Stands));
+    run.agent(done()).give(Input::GatesChecked(GateVerdict::Neutral));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
@@ -27,7 +27,7 @@ fn there_is_nothing_to_veto_where_nothing_is_claimed() {
     run.give(veto(&[]));
     let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
     assert!(!run.actions.iter().any(vetoed));
-    run.agent(answered()).give(Input::GatesChecked(GateVerdict::Stands));
+    run.agent(answered()).give(Input::GatesChecked(GateVerdict::Neutral));
     assert_eq!(run.outcome(), None);
 }
 
@@ -52,18 +52,18 @@ fn gates_are_asked_after_failed_guardrails_too_and_cannot_overrule_them() {
 fn every_attempt_is_briefed_anew() {
     let brief = |told: &str| Input::Briefed { feedback: vec![feedback(told)] };
     let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
-    assert!(run.asked(&Action::Brief) && !run.starts_agent());
+    assert!(run.asked(&Action::CollectBriefing) && !run.starts_agent());
     run.give(brief("one"));
     assert!(run.starts_agent());
     assert_eq!(run.machine.feedback(), [feedback("one")]);
     // The same iteration again, with what there is to say now and not what there was.
     run.agent(failed(Class::Failed)).until_deadline();
-    assert!(run.asked(&Action::Brief));
+    assert!(run.asked(&Action::CollectBriefing));
     run.give(brief("two"));
     assert_eq!(run.machine.feedback(), [feedback("two")]);
     // What failed comes first and stays through a retry; the briefing is new each time.
     run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
-    run.give(Input::GatesChecked(GateVerdict::Stands)).give(brief("three"));
+    run.give(Input::GatesChecked(GateVerdict::Neutral)).give(brief("three"));
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("three")]);
     run.agent(failed(Class::Failed)).until_deadline();
     run.give(Input::Briefed { feedback: Vec::new() });
@@ -84,16 +84,16 @@ fn opened(guardrails: usize) -> Loop {
     let rules = Rules {
         gates: true,
         guardrails: vec![None; guardrails],
-        scm: vec![ScmTask::Commit],
+        scm: vec![ScmTaskKind::Commit],
         ..rules()
     };
-    Loop::of(LoopMachine::new(rules).checking_first())
+    Loop::of(LoopMachine::new(rules).with_initial_check())
 }
 
 #[test]
 fn work_that_is_done_already_is_checked_and_nobody_is_asked_to_do_it() {
     let mut run = opened(1);
-    assert!(run.asked(&Action::RunGuardrail(0)) && run.machine.is_opening());
+    assert!(run.asked(&Action::RunGuardrail(0)) && run.machine.is_initial_check());
     run.give(Input::GuardrailEnded { failed: None });
     assert!(run.asked(&check_gates(false)), "and nothing is committed: {:?}", run.actions);
     run.give(Input::GatesChecked(GateVerdict::Complete));
@@ -112,7 +112,7 @@ fn work_that_turns_out_not_to_be_done_is_begun_with_what_was_found() {
     assert!(run.actions.iter().any(vetoed), "{:?}", run.actions);
     assert_eq!(run.machine.iteration(), 1);
     assert_eq!(run.machine.feedback(), [feedback("it fails"), feedback("so look")]);
-    assert!(!run.machine.is_opening());
+    assert!(!run.machine.is_initial_check());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
     run.give(Input::Pause).give(Input::Briefed { feedback: Vec::new() });
     assert!(run.machine.is_paused() && !run.starts_agent());
     run.give(Input::Resume { max_iterations: None });
-    assert!(run.asked(&Action::Brief));
+    assert!(run.asked(&Action::CollectBriefing));
     assert_eq!((run.machine.iteration(), run.machine.attempt()), (1, 1));
 }
 

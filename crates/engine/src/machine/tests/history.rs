@@ -61,11 +61,11 @@ impl World {
                     self.guardrail = true;
                 }
                 Action::EndGuardrail { .. } => assert!(self.guardrail),
-                Action::LookAtScm => {
+                Action::CheckScmStatus => {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.looking = true;
                 }
-                Action::LookAtStaged => {
+                Action::CheckStaged => {
                     assert!(self.idle() && !self.stop_asked);
                     self.looking_again = true;
                 }
@@ -77,11 +77,11 @@ impl World {
                     let looks = self.looking || self.looking_again || self.looking_around;
                     assert!(self.scm || looks);
                 }
-                Action::LookAtRepository => {
+                Action::CheckStall => {
                     assert!(self.idle() && !self.stop_asked && self.open_iterations == 0);
                     self.looking_around = true;
                 }
-                Action::Brief => {
+                Action::CollectBriefing => {
                     assert!(self.idle() && !self.stop_asked);
                     self.briefing = true;
                 }
@@ -183,9 +183,9 @@ proptest! {
             budget: Budget { cost_usd: budget, ..Budget::default() },
             iteration_budget: Budget { cost_usd: iteration_budget, ..Budget::default() },
             guardrails: vec![Some(10_000); guardrails],
-            scm: [ScmTask::Commit, ScmTask::Other][..scm].to_vec(),
+            scm: [ScmTaskKind::Commit, ScmTaskKind::Other][..scm].to_vec(),
             gates,
-            stall: StallRule::stopping_after(stall),
+            stall: StallRule::stop_after(stall),
             ..rules()
         };
         let mut machine = LoopMachine::new(rules);
@@ -214,7 +214,7 @@ proptest! {
                     world.stop_at_once = true;
                     Input::Broken { message: "disk full".into() }
                 }
-                2 | 3 => Input::Deadline,
+                2 | 3 => Input::Timer,
                 9 if choice.is_multiple_of(4) => Input::Pause,
                 _ if machine.is_paused() => {
                     let limit = machine.max_iterations();
@@ -222,7 +222,7 @@ proptest! {
                 }
                 4 if world.agent.is_some() && choice.is_multiple_of(3) => Input::ToolRunning(flag),
                 4 if world.agent.is_some() => Input::Output,
-                5 if world.agent.is_some() => Input::Used(spent(f64::from(choice) / 200.0)),
+                5 if world.agent.is_some() => Input::UsageReported(spent(f64::from(choice) / 200.0)),
                 6 if world.agent.is_some() => Input::ResultSeen,
                 7 if world.agent.is_some() => Input::BackgroundTasks(u32::from(choice % 3)),
                 8 if world.agent.is_some() && flag => Input::Refused,
@@ -251,22 +251,22 @@ proptest! {
                         Input::GuardrailEnded { failed: flag.then(|| feedback("no")) }
                     } else if std::mem::take(&mut world.looking_around) {
                         let fingerprint = flag.then_some(u64::from(choice % 2));
-                        Input::RepositoryLooked { fingerprint }
+                        Input::StallChecked { fingerprint }
                     } else if std::mem::take(&mut world.looking) {
-                        Input::ScmLooked(if flag {
-                            ScmLook::Dirty { has_message: false }
+                        Input::ScmStatus(if flag {
+                            ScmStatus::Dirty { has_message: false }
                         } else if choice.is_multiple_of(3) {
-                            ScmLook::Failed(None)
+                            ScmStatus::Failed(None)
                         } else {
-                            ScmLook::Clean
+                            ScmStatus::Clean
                         })
                     } else if std::mem::take(&mut world.looking_again) {
-                        let unseen = Unseen { reason: "x".into(), feedback: feedback("look") };
+                        let unseen = UncheckedChange { reason: "x".into(), feedback: feedback("look") };
                         world.unseen = !flag;
-                        Input::StagedLooked(match (flag, choice % 2) {
-                            (true, _) => StagedLook::Same,
-                            (false, 0) => StagedLook::Beside(unseen),
-                            (false, _) => StagedLook::Moved(unseen),
+                        Input::CommitGuardChecked(match (flag, choice % 2) {
+                            (true, _) => CommitGuardResult::Same,
+                            (false, 0) => CommitGuardResult::ChangedBeside(unseen),
+                            (false, _) => CommitGuardResult::Moved(unseen),
                         })
                     } else if std::mem::take(&mut world.scm) {
                         Input::ScmTaskEnded { ok: flag, feedback: None }
@@ -280,10 +280,10 @@ proptest! {
                             world.complete_claimed = true;
                             GateVerdict::Complete
                         } else {
-                            GateVerdict::Stands
+                            GateVerdict::Neutral
                         })
                     } else {
-                        Input::Deadline
+                        Input::Timer
                     }
                 }
             };
@@ -301,17 +301,17 @@ proptest! {
             } else if std::mem::take(&mut world.guardrail) {
                 Some(Input::GuardrailEnded { failed: None })
             } else if std::mem::take(&mut world.looking_around) {
-                Some(Input::RepositoryLooked { fingerprint: None })
+                Some(Input::StallChecked { fingerprint: None })
             } else if std::mem::take(&mut world.looking) {
-                Some(Input::ScmLooked(ScmLook::Dirty { has_message: false }))
+                Some(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))
             } else if std::mem::take(&mut world.looking_again) {
-                Some(Input::StagedLooked(StagedLook::Same))
+                Some(Input::CommitGuardChecked(CommitGuardResult::Same))
             } else if std::mem::take(&mut world.scm) {
                 Some(Input::ScmTaskEnded { ok: true, feedback: None })
             } else if std::mem::take(&mut world.briefing) {
                 Some(Input::Briefed { feedback: vec![] })
             } else if std::mem::take(&mut world.gates) {
-                Some(Input::GatesChecked(GateVerdict::Stands))
+                Some(Input::GatesChecked(GateVerdict::Neutral))
             } else {
                 None
             };
@@ -322,6 +322,6 @@ proptest! {
             prop_assert_eq!(world.finished, Some(expected));
         }
         prop_assert!(machine.is_finished());
-        prop_assert_eq!(machine.step(now, Input::Deadline), vec![]);
+        prop_assert_eq!(machine.step(now, Input::Timer), vec![]);
     }
 }

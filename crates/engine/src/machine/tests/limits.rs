@@ -6,11 +6,11 @@ use super::*;
 fn silence_ends_the_agent_and_output_resets_it() {
     let mut run = Loop::start(Rules { inactivity_ms: Some(60_000), ..rules() });
     run.give(Input::AgentStarted).after(50_000).give(Input::Output).after(50_000);
-    run.give(Input::Deadline);
+    run.give(Input::Timer);
     assert_eq!(run.actions, []);
     run.until_deadline();
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Inactivity)]);
-    run.give(Input::Deadline);
+    run.give(Input::Timer);
     assert_eq!(run.actions, [], "it is ended once");
     run.give(Input::AgentEnded(Box::new(failed(Class::TimedOut))));
     assert!(run.machine.deadline().is_some(), "a back-off");
@@ -28,7 +28,7 @@ fn silent_model_is_warned_of_once_and_ended() {
     run.give(Input::AgentStarted).after(limit / 4 - 1).give(Input::Output).until_deadline();
     let silent = Event::ModelSilent { silent_ms: limit / 4, limit_ms: limit };
     assert_eq!(run.actions, [Action::Emit(silent)]);
-    run.give(Input::Deadline);
+    run.give(Input::Timer);
     assert_eq!(run.actions, []);
     run.until_deadline();
     assert_eq!(run.actions, [Action::EndAgent(EndCause::SilentModel)]);
@@ -49,7 +49,7 @@ fn silent_model_limit_spares_tools_background_tasks_and_results() {
         let mut run = Loop::start(rules.clone());
         run.give(Input::AgentStarted).give(input.clone());
         assert_eq!(run.machine.deadline(), None, "{input:?}");
-        run.after(1_000_000).give(Input::Deadline);
+        run.after(1_000_000).give(Input::Timer);
         assert_eq!(run.actions, [], "{input:?}");
     }
     // When the tool has ended, the time counts from then; the next agent runs none yet.
@@ -119,7 +119,9 @@ fn no_other_limit_takes_away_an_answer() {
     for rules in [Rules { budget: money, ..rules() }, Rules { iteration_budget: money, ..rules() }]
     {
         let mut run = Loop::start(rules);
-        run.give(Input::AgentStarted).give(Input::ResultSeen).give(Input::Used(spent(2.0)));
+        run.give(Input::AgentStarted)
+            .give(Input::ResultSeen)
+            .give(Input::UsageReported(spent(2.0)));
         assert!(!run.actions.iter().any(|action| matches!(action, Action::EndAgent(_))));
         run.agent(Report { usage: spent(2.0), ..done() });
         assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
@@ -131,7 +133,7 @@ fn a_limited_attempt_is_checked_but_never_complete() {
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.agent(Report { class: Class::Limited, ..done() });
     assert!(run.asked(&Action::RunGuardrail(0)));
-    assert!(!run.machine.agent_came_to_its_end());
+    assert!(!run.machine.agent_finished_normally());
     run.give(Input::GuardrailEnded { failed: None });
     assert!(run.starts_agent());
 }
@@ -141,9 +143,9 @@ fn budgets_end_the_agent_and_the_run() {
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(Report { usage: spent(0.6), ..answered() });
-    run.give(Input::AgentStarted).give(Input::Used(spent(0.3)));
+    run.give(Input::AgentStarted).give(Input::UsageReported(spent(0.3)));
     assert_eq!(run.actions, []);
-    run.give(Input::Used(spent(0.4)));
+    run.give(Input::UsageReported(spent(0.4)));
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
     run.give(Input::AgentEnded(Box::new(Report { usage: spent(0.4), ..failed(Class::Limited) })));
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
@@ -161,7 +163,7 @@ fn an_agent_that_tells_less_than_was_guessed_is_said_and_the_run_goes_on() {
     let tokens = |cost_usd| Usage { cost_usd, input_tokens: 300_000, ..Usage::default() };
     for (told, ends) in [(Some(0.3), false), (Some(1.1), true), (None, true)] {
         let mut run = Loop::start(Rules { budget, ..rules() });
-        run.give(Input::AgentStarted).give(Input::Used(tokens(None)));
+        run.give(Input::AgentStarted).give(Input::UsageReported(tokens(None)));
         assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
         let report = Report { usage: tokens(told), ..failed(Class::Limited) };
         run.give(Input::AgentEnded(Box::new(report)));
@@ -236,15 +238,15 @@ fn the_runs_time_ends_everything_else_too() {
     run.give(Input::GuardrailEnded { failed: Some(feedback("x")) });
     assert_eq!(run.outcome(), used_up);
 
-    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTaskKind::Commit], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }], "a look may hang as well");
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
-    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     assert_eq!(run.outcome(), used_up);
 
-    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTaskKind::Other], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }]);
@@ -253,12 +255,12 @@ fn the_runs_time_ends_everything_else_too() {
     assert_eq!(run.outcome(), used_up);
 
     // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
-    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
-    run.agent(done()).after(20_000).give(Input::Deadline);
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTaskKind::Commit], ..rules() });
+    run.agent(done()).after(20_000).give(Input::Timer);
     assert_eq!(run.actions, []);
-    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !run.starts_agent());
-    run.after(29_000).give(Input::Deadline);
+    run.after(29_000).give(Input::Timer);
     assert_eq!(run.actions, []);
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
@@ -286,14 +288,14 @@ fn waiting_is_no_work() {
 
 #[test]
 fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
-    let scm = vec![ScmTask::Commit];
+    let scm = vec![ScmTaskKind::Commit];
     let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let iteration_money = Rules { scm: scm.clone(), iteration_budget: money, ..rules() };
     for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
         // Nothing may be asked any more, and the work is kept all the same.
         let mut run = Loop::start(rules);
         run.agent(Report { usage: spent(1.5), ..done() })
-            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+            .give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
     }
 }
@@ -307,7 +309,7 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
     );
     let tokens = Budget { tokens: Some(1_000), ..Budget::default() };
     let limits = |budget, iteration_budget| Rules {
-        scm: vec![ScmTask::Commit],
+        scm: vec![ScmTaskKind::Commit],
         max_iterations: 1,
         inactivity_ms: None,
         budget,
@@ -328,11 +330,11 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
     ] {
         let mut run = Loop::start(rules.clone());
         run.agent(Report { usage: spent(0.5), ..done() })
-            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+            .give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{rules:?}");
         run.give(Input::AgentStarted);
         match used {
-            Some(used) => run.give(Input::Used(used)),
+            Some(used) => run.give(Input::UsageReported(used)),
             None => run.until_deadline(),
         };
         assert_eq!(run.actions, [Action::EndAgent(cause)], "{rules:?}");
@@ -340,7 +342,7 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
             usage: used.unwrap_or_default(),
             ..failed(Class::Limited)
         })));
-        run.give(Input::StagedLooked(StagedLook::Same));
+        run.give(Input::CommitGuardChecked(CommitGuardResult::Same));
         assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
         // There is time for the commit itself, though the run has none left.
         assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
@@ -364,6 +366,6 @@ fn a_price_that_is_not_told_counts_by_what_tokens_have_cost() {
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(Report { usage: tokens(Some(0.4)), ..answered() });
     run.agent(Report { usage: tokens(None), ..failed(Class::TimedOut) }).until_deadline();
-    run.give(Input::AgentStarted).give(Input::Used(tokens(None)));
+    run.give(Input::AgentStarted).give(Input::UsageReported(tokens(None)));
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
 }

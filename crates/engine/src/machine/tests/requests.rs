@@ -20,10 +20,10 @@ fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
 
 #[test]
 fn a_second_stop_ends_a_look_at_the_repository() {
-    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
+    let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
-    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
@@ -61,7 +61,7 @@ fn what_is_stopped_before_another_attempt_was_interrupted_and_did_not_fail() {
 #[test]
 fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
     let checked = || Rules { guardrails: vec![None], ..rules() };
-    let committing = || Rules { scm: vec![ScmTask::Other], ..rules() };
+    let committing = || Rules { scm: vec![ScmTaskKind::Other], ..rules() };
     let gated = || Rules { gates: true, ..rules() };
     let passed = || Input::GuardrailEnded { failed: None };
     let fails = || Input::GuardrailEnded { failed: Some(feedback("no")) };
@@ -105,14 +105,14 @@ fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
             "a gate agrees",
             gated(),
             vec![],
-            vec![agent_ends(done()), Input::GatesChecked(GateVerdict::Stands)],
+            vec![agent_ends(done()), Input::GatesChecked(GateVerdict::Neutral)],
             complete,
         ),
         ("a gate objects", gated(), vec![], vec![agent_ends(done()), veto(&["open"])], ended),
     ];
     for (name, rules, before, after, expected) in table {
         let mut run = Loop::start(rules);
-        if run.asked(&Action::Brief) {
+        if run.asked(&Action::CollectBriefing) {
             run.give(Input::Briefed { feedback: Vec::new() });
         }
         run.give(Input::AgentStarted);

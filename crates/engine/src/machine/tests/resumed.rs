@@ -89,8 +89,8 @@ fn the_gates_are_asked_once_more_and_not_the_agent() {
     let gated = || Rules { gates: true, ..rules() };
     let mut run = resumed(gated(), cut_off(checked(true)));
     assert!(run.asked(&Action::CheckGates { claimed: true, checks_passed: true }));
-    assert_eq!(run.machine.place(), (2, 1));
-    run.give(Input::GatesChecked(GateVerdict::Stands));
+    assert_eq!(run.machine.position(), (2, 1));
+    run.give(Input::GatesChecked(GateVerdict::Neutral));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     assert!(is_told(&run, true));
     let mut run = resumed(gated(), cut_off(checked(true)));
@@ -98,7 +98,7 @@ fn the_gates_are_asked_once_more_and_not_the_agent() {
         reason: "open".into(),
         feedback: Vec::new(),
     }));
-    assert!(is_told(&run, false) && run.asked(&Action::Brief));
+    assert!(is_told(&run, false) && run.asked(&Action::CollectBriefing));
     assert_eq!(run.machine.iteration(), 3);
 }
 
@@ -108,7 +108,7 @@ fn a_failure_is_counted_and_a_limit_waited_for_as_if_nothing_had_happened() {
     assert!(run.asked_to_retry(1) && !run.starts_agent());
     run.until_deadline();
     assert!(run.starts_agent());
-    assert_eq!(run.machine.place(), (2, 2));
+    assert_eq!(run.machine.position(), (2, 2));
     let in_an_hour = Some(1_003_600);
     let limits = Limits { count: 1, waited_ms: 10_000, waiting: None };
     let progress = ResumePoint { limits, ..cut_off(ended(limited(in_an_hour))) };
@@ -168,7 +168,7 @@ fn an_iteration_that_is_begun_again_has_no_second_budget() {
     // What is left is left.
     let mut run = resumed(money(1.0), progress.clone());
     assert!(run.starts_agent());
-    run.give(Input::AgentStarted).give(Input::Used(spent(0.25)));
+    run.give(Input::AgentStarted).give(Input::UsageReported(spent(0.25)));
     assert!(run.asked(&Action::EndAgent(EndCause::IterationBudget)));
     let mut run = resumed(time(1_500), progress.clone());
     assert!(run.starts_agent());
@@ -182,26 +182,26 @@ fn an_iteration_that_is_begun_again_has_no_second_budget() {
         run.give(Input::GuardrailEnded { failed: None });
         assert!(is_told(&run, false) && run.starts_agent());
         assert_eq!(run.machine.iteration(), 3);
-        run.give(Input::AgentStarted).give(Input::Used(spent(0.25)));
+        run.give(Input::AgentStarted).give(Input::UsageReported(spent(0.25)));
         assert!(run.actions.is_empty());
     }
 }
 
 #[test]
 fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
-    let rules = Rules { stall: StallRule::stopping_after(2), ..rules() };
+    let rules = Rules { stall: StallRule::stop_after(2), ..rules() };
     let seen = Seen { fingerprint: Some(7), unchanged: 2, same_failures: 0 };
     let progress =
         ResumePoint { iterations: 2, stall: seen, stall_checked: true, ..ResumePoint::default() };
     let mut run = resumed(rules.clone(), progress.clone());
-    assert!(run.asked(&Action::LookAtRepository));
-    run.give(Input::RepositoryLooked { fingerprint: Some(7) });
+    assert!(run.asked(&Action::CheckStall));
+    run.give(Input::StallChecked { fingerprint: Some(7) });
     assert_eq!(run.outcome(), Some((Outcome::Stalled, exit_code::BUDGET)));
     let said = |action: &Action| matches!(action, Action::Emit(Event::RunEnded { message, .. }) if message.starts_with("2 iterations"));
     assert!(run.actions.iter().any(said), "{:?}", run.actions);
     // Somebody has done something about it.
     let mut run = resumed(rules, progress);
-    run.give(Input::RepositoryLooked { fingerprint: Some(8) });
+    run.give(Input::StallChecked { fingerprint: Some(8) });
     assert!(run.starts_agent());
 }
 
@@ -216,7 +216,7 @@ fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
         progress.spending.end_attempt(&spent(0.75));
         progress.failures = 2;
         let mut run = resumed(checks(rules), progress);
-        assert_eq!(run.machine.place(), (2, 1), "the same attempt");
+        assert_eq!(run.machine.position(), (2, 1), "the same attempt");
         assert!(run.asked(&Action::RunGuardrail(0)) && run.actions.len() == 1);
         assert!(run.give(pass()).asked(&Action::RunGuardrail(1)));
         assert_eq!(run.give(pass()).outcome(), Some((Outcome::Complete, 0)));
@@ -247,32 +247,31 @@ fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
 
 #[test]
 fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
-    let scm = || Rules { scm: vec![ScmTask::Commit], ..rules() };
+    let scm = || Rules { scm: vec![ScmTaskKind::Commit], ..rules() };
     let asks = |run: &Loop| run.asked(&Action::StartAgent(Purpose::CommitMessage));
     let mut run = resumed(scm(), cut_off(unchecked(answered())));
-    assert!(run.asked(&Action::LookAtScm));
+    assert!(run.asked(&Action::CheckScmStatus));
     assert!(
-        asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))),
+        asks(run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))),
         "nobody has been asked yet"
     );
     let given =
         ResumePoint { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };
     let mut run = resumed(scm(), given.clone());
-    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !asks(&run));
     // The next iteration has its own.
     run.give(Input::ScmTaskEnded { ok: true, feedback: None }).agent(answered());
-    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))));
+    assert!(asks(run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))));
     // Also if this one had nothing left to commit.
     let mut run = resumed(scm(), given);
-    run.give(Input::ScmLooked(ScmLook::Clean)).agent(answered());
-    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))));
+    run.give(Input::ScmStatus(ScmStatus::Clean)).agent(answered());
+    assert!(asks(run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))));
 }
 
 #[test]
 fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
-    let rules =
-        Rules { guardrails: vec![None, None], stall: StallRule::stopping_after(3), ..rules() };
+    let rules = Rules { guardrails: vec![None, None], stall: StallRule::stop_after(3), ..rules() };
     // Nobody can tell whether anything changed. The last iteration failed in another way than this one, of
     // which the first guardrail had been told of when it was stopped.
     let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
@@ -286,8 +285,8 @@ fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
         let mut run = resumed(rules.clone(), progress);
         run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
         run.give(Input::GuardrailEnded { failed: None });
-        assert!(run.asked(&Action::LookAtRepository));
-        run.give(Input::RepositoryLooked { fingerprint: None });
+        assert!(run.asked(&Action::CheckStall));
+        run.give(Input::StallChecked { fingerprint: None });
         assert_eq!(run.outcome(), outcome, "{last}");
     }
 }

@@ -4,19 +4,19 @@ use super::*;
 
 #[test]
 fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
-    let scm = vec![ScmTask::Commit, ScmTask::Other];
+    let scm = vec![ScmTaskKind::Commit, ScmTaskKind::Other];
     let message = Report { has_message: true, ..answered() };
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
-    assert!(run.asked(&Action::LookAtScm));
-    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
-    run.asked_for_message(message, StagedLook::Same);
+    assert!(run.asked(&Action::CheckScmStatus));
+    run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
+    run.asked_for_message(message, CommitGuardResult::Same);
     assert!(run.asked(&Action::RunScmTask(0)));
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.asked(&Action::RunScmTask(1)));
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.starts_agent());
-    run.agent(done()).give(Input::ScmLooked(ScmLook::Clean));
+    run.agent(done()).give(Input::ScmStatus(ScmStatus::Clean));
     assert!(run.asked(&Action::SkipScmTask(0, "nothing to commit")));
     assert!(run.asked(&Action::RunScmTask(1)));
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
@@ -26,23 +26,24 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
 #[test]
 fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
     let message = || Report { has_message: true, ..answered() };
-    let unseen = || Unseen { reason: "a was changed".into(), feedback: feedback("look at a") };
+    let unseen =
+        || UncheckedChange { reason: "a was changed".into(), feedback: feedback("look at a") };
     let vetoed = Action::Emit(Event::Vetoed { reason: "a was changed".into() });
     let rules = |gates| Rules {
-        scm: vec![ScmTask::Commit, ScmTask::Other],
+        scm: vec![ScmTaskKind::Commit, ScmTaskKind::Other],
         guardrails: vec![None],
         gates,
         ..rules()
     };
     let dirty = |run: &mut Loop, report: Report| {
         run.agent(report).give(Input::GuardrailEnded { failed: None });
-        run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+        run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     };
     for gates in [false, true] {
         // What was staged is committed, and pushed, and that is all that the claim is worth.
         let mut run = Loop::start(rules(gates));
         dirty(&mut run, done());
-        run.asked_for_message(message(), StagedLook::Beside(unseen()));
+        run.asked_for_message(message(), CommitGuardResult::ChangedBeside(unseen()));
         assert_eq!(run.actions, [Action::RunScmTask(0)]);
         run.give(Input::ScmTaskEnded { ok: true, feedback: None })
             .give(Input::ScmTaskEnded { ok: true, feedback: None });
@@ -68,7 +69,7 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
         // What is not what was staged is not committed, nor is anything pushed.
         let mut run = Loop::start(rules(gates));
         dirty(&mut run, done());
-        run.asked_for_message(answered(), StagedLook::Moved(unseen()));
+        run.asked_for_message(answered(), CommitGuardResult::Moved(unseen()));
         let is_task = |action: &Action| matches!(action, Action::RunScmTask(_));
         assert!(!run.actions.iter().any(is_task) && run.asked(&vetoed), "{:?}", run.actions);
         if gates {
@@ -77,7 +78,7 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
         assert_eq!(run.machine.feedback(), [feedback("look at a")]);
         // The guardrails of the next iteration have seen it.
         run.agent(done()).give(Input::GuardrailEnded { failed: None });
-        run.give(Input::ScmLooked(ScmLook::Clean))
+        run.give(Input::ScmStatus(ScmStatus::Clean))
             .give(Input::ScmTaskEnded { ok: true, feedback: None });
         if gates {
             run.give(Input::GatesChecked(GateVerdict::Complete));
@@ -87,20 +88,20 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
     // One that gave none may have done something all the same.
     let mut run = Loop::start(rules(false));
     dirty(&mut run, done());
-    run.asked_for_message(failed(Class::Failed), StagedLook::Same);
+    run.asked_for_message(failed(Class::Failed), CommitGuardResult::Same);
     assert!(run.asked(&Action::RunScmTask(0)));
     // The look may hang.
     let mut run = Loop::start(rules(false));
     dirty(&mut run, done());
     run.agent(message()).give(Input::Stop { signal: "SIGINT", now: true });
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
-    run.give(Input::StagedLooked(StagedLook::Moved(unseen())));
+    run.give(Input::CommitGuardChecked(CommitGuardResult::Moved(unseen())));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
 #[test]
 fn a_failed_scm_task_spoils_only_the_end() {
-    let scm = vec![ScmTask::Other, ScmTask::Other];
+    let scm = vec![ScmTaskKind::Other, ScmTaskKind::Other];
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
@@ -114,10 +115,12 @@ fn a_failed_scm_task_spoils_only_the_end() {
 fn a_commit_that_failed_is_told_to_the_next_agent_and_its_message_is_used_again() {
     let refused =
         || Input::ScmTaskEnded { ok: false, feedback: Some(feedback("the hook says no")) };
-    let look = |has_message| Input::ScmLooked(ScmLook::Dirty { has_message });
+    let look = |has_message| Input::ScmStatus(ScmStatus::Dirty { has_message });
     let message = Report { has_message: true, ..answered() };
-    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
-    run.agent(answered()).give(look(false)).asked_for_message(message.clone(), StagedLook::Same);
+    let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
+    run.agent(answered())
+        .give(look(false))
+        .asked_for_message(message.clone(), CommitGuardResult::Same);
     run.give(refused());
     assert_eq!(run.machine.feedback(), [feedback("the hook says no")]);
     // The same is to be committed.
@@ -126,29 +129,29 @@ fn a_commit_that_failed_is_told_to_the_next_agent_and_its_message_is_used_again(
     run.give(refused());
     assert_eq!(run.machine.feedback(), [feedback("the hook says no")]);
     // Something else is.
-    run.agent(done()).give(look(false)).asked_for_message(message, StagedLook::Same);
+    run.agent(done()).give(look(false)).asked_for_message(message, CommitGuardResult::Same);
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
 #[test]
 fn changes_that_cannot_be_staged_spoil_the_end_too() {
-    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
-    run.agent(done()).give(Input::ScmLooked(ScmLook::Failed(None)));
+    let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
+    run.agent(done()).give(Input::ScmStatus(ScmStatus::Failed(None)));
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
 #[test]
 fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
-    let look = || Input::ScmLooked(ScmLook::Failed(Some(feedback("conflict in a"))));
-    let scm = || Rules { scm: vec![ScmTask::Commit, ScmTask::Other], ..rules() };
+    let look = || Input::ScmStatus(ScmStatus::Failed(Some(feedback("conflict in a"))));
+    let scm = || Rules { scm: vec![ScmTaskKind::Commit, ScmTaskKind::Other], ..rules() };
     let told = [feedback("conflict in a")];
     let mut run = Loop::start(scm());
     run.agent(answered()).give(look());
     assert!(run.starts_agent() && !run.asked(&Action::StartAgent(Purpose::CommitMessage)));
     assert_eq!(run.machine.feedback(), told);
     // Once they are resolved, there is nothing to tell.
-    run.agent(answered()).give(Input::ScmLooked(ScmLook::Clean));
+    run.agent(answered()).give(Input::ScmStatus(ScmStatus::Clean));
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.starts_agent() && run.machine.feedback().is_empty());
 
@@ -162,7 +165,7 @@ fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
         let mut run = Loop::start(Rules { gates, ..scm() });
         run.agent(done()).give(look());
         if gates {
-            run.give(Input::GatesChecked(GateVerdict::Stands));
+            run.give(Input::GatesChecked(GateVerdict::Neutral));
         }
         assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
         assert!(run.machine.feedback().is_empty());
@@ -171,20 +174,20 @@ fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
 
 #[test]
 fn scm_tasks_have_a_time_of_their_own() {
-    let scm = vec![ScmTask::Commit, ScmTask::Other];
+    let scm = vec![ScmTaskKind::Commit, ScmTaskKind::Other];
     let mut run = Loop::start(Rules { scm, scm_timeout_ms: Some(60_000), ..rules() });
     let ended = [Action::EndScmTask { timed_out: true }];
     let begun = run.now.mono_ms;
     run.agent(answered()).until_deadline();
     assert_eq!((&run.actions[..], run.now.mono_ms), (&ended[..], begun + 60_000), "staging");
-    run.give(Input::ScmLooked(ScmLook::Failed(Some(feedback("it hangs")))));
+    run.give(Input::ScmStatus(ScmStatus::Failed(Some(feedback("it hangs")))));
     assert_eq!(run.machine.feedback(), [feedback("it hangs")]);
-    run.agent(answered()).give(Input::ScmLooked(ScmLook::Clean)).until_deadline();
+    run.agent(answered()).give(Input::ScmStatus(ScmStatus::Clean)).until_deadline();
     assert_eq!(run.actions, ended, "a task");
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert!(run.starts_agent(), "the loop goes on");
     // One that has ended meanwhile has not failed.
-    run.agent(done()).give(Input::ScmLooked(ScmLook::Clean)).until_deadline();
+    run.agent(done()).give(Input::ScmStatus(ScmStatus::Clean)).until_deadline();
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }

@@ -13,7 +13,7 @@ use crate::project_dir;
 use crate::workers::store::{Known, Worker, Workers};
 use ralph_driver::resume::Left;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
-use ralph_engine::completion::Rule;
+use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, ResumePoint};
 use ralph_process as process;
@@ -59,7 +59,7 @@ pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error
     // Here a prompt that is not there is a command that could not be carried out.
     let prompt = prompt::source_or_empty(&args.prompt, &args.common, true)
         .map_err(|err| Error { kind: ralph_events::error::ErrorKind::Failed, ..err })?;
-    let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
+    let completion = rules::completion(&args.completion, || Ok(CompletionRule::Never))?;
     let mut spec = start.spec(prompt, completion)?;
     spec.agent.interactive = args.interactive;
     Ok(spec)
@@ -74,7 +74,7 @@ fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
             _ => String::new(),
         },
         done_pattern: match &spec.completion {
-            Rule::Pattern(regex) => Some(regex.as_str().to_owned()),
+            CompletionRule::Pattern(regex) => Some(regex.as_str().to_owned()),
             _ => None,
         },
         inactivity_timeout: spec.rules.inactivity_ms.unwrap_or(0) / 1000,
