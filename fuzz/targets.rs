@@ -298,7 +298,7 @@ pub fn task_list(data: &[u8]) {
         None => (data, data),
     };
     let Ok(list) = tasks::parse(before) else { return };
-    assert_eq!(order::standings(&list).len(), list.stories.len());
+    assert_eq!(order::story_statuses(&list).len(), list.stories.len());
     if let Some(next) = order::next(&list) {
         assert!(!next.passes);
     }
@@ -316,7 +316,7 @@ pub fn task_list(data: &[u8]) {
     let review = ledger.review(&now);
     let _ = verdict::briefing(&review, "tasks.json");
     for (claimed, checked) in [(false, false), (true, false), (true, true)] {
-        let verdict = verdict::verdict(&review, claimed, checked, "tasks.json");
+        let verdict = verdict::final_verdict(&review, claimed, checked, "tasks.json");
         let open = now.as_ref().is_ok_and(|list| !list.is_complete()) || now.is_err();
         let complete = matches!(verdict, ralph_tasks::verdict::TaskVerdict::Complete);
         assert!(!(complete && (open || !checked)), "{verdict:?}");

@@ -207,7 +207,7 @@ fn a_story_that_was_dropped_from_the_list_is_told_of() {
     });
     let tasks = project.path().join("ralph/tasks.json");
     let home = project.home().join(".ralph");
-    let remembered = ralph_tasks::ledger_store::directory(&home, project.path(), &tasks);
+    let remembered = ralph_tasks::ledger_store::ledger_dir(&home, project.path(), &tasks);
     std::fs::create_dir_all(&remembered).expect("a directory");
     std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
     project.write(".ralph-active", "{}");

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use ralph_events::event::Event;
 use ralph_tasks as tasks;
-use ralph_tasks::ledger::{Ledger, Progress, Review};
-use ralph_tasks::verdict::too_many_to_tell;
-use ralph_tasks::{Broken, Problem, TaskList, changes};
+use ralph_tasks::ledger::{Ledger, LedgerReview, TaskProgress};
+use ralph_tasks::verdict::overflowing_stories;
+use ralph_tasks::{InvalidTaskList, TaskList, TaskProblem, changes};
 
 use ralph_store::project::REMOVED_STORIES_FILE;
 use ralph_tasks::ledger_store;
@@ -29,7 +29,7 @@ pub(super) struct TaskGate {
     list: Option<TaskList>,
     /// Stories that somebody has to look at first, as far as that was told.
     doubts_told: Vec<String>,
-    progress: Progress,
+    progress: TaskProgress,
     problems: Vec<String>,
     /// Which stories stand for others, by the last look.
     replacements: Vec<String>,
@@ -56,7 +56,7 @@ struct Snapshot {
 /// A look at the list.
 #[derive(Debug)]
 pub(super) struct Look {
-    pub(super) review: Review,
+    pub(super) review: LedgerReview,
     /// Something is other than at the last look.
     pub(super) is_news: bool,
     pub(super) warnings: Vec<String>,
@@ -65,7 +65,7 @@ pub(super) struct Look {
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
         let home = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
-        let in_run = ledger_store::in_run(&run.ralph_dir.join("runs").join(&run.run_id));
+        let in_run = ledger_store::run_ledger_path(&run.ralph_dir.join("runs").join(&run.run_id));
         let snapshot = Snapshot { home, in_run, saved: None };
         TaskGate {
             path: spec.path.clone(),
@@ -73,7 +73,7 @@ impl TaskGate {
             ledger: spec.ledger.clone(),
             list: Some(spec.list.clone()),
             doubts_told: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
-            progress: Progress::of(&spec.list),
+            progress: TaskProgress::of(&spec.list),
             problems: Vec::new(),
             replacements: spec.ledger.replacements(&spec.list),
             is_new: true,
@@ -119,9 +119,9 @@ impl TaskGate {
 
     /// Puts the stories that are too many to be told of where the agent finds them, and takes them away
     /// once it has them again.
-    fn give_back(&mut self, review: &mut Review, world: &mut impl World) -> Option<String> {
+    fn give_back(&mut self, review: &mut LedgerReview, world: &mut impl World) -> Option<String> {
         let (path, shown) = &self.given_back;
-        let Some(stories) = too_many_to_tell(review) else {
+        let Some(stories) = overflowing_stories(review) else {
             if std::mem::take(&mut self.may_be_there) {
                 // One that stays does no harm.
                 let _ = world.remove(path);
@@ -133,7 +133,7 @@ impl TaskGate {
         match world.save(path, &bytes) {
             Ok(()) => {
                 self.may_be_there = true;
-                review.kept_in = Some(shown.clone());
+                review.removed_stories_file = Some(shown.clone());
                 None
             }
             Err(err) => Some(format!(
@@ -149,11 +149,11 @@ impl TaskGate {
         let new = now.iter().filter(|it| !self.replacements.contains(it)).cloned();
         let new: Vec<String> = new.collect();
         self.replacements = now;
-        (!new.is_empty()).then(|| format!("{}: {}", self.name, changes::few(&new)))
+        (!new.is_empty()).then(|| format!("{}: {}", self.name, changes::first_few(&new)))
     }
 
     /// Which stories pass by the word of an attempt that did not come to its end, if that is news.
-    pub(super) fn new_doubts(&mut self, review: &Review) -> Option<String> {
+    pub(super) fn new_doubts(&mut self, review: &LedgerReview) -> Option<String> {
         let new = review.doubtful.iter().filter(|id| !self.doubts_told.contains(id)).cloned();
         let new: Vec<String> = new.collect();
         self.doubts_told.clone_from(&review.doubtful);
@@ -162,7 +162,7 @@ impl TaskGate {
                 "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
                  asked to look again: {}",
                 self.name,
-                changes::few(&new)
+                changes::first_few(&new)
             )
         })
     }
@@ -178,7 +178,7 @@ impl TaskGate {
 
     /// The run is over. What is different from now on was not done by its agents.
     pub(super) fn close(&mut self, world: &mut impl World) -> Option<String> {
-        self.ledger.close(&read(world, &self.path));
+        self.ledger.finish_run(&read(world, &self.path));
         self.save(world)
     }
 
@@ -203,7 +203,7 @@ impl TaskGate {
         }
         self.snapshot.saved = revision;
         let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
-        let file = ledger_store::File { list, name, ledger: &self.ledger };
+        let file = ledger_store::LedgerFileContent { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
         // The copy for a project that moves, and for a home that is full or fresh.
         let _ = world.save(&self.snapshot.in_run, &bytes);
@@ -219,14 +219,14 @@ impl TaskGate {
     }
 }
 
-fn read(world: &mut impl World, path: &Path) -> Result<TaskList, Broken> {
+fn read(world: &mut impl World, path: &Path) -> Result<TaskList, InvalidTaskList> {
     let bytes = world.read_tasks(path).map_err(|err| {
         let message = match err.kind() {
             std::io::ErrorKind::NotFound => "the file is gone".to_owned(),
             _ => format!("cannot be read: {err}"),
         };
-        let problem = Problem { story: None, field: None, message };
-        Broken { problems: vec![problem], torn: false }
+        let problem = TaskProblem { story: None, field: None, message };
+        InvalidTaskList { problems: vec![problem], is_truncated: false }
     })?;
     tasks::parse(&bytes)
 }

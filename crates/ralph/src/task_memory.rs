@@ -8,10 +8,10 @@ use ralph_git::file_history::{Reach, file_versions};
 use ralph_store::project::Project;
 use ralph_store::{home, runs};
 use ralph_tasks as task_list;
-use ralph_tasks::changes::{self, Since};
+use ralph_tasks::changes::{self, ListChanges};
 use ralph_tasks::documents::{Documents, TASKS, without_placeholder};
 use ralph_tasks::ledger::Ledger;
-use ralph_tasks::ledger_store::{Last, Places, Remembered};
+use ralph_tasks::ledger_store::{LastLedger, LastRun, LedgerPaths};
 use ralph_tasks::{TaskList, verdict};
 
 use super::commands::tasks;
@@ -19,7 +19,7 @@ use super::commands::tasks;
 /// The memory of a list.
 pub(super) struct Memory {
     pub(super) ledger: Ledger,
-    pub(super) since: Since,
+    pub(super) since: ListChanges,
     /// Where it comes from, for people: `run 20261113-202752-0a1b`.
     source: Option<String>,
     /// Says that the ledger cannot be read, or that there is no record at all.
@@ -27,9 +27,9 @@ pub(super) struct Memory {
 }
 
 /// The places of the ledgers for these documents.
-pub(super) fn places(project: &Project, documents: &Documents) -> Places {
+pub(super) fn places(project: &Project, documents: &Documents) -> LedgerPaths {
     let home = home::ralph_home(|name| std::env::var_os(name));
-    Places::new(home.as_deref(), project, &documents.path(TASKS))
+    LedgerPaths::new(home.as_deref(), project, &documents.path(TASKS))
 }
 
 /// Reads the list and recalls what is known of it. `has_guardrails`: those of the settings prove something, too.
@@ -39,24 +39,28 @@ pub(super) fn places(project: &Project, documents: &Documents) -> Places {
 pub(super) fn recall(
     project: &Project,
     documents: &Documents,
-    places: &Places,
+    places: &LedgerPaths,
     has_guardrails: bool,
 ) -> Result<(TaskList, Memory), Error> {
     let list = tasks::read_whole(documents)?;
-    let Remembered { last, unreadable } = places.last();
+    let LastLedger { last, unreadable } = places.load_last();
     let lost = (!unreadable.is_empty()).then(|| {
-        format!("ledgers of {} cannot be read: {}", documents.shown(TASKS), unreadable.join("; "))
+        format!(
+            "ledgers of {} cannot be read: {}",
+            documents.display_path(TASKS),
+            unreadable.join("; ")
+        )
     });
     let memory = match last {
-        Last::Run(run, ledger) if lost.is_none() => {
+        LastRun::Run(run, ledger) if lost.is_none() => {
             Memory::of(&run, *ledger, &list, has_guardrails)
         }
         // A later run may have known more: nothing is forgiven.
-        Last::Run(run, ledger) => {
+        LastRun::Run(run, ledger) => {
             Memory { lost, ..Memory::of(&run, ledger.reopened(), &list, has_guardrails) }
         }
-        Last::Reset if lost.is_none() => Memory::fresh(&list),
-        Last::Reset | Last::Unknown => Memory::from_history(project, documents, &list, lost)?,
+        LastRun::Reset if lost.is_none() => Memory::fresh(&list),
+        LastRun::Reset | LastRun::Unknown => Memory::from_history(project, documents, &list, lost)?,
     };
     Ok((list, memory))
 }
@@ -69,7 +73,7 @@ pub(super) fn recall(
 pub(super) fn recall_own(
     project: &Project,
     documents: &Documents,
-    places: &Places,
+    places: &LedgerPaths,
     run: &str,
     has_guardrails: bool,
 ) -> Result<(TaskList, Memory), Error> {
@@ -78,7 +82,7 @@ pub(super) fn recall_own(
         let lost = format!(
             "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
              missed",
-            documents.shown(TASKS)
+            documents.display_path(TASKS)
         );
         let memory = Memory::from_history(project, documents, &list, Some(lost))?;
         return Ok((list, memory));
@@ -90,16 +94,16 @@ pub(super) fn recall_own(
         }
         Err(_) => {
             let source = Some(format!("run {run}"));
-            (ledger.list(), Memory { ledger, since: Since::default(), source, lost: None })
+            (ledger.list(), Memory { ledger, since: ListChanges::default(), source, lost: None })
         }
     })
 }
 
 /// Whether a story was in the list when a run last saw it.
 pub(super) fn has_seen(project: &Project, documents: &Documents, id: &str) -> bool {
-    match places(project, documents).last().last {
-        Last::Run(_, ledger) => ledger.has_seen(id),
-        Last::Reset | Last::Unknown => false,
+    match places(project, documents).load_last().last {
+        LastRun::Run(_, ledger) => ledger.knows_story(id),
+        LastRun::Reset | LastRun::Unknown => false,
     }
 }
 
@@ -118,7 +122,7 @@ pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) 
     let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
     against.extend(vetoes);
     if !review.unverified.is_empty() {
-        against.push(format!("no check has passed on {}", changes::few(&review.unverified)));
+        against.push(format!("no check has passed on {}", changes::first_few(&review.unverified)));
     }
     let few = verdict::first_few(&against);
     (!few.is_empty()).then(|| format!("by what {source} knows, the work is not complete: {few}"))
@@ -129,17 +133,17 @@ fn judge(
     project: &Project,
     documents: &Documents,
     list: &TaskList,
-) -> Option<(String, Ledger, Since)> {
-    match places(project, documents).last().last {
-        Last::Run(run, ledger) => {
-            let (ledger, since) = ledger.after(list, true);
+) -> Option<(String, Ledger, ListChanges)> {
+    match places(project, documents).load_last().last {
+        LastRun::Run(run, ledger) => {
+            let (ledger, since) = ledger.after_previous_run(list, true);
             Some((format!("run {run}"), ledger, since))
         }
-        Last::Reset => None,
-        Last::Unknown => {
+        LastRun::Reset => None,
+        LastRun::Unknown => {
             let (versions, _) = committed_versions(documents).ok()?;
-            let ledger = Ledger::rebuilt(list, &versions);
-            (!versions.is_empty()).then(|| ("git".to_owned(), ledger, Since::default()))
+            let ledger = Ledger::from_versions(list, &versions);
+            (!versions.is_empty()).then(|| ("git".to_owned(), ledger, ListChanges::default()))
         }
     }
 }
@@ -147,7 +151,12 @@ fn judge(
 impl Memory {
     /// Knows the list as it is and nothing else.
     pub(super) fn fresh(list: &TaskList) -> Memory {
-        Memory { ledger: Ledger::new(list), since: Since::default(), source: None, lost: None }
+        Memory {
+            ledger: Ledger::new(list),
+            since: ListChanges::default(),
+            source: None,
+            lost: None,
+        }
     }
 
     /// Rebuilds the memory from git. `lost` says why the ledger of the last run cannot be used.
@@ -160,9 +169,9 @@ impl Memory {
         list: &TaskList,
         lost: Option<String>,
     ) -> Result<Memory, Error> {
-        let name = documents.shown(TASKS);
+        let name = documents.display_path(TASKS);
         let unknown = |why: String, hint: &str| {
-            let accept = documents.command("ralph work --accept-list");
+            let accept = documents.command_line("ralph work --accept-list");
             Error::input(format!("whether {name} has lost stories or checks is not known: {why}"))
                 .hint(hint)
                 .hint(format!("`{accept}` takes the list as it is"))
@@ -181,13 +190,13 @@ impl Memory {
             return Err(unknown(more, "put back what is missing"));
         }
         if !versions.is_empty() {
-            let ledger = Ledger::rebuilt(list, &versions);
+            let ledger = Ledger::from_versions(list, &versions);
             let lost = lost.map(|lost| format!("{lost}; its history in git is used instead"));
-            return Ok(Memory { ledger, since: Since::default(), source: None, lost });
+            return Ok(Memory { ledger, since: ListChanges::default(), source: None, lost });
         }
         Ok(match lost {
             Some(lost) => {
-                let (ledger, since) = Ledger::doubting(list);
+                let (ledger, since) = Ledger::with_marks_in_doubt(list);
                 Memory { ledger, since, source: None, lost: Some(lost) }
             }
             None => {
@@ -203,7 +212,7 @@ impl Memory {
     /// What a run knew, and what became of the list since.
     fn of(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> Memory {
         let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
-        let (ledger, since) = ledger.after(list, has_checks);
+        let (ledger, since) = ledger.after_previous_run(list, has_checks);
         Memory { ledger, since, source: Some(format!("run {run}")), lost: None }
     }
 
@@ -218,10 +227,10 @@ impl Memory {
         is_clean: bool,
         is_checked: bool,
     ) -> Vec<String> {
-        let name = documents.shown(TASKS);
+        let name = documents.display_path(TASKS);
         let source = self.source();
         let judged = (!is_clean).then(|| {
-            let accept = documents.command("ralph work --accept-list");
+            let accept = documents.command_line("ralph work --accept-list");
             match self.source {
                 Some(_) => format!(
                     "{name} is judged by what {source} knew of it, and has lost some of that; `{accept}` takes \
@@ -232,15 +241,15 @@ impl Memory {
                 ),
             }
         });
-        let changed = self.since.told();
+        let changed = self.since.messages();
         let changed = (!changed.is_empty())
             .then(|| format!("{name} is not as {source} left it: {}", changed.join("; ")));
-        let doubtful = &self.since.doubtful;
+        let doubtful = &self.since.unverified;
         let doubtful = (!doubtful.is_empty() && !is_checked).then(|| {
             format!(
                 "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
                  is asked to look again: {}",
-                changes::few(doubtful)
+                changes::first_few(doubtful)
             )
         });
         self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()

@@ -11,19 +11,19 @@ pub const DIRECTORY: &str = "ralph-archive";
 ///
 /// # Errors
 /// It cannot be written.
-pub fn make(root: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
+pub fn create(root: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
     let all = root.join(DIRECTORY);
     ralph_store::safe_fs::check_inside(root, &all.join(stem))?;
     let is_new = !all.exists();
     std::fs::create_dir_all(&all)?;
-    let made = make_in(&all, stem, files);
+    let made = create_in(&all, stem, files);
     if made.is_err() && is_new {
         let _ = std::fs::remove_dir(&all);
     }
     made
 }
 
-fn make_in(all: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
+fn create_in(all: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".ralph-save-");
     #[cfg(unix)]
@@ -36,7 +36,7 @@ fn make_in(all: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<Path
     for (name, bytes) in files {
         ralph_store::save::save_atomically(&staged.path().join(name), bytes)?;
     }
-    let place = take_name(all, stem)?;
+    let place = create_unique_dir(all, stem)?;
     // The empty directory that holds the name is replaced in one step.
     if let Err(err) = std::fs::rename(staged.path(), &place) {
         let _ = std::fs::remove_dir(&place);
@@ -48,7 +48,7 @@ fn make_in(all: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<Path
 }
 
 /// Makes the first directory of the name that is free, so that nobody else can have it.
-fn take_name(all: &Path, stem: &str) -> io::Result<PathBuf> {
+fn create_unique_dir(all: &Path, stem: &str) -> io::Result<PathBuf> {
     for n in 1_u32.. {
         let name = if n == 1 { stem.to_owned() } else { format!("{stem}-{n}") };
         let place = all.join(name);
@@ -71,7 +71,7 @@ mod tests {
         let names: Vec<String> = (0..3)
             .map(|n| {
                 let files = [("a", vec![n]), ("b", vec![n])];
-                let place = make(dir.path(), "2026-11-15-x", &files).unwrap();
+                let place = create(dir.path(), "2026-11-15-x", &files).unwrap();
                 assert_eq!(std::fs::read(place.join("b")).unwrap(), [n]);
                 place.file_name().unwrap().to_str().unwrap().to_owned()
             })
@@ -84,7 +84,7 @@ mod tests {
     fn one_that_fails_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let files = [("a", Vec::new()), ("no/such", Vec::new())];
-        assert!(make(dir.path(), "x", &files).is_err());
+        assert!(create(dir.path(), "x", &files).is_err());
         assert!(!dir.path().join(DIRECTORY).exists());
     }
 }

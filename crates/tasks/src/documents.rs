@@ -24,11 +24,11 @@ pub const PROMPT: &str = "prompt.md";
 const MAX_TASKS: u64 = 64 << 20;
 
 /// A file that ends too early may be in the middle of being written: so many looks, so far apart.
-const LOOKS: u32 = 4;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
+const READ_RETRIES: u32 = 4;
+const READ_RETRY_DELAY: Duration = Duration::from_millis(25);
 
 /// How long somebody else may be changing the list.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The documents of one project.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,21 +55,21 @@ impl Documents {
     }
 
     /// The directory as people are told of it: from the project's root on.
-    pub fn shown_dir(&self) -> String {
+    pub fn display_dir(&self) -> String {
         let dir = self.dir.strip_prefix(&self.root).unwrap_or(&self.dir).to_string_lossy();
         if dir.is_empty() { ".".to_owned() } else { dir.into_owned() }
     }
 
-    pub fn shown(&self, name: &str) -> String {
-        match self.shown_dir().as_str() {
+    pub fn display_path(&self, name: &str) -> String {
+        match self.display_dir().as_str() {
             "." => name.to_owned(),
             dir => format!("{dir}/{name}"),
         }
     }
 
     /// A command of ours that is about these documents, `ralph tasks` say, as it has to be typed.
-    pub fn command(&self, words: &str) -> String {
-        match self.shown_dir().as_str() {
+    pub fn command_line(&self, words: &str) -> String {
+        match self.display_dir().as_str() {
             DIRECTORY => words.to_owned(),
             dir => format!("{words} --ralph-dir {}", shell_words::quote(dir)),
         }
@@ -79,8 +79,8 @@ impl Documents {
     ///
     /// # Errors
     /// There are none, or somebody has been at it for too long.
-    pub fn hold(&self) -> io::Result<File> {
-        lock::lock_within(&self.dir, PATIENCE)
+    pub fn lock(&self) -> io::Result<File> {
+        lock::lock_within(&self.dir, LOCK_TIMEOUT)
     }
 
     /// Reads a document as it is.
@@ -107,7 +107,7 @@ impl Documents {
         &self,
         change: impl FnOnce(&str) -> Result<String, E>,
     ) -> io::Result<Result<(), E>> {
-        let _held = self.hold()?;
+        let _held = self.lock()?;
         let bytes = self.read_tasks()?;
         let text = String::from_utf8(bytes).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8; save it as that")
@@ -130,17 +130,17 @@ impl Documents {
 /// # Errors
 /// It is not there, no file, too large or elsewhere by a link.
 pub fn read_tasks(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    until_whole(|| safe_fs::read_within(root, path, MAX_TASKS))
+    read_until_complete(|| safe_fs::read_within(root, path, MAX_TASKS))
 }
 
 /// Looks again while what is read ends too early, a few times.
-fn until_whole(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+fn read_until_complete(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut bytes = read()?;
-    for _ in 1..LOOKS {
-        if !crate::is_torn(&bytes) {
+    for _ in 1..READ_RETRIES {
+        if !crate::is_truncated(&bytes) {
             break;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(READ_RETRY_DELAY);
         bytes = read()?;
     }
     Ok(bytes)
@@ -173,7 +173,7 @@ pub fn without_placeholder(text: &str) -> Option<String> {
 
 /// The documents of work that is new.
 #[derive(Debug, Clone, Copy)]
-pub struct Fresh<'a> {
+pub struct NewDocuments<'a> {
     /// What the work is called.
     pub name: &'a str,
     pub branch: &'a str,
@@ -183,7 +183,7 @@ pub struct Fresh<'a> {
 
 impl Documents {
     /// The documents as they are at the beginning, each with its name.
-    pub fn fresh(&self, fresh: Fresh<'_>) -> [(&'static str, String); 4] {
+    pub fn initial_documents(&self, fresh: NewDocuments<'_>) -> [(&'static str, String); 4] {
         let title = fresh.name.split_whitespace().collect::<Vec<_>>().join(" ");
         // The name comes last: it may hold anything, even what looks like a place for something else.
         let named = |template: &str| {
@@ -203,9 +203,9 @@ impl Documents {
     pub fn prompt(&self) -> String {
         let prompt = ["next", "set"].iter().fold(PROMPT_TEMPLATE.to_owned(), |prompt, command| {
             let command = format!("ralph tasks {command}");
-            prompt.replace(&command, &self.command(&command))
+            prompt.replace(&command, &self.command_line(&command))
         });
-        prompt.replace("{{RALPH_DIR}}", &self.shown_dir())
+        prompt.replace("{{RALPH_DIR}}", &self.display_dir())
     }
 }
 
@@ -217,7 +217,11 @@ mod tests {
     fn fresh_documents_say_what_they_are_of_whatever_the_name() {
         let documents = Documents::new(Path::new("/p"), Some(Path::new("./work")));
         let name = "it's \"{{DATE}}\"\n日本 $RALPH_ITERATION";
-        let fresh = documents.fresh(Fresh { name, branch: "ralph/x", date: "2026-11-15" });
+        let fresh = documents.initial_documents(NewDocuments {
+            name,
+            branch: "ralph/x",
+            date: "2026-11-15",
+        });
         let text = |wanted| &fresh.iter().find(|(name, _)| *name == wanted).unwrap().1;
         let title = "it's \"{{DATE}}\" 日本 $RALPH_ITERATION";
         assert!(text(PRD).starts_with(&format!("# PRD: {title}\n")));
@@ -247,7 +251,7 @@ mod tests {
         ] {
             let documents = Documents::new(Path::new("/p"), dir.map(Path::new));
             assert_eq!(
-                (&*documents.shown(PRD), &*documents.command("ralph tasks")),
+                (&*documents.display_path(PRD), &*documents.command_line("ralph tasks")),
                 (prd, command)
             );
         }
@@ -275,7 +279,7 @@ mod tests {
     fn a_list_that_is_still_being_written_is_read_when_it_is_whole() {
         let looks = |contents: &[&str]| {
             let mut contents = contents.iter();
-            until_whole(|| Ok(contents.next().unwrap().as_bytes().to_vec())).unwrap()
+            read_until_complete(|| Ok(contents.next().unwrap().as_bytes().to_vec())).unwrap()
         };
         assert_eq!(looks(&["", "{\"a\": ", "{\"a\": 1}"]), b"{\"a\": 1}");
         assert_eq!(looks(&["{\"a\" 1}"]), b"{\"a\" 1}", "that does not get better by waiting");

@@ -10,18 +10,18 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// A field and its new value.
-pub type Change<'a> = (&'a str, Value);
+pub type FieldChange<'a> = (&'a str, Value);
 
 /// Sets fields of the list itself. `None` if the text is not one JSON object.
-pub fn set(text: &str, changes: &[Change<'_>]) -> Option<String> {
-    apply(text, whole(text), changes)
+pub fn set(text: &str, changes: &[FieldChange<'_>]) -> Option<String> {
+    apply(text, whole_range(text), changes)
 }
 
 /// Sets fields of a story. `None` if there is no such story.
-pub fn set_in_story(text: &str, id: &str, changes: &[Change<'_>]) -> Option<String> {
-    let stories = elements(text, field(text, whole(text), "userStories")?)?;
+pub fn set_in_story(text: &str, id: &str, changes: &[FieldChange<'_>]) -> Option<String> {
+    let stories = element_ranges(text, field_range(text, whole_range(text), "userStories")?)?;
     let is_it = |span: &Range<usize>| {
-        let value = field(text, span.clone(), "id").and_then(|id| text.get(id));
+        let value = field_range(text, span.clone(), "id").and_then(|id| text.get(id));
         value.and_then(|value| serde_json::from_str::<String>(value).ok()).as_deref() == Some(id)
     };
     apply(text, stories.into_iter().find(is_it)?, changes)
@@ -29,9 +29,9 @@ pub fn set_in_story(text: &str, id: &str, changes: &[Change<'_>]) -> Option<Stri
 
 /// Adds a story at the end of the list. `None` if there is no list.
 pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
-    let array = field(text, whole(text), "userStories")?;
-    let stories = elements(text, array.clone())?;
-    let unit = unit(text);
+    let array = field_range(text, whole_range(text), "userStories")?;
+    let stories = element_ranges(text, array.clone())?;
+    let unit = indent_unit(text);
     let (at, gap, end) = match (stories.first(), stories.last()) {
         (Some(first), Some(last)) => {
             (last.end, format!(",{}", text.get(array.start + 1..first.start)?), "")
@@ -47,39 +47,39 @@ pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
             };
             // What is between the brackets is only space, and is replaced.
             let text = format!("{}{}", text.get(..inner.start)?, text.get(inner.end..)?);
-            let story = rendered(&Value::Object(story.clone()), &gap, unit);
+            let story = render_value(&Value::Object(story.clone()), &gap, unit);
             return splice(&text, inner.start..inner.start, &format!("{gap}{story}{end}"));
         }
     };
-    let story = rendered(&Value::Object(story.clone()), &gap, unit);
+    let story = render_value(&Value::Object(story.clone()), &gap, unit);
     splice(text, at..at, &format!("{gap}{story}{end}"))
 }
 
-fn whole(text: &str) -> Range<usize> {
+fn whole_range(text: &str) -> Range<usize> {
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     start..text.len()
 }
 
-fn apply(text: &str, object: Range<usize>, changes: &[Change<'_>]) -> Option<String> {
+fn apply(text: &str, object: Range<usize>, changes: &[FieldChange<'_>]) -> Option<String> {
     let length = object.end - object.start;
     let mut text = text.to_owned();
     let before = text.len() - length;
     for (key, value) in changes {
         // Edits change its length and nothing outside of it.
         let object = object.start..object.start + (text.len() - before);
-        text = set_one(&text, object, key, value)?;
+        text = set_field(&text, object, key, value)?;
     }
     Some(text)
 }
 
-fn set_one(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option<String> {
-    let fields = fields(text, object.clone())?;
-    let unit = unit(text);
+fn set_field(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option<String> {
+    let fields = field_ranges(text, object.clone())?;
+    let unit = indent_unit(text);
     // The last of several with one name is the one that counts.
     if let Some((_, span)) = fields.iter().rev().find(|(name, _)| name == key) {
         let line = format!("{}{}", line_end(text), indent_of_line(text, span.start));
         let gap = if first_gap(text, &object)?.contains('\n') { line } else { String::new() };
-        return splice(text, span.clone(), &rendered(value, &gap, unit));
+        return splice(text, span.clone(), &render_value(value, &gap, unit));
     }
     let gap = first_gap(text, &object)?;
     let comma = if fields.is_empty() { "" } else { "," };
@@ -90,7 +90,7 @@ fn set_one(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option
     };
     let space = if comma.is_empty() { "" } else { gap };
     let space = if space.is_empty() && !comma.is_empty() { " " } else { space };
-    let value = rendered(value, gap, unit);
+    let value = render_value(value, gap, unit);
     splice(text, at..at, &format!("{comma}{space}{name}: {value}"))
 }
 
@@ -103,8 +103,8 @@ fn first_gap<'a>(text: &'a str, object: &Range<usize>) -> Option<&'a str> {
 
 /// A value as text, indented for a place that `gap` leads to; on one line if there is no line break
 /// in the gap.
-fn rendered(value: &Value, gap: &str, unit: &str) -> String {
-    let Some((before, indent)) = gap.rsplit_once('\n') else { return spaced(value) };
+fn render_value(value: &Value, gap: &str, unit: &str) -> String {
+    let Some((before, indent)) = gap.rsplit_once('\n') else { return one_line_value(value) };
     let eol = if before.ends_with('\r') { "\r\n" } else { "\n" };
     let mut bytes = Vec::new();
     let formatter = PrettyFormatter::with_indent(unit.as_bytes());
@@ -117,14 +117,14 @@ fn rendered(value: &Value, gap: &str, unit: &str) -> String {
 }
 
 /// A value on one line as a person writes it.
-fn spaced(value: &Value) -> String {
+fn one_line_value(value: &Value) -> String {
     match value {
         Value::Array(values) => {
-            format!("[{}]", values.iter().map(spaced).collect::<Vec<_>>().join(", "))
+            format!("[{}]", values.iter().map(one_line_value).collect::<Vec<_>>().join(", "))
         }
         Value::Object(fields) => {
             let field = |(key, value): (&String, &Value)| {
-                format!("{}: {}", Value::from(key.as_str()), spaced(value))
+                format!("{}: {}", Value::from(key.as_str()), one_line_value(value))
             };
             format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
         }
@@ -133,8 +133,8 @@ fn spaced(value: &Value) -> String {
 }
 
 /// What a level of the file is indented by; nothing if it is written on one line.
-fn unit(text: &str) -> &str {
-    let gap = first_gap(text, &whole(text)).unwrap_or_default();
+fn indent_unit(text: &str) -> &str {
+    let gap = first_gap(text, &whole_range(text)).unwrap_or_default();
     gap.rsplit_once('\n').map_or("", |(_, indent)| indent)
 }
 
@@ -160,27 +160,27 @@ fn splice(text: &str, span: Range<usize>, new: &str) -> Option<String> {
 }
 
 /// Where the value of a field is, if the text there is an object that has it.
-fn field(text: &str, object: Range<usize>, key: &str) -> Option<Range<usize>> {
-    let mut fields = fields(text, object)?;
+fn field_range(text: &str, object: Range<usize>, key: &str) -> Option<Range<usize>> {
+    let mut fields = field_ranges(text, object)?;
     fields.reverse();
     fields.into_iter().find(|(name, _)| name == key).map(|(_, span)| span)
 }
 
 /// The fields of an object with the places of their values.
-fn fields(text: &str, object: Range<usize>) -> Option<Vec<(String, Range<usize>)>> {
+fn field_ranges(text: &str, object: Range<usize>) -> Option<Vec<(String, Range<usize>)>> {
     let part = text.get(object)?;
-    let Fields(fields) = serde_json::from_str(part).ok()?;
-    fields.into_iter().map(|(name, value)| Some((name, place(text, value)?))).collect()
+    let JsonFields(fields) = serde_json::from_str(part).ok()?;
+    fields.into_iter().map(|(name, value)| Some((name, range_of(text, value)?))).collect()
 }
 
 /// The places of an array's elements.
-fn elements(text: &str, array: Range<usize>) -> Option<Vec<Range<usize>>> {
+fn element_ranges(text: &str, array: Range<usize>) -> Option<Vec<Range<usize>>> {
     let values: Vec<&RawValue> = serde_json::from_str(text.get(array)?).ok()?;
-    values.into_iter().map(|value| place(text, value)).collect()
+    values.into_iter().map(|value| range_of(text, value)).collect()
 }
 
 /// Where in a text a value is that was read from it.
-fn place(text: &str, value: &RawValue) -> Option<Range<usize>> {
+fn range_of(text: &str, value: &RawValue) -> Option<Range<usize>> {
     let value = value.get();
     let start = (value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let span = start..start.checked_add(value.len())?;
@@ -188,13 +188,13 @@ fn place(text: &str, value: &RawValue) -> Option<Range<usize>> {
 }
 
 /// An object that is not read further than to its fields.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+struct JsonFields<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> serde::Deserialize<'de> for Fields<'de> {
+impl<'de> serde::Deserialize<'de> for JsonFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Fields<'de>;
+        struct FieldVisitor;
+        impl<'de> Visitor<'de> for FieldVisitor {
+            type Value = JsonFields<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
@@ -205,15 +205,15 @@ impl<'de> serde::Deserialize<'de> for Fields<'de> {
                 while let Some(name) = map.next_key::<String>()? {
                     fields.push((name, map.next_value::<&RawValue>()?));
                 }
-                Ok(Fields(fields))
+                Ok(JsonFields(fields))
             }
         }
-        deserializer.deserialize_map(Collect)
+        deserializer.deserialize_map(FieldVisitor)
     }
 }
 
 /// The whole text as one value, for whoever wants to look at what an edit made of it.
 pub fn value(text: &str) -> Option<Value> {
-    let mut deserializer = serde_json::Deserializer::from_str(text.get(whole(text))?);
+    let mut deserializer = serde_json::Deserializer::from_str(text.get(whole_range(text))?);
     Value::deserialize(&mut deserializer).ok()
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::changes::{self, Since};
-use super::{Broken, Problem, Story, TaskList, few, order, parse};
+use super::changes::{self, ListChanges};
+use super::{InvalidTaskList, Story, TaskList, TaskProblem, first_problems, order, parse};
 
 /// How many stories are named one by one.
 const MAX_NAMED: usize = 10;
@@ -51,20 +51,20 @@ pub struct Ledger {
 
 /// Something about a list that the agent has to be told.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Finding {
+pub enum TaskFinding {
     /// The file is no task list any more; here are its stories as they were.
-    Broken { problems: Vec<Problem>, stories: Vec<Value> },
+    InvalidList { problems: Vec<TaskProblem>, stories: Vec<Value> },
     /// A story is gone; here it is as it was.
-    Vanished { id: String, title: String, story: Value },
+    StoryRemoved { id: String, title: String, story: Value },
     /// A story took the place of open ones and passed at once.
-    NeverOpen { id: String, replaced: Vec<String> },
+    AddedAsPassing { id: String, replaced: Vec<String> },
     /// A story that passes without notes, or dependencies that make no sense.
-    Problem(Problem),
+    Problem(TaskProblem),
     /// A story has lost acceptance criteria that it had when the run began.
-    CriteriaLost { id: String, lost: Vec<String> },
+    CriteriaRemoved { id: String, lost: Vec<String> },
     /// A story was replaced, and these acceptance criteria of it are in none of the stories that stand for
     /// it.
-    CriteriaNotCarriedOver { id: String, title: String, by: Vec<String>, lost: Vec<String> },
+    CriteriaLostInReplacement { id: String, title: String, by: Vec<String>, lost: Vec<String> },
     VerifyCommandsChanged {
         these_are_run: Vec<String>,
         /// Some of them are not in the list any more.
@@ -72,47 +72,51 @@ pub enum Finding {
     },
 }
 
-impl Finding {
+impl TaskFinding {
     /// Whether the work cannot be complete because of this. Commands that were only added weaken
     /// nothing.
     pub fn vetoes(&self) -> bool {
-        !matches!(self, Finding::VerifyCommandsChanged { lost: false, .. })
+        !matches!(self, TaskFinding::VerifyCommandsChanged { lost: false, .. })
     }
 }
 
 /// In one line, for people.
-impl std::fmt::Display for Finding {
+impl std::fmt::Display for TaskFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Finding::Broken { problems, .. } => f.write_str(&few(problems).join("; ")),
-            Finding::Vanished { id, title, .. } => {
+            TaskFinding::InvalidList { problems, .. } => {
+                f.write_str(&first_problems(problems).join("; "))
+            }
+            TaskFinding::StoryRemoved { id, title, .. } => {
                 write!(f, "{id} ({title}) is gone, and no story replaces it")
             }
-            Finding::NeverOpen { id, replaced } => {
-                let replaced = changes::few(replaced);
+            TaskFinding::AddedAsPassing { id, replaced } => {
+                let replaced = changes::first_few(replaced);
                 write!(
                     f,
                     "{id} took the place of {replaced} and was never open, so that it does not count yet"
                 )
             }
-            Finding::Problem(problem) => problem.fmt(f),
-            Finding::CriteriaLost { id, lost } => {
+            TaskFinding::Problem(problem) => problem.fmt(f),
+            TaskFinding::CriteriaRemoved { id, lost } => {
                 let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
                 write!(f, "{id}: acceptanceCriteria: was changed; gone is {}", lost.join(", "))
             }
-            Finding::CriteriaNotCarriedOver { id, title, by, lost } => {
+            TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
                 let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
-                let (by, lost) = (changes::few(by), lost.join(", "));
+                let (by, lost) = (changes::first_few(by), lost.join(", "));
                 write!(
                     f,
                     "{id} ({title}) was replaced by {by} without its acceptanceCriteria {lost}"
                 )
             }
-            Finding::VerifyCommandsChanged { these_are_run, .. } if these_are_run.is_empty() => {
+            TaskFinding::VerifyCommandsChanged { these_are_run, .. }
+                if these_are_run.is_empty() =>
+            {
                 f.write_str("verifyCommands: was changed; this run goes on without any")
             }
-            Finding::VerifyCommandsChanged { these_are_run, .. } => {
-                let run = changes::quoted(these_are_run);
+            TaskFinding::VerifyCommandsChanged { these_are_run, .. } => {
+                let run = changes::quote_commands(these_are_run);
                 write!(f, "verifyCommands: was changed; this run goes on with {run}")
             }
         }
@@ -121,21 +125,21 @@ impl std::fmt::Display for Finding {
 
 /// A look at the list.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Review {
-    pub findings: Vec<Finding>,
+pub struct LedgerReview {
+    pub findings: Vec<TaskFinding>,
     /// `None` if it could not be read.
-    pub progress: Option<Progress>,
+    pub progress: Option<TaskProgress>,
     /// Stories that have been marked as passing since all checks last passed.
     pub unverified: Vec<String>,
     /// Stories that have been marked as passing since an iteration last came to its end.
     pub doubtful: Vec<String>,
     /// The file in which the stories are that are too many to be told of.
-    pub kept_in: Option<String>,
+    pub removed_stories_file: Option<String>,
 }
 
 /// How far the work is, by the list's own account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct TaskProgress {
     pub done: usize,
     pub total: usize,
     /// The story to work on, by id and title.
@@ -145,11 +149,11 @@ pub struct Progress {
     pub more_open: usize,
 }
 
-impl Progress {
-    pub fn of(list: &TaskList) -> Progress {
+impl TaskProgress {
+    pub fn of(list: &TaskList) -> TaskProgress {
         let open = || list.stories.iter().filter(|story| !story.passes);
-        Progress {
-            done: list.done(),
+        TaskProgress {
+            done: list.passing_count(),
             total: list.stories.len(),
             next: order::next(list).map(|story| (story.id.clone(), story.title.clone())),
             open: open().take(MAX_NAMED).map(|story| story.id.clone()).collect(),
@@ -178,27 +182,30 @@ impl Ledger {
             closed: false,
             revision: 0,
         };
-        ledger.remember(list);
+        ledger.record(list);
         ledger.iteration_ended(list, true);
         ledger
     }
 
     /// The same of a list whose marks nobody can tell who made, so that all of them are in doubt.
-    pub fn doubting(list: &TaskList) -> (Ledger, Since) {
+    pub fn with_marks_in_doubt(list: &TaskList) -> (Ledger, ListChanges) {
         let ledger = Ledger { settled: BTreeSet::new(), ..Ledger::new(list) };
-        let since = Since { doubtful: passing(list).cloned().collect(), ..Since::default() };
+        let since = ListChanges {
+            unverified: passing_ids(list).cloned().collect(),
+            ..ListChanges::default()
+        };
         (ledger, since)
     }
 
     /// Rebuilds the memory of a list from its earlier versions, the newest first, when no run has left one.
     /// Stories of any version are known, and the commands of the oldest one check the work. Marks and acceptance criteria
     /// are those of the list itself.
-    pub fn rebuilt(list: &TaskList, versions: &[TaskList]) -> Ledger {
+    pub fn from_versions(list: &TaskList, versions: &[TaskList]) -> Ledger {
         let mut ledger = Ledger::new(list);
         let stories = versions.iter().flat_map(|version| &version.stories);
-        ledger.know(stories.map(|story| (&story.id, &story.source)));
+        ledger.merge(stories.map(|story| (&story.id, &story.source)));
         if let Some(oldest) = versions.iter().rfind(|version| !version.stories.is_empty()) {
-            let added = missing(&list.verify_commands, &oldest.verify_commands);
+            let added = difference(&list.verify_commands, &oldest.verify_commands);
             ledger.verify_commands = oldest.verify_commands.iter().cloned().chain(added).collect();
         }
         ledger
@@ -206,12 +213,12 @@ impl Ledger {
 
     /// Adds the stories of another ledger that this one does not know.
     #[must_use]
-    pub fn knowing(mut self, other: &Ledger) -> Ledger {
-        self.know(other.stories.iter());
+    pub fn merged_with(mut self, other: &Ledger) -> Ledger {
+        self.merge(other.stories.iter());
         self
     }
 
-    fn know<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
+    fn merge<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
         for (id, story) in stories {
             if !self.stories.contains_key(id) {
                 self.stories.insert(id.clone(), story.clone());
@@ -223,25 +230,31 @@ impl Ledger {
     /// done to the list since. After a run that came to its end that was its owner's doing, and holds.
     /// After one that was cut off nobody can tell an agent's doing from anybody else's, so that nothing
     /// is forgiven. `has_checks`: there are commands that prove what the list says.
-    pub fn after(mut self, list: &TaskList, has_checks: bool) -> (Ledger, Since) {
-        let mut since = Since { cut_off: !self.closed, ..Since::default() };
+    pub fn after_previous_run(
+        mut self,
+        list: &TaskList,
+        has_checks: bool,
+    ) -> (Ledger, ListChanges) {
+        let mut since = ListChanges { cut_off: !self.closed, ..ListChanges::default() };
         let lost_before: HashMap<String, Vec<String>> = self
-            .not_carried_over(&self.list())
+            .lost_criteria(&self.list())
             .into_iter()
             .map(|story| (story.id, story.lost))
             .collect();
         let last = std::mem::take(&mut self.last);
-        let gone: HashSet<String> =
-            self.unaccounted(last.iter().map(String::as_str)).map(|(id, _)| id.clone()).collect();
-        let seen: HashMap<String, Seen> =
-            list.stories.iter().filter_map(|story| self.seen(&story.id)).collect();
+        let gone: HashSet<String> = self
+            .unaccounted_stories(last.iter().map(String::as_str))
+            .map(|(id, _)| id.clone())
+            .collect();
+        let seen: HashMap<String, StoryRecord> =
+            list.stories.iter().filter_map(|story| self.last_seen(&story.id)).collect();
         let commands = std::mem::take(&mut self.last_commands);
         let never_open = self.never_open.clone();
-        self.remember(list);
+        self.record(list);
         if !since.cut_off {
             self.never_open.retain(|id| never_open.contains(id));
-            for finding in self.vanished(list) {
-                if let Finding::Vanished { id, title, .. } = finding
+            for finding in self.removed_stories(list) {
+                if let TaskFinding::StoryRemoved { id, title, .. } = finding
                     && !gone.contains(&id)
                 {
                     since.dropped.push((id, title));
@@ -249,9 +262,9 @@ impl Ledger {
             }
             let dropped: HashSet<&str> = since.dropped.iter().map(|(id, _)| id.as_str()).collect();
             self.stories.retain(|id, _| !dropped.contains(id.as_str()));
-            for story in self.not_carried_over(list) {
+            for story in self.lost_criteria(list) {
                 let before = lost_before.get(&story.id).map_or(&[][..], Vec::as_slice);
-                if missing(&story.lost, before).is_empty() {
+                if difference(&story.lost, before).is_empty() {
                     continue;
                 }
                 if let Some(criteria) = self.criteria.get_mut(&story.id) {
@@ -260,8 +273,8 @@ impl Ledger {
                 since.rewritten.push(story.id);
             }
             if list.verify_commands != commands {
-                since.lost_commands = missing(&self.verify_commands, &list.verify_commands);
-                since.new_commands = missing(&list.verify_commands, &self.verify_commands);
+                since.removed_commands = difference(&self.verify_commands, &list.verify_commands);
+                since.added_commands = difference(&list.verify_commands, &self.verify_commands);
                 self.verify_commands.clone_from(&list.verify_commands);
             }
         }
@@ -270,7 +283,7 @@ impl Ledger {
             let now = &story.acceptance_criteria;
             let unchanged = seen.is_some_and(|seen| seen.criteria == *now);
             if !self.criteria.contains_key(&story.id) || !(since.cut_off || unchanged) {
-                if seen.is_some_and(|seen| !missing(&seen.criteria, now).is_empty()) {
+                if seen.is_some_and(|seen| !difference(&seen.criteria, now).is_empty()) {
                     since.rewritten.push(story.id.clone());
                 }
                 self.criteria.insert(story.id.clone(), now.clone());
@@ -282,7 +295,7 @@ impl Ledger {
                     self.settled.insert(story.id.clone());
                 } else if since.cut_off || !has_checks || !self.settled.contains(&story.id) {
                     self.settled.remove(&story.id);
-                    since.doubtful.push(story.id.clone());
+                    since.unverified.push(story.id.clone());
                 }
             }
         }
@@ -304,25 +317,25 @@ impl Ledger {
     }
 
     /// The run has come to its end, and this is what the list is then.
-    pub fn close(&mut self, list: &Result<TaskList, Broken>) {
+    pub fn finish_run(&mut self, list: &Result<TaskList, InvalidTaskList>) {
         if let Ok(list) = list {
-            self.remember(list);
+            self.record(list);
             self.closed = true;
             self.revision += 1;
         }
     }
 
-    pub fn has_seen(&self, id: &str) -> bool {
+    pub fn knows_story(&self, id: &str) -> bool {
         self.stories.contains_key(id)
     }
 
     /// What a story was when it was last seen.
-    fn seen(&self, id: &str) -> Option<(String, Seen)> {
+    fn last_seen(&self, id: &str) -> Option<(String, StoryRecord)> {
         let story = self.stories.get(id)?;
         let criteria = story.get("acceptanceCriteria").and_then(Value::as_array);
         let criteria = criteria.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         let passes = story.get("passes").and_then(Value::as_bool).unwrap_or(false);
-        Some((id.to_owned(), Seen { passes, criteria: criteria.collect() }))
+        Some((id.to_owned(), StoryRecord { passes, criteria: criteria.collect() }))
     }
 
     /// The list as it was last seen, as far as a run has to know it.
@@ -345,59 +358,68 @@ impl Ledger {
     }
 
     /// Judges what the list is now by what it was, and remembers what is new in it.
-    pub fn review(&mut self, list: &Result<TaskList, Broken>) -> Review {
+    pub fn review(&mut self, list: &Result<TaskList, InvalidTaskList>) -> LedgerReview {
         let list = match list {
             Ok(list) => list,
             Err(broken) => {
                 let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
                 let (problems, stories) = (broken.problems.clone(), stories.collect());
-                let findings = vec![Finding::Broken { problems, stories }];
+                let findings = vec![TaskFinding::InvalidList { problems, stories }];
                 let (unverified, doubtful) = (Vec::new(), Vec::new());
-                return Review { findings, progress: None, unverified, doubtful, kept_in: None };
+                return LedgerReview {
+                    findings,
+                    progress: None,
+                    unverified,
+                    doubtful,
+                    removed_stories_file: None,
+                };
             }
         };
-        self.remember(list);
-        let mut findings = self.vanished(list);
+        self.record(list);
+        let mut findings = self.removed_stories(list);
         let never_open = |story: &&Story| story.passes && self.never_open.contains(&story.id);
-        findings.extend(list.stories.iter().filter(never_open).map(|story| Finding::NeverOpen {
-            id: story.id.clone(),
-            replaced: self.titled(&story.replaces),
+        findings.extend(list.stories.iter().filter(never_open).map(|story| {
+            TaskFinding::AddedAsPassing {
+                id: story.id.clone(),
+                replaced: self.with_titles(&story.replaces),
+            }
         }));
-        findings.extend(list.problems().into_iter().map(Finding::Problem));
+        findings.extend(list.problems().into_iter().map(TaskFinding::Problem));
         findings.extend(list.stories.iter().filter_map(|story| {
-            let lost = missing(self.criteria.get(&story.id)?, &story.acceptance_criteria);
-            (!lost.is_empty()).then(|| Finding::CriteriaLost { id: story.id.clone(), lost })
+            let lost = difference(self.criteria.get(&story.id)?, &story.acceptance_criteria);
+            (!lost.is_empty()).then(|| TaskFinding::CriteriaRemoved { id: story.id.clone(), lost })
         }));
-        findings.extend(self.not_carried_over(list).into_iter().map(|story| {
-            let NotCarriedOver { id, by, lost } = story;
+        findings.extend(self.lost_criteria(list).into_iter().map(|story| {
+            let LostCriteria { id, by, lost } = story;
             let title = self.title(&id).unwrap_or_default();
-            Finding::CriteriaNotCarriedOver { id, title, by, lost }
+            TaskFinding::CriteriaLostInReplacement { id, title, by, lost }
         }));
         if list.verify_commands != self.verify_commands {
-            let lost = !missing(&self.verify_commands, &list.verify_commands).is_empty();
+            let lost = !difference(&self.verify_commands, &list.verify_commands).is_empty();
             let these_are_run = self.verify_commands.clone();
-            findings.push(Finding::VerifyCommandsChanged { these_are_run, lost });
+            findings.push(TaskFinding::VerifyCommandsChanged { these_are_run, lost });
         }
-        let gone = findings.iter().filter(|it| matches!(it, Finding::Vanished { .. })).count();
-        let mut progress = Progress::of(list);
+        let gone =
+            findings.iter().filter(|it| matches!(it, TaskFinding::StoryRemoved { .. })).count();
+        let mut progress = TaskProgress::of(list);
         // What is gone is still owed.
         progress.total += gone;
         let besides = |known: &BTreeSet<String>| {
-            passing(list).filter(|id| !known.contains(*id)).cloned().collect::<Vec<_>>()
+            passing_ids(list).filter(|id| !known.contains(*id)).cloned().collect::<Vec<_>>()
         };
-        Review {
+        LedgerReview {
             findings,
             progress: Some(progress),
             unverified: besides(&self.verified),
             doubtful: besides(&self.settled),
-            kept_in: None,
+            removed_stories_file: None,
         }
     }
 
     /// An iteration came to its end with this list; all checks may have passed on the work that it tells
     /// of.
     pub fn iteration_ended(&mut self, list: &TaskList, checks_passed: bool) {
-        let passing: BTreeSet<String> = passing(list).cloned().collect();
+        let passing: BTreeSet<String> = passing_ids(list).cloned().collect();
         if checks_passed && self.verified != passing {
             self.verified.clone_from(&passing);
             self.revision += 1;
@@ -420,14 +442,15 @@ impl Ledger {
             let gone = story.replaces.iter().filter(|id| !there.contains(id.as_str()));
             let gone: Vec<String> =
                 gone.filter(|id| self.stories.contains_key(*id)).cloned().collect();
-            (!gone.is_empty())
-                .then(|| format!("{} replaces {}", story.id, changes::few(&self.titled(&gone))))
+            (!gone.is_empty()).then(|| {
+                format!("{} replaces {}", story.id, changes::first_few(&self.with_titles(&gone)))
+            })
         };
         list.stories.iter().filter_map(line).collect()
     }
 
     /// Stories by id and title, as far as they are known.
-    fn titled(&self, ids: &[String]) -> Vec<String> {
+    fn with_titles(&self, ids: &[String]) -> Vec<String> {
         let titled = |id: &String| {
             self.title(id).map_or_else(|| id.clone(), |title| format!("{id} ({title})"))
         };
@@ -441,7 +464,7 @@ impl Ledger {
     /// The stories that were replaced, with those acceptance criteria that are in none of the stories of
     /// the list that stand for them, word for word. Of a story that nobody stands for, all of it is
     /// missed, and not told here.
-    fn not_carried_over(&self, list: &TaskList) -> Vec<NotCarriedOver> {
+    fn lost_criteria(&self, list: &TaskList) -> Vec<LostCriteria> {
         let there: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
         let gone = |id: &&str| !there.contains(id);
         if !self.criteria.keys().any(|id| gone(&id.as_str())) {
@@ -449,7 +472,7 @@ impl Ledger {
         }
         let mut heirs: BTreeMap<&str, Vec<&Story>> = BTreeMap::new();
         for story in list.stories.iter().filter(|story| !story.replaces.is_empty()) {
-            for id in self.stands_for(story.replaces.iter().map(String::as_str), gone) {
+            for id in self.replacement_chain(story.replaces.iter().map(String::as_str), gone) {
                 heirs.entry(id).or_default().push(story);
             }
         }
@@ -459,13 +482,13 @@ impl Ledger {
             let criteria = self.criteria.get(id)?.iter();
             let lost: Vec<String> = criteria.filter(|it| !carried.contains(it)).cloned().collect();
             let by = heirs.iter().map(|story| story.id.clone()).collect();
-            (!lost.is_empty()).then(|| NotCarriedOver { id: id.to_owned(), by, lost })
+            (!lost.is_empty()).then(|| LostCriteria { id: id.to_owned(), by, lost })
         };
         heirs.into_iter().filter_map(lost).collect()
     }
 
     /// These stories and all that they stand for, one after the other, as far as they are `asked` for.
-    fn stands_for<'a>(
+    fn replacement_chain<'a>(
         &'a self,
         ids: impl Iterator<Item = &'a str>,
         asked: impl Fn(&&'a str) -> bool,
@@ -487,7 +510,7 @@ impl Ledger {
     fn remember_replacements(&mut self, list: &TaskList) {
         for story in &list.stories {
             let changed = if story.passes {
-                self.takes_an_open_place(story) && self.never_open.insert(story.id.clone())
+                self.replaces_open_story(story) && self.never_open.insert(story.id.clone())
             } else {
                 self.never_open.remove(&story.id)
             };
@@ -496,7 +519,7 @@ impl Ledger {
     }
 
     /// Whether a story names one that is open, by what was last seen, and did not before.
-    fn takes_an_open_place(&self, story: &Story) -> bool {
+    fn replaces_open_story(&self, story: &Story) -> bool {
         let before = self.stories.get(&story.id).and_then(|it| it.get("replaces")?.as_array());
         let is_news = |id: &str| !before.is_some_and(|ids| ids.iter().any(|it| it == id));
         let is_open = |id: &str| {
@@ -507,7 +530,7 @@ impl Ledger {
         story.replaces.iter().any(|id| *id != story.id && is_news(id) && is_open(id))
     }
 
-    fn remember(&mut self, list: &TaskList) {
+    fn record(&mut self, list: &TaskList) {
         self.remember_replacements(list);
         for story in &list.stories {
             if self.stories.get(&story.id) != Some(&story.source) {
@@ -516,7 +539,7 @@ impl Ledger {
             }
         }
         // What was open in between has to be found out again.
-        let passing: HashSet<&String> = passing(list).collect();
+        let passing: HashSet<&String> = passing_ids(list).collect();
         for known in [&mut self.settled, &mut self.verified] {
             let before = known.len();
             known.retain(|id| passing.contains(id));
@@ -533,45 +556,47 @@ impl Ledger {
         }
     }
 
-    fn vanished(&self, list: &TaskList) -> Vec<Finding> {
-        let finding = |(id, story): (&String, &Value)| Finding::Vanished {
+    fn removed_stories(&self, list: &TaskList) -> Vec<TaskFinding> {
+        let finding = |(id, story): (&String, &Value)| TaskFinding::StoryRemoved {
             id: id.clone(),
             title: story.get("title").and_then(Value::as_str).unwrap_or_default().to_owned(),
             story: story.clone(),
         };
-        self.unaccounted(list.stories.iter().map(|story| story.id.as_str())).map(finding).collect()
+        self.unaccounted_stories(list.stories.iter().map(|story| story.id.as_str()))
+            .map(finding)
+            .collect()
     }
 
     /// The stories that a list with these ids has not and that nobody stands in for: neither a story of
     /// the list nor one that has itself been replaced since.
-    fn unaccounted<'a>(
+    fn unaccounted_stories<'a>(
         &'a self,
         ids: impl Iterator<Item = &'a str>,
     ) -> impl Iterator<Item = (&'a String, &'a Value)> {
-        let accounted = self.stands_for(ids, |_| true);
+        let accounted = self.replacement_chain(ids, |_| true);
         self.stories.iter().filter(move |(id, _)| !accounted.contains(id.as_str()))
     }
 }
 
 /// What a story was.
-struct Seen {
+struct StoryRecord {
     passes: bool,
     criteria: Vec<String>,
 }
 
 /// A story that was replaced, by which, and what of it is lost.
-struct NotCarriedOver {
+struct LostCriteria {
     id: String,
     by: Vec<String>,
     lost: Vec<String>,
 }
 
 /// The stories that pass, by their ids.
-fn passing(list: &TaskList) -> impl Iterator<Item = &String> {
+fn passing_ids(list: &TaskList) -> impl Iterator<Item = &String> {
     list.stories.iter().filter(|story| story.passes).map(|story| &story.id)
 }
 
 /// Those of `old` that `new` has not.
-fn missing(old: &[String], new: &[String]) -> Vec<String> {
+fn difference(old: &[String], new: &[String]) -> Vec<String> {
     old.iter().filter(|it| !new.contains(it)).cloned().collect()
 }

@@ -19,11 +19,11 @@ use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;
 
 /// The name of the copy in a run directory.
-const IN_RUN: &str = "ledger.json";
+const RUN_LEDGER_FILE: &str = "ledger.json";
 
 /// The content of a ledger file.
 #[derive(Debug, Serialize)]
-pub struct File<'a> {
+pub struct LedgerFileContent<'a> {
     /// The path of the list.
     pub list: Cow<'a, str>,
     /// The path of the list from the project's root, which still holds after the project was moved.
@@ -34,22 +34,22 @@ pub struct File<'a> {
 
 /// Where the ledgers of one list are.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct LedgerPaths {
     /// Directories in `$RALPH_HOME`; new ledgers go into the first.
     home: Vec<PathBuf>,
     project: Project,
     list: PathBuf,
 }
 
-impl Places {
+impl LedgerPaths {
     /// The places for a list. `home` is `$RALPH_HOME`, if there is one.
-    pub fn new(home: Option<&Path>, project: &Project, list: &Path) -> Places {
-        let home = home.map_or_else(Vec::new, |home| directories(home, project.root(), list));
-        Places { home, project: project.clone(), list: list.to_owned() }
+    pub fn new(home: Option<&Path>, project: &Project, list: &Path) -> LedgerPaths {
+        let home = home.map_or_else(Vec::new, |home| ledger_dirs(home, project.root(), list));
+        LedgerPaths { home, project: project.clone(), list: list.to_owned() }
     }
 
     /// The directory for new ledgers.
-    pub fn directory(&self) -> Option<&Path> {
+    pub fn ledger_dir(&self) -> Option<&Path> {
         self.home.first().map(PathBuf::as_path)
     }
 
@@ -59,33 +59,33 @@ impl Places {
     /// It does not exist, or cannot be read.
     pub fn read(&self, run: &str) -> io::Result<Ledger> {
         let home = self.home.iter().map(|directory| path(directory, run));
-        let mut paths = home.chain([in_run(&self.project.runs_dir().join(run))]);
+        let mut paths = home.chain([run_ledger_path(&self.project.runs_dir().join(run))]);
         let path = paths.find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
         Ok(serde_json::from_value(read_value(&path)?)?)
     }
 
     /// The ledger of the last run, and which run that was. A ledger in `$RALPH_HOME` is out of the agent's reach, so the
     /// copy of a later run adds to it and does not replace it. Files that cannot be read are named, and older ones used.
-    pub fn last(&self) -> Remembered {
+    pub fn load_last(&self) -> LastLedger {
         let mut unreadable = Vec::new();
         let home = first_readable(self.home_files(), &mut unreadable);
         let newer_than = home.as_ref().map(|(run, _)| run.as_str());
         let in_runs = first_readable(self.run_files(newer_than), &mut unreadable);
         let last = match (home, in_runs) {
             (Some((_, Some(known))), Some((run, Some(ledger)))) => {
-                Last::Run(run, Box::new(ledger.knowing(&known)))
+                LastRun::Run(run, Box::new(ledger.merged_with(&known)))
             }
             (Some((run, Some(ledger))), _) | (_, Some((run, Some(ledger)))) => {
-                Last::Run(run, Box::new(ledger))
+                LastRun::Run(run, Box::new(ledger))
             }
-            (Some((_, None)), None) | (_, Some((_, None))) => Last::Reset,
-            (None, None) => Last::Unknown,
+            (Some((_, None)), None) | (_, Some((_, None))) => LastRun::Reset,
+            (None, None) => LastRun::Unknown,
         };
-        Remembered { last, unreadable }
+        LastLedger { last, unreadable }
     }
 
     /// The newest file that holds a ledger.
-    pub fn newest(&self) -> Option<PathBuf> {
+    pub fn newest_file(&self) -> Option<PathBuf> {
         let mut files: Vec<_> = self.home_files().into_iter().chain(self.run_files(None)).collect();
         files.sort_by(|a, b| b.0.cmp(&a.0));
         let holds_ledger = |path: &Path| matches!(read_ledger(path), Ok(Some(_)));
@@ -106,7 +106,7 @@ impl Places {
     /// The files for this list in run directories, the newest first.
     fn run_files(&self, newer_than: Option<&str>) -> Vec<(String, PathBuf)> {
         let root = self.project.root();
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| in_real_directory(path));
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| canonicalize_parent(path));
         let is_of_list = |path: &Path| match read_value(path) {
             Ok(value) => {
                 let name = value.get("name").and_then(|name| name.as_str());
@@ -118,7 +118,7 @@ impl Places {
         let runs = runs::list(&self.project.runs_dir()).unwrap_or_default();
         let newer =
             runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|it| *run.id > *it));
-        let ledgers = newer.map(|run| (run.id, in_run(&run.path)));
+        let ledgers = newer.map(|run| (run.id, run_ledger_path(&run.path)));
         ledgers.filter(|(_, path)| path.is_file() && is_of_list(path)).collect()
     }
 
@@ -127,12 +127,15 @@ impl Places {
     /// # Errors
     /// There is no `$RALPH_HOME`, or it cannot be written.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
-        let directory = self.directory().ok_or(io::ErrorKind::NotFound)?;
+        let directory = self.ledger_dir().ok_or(io::ErrorKind::NotFound)?;
         let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
         let (list, name) = (self.list.to_string_lossy(), name.to_string_lossy());
         std::fs::create_dir_all(directory)?;
         let id = runs::new_id(jiff::Timestamp::now().as_millisecond());
-        save_atomically(&path(directory, &id), &serde_json::to_vec(&File { list, name, ledger })?)
+        save_atomically(
+            &path(directory, &id),
+            &serde_json::to_vec(&LedgerFileContent { list, name, ledger })?,
+        )
     }
 
     /// Marks that a new list begins here: earlier ledgers do not apply to it. The ledgers in `$RALPH_HOME` stay.
@@ -157,15 +160,15 @@ impl Places {
 
 /// What earlier runs have left.
 #[derive(Debug)]
-pub struct Remembered {
-    pub last: Last,
+pub struct LastLedger {
+    pub last: LastRun,
     /// Files that cannot be read, and why.
     pub unreadable: Vec<String>,
 }
 
 /// What is known of a list from earlier runs on this machine.
 #[derive(Debug)]
-pub enum Last {
+pub enum LastRun {
     Run(String, Box<Ledger>),
     /// The list was begun anew after the last run.
     Reset,
@@ -174,8 +177,8 @@ pub enum Last {
 }
 
 /// The ledger file in a run directory.
-pub fn in_run(run_dir: &Path) -> PathBuf {
-    run_dir.join(IN_RUN)
+pub fn run_ledger_path(run_dir: &Path) -> PathBuf {
+    run_dir.join(RUN_LEDGER_FILE)
 }
 
 /// The first of these files that can be read, with its run. The ledger is `None` in the marker of a reset.
@@ -210,31 +213,35 @@ fn read_value(path: &Path) -> io::Result<serde_json::Value> {
 /// Where what is remembered of a list is kept: in `home`, by the project's name and by the list's path,
 /// since many projects have the same name. A list that is reached by symbolic links is the one that they
 /// lead to.
-pub fn directory(home: &Path, root: &Path, list: &Path) -> PathBuf {
+pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    named(home, &root, &list.canonicalize().unwrap_or_else(|_| in_real_directory(list)))
+    named_ledger_dir(
+        home,
+        &root,
+        &list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list)),
+    )
 }
 
 /// What stands for a list while somebody works it off, whatever project they come from: the directory of
 /// the documents itself is locked for each change of a moment, by the agent, too.
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
-    let list = list.canonicalize().unwrap_or_else(|_| in_real_directory(list));
+    let list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
     home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
 }
 
 /// Where something may be remembered of a list, the place for what is new first: a name may have become
 /// a link since, and what was known under it holds still.
-fn directories(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
+fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
     let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let mut places = vec![directory(home, root, list)];
+    let mut places = vec![ledger_dir(home, root, list)];
     // Version 0.1 kept them elsewhere.
-    let real_list = list.canonicalize().unwrap_or_else(|_| in_real_directory(list));
+    let real_list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
     for place in [
-        named(home, &real_root, &in_real_directory(list)),
-        named(home, root, list),
-        named_by_0_1(home, &real_root, &real_list),
-        named_by_0_1(home, &real_root, &in_real_directory(list)),
-        named_by_0_1(home, root, list),
+        named_ledger_dir(home, &real_root, &canonicalize_parent(list)),
+        named_ledger_dir(home, root, list),
+        named_ledger_dir_0_1(home, &real_root, &real_list),
+        named_ledger_dir_0_1(home, &real_root, &canonicalize_parent(list)),
+        named_ledger_dir_0_1(home, root, list),
     ] {
         if !places.contains(&place) {
             places.push(place);
@@ -244,24 +251,24 @@ fn directories(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
 }
 
 /// The path without links in all but its last name.
-fn in_real_directory(path: &Path) -> PathBuf {
+fn canonicalize_parent(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
 }
 
-fn named(home: &Path, root: &Path, list: &Path) -> PathBuf {
+fn named_ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let hash = fnv64(list.as_os_str().as_encoded_bytes());
     ProjectHome::new(home, root).dir().join("tasks").join(format!("{hash:016x}"))
 }
 
-fn named_by_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
+fn named_ledger_dir_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let path = list.as_os_str().as_encoded_bytes();
     home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
 }
 
 /// Why nothing new can be remembered in this place, if that is so.
-pub fn unkeepable(directory: &Path) -> Option<io::Error> {
+pub fn unwritable_reason(directory: &Path) -> Option<io::Error> {
     let there = directory.ancestors().find(|above| above.symlink_metadata().is_ok())?;
     let flags = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     let refused =
@@ -343,13 +350,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
         let project = Project::new("/p/it's mine".into());
-        let places = Places::new(Some(home.path()), &project, list);
-        let dir = places.directory().unwrap().to_owned();
+        let places = LedgerPaths::new(Some(home.path()), &project, list);
+        let dir = places.ledger_dir().unwrap().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
-        assert_ne!(dir, directory(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
-        assert!(matches!(places.last().last, Last::Unknown));
+        assert_ne!(dir, ledger_dir(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
+        assert!(matches!(places.load_last().last, LastRun::Unknown));
         places.reset().unwrap();
-        assert!(matches!(places.last().last, Last::Reset), "also where nothing was known");
+        assert!(matches!(places.load_last().last, LastRun::Reset), "also where nothing was known");
         std::fs::remove_dir_all(&dir).unwrap();
         let ledger = Ledger::new(
             &parse(br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#)
@@ -358,16 +365,16 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let run = "20261113-202752-0a1b";
         let name = "ralph/tasks.json".into();
-        let file = File { list: list.to_string_lossy(), name, ledger: &ledger };
+        let file = LedgerFileContent { list: list.to_string_lossy(), name, ledger: &ledger };
         let file = serde_json::to_vec(&file).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
-        assert!(matches!(places.last().last, Last::Run(last, _) if last == run));
+        assert!(matches!(places.load_last().last, LastRun::Run(last, _) if last == run));
         places.reset().unwrap();
-        assert!(matches!(places.last().last, Last::Reset));
+        assert!(matches!(places.load_last().last, LastRun::Reset));
         std::fs::write(dir.join("20991113-202752-0a1b.json"), "{").unwrap();
-        let remembered = places.last();
-        assert!(matches!(remembered.last, Last::Reset), "the older one counts");
+        let remembered = places.load_last();
+        assert!(matches!(remembered.last, LastRun::Reset), "the older one counts");
         assert!(remembered.unreadable[0].contains("20991113"), "{remembered:?}");
     }
 
@@ -383,33 +390,34 @@ mod tests {
         std::fs::write(&list, text).unwrap();
         let save = |path: PathBuf, name: &str| {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let file = File { list: "/elsewhere".into(), name: name.into(), ledger: &ledger };
+            let file =
+                LedgerFileContent { list: "/elsewhere".into(), name: name.into(), ledger: &ledger };
             std::fs::write(path, serde_json::to_vec(&file).unwrap()).unwrap();
         };
         let [first, second, third] =
             ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
         let run_dir = |run: &str| project.runs_dir().join(run);
-        let places = Places::new(Some(&home), &project, &list);
-        let last = || match places.last().last {
-            Last::Run(run, _) => Some(run),
-            Last::Reset | Last::Unknown => None,
+        let places = LedgerPaths::new(Some(&home), &project, &list);
+        let last = || match places.load_last().last {
+            LastRun::Run(run, _) => Some(run),
+            LastRun::Reset | LastRun::Unknown => None,
         };
-        save(path(places.directory().unwrap(), &first), "ralph/tasks.json");
-        save(in_run(&run_dir(&first)), "ralph/tasks.json");
-        assert_eq!(places.newest(), Some(path(places.directory().unwrap(), &first)));
-        save(in_run(&run_dir(&second)), "ralph/tasks.json");
-        save(in_run(&run_dir(&third)), "other/tasks.json");
+        save(path(places.ledger_dir().unwrap(), &first), "ralph/tasks.json");
+        save(run_ledger_path(&run_dir(&first)), "ralph/tasks.json");
+        assert_eq!(places.newest_file(), Some(path(places.ledger_dir().unwrap(), &first)));
+        save(run_ledger_path(&run_dir(&second)), "ralph/tasks.json");
+        save(run_ledger_path(&run_dir(&third)), "other/tasks.json");
         assert_eq!(last(), Some(second.clone()), "a full home has none of the second run");
-        let fresh = Places::new(None, &project, &list);
-        assert_eq!(fresh.newest(), Some(in_run(&run_dir(&second))));
+        let fresh = LedgerPaths::new(None, &project, &list);
+        assert_eq!(fresh.newest_file(), Some(run_ledger_path(&run_dir(&second))));
         fresh.reset().unwrap();
-        assert!(matches!(fresh.last().last, Last::Reset));
+        assert!(matches!(fresh.load_last().last, LastRun::Reset));
         assert_eq!(last(), Some(first.clone()), "a marker in the project does not reset the home");
-        let other = Places::new(None, &project, &root.join("other/tasks.json"));
-        assert!(matches!(other.last().last, Last::Run(run, _) if run == third));
-        std::fs::write(in_run(&run_dir(&second)), "{").unwrap();
-        let remembered = fresh.last();
+        let other = LedgerPaths::new(None, &project, &root.join("other/tasks.json"));
+        assert!(matches!(other.load_last().last, LastRun::Run(run, _) if run == third));
+        std::fs::write(run_ledger_path(&run_dir(&second)), "{").unwrap();
+        let remembered = fresh.load_last();
         assert!(remembered.unreadable[0].contains(&second), "{remembered:?}");
-        assert!(matches!(remembered.last, Last::Run(run, _) if run == first));
+        assert!(matches!(remembered.last, LastRun::Run(run, _) if run == first));
     }
 }

@@ -18,7 +18,7 @@ pub mod verdict;
 
 use serde_json::Value;
 
-pub use parse::{is_torn, parse};
+pub use parse::{is_truncated, parse};
 
 /// A list that has the shape of one.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,20 +51,24 @@ pub struct Story {
 
 /// Something that is wrong with a list: where, and what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct TaskProblem {
     /// The story, by its id if it has one, else by its place.
     pub story: Option<String>,
     pub field: Option<&'static str>,
     pub message: String,
 }
 
-impl Problem {
-    fn of_story(story: impl Into<String>, field: &'static str, message: impl Into<String>) -> Self {
-        Problem { story: Some(story.into()), field: Some(field), message: message.into() }
+impl TaskProblem {
+    fn for_story(
+        story: impl Into<String>,
+        field: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        TaskProblem { story: Some(story.into()), field: Some(field), message: message.into() }
     }
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for TaskProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in [self.story.as_deref(), self.field].into_iter().flatten() {
             write!(f, "{part}: ")?;
@@ -75,15 +79,15 @@ impl std::fmt::Display for Problem {
 
 /// Why a text is no task list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct InvalidTaskList {
     /// What is wrong, never nothing.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<TaskProblem>,
     /// It ends too early, as a file does that is being written.
-    pub torn: bool,
+    pub is_truncated: bool,
 }
 
 impl TaskList {
-    pub fn done(&self) -> usize {
+    pub fn passing_count(&self) -> usize {
         self.stories.iter().filter(|story| story.passes).count()
     }
 
@@ -94,35 +98,36 @@ impl TaskList {
 
     /// What a list of the right shape can still have wrong: stories that pass and do not say what was
     /// done, and dependencies that lead nowhere or in a circle.
-    pub fn problems(&self) -> Vec<Problem> {
-        let undocumented = self.stories.iter().filter(|story| story.is_undocumented());
-        let mut problems: Vec<Problem> = undocumented
+    pub fn problems(&self) -> Vec<TaskProblem> {
+        let undocumented = self.stories.iter().filter(|story| story.lacks_notes());
+        let mut problems: Vec<TaskProblem> = undocumented
             .map(|story| {
-                Problem::of_story(
+                TaskProblem::for_story(
                     &story.id,
                     "notes",
                     "is empty, though passes is true; say in it what was done",
                 )
             })
             .collect();
-        problems.extend(order::problems(self));
+        problems.extend(order::dependency_problems(self));
         problems
     }
 }
 
 impl Story {
-    pub fn is_undocumented(&self) -> bool {
+    pub fn lacks_notes(&self) -> bool {
         self.passes && self.notes.trim().is_empty()
     }
 }
 
 /// The first few of many problems, a line each: a list of thousands of stories can be wrong in
 /// thousands of places for one reason.
-pub fn few(problems: &[Problem]) -> Vec<String> {
-    const MOST: usize = 10;
-    let mut lines: Vec<String> = problems.iter().take(MOST).map(ToString::to_string).collect();
-    if problems.len() > MOST {
-        lines.push(format!("and {} more of this kind", problems.len() - MOST));
+pub fn first_problems(problems: &[TaskProblem]) -> Vec<String> {
+    const MAX_PROBLEMS: usize = 10;
+    let mut lines: Vec<String> =
+        problems.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
+    if problems.len() > MAX_PROBLEMS {
+        lines.push(format!("and {} more of this kind", problems.len() - MAX_PROBLEMS));
     }
     lines
 }

@@ -2,33 +2,33 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Problem, Story, TaskList};
+use super::{Story, TaskList, TaskProblem};
 
 /// How many circles are told of. Where there is one there may be thousands.
-const MAX_CIRCLES: usize = 10;
+const MAX_CYCLES: usize = 10;
 /// How many stories of a circle are named.
 const MAX_SHOWN: usize = 10;
 
 /// How one story stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum StoryStatus {
     Passes,
     /// Nothing keeps it from being worked on.
     Ready,
     /// These stories, by their places, have to pass first.
-    Waits(Vec<usize>),
+    Blocked(Vec<usize>),
 }
 
 /// How every story stands, in the order of the list.
-pub fn standings(list: &TaskList) -> Vec<Standing> {
-    let graph = Graph::of(list);
+pub fn story_statuses(list: &TaskList) -> Vec<StoryStatus> {
+    let graph = DependencyGraph::of(list);
     let standing = |(index, story): (usize, &Story)| {
         if story.passes {
-            return Standing::Passes;
+            return StoryStatus::Passes;
         }
         let open = |other: &usize| list.stories.get(*other).is_some_and(|other| !other.passes);
         let waits: Vec<usize> = graph.edges(index).iter().copied().filter(open).collect();
-        if waits.is_empty() { Standing::Ready } else { Standing::Waits(waits) }
+        if waits.is_empty() { StoryStatus::Ready } else { StoryStatus::Blocked(waits) }
     };
     list.stories.iter().enumerate().map(standing).collect()
 }
@@ -36,16 +36,16 @@ pub fn standings(list: &TaskList) -> Vec<Standing> {
 /// The story to work on: of those that wait for nothing, the one of the smallest priority, and of
 /// several such the first in the list.
 pub fn next(list: &TaskList) -> Option<&Story> {
-    let standings = standings(list);
-    let ready = list.stories.iter().zip(&standings).filter(|(_, s)| **s == Standing::Ready);
+    let standings = story_statuses(list);
+    let ready = list.stories.iter().zip(&standings).filter(|(_, s)| **s == StoryStatus::Ready);
     ready.map(|(story, _)| story).min_by(|a, b| a.priority.total_cmp(&b.priority))
 }
 
 /// Dependencies that lead nowhere, and those that lead in a circle.
-pub fn problems(list: &TaskList) -> Vec<Problem> {
-    let graph = Graph::of(list);
+pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
+    let graph = DependencyGraph::of(list);
     let mut problems = graph.dangling.clone();
-    for circle in graph.circles() {
+    for circle in graph.cycles() {
         let ids: Vec<&str> = circle.iter().filter_map(|at| id(list, *at)).collect();
         let Some(first) = ids.first() else { continue };
         let message = match ids.len() {
@@ -59,7 +59,7 @@ pub fn problems(list: &TaskList) -> Vec<Problem> {
                 format!("goes in a circle: {shown}{more} -> {first}")
             }
         };
-        problems.push(Problem::of_story(*first, "dependsOn", message));
+        problems.push(TaskProblem::for_story(*first, "dependsOn", message));
     }
     problems
 }
@@ -69,13 +69,13 @@ fn id(list: &TaskList, index: usize) -> Option<&str> {
 }
 
 /// Which story depends on which, by their places in the list.
-struct Graph {
+struct DependencyGraph {
     edges: Vec<Vec<usize>>,
-    dangling: Vec<Problem>,
+    dangling: Vec<TaskProblem>,
 }
 
-impl Graph {
-    fn of(list: &TaskList) -> Graph {
+impl DependencyGraph {
+    fn of(list: &TaskList) -> DependencyGraph {
         let stories = &list.stories;
         let places: HashMap<&str, usize> =
             stories.iter().enumerate().map(|(at, story)| (story.id.as_str(), at)).collect();
@@ -99,13 +99,13 @@ impl Graph {
                         edges.extend(parts.iter().copied().filter(|part| *part != at));
                     } else {
                         let message = format!("names {wanted:?}, and there is no such story");
-                        dangling.push(Problem::of_story(&story.id, "dependsOn", message));
+                        dangling.push(TaskProblem::for_story(&story.id, "dependsOn", message));
                     }
                 }
                 edges
             })
             .collect();
-        Graph { edges, dangling }
+        DependencyGraph { edges, dangling }
     }
 
     fn edges(&self, at: usize) -> &[usize] {
@@ -114,7 +114,7 @@ impl Graph {
 
     /// Some circles, at least one if there is any, each told once. A walk in depth without recursion:
     /// a chain may be as long as the list.
-    fn circles(&self) -> Vec<Vec<usize>> {
+    fn cycles(&self) -> Vec<Vec<usize>> {
         let mut circles = Vec::new();
         let mut finished = vec![false; self.edges.len()];
         for start in 0..self.edges.len() {
@@ -132,7 +132,7 @@ impl Graph {
                     Some(next) if on_path.contains(&next) => {
                         let from = path.iter().position(|(at, _)| *at == next).unwrap_or(0);
                         circles.push(path.iter().skip(from).map(|(at, _)| *at).collect());
-                        if circles.len() >= MAX_CIRCLES {
+                        if circles.len() >= MAX_CYCLES {
                             return circles;
                         }
                     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{Broken, Problem, Story, TaskList};
+use super::{InvalidTaskList, Story, TaskList, TaskProblem};
 use ralph_events::text;
 
 /// How much of a wrong value is repeated.
@@ -14,12 +14,12 @@ const MAX_SHOWN: usize = 40;
 ///
 /// # Errors
 /// Everything that is wrong with it, not only the first thing.
-pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
+pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
     let broken = |message: String, torn| {
-        let problem = Problem { story: None, field: None, message };
-        Broken { problems: vec![problem], torn }
+        let problem = TaskProblem { story: None, field: None, message };
+        InvalidTaskList { problems: vec![problem], is_truncated: torn }
     };
-    let bytes = without_mark(bytes);
+    let bytes = strip_bom(bytes);
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] = bytes {
         return Err(broken("is UTF-16, and has to be UTF-8: save it as that".to_owned(), false));
     }
@@ -30,15 +30,17 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
         .map_err(|err| broken(format!("is not valid JSON: {err}"), err.is_eof()))?;
     let mut document = match document {
         Value::Object(document) => document,
-        other => return Err(broken(format!("must be an object, not {}", shown(&other)), false)),
+        other => {
+            return Err(broken(format!("must be an object, not {}", preview_value(&other)), false));
+        }
     };
     let mut problems = Vec::new();
-    let mut top = Fields { object: &document, story: None, problems: &mut problems };
-    let project = top.text("project", Need::Required);
-    let branch_name = top.text("branchName", Need::Required);
-    let description = top.text("description", Need::Required);
-    let verify_commands = top.texts("verifyCommands", Need::Optional);
-    top.list("userStories", Need::Required);
+    let mut top = FieldReader { object: &document, story: None, problems: &mut problems };
+    let project = top.text("project", Requirement::Required);
+    let branch_name = top.text("branchName", Requirement::Required);
+    let description = top.text("description", Requirement::Required);
+    let verify_commands = top.texts("verifyCommands", Requirement::Optional);
+    top.list("userStories", Requirement::Required);
     // Taken, not copied: there may be thousands.
     let entries = match document.remove("userStories") {
         Some(Value::Array(entries)) => entries,
@@ -49,8 +51,8 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
     for (index, entry) in entries.into_iter().enumerate() {
         let place = format!("userStories[{index}]");
         let Value::Object(object) = &entry else {
-            let message = format!("must be an object, not {}", shown(&entry));
-            problems.push(Problem { story: Some(place), field: None, message });
+            let message = format!("must be an object, not {}", preview_value(&entry));
+            problems.push(TaskProblem { story: Some(place), field: None, message });
             continue;
         };
         let id = object.get("id").and_then(Value::as_str).filter(|id| !id.trim().is_empty());
@@ -58,49 +60,53 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
             && let Some(first) = places.insert(id.to_owned(), index)
         {
             let message = format!("is {id:?}, as that of userStories[{first}]; give it another");
-            problems.push(Problem::of_story(&place, "id", message));
+            problems.push(TaskProblem::for_story(&place, "id", message));
         }
         let name = id.map_or(place, |id| text::truncate(id, MAX_SHOWN, "…").into_owned());
-        let story = story(object, name, &mut problems);
+        let story = parse_story(object, name, &mut problems);
         stories.push(Story { source: entry, ..story });
     }
     if problems.is_empty() {
         Ok(TaskList { project, branch_name, description, verify_commands, stories })
     } else {
-        Err(Broken { problems, torn: false })
+        Err(InvalidTaskList { problems, is_truncated: false })
     }
 }
 
 /// Whether a text ends too early, as a file does that is being written.
-pub fn is_torn(bytes: &[u8]) -> bool {
-    let whole = serde_json::from_slice::<serde::de::IgnoredAny>(without_mark(bytes));
+pub fn is_truncated(bytes: &[u8]) -> bool {
+    let whole = serde_json::from_slice::<serde::de::IgnoredAny>(strip_bom(bytes));
     whole.is_err_and(|err| err.is_eof())
 }
 
 /// Some editors begin a file with a mark.
-fn without_mark(bytes: &[u8]) -> &[u8] {
+fn strip_bom(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
 /// A story, but for its source.
-fn story(object: &Map<String, Value>, name: String, problems: &mut Vec<Problem>) -> Story {
-    let mut fields = Fields { object, story: Some(name), problems };
+fn parse_story(
+    object: &Map<String, Value>,
+    name: String,
+    problems: &mut Vec<TaskProblem>,
+) -> Story {
+    let mut fields = FieldReader { object, story: Some(name), problems };
     Story {
-        id: fields.text("id", Need::NotBlank),
-        title: fields.text("title", Need::NotBlank),
-        description: fields.text("description", Need::Optional),
-        acceptance_criteria: fields.texts("acceptanceCriteria", Need::NotBlank),
+        id: fields.text("id", Requirement::NotBlank),
+        title: fields.text("title", Requirement::NotBlank),
+        description: fields.text("description", Requirement::Optional),
+        acceptance_criteria: fields.texts("acceptanceCriteria", Requirement::NotBlank),
         priority: fields.number("priority"),
-        passes: fields.truth("passes"),
-        notes: fields.text("notes", Need::Optional),
-        depends_on: fields.texts("dependsOn", Need::Optional),
-        replaces: fields.texts("replaces", Need::Optional),
+        passes: fields.boolean("passes"),
+        notes: fields.text("notes", Requirement::Optional),
+        depends_on: fields.texts("dependsOn", Requirement::Optional),
+        replaces: fields.texts("replaces", Requirement::Optional),
         source: Value::Null,
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
+enum Requirement {
     /// It may be missing, or `null`.
     Optional,
     Required,
@@ -109,81 +115,82 @@ enum Need {
 }
 
 /// The fields of an object, and what is wrong with them.
-struct Fields<'a, 'p> {
+struct FieldReader<'a, 'p> {
     object: &'a Map<String, Value>,
     story: Option<String>,
-    problems: &'p mut Vec<Problem>,
+    problems: &'p mut Vec<TaskProblem>,
 }
 
-impl<'a> Fields<'a, '_> {
-    fn wrong(&mut self, field: &'static str, message: String) {
+impl<'a> FieldReader<'a, '_> {
+    fn add_problem(&mut self, field: &'static str, message: String) {
         let story = self.story.clone();
-        self.problems.push(Problem { story, field: Some(field), message });
+        self.problems.push(TaskProblem { story, field: Some(field), message });
     }
 
-    fn get(&mut self, field: &'static str, need: Need, kind: &str) -> Option<&'a Value> {
+    fn get(&mut self, field: &'static str, need: Requirement, kind: &str) -> Option<&'a Value> {
         let value = self.object.get(field);
         match value {
-            None if need != Need::Optional => {
-                self.wrong(field, format!("is missing; it must be {kind}"));
+            None if need != Requirement::Optional => {
+                self.add_problem(field, format!("is missing; it must be {kind}"));
                 None
             }
-            Some(Value::Null) if need == Need::Optional => None,
+            Some(Value::Null) if need == Requirement::Optional => None,
             other => other,
         }
     }
 
-    fn not(&mut self, field: &'static str, kind: &str, value: &Value) {
-        self.wrong(field, format!("must be {kind}, not {}", shown(value)));
+    fn type_mismatch(&mut self, field: &'static str, kind: &str, value: &Value) {
+        self.add_problem(field, format!("must be {kind}, not {}", preview_value(value)));
     }
 
-    fn text(&mut self, field: &'static str, need: Need) -> String {
+    fn text(&mut self, field: &'static str, need: Requirement) -> String {
         match self.get(field, need, "a string") {
             None => String::new(),
             Some(Value::String(text)) => {
-                if need == Need::NotBlank && text.trim().is_empty() {
-                    self.wrong(field, "must not be empty".to_owned());
+                if need == Requirement::NotBlank && text.trim().is_empty() {
+                    self.add_problem(field, "must not be empty".to_owned());
                 }
                 text.clone()
             }
             Some(other) => {
-                self.not(field, "a string", other);
+                self.type_mismatch(field, "a string", other);
                 String::new()
             }
         }
     }
 
-    fn list(&mut self, field: &'static str, need: Need) -> &'a [Value] {
-        let kind = if need == Need::NotBlank { "an array with entries" } else { "an array" };
+    fn list(&mut self, field: &'static str, need: Requirement) -> &'a [Value] {
+        let kind = if need == Requirement::NotBlank { "an array with entries" } else { "an array" };
         match self.get(field, need, kind) {
             None => &[],
             Some(Value::Array(entries)) => {
-                if need == Need::NotBlank && entries.is_empty() {
-                    self.wrong(field, "must have at least one entry".to_owned());
+                if need == Requirement::NotBlank && entries.is_empty() {
+                    self.add_problem(field, "must have at least one entry".to_owned());
                 }
                 entries
             }
             Some(other) => {
-                self.not(field, kind, other);
+                self.type_mismatch(field, kind, other);
                 &[]
             }
         }
     }
 
-    fn texts(&mut self, field: &'static str, need: Need) -> Vec<String> {
+    fn texts(&mut self, field: &'static str, need: Requirement) -> Vec<String> {
         let entries = self.list(field, need);
         let mut texts = Vec::with_capacity(entries.len());
         for (index, entry) in entries.iter().enumerate() {
             match entry {
                 Value::String(text) => {
                     if text.trim().is_empty() {
-                        self.wrong(field, format!("entry {index} must not be empty"));
+                        self.add_problem(field, format!("entry {index} must not be empty"));
                     }
                     texts.push(text.clone());
                 }
                 other => {
-                    let message = format!("entry {index} must be a string, not {}", shown(other));
-                    self.wrong(field, message);
+                    let message =
+                        format!("entry {index} must be a string, not {}", preview_value(other));
+                    self.add_problem(field, message);
                 }
             }
         }
@@ -191,22 +198,22 @@ impl<'a> Fields<'a, '_> {
     }
 
     fn number(&mut self, field: &'static str) -> f64 {
-        match self.get(field, Need::Required, "a number") {
+        match self.get(field, Requirement::Required, "a number") {
             None => 0.0,
             Some(Value::Number(number)) => number.as_f64().unwrap_or(f64::MAX),
             Some(other) => {
-                self.not(field, "a number", other);
+                self.type_mismatch(field, "a number", other);
                 0.0
             }
         }
     }
 
-    fn truth(&mut self, field: &'static str) -> bool {
-        match self.get(field, Need::Required, "true or false") {
+    fn boolean(&mut self, field: &'static str) -> bool {
+        match self.get(field, Requirement::Required, "true or false") {
             None => false,
             Some(Value::Bool(truth)) => *truth,
             Some(other) => {
-                self.not(field, "true or false", other);
+                self.type_mismatch(field, "true or false", other);
                 false
             }
         }
@@ -214,7 +221,7 @@ impl<'a> Fields<'a, '_> {
 }
 
 /// A value as it is repeated in a complaint.
-fn shown(value: &Value) -> String {
+fn preview_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "an array".to_owned(),
         Value::Object(_) => "an object".to_owned(),

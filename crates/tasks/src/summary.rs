@@ -2,16 +2,20 @@
 
 use std::fmt::Write as _;
 
-use super::{Broken, TaskList};
+use super::{InvalidTaskList, TaskList};
 
 /// When the work began, by its log.
-pub fn started(progress: &str) -> Option<&str> {
+pub fn start_date(progress: &str) -> Option<&str> {
     let line = progress.lines().find_map(|line| line.trim().strip_prefix("Started:"))?;
     Some(line.trim()).filter(|date| !date.is_empty())
 }
 
 /// The page that an archive begins with.
-pub fn page(list: &Result<TaskList, Broken>, started: Option<&str>, today: &str) -> String {
+pub fn render(
+    list: &Result<TaskList, InvalidTaskList>,
+    started: Option<&str>,
+    today: &str,
+) -> String {
     let dates = match started {
         Some(started) if started != today => format!("{started} to {today}"),
         _ => today.to_owned(),
@@ -22,13 +26,13 @@ pub fn page(list: &Result<TaskList, Broken>, started: Option<&str>, today: &str)
         Err(broken) => {
             let _ = write!(page, "# Summary\n\n- Dates: {dates}\n- Stories: unknown, because the ");
             page.push_str("task list could not be read:\n");
-            for line in super::few(&broken.problems) {
+            for line in super::first_problems(&broken.problems) {
                 let _ = writeln!(page, "  - {}", cell(&line));
             }
             return page;
         }
     };
-    let (done, total) = (list.done(), list.stories.len());
+    let (done, total) = (list.passing_count(), list.stories.len());
     let _ = write!(page, "# Summary: {}\n\n", cell(&list.project));
     if !list.description.trim().is_empty() {
         let _ = write!(page, "{}\n\n", list.description.trim());
@@ -49,7 +53,7 @@ pub fn page(list: &Result<TaskList, Broken>, started: Option<&str>, today: &str)
     if !replacing.is_empty() {
         page.push_str("\nStories that stand for others:\n\n");
         for story in replacing {
-            let replaced = super::changes::few(&story.replaces);
+            let replaced = super::changes::first_few(&story.replaces);
             let _ = writeln!(page, "- {} replaces {}", cell(&story.id), cell(&replaced));
         }
     }
@@ -76,12 +80,12 @@ mod tests {
             ]}"#,
         );
         assert_eq!(
-            page(&list, started("# Log\nStarted: 2026-11-10\n"), "2026-11-15"),
+            render(&list, start_date("# Log\nStarted: 2026-11-10\n"), "2026-11-15"),
             "# Summary: P\n\nDoes it.\n\n- Stories: 1 of 2 complete\n- Dates: 2026-11-10 to 2026-11-15\n\
              - Branch: ralph/p\n\n| Story | Title | Complete | Notes |\n|---|---|---|---|\n\
              | US-1 | a\\|b c | yes | done |\n| US-2 | t | no |  |\n"
         );
-        let broken = page(&parse(b"{"), None, "2026-11-15");
+        let broken = render(&parse(b"{"), None, "2026-11-15");
         assert!(broken.contains("- Dates: 2026-11-15\n") && broken.contains("not valid JSON"));
     }
 }

@@ -1,6 +1,8 @@
-use super::ledger::{Finding, Ledger};
-use super::order::{self, Standing};
-use super::verdict::{TaskVerdict, briefing, of_unfinished, opening, too_many_to_tell, verdict};
+use super::ledger::{Ledger, TaskFinding};
+use super::order::{self, StoryStatus};
+use super::verdict::{
+    TaskVerdict, briefing, final_verdict, initial_verdict, overflowing_stories, unfinished_verdict,
+};
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -26,7 +28,7 @@ fn document(stories: &[Value]) -> Value {
     })
 }
 
-fn read(value: &Value) -> Result<TaskList, Broken> {
+fn read(value: &Value) -> Result<TaskList, InvalidTaskList> {
     parse(value.to_string().as_bytes())
 }
 
@@ -150,7 +152,7 @@ fn what_is_no_json_is_told_by_its_place_and_what_ends_too_early_is_known_as_torn
         (b"{} trailing", false, "trailing characters"),
     ] {
         let broken = parse(text).unwrap_err();
-        assert_eq!(broken.torn, torn, "{text:?}");
+        assert_eq!(broken.is_truncated, torn, "{text:?}");
         let told = broken.problems[0].to_string();
         assert!(told.contains(says), "{told}");
     }
@@ -203,7 +205,7 @@ fn to_depend_on_a_story_that_was_split_is_to_depend_on_its_parts() {
     let [a1, a2] = parts;
     let split = list(&[after("b", &["a"]), a1, a2]);
     assert_eq!(split.problems(), []);
-    assert_eq!(order::standings(&split)[0], Standing::Waits(vec![2]));
+    assert_eq!(order::story_statuses(&split)[0], StoryStatus::Blocked(vec![2]));
 }
 
 #[test]
@@ -241,7 +243,7 @@ proptest! {
     #[test]
     fn a_list_without_problems_can_be_worked_off_in_the_order_it_gives(mut list in any_list()) {
         prop_assume!(list.problems().is_empty());
-        let open = list.stories.len() - list.done();
+        let open = list.stories.len() - list.passing_count();
         for _ in 0..open {
             let next = order::next(&list).map(|story| story.id.clone());
             let next = next.expect("while a story is open, one is next");
@@ -316,12 +318,12 @@ proptest! {
             }
             if kind % 7 == 0 {
                 // The run is killed here, and another one begins.
-                ledger = ledger.after(&now, checks).0;
+                ledger = ledger.after_previous_run(&now, checks).0;
             }
             let review = ledger.review(&Ok(now.clone()));
-            if verdict(&review, claimed, checks, "t") == TaskVerdict::Complete {
+            if final_verdict(&review, claimed, checks, "t") == TaskVerdict::Complete {
                 prop_assert!(checks && !now.stories.is_empty());
-                prop_assert!(now.stories.iter().all(|story| story.passes && !story.is_undocumented()));
+                prop_assert!(now.stories.iter().all(|story| story.passes && !story.lacks_notes()));
                 let mut kept: Vec<&String> = now.stories.iter().map(|story| &story.id).collect();
                 let mut seen = 0;
                 while let Some(id) = kept.get(seen).copied() {

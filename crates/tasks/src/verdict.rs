@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::changes;
-use super::few;
-use super::ledger::{Finding, Review};
+use super::first_problems;
+use super::ledger::{LedgerReview, TaskFinding};
 use ralph_events::event::{FailAction, Feedback};
 use ralph_events::text;
 
 /// How many findings of one kind are told in full: an agent that emptied the list of ten thousand
 /// stories is not helped by all of them.
-const MAX_TOLD: usize = 20;
+const MAX_FINDINGS: usize = 20;
 /// How many characters of a story that is gone are told.
 const MAX_STORY: usize = 4_000;
 /// How many reasons are told in one line.
@@ -30,33 +30,33 @@ pub enum TaskVerdict {
 }
 
 /// What an agent is told before it begins, `name` being the list's file.
-pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
-    let mut told = findings(review, name);
+pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
+    let mut told = findings_feedback(review, name);
     if !review.doubtful.is_empty() {
         let message = format!(
             "Marked as passing in {name}, by an attempt that did not come to its end or that no check \
              has passed on: {}. Find out whether they do pass, before anything else. Set \"passes\" of \
              those that do not back to false.",
-            named(&review.doubtful, 0)
+            story_list(&review.doubtful, 0)
         );
         told.push(Feedback { action: FailAction::Append, message });
     }
     told
 }
 
-fn findings(review: &Review, name: &str) -> Vec<Feedback> {
+fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
     if review.findings.is_empty() {
         return Vec::new();
     }
     let mut message = format!("Before anything else, put {name} right:");
-    let told = review.findings.iter().take(MAX_TOLD);
+    let told = review.findings.iter().take(MAX_FINDINGS);
     for finding in told {
         message.push_str("\n- ");
-        message.push_str(&advice(finding, review.kept_in.as_deref()));
+        message.push_str(&finding_advice(finding, review.removed_stories_file.as_deref()));
     }
-    if review.findings.len() > MAX_TOLD {
-        message.push_str(&format!("\n- {} more like these", review.findings.len() - MAX_TOLD));
-        if let Some(file) = &review.kept_in {
+    if review.findings.len() > MAX_FINDINGS {
+        message.push_str(&format!("\n- {} more like these", review.findings.len() - MAX_FINDINGS));
+        if let Some(file) = &review.removed_stories_file {
             message.push_str(&format!("; every story that is gone is in {file}, as it was"));
         }
     }
@@ -64,36 +64,36 @@ fn findings(review: &Review, name: &str) -> Vec<Feedback> {
 }
 
 /// The stories that a briefing has to give back and that are too many for it.
-pub fn too_many_to_tell(review: &Review) -> Option<Vec<&Value>> {
+pub fn overflowing_stories(review: &LedgerReview) -> Option<Vec<&Value>> {
     let stories: Vec<&Value> = review
         .findings
         .iter()
         .flat_map(|finding| match finding {
-            Finding::Broken { stories, .. } => stories.iter().collect(),
-            Finding::Vanished { story, .. } => vec![story],
+            TaskFinding::InvalidList { stories, .. } => stories.iter().collect(),
+            TaskFinding::StoryRemoved { story, .. } => vec![story],
             _ => Vec::new(),
         })
         .collect();
     let is_told = match review.findings.as_slice() {
-        [Finding::Broken { stories, .. }] => whole(stories).is_some(),
+        [TaskFinding::InvalidList { stories, .. }] => stories_text(stories).is_some(),
         findings => {
             let is_whole = |story: &&Value| format!("{story:#}").len() <= MAX_STORY;
-            findings.len() <= MAX_TOLD && stories.iter().all(is_whole)
+            findings.len() <= MAX_FINDINGS && stories.iter().all(is_whole)
         }
     };
     (!stories.is_empty() && !is_told).then_some(stories)
 }
 
 /// The stories as they are told, if they are not too many.
-fn whole(stories: &[Value]) -> Option<String> {
+fn stories_text(stories: &[Value]) -> Option<String> {
     serde_json::to_string_pretty(stories).ok().filter(|text| text.len() <= MAX_LIST)
 }
 
-fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
+fn finding_advice(finding: &TaskFinding, kept_in: Option<&str>) -> String {
     match finding {
-        Finding::Broken { problems, stories } => {
+        TaskFinding::InvalidList { problems, stories } => {
             let n = stories.len();
-            let stories = match (whole(stories), kept_in) {
+            let stories = match (stories_text(stories), kept_in) {
                 _ if stories.is_empty() => "It had no stories.".to_owned(),
                 (Some(text), _) => format!("These were its stories:\n{text}"),
                 (None, Some(file)) => {
@@ -101,10 +101,10 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
                 }
                 (None, None) => format!("It had {n} stories; git may still have them."),
             };
-            let problems = few(problems).join("\n  ");
+            let problems = first_problems(problems).join("\n  ");
             format!("It is no valid task list. Repair it:\n  {problems}\n{stories}")
         }
-        Finding::Vanished { id, title, story } => {
+        TaskFinding::StoryRemoved { id, title, story } => {
             let story = format!("{story:#}");
             format!(
                 "The story {id} ({title}) is gone. A story may leave the list only if another one \
@@ -112,14 +112,14 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
                 text::truncate(&story, MAX_STORY, "\n…")
             )
         }
-        Finding::NeverOpen { id, replaced } => format!(
+        TaskFinding::AddedAsPassing { id, replaced } => format!(
             "The story {id} took the place of {} and was marked as passing in the same iteration. A story \
              that replaces others counts only after it was in the list and open: set \"passes\" of it back \
              to false, and end; the next iteration finds out whether it does pass.",
-            changes::few(replaced)
+            changes::first_few(replaced)
         ),
-        Finding::Problem(problem) => format!("{problem}."),
-        Finding::CriteriaLost { id, lost } => {
+        TaskFinding::Problem(problem) => format!("{problem}."),
+        TaskFinding::CriteriaRemoved { id, lost } => {
             let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
             format!(
                 "The acceptance criteria of {id} were changed. They are what the story is judged by: \
@@ -127,17 +127,17 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
                 text::truncate(&lost.join(", "), MAX_STORY, "…")
             )
         }
-        Finding::CriteriaNotCarriedOver { id, title, by, lost } => {
+        TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
             let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
             format!(
                 "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
                  along. Each has to be in one of the stories that replace it, word for word. Add to them \
                  what is missing: {}",
-                changes::few(by),
+                changes::first_few(by),
                 text::truncate(&lost.join(", "), MAX_STORY, "…")
             )
         }
-        Finding::VerifyCommandsChanged { these_are_run, .. } => {
+        TaskFinding::VerifyCommandsChanged { these_are_run, .. } => {
             let commands: Vec<String> =
                 these_are_run.iter().map(|command| format!("`{command}`")).collect();
             let commands =
@@ -152,7 +152,7 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
 
 /// Whether there is nothing to do, asked before the first iteration of a list of which every story is
 /// marked as passing.
-pub fn opening(review: &Review, checks_passed: bool, name: &str) -> TaskVerdict {
+pub fn initial_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -> TaskVerdict {
     if !checks_passed {
         let message = format!(
             "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \"passes\" \
@@ -163,28 +163,33 @@ pub fn opening(review: &Review, checks_passed: bool, name: &str) -> TaskVerdict 
             feedback: vec![Feedback { action: FailAction::Append, message }],
         };
     }
-    unless_doubtful(review, verdict(review, false, true, name))
+    without_doubtful_marks(review, final_verdict(review, false, true, name))
 }
 
 /// What is said after an iteration that did not come to its end: what it marked itself does not count.
-pub fn of_unfinished(review: &Review, checks_passed: bool, name: &str) -> TaskVerdict {
-    unless_doubtful(review, verdict(review, false, checks_passed, name))
+pub fn unfinished_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -> TaskVerdict {
+    without_doubtful_marks(review, final_verdict(review, false, checks_passed, name))
 }
 
 /// Nothing is complete by marks that are in doubt. The next agent is told of them before it begins.
-fn unless_doubtful(review: &Review, verdict: TaskVerdict) -> TaskVerdict {
+fn without_doubtful_marks(review: &LedgerReview, verdict: TaskVerdict) -> TaskVerdict {
     if verdict != TaskVerdict::Complete || review.doubtful.is_empty() {
         return verdict;
     }
     let reason = format!(
         "marked as passing by an iteration that nothing stands behind: {}",
-        named(&review.doubtful, 0)
+        story_list(&review.doubtful, 0)
     );
     TaskVerdict::Veto { reason, feedback: Vec::new() }
 }
 
 /// Whether the work is complete, after an iteration that came to its end. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
-pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) -> TaskVerdict {
+pub fn final_verdict(
+    review: &LedgerReview,
+    claimed: bool,
+    checks_passed: bool,
+    name: &str,
+) -> TaskVerdict {
     let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
         // What failed is told by the guardrails; this is only for what was marked all the same.
@@ -193,7 +198,7 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
             ids => {
                 let (ids, were, it) = match ids {
                     [id] => (id.clone(), "was", "it"),
-                    ids => (named(ids, 0), "were", "them"),
+                    ids => (story_list(ids, 0), "were", "them"),
                 };
                 feedback(format!(
                     "{ids} {were} marked as passing in {name} while a check fails. Make the check \
@@ -220,7 +225,7 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
                     let (do_not, ids) = if open == 1 {
                         ("does not pass", progress.open.join(""))
                     } else {
-                        ("do not pass", named(&progress.open, progress.more_open))
+                        ("do not pass", story_list(&progress.open, progress.more_open))
                     };
                     format!("{open} of {total} stories {do_not} yet: {ids}")
                 }
@@ -246,8 +251,8 @@ pub fn first_few(reasons: &[String]) -> String {
     }
 }
 
-fn named(ids: &[String], more: usize) -> String {
-    let shown = ids.len().min(MAX_TOLD);
+fn story_list(ids: &[String], more: usize) -> String {
+    let shown = ids.len().min(MAX_FINDINGS);
     let more = more + ids.len() - shown;
     let ids = ids[..shown].join(", ");
     if more == 0 { ids } else { format!("{ids} and {more} more") }

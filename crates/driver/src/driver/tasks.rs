@@ -5,8 +5,10 @@ use crate::task_gate::TaskGate;
 use crate::world::World;
 use ralph_engine::machine::{GateVerdict, Input};
 use ralph_events::event::Event;
-use ralph_tasks::ledger::Review;
-use ralph_tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};
+use ralph_tasks::ledger::LedgerReview;
+use ralph_tasks::verdict::{
+    TaskVerdict, briefing, final_verdict, initial_verdict, unfinished_verdict,
+};
 
 impl<W: World> Driver<'_, W> {
     /// Tells the next agent what is wrong with the list as it is now.
@@ -25,14 +27,14 @@ impl<W: World> Driver<'_, W> {
         let came_to_its_end = self.machine.agent_finished_normally();
         let judged = self.look_at_tasks(is_opening, |gate, review| {
             if is_opening {
-                return (opening(review, checks_passed, gate.name()), None);
+                return (initial_verdict(review, checks_passed, gate.name()), None);
             }
             if !came_to_its_end {
-                let verdict = of_unfinished(review, checks_passed, gate.name());
+                let verdict = unfinished_verdict(review, checks_passed, gate.name());
                 return (verdict, gate.new_doubts(review));
             }
             gate.iteration_ended(checks_passed);
-            (verdict(review, claimed, checks_passed, gate.name()), None)
+            (final_verdict(review, claimed, checks_passed, gate.name()), None)
         });
         let (verdict, doubts) = judged.unzip();
         self.warn(doubts.flatten());
@@ -62,7 +64,7 @@ impl<W: World> Driver<'_, W> {
     fn look_at_tasks<T>(
         &mut self,
         tell: bool,
-        judge: impl FnOnce(&mut TaskGate, &Review) -> T,
+        judge: impl FnOnce(&mut TaskGate, &LedgerReview) -> T,
     ) -> Option<T> {
         let gate = self.gate.as_mut()?;
         let looked = gate.look(self.world);

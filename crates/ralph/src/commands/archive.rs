@@ -13,7 +13,7 @@ use ralph_store::save::{PendingSave, save_all_in_project};
 use ralph_store::{home, naming};
 use ralph_tasks as tasks;
 use ralph_tasks::archive;
-use ralph_tasks::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+use ralph_tasks::documents::{self, Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 use ralph_tasks::{TaskList, summary};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
@@ -51,9 +51,12 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = session::keep_list_idle(home.as_deref(), &documents.path(TASKS))?;
     // A change that is under way goes into the archive, not into nothing.
-    let _held = match documents.hold() {
+    let _held = match documents.lock() {
         Err(err) if err.kind() == io::ErrorKind::TimedOut => {
-            return Err(Error::input(format!("cannot archive {}/: {err}", documents.shown_dir())));
+            return Err(Error::input(format!(
+                "cannot archive {}/: {err}",
+                documents.display_dir()
+            )));
         }
         held => held.ok(),
     };
@@ -64,22 +67,22 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let list = documents::without_placeholder(&list).map_or(list, Into::into);
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
-    let mut page = summary::page(&list, summary::started(&progress), &today);
+    let mut page = summary::render(&list, summary::start_date(&progress), &today);
     let doubts = list.as_ref().ok().and_then(|list| task_memory::doubts(project, &documents, list));
     if let Some(doubts) = &doubts {
         page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
     }
     if let Ok(list) = &list
-        && is_untouched(&documents, &files, list, summary::started(&progress))
+        && is_untouched(&documents, &files, list, summary::start_date(&progress))
     {
-        let dir = documents.shown_dir();
+        let dir = documents.display_dir();
         return Err(Error::input(format!(
             "there is nothing to archive: {dir}/ holds only what `ralph new` wrote"
         ))
         .hint(format!(
             "begin with {} and `{}`",
-            documents.shown(PRD),
-            documents.command("ralph tasks add")
+            documents.display_path(PRD),
+            documents.command_line("ralph tasks add")
         )));
     }
     let list = list.ok();
@@ -92,7 +95,7 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
         Error::input(format!("cannot write {}: {err}", path.display()))
             .hint("what was there is there still")
     };
-    let place = archive::make(root, &format!("{today}-{label}"), &files)
+    let place = archive::create(root, &format!("{today}-{label}"), &files)
         .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
     let reset = reset(project, &documents, &today).map_err(|(path, err)| {
         // Without this there would be two of everything.
@@ -112,16 +115,16 @@ fn refuse_unfinished(
     list: Option<&TaskList>,
     doubts: Option<&str>,
 ) -> Result<(), Error> {
-    let name = documents.shown(TASKS);
+    let name = documents.display_path(TASKS);
     let unfinished = match (list, doubts) {
         (Some(list), None) if list.is_complete() => return Ok(()),
         (Some(list), Some(doubts)) if list.is_complete() => doubts.to_owned(),
         (Some(list), _) => {
-            format!("{} of {} stories of {name} pass", list.done(), list.stories.len())
+            format!("{} of {} stories of {name} pass", list.passing_count(), list.stories.len())
         }
         (None, _) => format!("{name} cannot be read"),
     };
-    let archive = documents.command("ralph archive --force");
+    let archive = documents.command_line("ralph archive --force");
     Err(Error::input(format!("the work is not finished: {unfinished}"))
         .hint(format!("`{archive}` archives it as it is")))
 }
@@ -134,14 +137,17 @@ fn gather(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> 
             Ok(bytes) => files.push((name, bytes)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
             Err(err) => {
-                return Err(Error::input(format!("cannot read {}: {err}", documents.shown(name))));
+                return Err(Error::input(format!(
+                    "cannot read {}: {err}",
+                    documents.display_path(name)
+                )));
             }
         }
     }
     if files.is_empty() {
         return Err(Error::input(format!(
             "there is nothing to archive in {}/",
-            documents.shown_dir()
+            documents.display_dir()
         ))
         .hint("`ralph new` begins a piece of work"));
     }
@@ -170,7 +176,7 @@ fn archived(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> Strin
     let Some(list) = list else {
         return format!("Archived to {shown}; its task list could not be read.\n");
     };
-    let (done, total) = (list.done(), list.stories.len());
+    let (done, total) = (list.passing_count(), list.stories.len());
     match doubts {
         None => format!("Archived to {shown}: {done} of {total} stories complete.\n"),
         Some(doubts) => format!(
@@ -220,7 +226,11 @@ fn is_untouched(
     started: Option<&str>,
 ) -> bool {
     let (name, branch) = (&list.project, &list.branch_name);
-    let fresh = documents.fresh(Fresh { name, branch, date: started.unwrap_or_default() });
+    let fresh = documents.initial_documents(NewDocuments {
+        name,
+        branch,
+        date: started.unwrap_or_default(),
+    });
     let is_fresh = |(name, bytes): &(&str, Vec<u8>)| {
         fresh.iter().any(|(fresh, text)| fresh == name && text.as_bytes() == bytes)
     };
@@ -234,7 +244,11 @@ fn reset(
     today: &str,
 ) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let name = name_of(project);
-    let fresh = documents.fresh(Fresh { name: &name, branch: UNNAMED_BRANCH, date: today });
+    let fresh = documents.initial_documents(NewDocuments {
+        name: &name,
+        branch: UNNAMED_BRANCH,
+        date: today,
+    });
     let stays = |name: &str| name == PROMPT && documents.path(name).symlink_metadata().is_ok();
     let files: Vec<PendingSave> = fresh
         .into_iter()

@@ -9,7 +9,7 @@ use ralph_events::error::Error;
 use ralph_store::project::Project;
 use ralph_store::save::{PendingSave, save_all_in_project};
 use ralph_store::{active_marker, home, naming};
-use ralph_tasks::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+use ralph_tasks::documents::{Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 
 use crate::{launch, task_memory};
 
@@ -82,27 +82,28 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         _ => None,
     };
     if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
-        let dir = documents.shown_dir();
+        let dir = documents.display_dir();
         return Err(Error::input(format!(
             "{dir} is a file, and the documents go into a directory of that name"
         ))
         .hint(format!("move {dir} away, or name another directory: ralph new --ralph-dir PATH")));
     }
-    let fresh = documents.fresh(Fresh { name: &name, branch: &branch, date: &today() });
+    let fresh =
+        documents.initial_documents(NewDocuments { name: &name, branch: &branch, date: &today() });
     let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
     let there: Vec<String> = fresh
         .iter()
         .filter(|(name, _)| is_there(name))
-        .map(|(name, _)| documents.shown(name))
+        .map(|(name, _)| documents.display_path(name))
         .collect();
     if !there.is_empty() && !args.force {
         let (are, it) = if there.len() == 1 { ("is", "it") } else { ("are", "them") };
         return Err(Error::input(format!("{} {are} there already", there.join(", ")))
             .hint(format!(
                 "`{}` sets finished work aside and begins anew",
-                documents.command("ralph archive")
+                documents.command_line("ralph archive")
             ))
-            .hint(format!("`{} --force` overwrites {it}", documents.command("ralph new"))));
+            .hint(format!("`{} --force` overwrites {it}", documents.command_line("ralph new"))));
     }
     let mut files: Vec<PendingSave> = fresh
         .into_iter()
@@ -129,10 +130,10 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     })?;
     forget(project, &documents);
     let [prd, tasks, progress, prompt] =
-        [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.shown(name));
+        [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.display_path(name));
     let width = progress.chars().count();
     let [show, add, work] =
-        ["ralph tasks", "ralph tasks add", "ralph work"].map(|words| documents.command(words));
+        ["ralph tasks", "ralph tasks add", "ralph work"].map(|words| documents.command_line(words));
     crate::cli::print(&format!(
         "Ready for {name:?}:\n\
          \x20 {prd:<width$}  what is to be built, and why\n\
@@ -153,7 +154,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
 /// Keeps earlier runs from judging a list that takes the place of another.
 pub(super) fn forget(project: &Project, documents: &Documents) {
     if let Err(err) = task_memory::places(project, documents).reset() {
-        let name = documents.shown(TASKS);
+        let name = documents.display_path(TASKS);
         crate::cli::warn(&format!("earlier runs will be held against the new {name}: {err}"));
     }
 }

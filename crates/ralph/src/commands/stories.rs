@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ralph_events::control_chars::ControlCharFilter;
 use ralph_report::width;
-use ralph_tasks::order::{self, Standing};
+use ralph_tasks::order::{self, StoryStatus};
 use ralph_tasks::{Story, TaskList};
 
 /// How many stories are named that another waits for.
@@ -17,7 +17,7 @@ const MAX_TITLE: usize = 120;
 pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> String {
     let mut out = String::new();
     let project = clean(&list.project, MAX_TITLE);
-    let (done, total) = (list.done(), list.stories.len() + gone);
+    let (done, total) = (list.passing_count(), list.stories.len() + gone);
     let project = if project.is_empty() { String::new() } else { format!("{project}: ") };
     if total == 0 {
         let _ = writeln!(out, "{project}no stories in {name} yet; `ralph tasks add` adds one");
@@ -28,13 +28,13 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
     let rows: Vec<[String; 3]> = list
         .stories
         .iter()
-        .zip(order::standings(list))
+        .zip(order::story_statuses(list))
         .map(|(story, standing)| {
             let state = match standing {
-                Standing::Passes => "passes".to_owned(),
-                Standing::Ready if next == Some(&story.id) => "next".to_owned(),
-                Standing::Ready => "ready".to_owned(),
-                Standing::Waits(waits) => waits_for(list, &waits),
+                StoryStatus::Passes => "passes".to_owned(),
+                StoryStatus::Ready if next == Some(&story.id) => "next".to_owned(),
+                StoryStatus::Ready => "ready".to_owned(),
+                StoryStatus::Blocked(waits) => waits_for(list, &waits),
             };
             [clean(&story.id, MAX_ID), state, clean(&story.title, MAX_TITLE)]
         })

@@ -12,8 +12,8 @@ use ralph_report::output::Output;
 use ralph_store::project::Project;
 use ralph_tasks as tasks;
 use ralph_tasks::documents::{self, Documents, TASKS};
-use ralph_tasks::order::{self, Standing};
-use ralph_tasks::{Problem, Story, TaskList, edit};
+use ralph_tasks::order::{self, StoryStatus};
+use ralph_tasks::{Story, TaskList, TaskProblem, edit};
 
 use super::new::DocumentsArgs;
 use crate::task_memory;
@@ -190,10 +190,10 @@ pub fn read(documents: &Documents) -> Result<TaskList, Error> {
 pub fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
     let list = read(documents)?;
     if list.stories.is_empty() {
-        let add = documents.command("ralph tasks add");
+        let add = documents.command_line("ralph tasks add");
         return Err(Error::input(format!(
             "there are no stories in {} yet",
-            documents.shown(TASKS)
+            documents.display_path(TASKS)
         ))
         .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
         .hint(
@@ -207,12 +207,12 @@ pub fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
 }
 
 fn unreadable(documents: &Documents, err: &io::Error) -> Error {
-    let name = documents.shown(TASKS);
+    let name = documents.display_path(TASKS);
     match err.kind() {
         io::ErrorKind::NotFound => {
             Error::input(format!("there is no task list: {name}")).hint(format!(
                 "`{}` makes one; --ralph-dir says where else it is",
-                documents.command("ralph new")
+                documents.command_line("ralph new")
             ))
         }
         _ => Error::input(format!("cannot use {name}: {err}")),
@@ -220,10 +220,12 @@ fn unreadable(documents: &Documents, err: &io::Error) -> Error {
 }
 
 /// The list has these problems.
-pub(super) fn wrong(documents: &Documents, problems: &[Problem]) -> Error {
-    let name = documents.shown(TASKS);
-    let lines: Vec<String> =
-        tasks::few(problems).iter().map(|problem| format!("{name}: {problem}")).collect();
+pub(super) fn wrong(documents: &Documents, problems: &[TaskProblem]) -> Error {
+    let name = documents.display_path(TASKS);
+    let lines: Vec<String> = tasks::first_problems(problems)
+        .iter()
+        .map(|problem| format!("{name}: {problem}"))
+        .collect();
     Error::input(lines.join("\n"))
 }
 
@@ -232,10 +234,10 @@ fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
     let gone = task_memory::gone(project, documents, &list);
     let text = match format {
         Format::Text => {
-            stories::table(&list, gone, &documents.shown(TASKS), Output::stdout().width())
+            stories::table(&list, gone, &documents.display_path(TASKS), Output::stdout().width())
         }
         Format::Json => {
-            let standings = order::standings(&list);
+            let standings = order::story_statuses(&list);
             let next = order::next(&list).map(|story| story.id.as_str());
             let rows = list.stories.iter().zip(&standings);
             rows.map(|(story, standing)| row(&list, story, standing, next)).collect()
@@ -255,13 +257,13 @@ fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
 }
 
 /// A story for programs: as it is in the file, and how it stands.
-fn row(list: &TaskList, story: &Story, standing: &Standing, next: Option<&str>) -> String {
+fn row(list: &TaskList, story: &Story, standing: &StoryStatus, next: Option<&str>) -> String {
     let mut value = story.source.clone();
     let (state, waits) = match standing {
-        Standing::Passes => ("passes", &[][..]),
-        Standing::Ready if next == Some(&story.id) => ("next", &[][..]),
-        Standing::Ready => ("ready", &[][..]),
-        Standing::Waits(waits) => ("waits", waits.as_slice()),
+        StoryStatus::Passes => ("passes", &[][..]),
+        StoryStatus::Ready if next == Some(&story.id) => ("next", &[][..]),
+        StoryStatus::Ready => ("ready", &[][..]),
+        StoryStatus::Blocked(waits) => ("waits", waits.as_slice()),
     };
     let waits: Vec<&str> = waits
         .iter()
@@ -280,7 +282,7 @@ fn in_json(value: &Value) -> String {
 
 fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
     let list = read(documents)?;
-    let problems = order::problems(&list);
+    let problems = order::dependency_problems(&list);
     if !problems.is_empty() {
         return Err(wrong(documents, &problems));
     }
@@ -289,7 +291,7 @@ fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
         (Some(story), Format::Json) => crate::cli::print(&in_json(&story.source)),
         (None, Format::Json) => Ok(0),
         (None, Format::Text) if list.stories.is_empty() => {
-            crate::cli::print(&format!("{} has no stories yet\n", documents.shown(TASKS)))
+            crate::cli::print(&format!("{} has no stories yet\n", documents.display_path(TASKS)))
         }
         (None, Format::Text) => match task_memory::doubts(project, documents, &list) {
             None => crate::cli::print("every story passes\n"),
@@ -309,10 +311,11 @@ fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a S
             .map(|story| (strsim::jaro_winkler(&story.id.to_lowercase(), &wanted), story))
             .filter(|(nearness, _)| *nearness > 0.8)
             .max_by(|a, b| a.0.total_cmp(&b.0));
-        let error = Error::input(format!("there is no story {id:?} in {}", documents.shown(TASKS)));
+        let error =
+            Error::input(format!("there is no story {id:?} in {}", documents.display_path(TASKS)));
         match near {
             Some((_, story)) => error.hint(format!("there is {}", story.id)),
-            None => error.hint(format!("`{}` lists them", documents.command("ralph tasks"))),
+            None => error.hint(format!("`{}` lists them", documents.command_line("ralph tasks"))),
         }
     })
 }
@@ -424,7 +427,7 @@ fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Erro
         };
         let named: Vec<&String> = args.depends_on.iter().filter(|id| !id.is_empty()).collect();
         let depends_on = (!args.depends_on.is_empty()).then(|| json!(named));
-        let changes: Vec<edit::Change<'_>> = [
+        let changes: Vec<edit::FieldChange<'_>> = [
             ("title", title.map(|it| json!(it))),
             ("description", args.description.as_deref().map(|it| json!(lines(it)))),
             ("priority", args.priority.map(number)),
@@ -465,13 +468,16 @@ fn change(
             .map_err(|broken| wrong(documents, &broken.problems).hint("repair it first"))?;
         let before = list.problems();
         let changed = edit(text, &list)?.ok_or_else(|| {
-            Error::failed(format!("cannot find the place to change in {}", documents.shown(TASKS)))
+            Error::failed(format!(
+                "cannot find the place to change in {}",
+                documents.display_path(TASKS)
+            ))
         })?;
         let after = match tasks::parse(changed.as_bytes()) {
             Ok(list) => list.problems(),
             Err(broken) => broken.problems,
         };
-        let new: Vec<Problem> =
+        let new: Vec<TaskProblem> =
             after.into_iter().filter(|problem| !before.contains(problem)).collect();
         match new.as_slice() {
             [] => Ok(changed),

@@ -72,9 +72,9 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     if args.common.print_prompt {
         return started(project, args, &loaded).print_prompt(&prompt, Some(&Variables::Figures));
     }
-    let name = documents.shown(TASKS);
+    let name = documents.display_path(TASKS);
     let places = task_memory::places(project, &documents);
-    let snapshots = places.directory().map(Path::to_owned);
+    let snapshots = places.ledger_dir().map(Path::to_owned);
     let resume = args.common.resume.as_ref();
     // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
     // come to remember anything.
@@ -91,7 +91,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         }),
         None => recall(project, &documents, &places, has_guardrails),
     }
-    .map_err(|err| match places.newest() {
+    .map_err(|err| match places.newest_file() {
         Some(path) => err.hint(format!(
             "what its stories were when the last run saw them is in {}",
             path.display()
@@ -111,10 +111,10 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let is_checked = resume.is_some_and(|resume| resume.left.progress.pending.is_an_answer());
     loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
     let guardrails = guardrails(&loaded, &memory.ledger);
-    let is_doubtful = !memory.since.doubtful.is_empty();
+    let is_doubtful = !memory.since.unverified.is_empty();
     let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
     if is_idle && resume.is_none() {
-        if let Some(err) = snapshots.as_deref().and_then(ledger_store::unkeepable) {
+        if let Some(err) = snapshots.as_deref().and_then(ledger_store::unwritable_reason) {
             crate::cli::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
@@ -164,13 +164,13 @@ fn started<'a>(project: &'a Project, args: &'a WorkArgs, loaded: &'a Loaded) -> 
 fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
     Error::input(format!(
         "every story of {} passes, but it is not as {} left it: {}",
-        documents.shown(TASKS),
+        documents.display_path(TASKS),
         memory.source(),
         memory.since.losses().join("; ")
     ))
     .hint(format!(
         "if that is what you mean, say so: {}",
-        documents.command("ralph work --accept-list")
+        documents.command_line("ralph work --accept-list")
     ))
     .hint("if not, put back what is gone; git may have it")
 }

@@ -15,7 +15,7 @@ use ralph_store::runs;
 use ralph_tasks as tasks;
 use ralph_tasks::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
 use ralph_tasks::ledger::Ledger;
-use ralph_tasks::ledger_store::Places;
+use ralph_tasks::ledger_store::LedgerPaths;
 
 /// How many files are named.
 const NAMED: usize = 10;
@@ -54,7 +54,7 @@ fn ledger(
 ) -> Option<Ledger> {
     let home = ralph_home(surroundings.variable).filter(|_| runs::is_id(run))?;
     let project = Project::new(project.to_owned());
-    Places::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
+    LedgerPaths::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
 }
 
 /// What is wrong with the task list, if a loop works it off.
@@ -71,14 +71,14 @@ fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) 
                 let more = (more > 0).then(|| format!("and {more} more"));
                 findings.iter().take(NAMED).map(ToString::to_string).chain(more).collect()
             }
-            (Ok(list), None) => tasks::few(&list.problems()),
-            (Err(broken), _) => tasks::few(&broken.problems),
+            (Ok(list), None) => tasks::first_problems(&list.problems()),
+            (Err(broken), _) => tasks::first_problems(&broken.problems),
         },
         // It may be in a directory of another name, which the sign does not tell.
         Err(_) if !documents.dir().is_dir() => return None,
         Err(err) => vec![format!("cannot be read: {err}")],
     };
-    let shown = documents.shown(TASKS);
+    let shown = documents.display_path(TASKS);
     let lines: Vec<String> =
         problems.iter().map(|problem| format!("- {shown}: {problem}")).collect();
     (!lines.is_empty()).then(|| {

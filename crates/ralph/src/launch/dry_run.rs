@@ -12,7 +12,7 @@ use ralph_events::event::Purpose;
 use ralph_events::redact;
 use ralph_events::text;
 use ralph_sandbox::selection::Choice;
-use ralph_tasks::ledger::Progress;
+use ralph_tasks::ledger::TaskProgress;
 
 use super::prompt;
 
@@ -77,10 +77,10 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
     rows.push(("Sandbox", sandbox));
     if let Some(tasks) = &spec.tasks {
         let review = tasks.ledger.clone().review(&Ok(tasks.list.clone()));
-        let progress = review.progress.unwrap_or_else(|| Progress::of(&tasks.list));
+        let progress = review.progress.unwrap_or_else(|| TaskProgress::of(&tasks.list));
         let next =
             progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
-        let Progress { done, total, .. } = progress;
+        let TaskProgress { done, total, .. } = progress;
         rows.push(("Tasks", format!("{}: {}{next}", tasks.name, stories::count(done, total))));
     }
     if let Some(filter) = &agent.response_filter {

@@ -20,7 +20,8 @@ const LIST: &str = r#"{
 
 #[test]
 fn a_value_changes_and_nothing_else() {
-    let set = |changes: &[edit::Change<'_>]| edit::set_in_story(LIST, "US-1", changes).unwrap();
+    let set =
+        |changes: &[edit::FieldChange<'_>]| edit::set_in_story(LIST, "US-1", changes).unwrap();
     assert_eq!(
         set(&[("passes", json!(true))]),
         LIST.replacen("\"passes\": false", "\"passes\": true", 1)

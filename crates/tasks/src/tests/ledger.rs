@@ -147,7 +147,7 @@ fn what_a_story_is_judged_by_goes_on_in_those_that_replace_it() {
     let mut ledger = Ledger::new(&list(&start));
     let eased = list(&[with("z", &["three"], &["a", "b"])]);
     let review = ledger.review(&Ok(eased.clone()));
-    assert!(matches!(verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
+    assert!(matches!(final_verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
     let told = &briefing(&review, "t")[0].message;
     assert!(told.contains("a (Title of a)") && told.contains("\"one\", \"two\""), "{told}");
     // What an agent did is not forgiven by the next run, and what its owner did is told once.
@@ -173,7 +173,9 @@ fn what_is_gone_is_still_owed() {
     let many: Vec<Value> = (0..9).map(|n| open(&format!("s{n}"))).collect();
     let mut ledger = Ledger::new(&list(&many));
     let review = ledger.review(&Ok(list(&[passing("a")])));
-    let TaskVerdict::Veto { reason, .. } = verdict(&review, true, true, "t") else { panic!() };
+    let TaskVerdict::Veto { reason, .. } = final_verdict(&review, true, true, "t") else {
+        panic!()
+    };
     assert!(reason.contains("s3") && reason.ends_with("; and 5 more"), "{reason}");
 }
 
@@ -181,12 +183,12 @@ fn what_is_gone_is_still_owed() {
 fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
     let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
     let review = ledger.review(&parse(b"{"));
-    assert!(matches!(review.findings.as_slice(), [Finding::Broken { .. }]));
+    assert!(matches!(review.findings.as_slice(), [TaskFinding::InvalidList { .. }]));
     let told = &briefing(&review, "ralph/tasks.json")[0].message;
     for part in ["ralph/tasks.json", "not valid JSON", "\"id\": \"a\"", "\"id\": \"b\""] {
         assert!(told.contains(part), "{told}");
     }
-    assert!(matches!(verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
+    assert!(matches!(final_verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
     assert_eq!(ledger.review(&Ok(list(&[open("a")]))).findings.len(), 1);
 }
 
@@ -206,7 +208,7 @@ fn stories_that_are_too_many_to_be_told_of_are_given_back_in_a_file() {
     let long = story("s0", &json!({"description": "x".repeat(5_000)}));
     let few = &many[..3];
     let broken = || parse(b"{");
-    type Case<'a> = (&'a str, &'a [Value], Result<TaskList, Broken>, usize);
+    type Case<'a> = (&'a str, &'a [Value], Result<TaskList, InvalidTaskList>, usize);
     let cases: [Case<'_>; 7] = [
         ("nothing is lost", &many, Ok(list(&many)), 0),
         ("a few, broken", few, broken(), 0),
@@ -218,10 +220,10 @@ fn stories_that_are_too_many_to_be_told_of_are_given_back_in_a_file() {
     ];
     for (what, start, now, kept) in cases {
         let mut review = Ledger::new(&list(start)).review(&now);
-        let stories = too_many_to_tell(&review).map_or(0, |stories| stories.len());
+        let stories = overflowing_stories(&review).map_or(0, |stories| stories.len());
         assert_eq!(stories, kept, "{what}");
         if kept > 1 {
-            review.kept_in = Some("there.json".to_owned());
+            review.removed_stories_file = Some("there.json".to_owned());
             let told = &briefing(&review, "t")[0].message;
             assert!(told.contains("there.json") && !told.contains("git may"), "{told}");
         }
@@ -240,9 +242,9 @@ fn other_verify_commands_are_reported_and_veto_if_one_is_gone() {
         let mut changed = document(&[passing("a")]);
         changed["verifyCommands"] = commands.clone();
         let review = ledger.review(&read(&changed));
-        assert!(matches!(review.findings.as_slice(), [Finding::VerifyCommandsChanged { .. }]));
+        assert!(matches!(review.findings.as_slice(), [TaskFinding::VerifyCommandsChanged { .. }]));
         assert!(briefing(&review, "t")[0].message.contains("`make test`"));
-        let complete = verdict(&review, false, true, "t") == TaskVerdict::Complete;
+        let complete = final_verdict(&review, false, true, "t") == TaskVerdict::Complete;
         assert_eq!(complete, !vetoes, "{commands}");
     }
 }
@@ -264,12 +266,12 @@ fn criteria_of_the_start_may_be_added_to_and_not_be_lost() {
             .findings
             .iter()
             .flat_map(|finding| match finding {
-                Finding::CriteriaLost { lost, .. } => lost.as_slice(),
+                TaskFinding::CriteriaRemoved { lost, .. } => lost.as_slice(),
                 other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(found, lost);
-        let complete = verdict(&review, true, true, "t") == TaskVerdict::Complete;
+        let complete = final_verdict(&review, true, true, "t") == TaskVerdict::Complete;
         assert_eq!(complete, lost.is_empty(), "{now:?}");
     }
     // What an agent added itself it may think over.
@@ -326,7 +328,7 @@ fn the_work_is_complete_when_every_story_passes_and_nothing_speaks_against_it() 
         // The run began when nothing was there yet.
         let mut ledger = Ledger::new(&list(&[]));
         let review = ledger.review(&Ok(list(stories)));
-        let is = match verdict(&review, claimed, checks, "t") {
+        let is = match final_verdict(&review, claimed, checks, "t") {
             TaskVerdict::Complete => Is::Complete,
             TaskVerdict::Stands => Is::Goes,
             TaskVerdict::Veto { reason, feedback } => {
@@ -360,14 +362,14 @@ fn again(
     let mut ledger = Ledger::new(&read(start).unwrap());
     ledger.review(&read(seen));
     if closed {
-        ledger.close(&read(seen));
+        ledger.finish_run(&read(seen));
     }
     let kept = serde_json::to_vec(&ledger).unwrap();
     let ledger: Ledger = serde_json::from_slice(&kept).unwrap();
     let now = read(now).unwrap();
-    let (mut ledger, since) = ledger.after(&now, has_checks);
+    let (mut ledger, since) = ledger.after_previous_run(&now, has_checks);
     let found = ledger.review(&Ok(now)).findings.iter().map(ToString::to_string).collect();
-    (since.told(), found, since.doubtful)
+    (since.messages(), found, since.unverified)
 }
 
 #[test]
@@ -467,13 +469,17 @@ fn a_mark_is_in_doubt_until_an_iteration_has_come_to_its_end_with_it() {
         let told = briefing(&review, "t").iter().any(|it| it.message.contains("its end"));
         assert_eq!(told, !doubtful.is_empty(), "{what}");
         let complete = last.is_complete() && doubtful.is_empty();
-        assert_eq!(of_unfinished(&review, true, "t") == TaskVerdict::Complete, complete, "{what}");
+        assert_eq!(
+            unfinished_verdict(&review, true, "t") == TaskVerdict::Complete,
+            complete,
+            "{what}"
+        );
         // It is the same for whoever comes after the run.
-        ledger.close(&Ok(last.clone()));
-        assert_eq!(ledger.after(&last, true).1.doubtful, owned(doubtful), "{what}");
+        ledger.finish_run(&Ok(last.clone()));
+        assert_eq!(ledger.after_previous_run(&last, true).1.unverified, owned(doubtful), "{what}");
     }
-    let (mut ledger, since) = Ledger::doubting(&one);
-    assert_eq!(since.doubtful, ["a"]);
+    let (mut ledger, since) = Ledger::with_marks_in_doubt(&one);
+    assert_eq!(since.unverified, ["a"]);
     assert_eq!(ledger.review(&Ok(one)).doubtful, ["a"]);
 }
 
@@ -485,15 +491,15 @@ fn there_is_nothing_to_do_only_if_nothing_speaks_against_it() {
         ledger.review(&Ok(list(now)))
     };
     let (done, other) = (&[passing("a")][..], &[passing("b")][..]);
-    assert_eq!(opening(&review(done, done), true, "t"), TaskVerdict::Complete);
+    assert_eq!(initial_verdict(&review(done, done), true, "t"), TaskVerdict::Complete);
     for (review, checks) in [
         (review(done, done), false),
         (review(&[open("a")], done), true),
         (review(other, other), true),
     ] {
-        let verdict = opening(&review, checks, "t");
+        let verdict = initial_verdict(&review, checks, "t");
         assert!(matches!(verdict, TaskVerdict::Veto { .. }), "{verdict:?}");
     }
     // It was taken back meanwhile.
-    assert_eq!(opening(&review(done, &[open("a")]), true, "t"), TaskVerdict::Stands);
+    assert_eq!(initial_verdict(&review(done, &[open("a")]), true, "t"), TaskVerdict::Stands);
 }
