@@ -522,7 +522,7 @@ fn architecture_names_every_crate() {
 #[test]
 fn the_recorded_versions_of_agents_are_told_everywhere_the_same() {
     for adapter in ralph_agents::all() {
-        let Some(version) = adapter.recorded() else { continue };
+        let Some(version) = adapter.recorded_version() else { continue };
         for (page, cell) in [("docs/src/agents.md", ""), ("tests/fixtures/README.md", "/")] {
             let start = format!("| `{}{cell}` | ", adapter.name());
             let text = read(page);

@@ -171,7 +171,7 @@ fn doctor_as_root_tells_that_claude_refuses() {
 #[test]
 fn agents_tells_which_are_there_and_which_versions_are_tested() {
     let project = Project::new();
-    let recorded = by_name("claude").and_then(Adapter::recorded).unwrap();
+    let recorded = by_name("claude").and_then(Adapter::recorded_version).unwrap();
     project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
     project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.agent_named("gemini", &json!([{"exit": 1}]));

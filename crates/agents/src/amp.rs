@@ -3,10 +3,12 @@
 //! Written from its documentation: the program talks to its own server and could not be run for
 //! recordings.
 
-use super::messages::{Dialect, Messages};
-use super::structured::Structured;
-use super::text::{PlainReader, Words};
-use super::{Adapter, Invocation, PromptVia, Reader, Request, failure, messages, sets};
+use super::messages::{StreamJsonDialect, StreamJsonParser};
+use super::structured::StructuredReader;
+use super::text::{LastOutput, PlainReader};
+use super::{
+    Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, failure, has_option, messages,
+};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -19,12 +21,12 @@ impl Adapter for Amp {
         "amp"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g @sourcegraph/amp"
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(request.flags);
         if let Some(model) = request.model {
             invocation.args(["--model", model]);
@@ -32,7 +34,7 @@ impl Adapter for Amp {
         if request.stream {
             invocation.arg("--stream-json");
         }
-        if request.autonomous && !sets(request.flags, &["--dangerously-allow-all"]) {
+        if request.autonomous && !has_option(request.flags, &["--dangerously-allow-all"]) {
             invocation.arg("--dangerously-allow-all");
         }
         // `-x` and the prompt belong together, at the end.
@@ -50,31 +52,31 @@ impl Adapter for Amp {
         invocation
     }
 
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &["--dangerously-allow-all"]
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(Messages::new(&DIALECT)))
+            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
         } else {
             Box::new(PlainReader::new(explain))
         }
     }
 }
 
-static DIALECT: Dialect = Dialect {
+static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: true,
-    explain,
+    explain_failure: explain,
     api_error: None,
     denial: None,
     remedy: None,
-    result_is_said: true,
+    result_counts_as_text: true,
     input_includes_cache: false,
 };
 
 /// What amp's last words mean when there was no result.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain(words: &LastOutput<'_>) -> Option<Failure> {
     if words.stdout.contains("No API key found") || words.stderr.contains("No API key found") {
         return Some(failure(
             FailureKind::Credentials,
@@ -90,5 +92,5 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
             ),
         ));
     }
-    messages::failure_in_words(said)
+    messages::failure_by_message(said)
 }

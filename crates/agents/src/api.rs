@@ -10,22 +10,27 @@ use super::reset;
 use ralph_events::event::{Failure, FailureKind};
 
 /// A failure of which a status is known (0 if not) and what the API or the program said.
-pub(super) fn failure(status: u64, message: &str) -> Failure {
-    failure_at(status, message, None)
+pub(super) fn classify_failure(status: u64, message: &str) -> Failure {
+    classify_failure_at(status, message, None)
 }
 
 /// The same, by a program that tells when it said that. "In 40 seconds" is 40 seconds after.
-pub(super) fn failure_at(status: u64, message: &str, said_at: Option<Timestamp>) -> Failure {
-    let kind = kind(status, message);
+pub(super) fn classify_failure_at(
+    status: u64,
+    message: &str,
+    said_at: Option<Timestamp>,
+) -> Failure {
+    let kind = failure_kind(status, message);
     let said_at = said_at.unwrap_or_else(Timestamp::now).to_zoned(TimeZone::UTC);
-    let resets_at =
-        (kind == FailureKind::RateLimit).then(|| reset::within(message, &said_at)).flatten();
+    let resets_at = (kind == FailureKind::RateLimit)
+        .then(|| reset::retry_after_reset(message, &said_at))
+        .flatten();
     Failure { kind, message: message.trim().to_owned(), resets_at }
 }
 
 /// The kind of a failure, by the status of the answer or else by its words.
-pub(super) fn kind(status: u64, message: &str) -> FailureKind {
-    let words = by_words(message);
+pub(super) fn failure_kind(status: u64, message: &str) -> FailureKind {
+    let words = kind_by_message(message);
     match status {
         // A request that is too large is a bad request like any other, but for its words.
         400 | 413 | 422 if words == Some(FailureKind::Context) => FailureKind::Context,
@@ -43,7 +48,7 @@ pub(super) fn kind(status: u64, message: &str) -> FailureKind {
     }
 }
 
-fn by_words(message: &str) -> Option<FailureKind> {
+fn kind_by_message(message: &str) -> Option<FailureKind> {
     // The first that fits: quotas of tokens speak of a context too.
     const PHRASES: [(&str, FailureKind); 26] = [
         ("context length", FailureKind::Context),
@@ -105,7 +110,7 @@ mod tests {
             (0, "invalid x-api-key", FailureKind::Credentials),
             (0, "The socket connection was closed unexpectedly.", FailureKind::Other),
         ] {
-            assert_eq!(kind(status, message), expected, "{status} {message}");
+            assert_eq!(failure_kind(status, message), expected, "{status} {message}");
         }
     }
 

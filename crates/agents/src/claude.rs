@@ -4,10 +4,13 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::messages::{Dialect, Messages};
-use super::structured::Structured;
-use super::text::{PlainReader, Words};
-use super::{Adapter, GuardFiles, Invocation, PromptVia, Reader, Request, failure, messages, sets};
+use super::messages::{StreamJsonDialect, StreamJsonParser};
+use super::structured::StructuredReader;
+use super::text::{LastOutput, PlainReader};
+use super::{
+    Adapter, AgentInvocation, AgentRequest, HookFileAccess, OutputReader, PromptVia, failure,
+    has_option, messages,
+};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -20,16 +23,16 @@ impl Adapter for Claude {
         "claude"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g @anthropic-ai/claude-code"
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("2.1.325")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(["-p", "--output-format"]);
         if request.stream {
             // Without `--verbose` it refuses to stream.
@@ -37,7 +40,7 @@ impl Adapter for Claude {
         } else {
             invocation.arg("text");
         }
-        if request.autonomous && !sets(request.flags, &["--dangerously-skip-permissions"]) {
+        if request.autonomous && !has_option(request.flags, &["--dangerously-skip-permissions"]) {
             invocation.arg("--dangerously-skip-permissions");
         }
         if let Some(model) = request.model {
@@ -54,29 +57,29 @@ impl Adapter for Claude {
         invocation
     }
 
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &["--dangerously-skip-permissions"]
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(Messages::new(&DIALECT)))
+            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
         } else {
             Box::new(PlainReader::new(explain))
         }
     }
 
-    fn tells_cost(&self) -> bool {
+    fn reports_cost(&self) -> bool {
         true
     }
 
-    fn guarded(
+    fn with_hook(
         &self,
         flags: &[String],
         hook: &[&str],
-        files: &dyn GuardFiles,
+        files: &dyn HookFileAccess,
     ) -> Option<Vec<String>> {
-        let (own, others) = without_settings(flags);
+        let (own, others) = split_settings_flag(flags);
         let mut in_file = false;
         let mut settings = match own {
             None => json!({}),
@@ -89,7 +92,7 @@ impl Adapter for Claude {
         };
         let (program, args) = hook.split_first()?;
         let ours = json!({"hooks": [
-            {"type": "command", "command": program, "args": args, "timeout": HOOK_SECONDS}
+            {"type": "command", "command": program, "args": args, "timeout": HOOK_TIMEOUT_SECONDS}
         ]});
         let hooks = settings.as_object_mut()?.entry("hooks").or_insert_with(|| json!({}));
         let before = hooks.as_object_mut()?.entry("PreToolUse").or_insert_with(|| json!([]));
@@ -99,7 +102,7 @@ impl Adapter for Claude {
         if in_file {
             settings = files.write(&settings)?;
         }
-        let mut guarded = vec![SETTINGS.to_owned(), settings];
+        let mut guarded = vec![SETTINGS_FLAG.to_owned(), settings];
         guarded.extend(others);
         Some(guarded)
     }
@@ -107,18 +110,18 @@ impl Adapter for Claude {
 
 /// Settings for one run, as JSON or by the path of a file. Of several only the last one counts, so that
 /// ours and the user's have to be one.
-const SETTINGS: &str = "--settings";
+const SETTINGS_FLAG: &str = "--settings";
 
 /// After this a hook is taken to have no objection.
-const HOOK_SECONDS: u64 = 10;
+const HOOK_TIMEOUT_SECONDS: u64 = 10;
 
 /// The settings that the user's flags name, and all other flags.
-fn without_settings(flags: &[String]) -> (Option<&str>, Vec<String>) {
+fn split_settings_flag(flags: &[String]) -> (Option<&str>, Vec<String>) {
     let mut settings = None;
     let mut others = Vec::new();
     let mut flags = flags.iter();
     while let Some(flag) = flags.next() {
-        if flag == SETTINGS {
+        if flag == SETTINGS_FLAG {
             settings = flags.next().map(String::as_str);
         } else if let Some(value) = flag.strip_prefix("--settings=") {
             settings = Some(value);
@@ -132,18 +135,18 @@ fn without_settings(flags: &[String]) -> (Option<&str>, Vec<String>) {
 /// A flag of older versions, which the program refuses by now; a variable does the same.
 const NO_AUTO_COMPACT: &str = "--no-auto-compact";
 
-static DIALECT: Dialect = Dialect {
+static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: false,
-    explain,
+    explain_failure: explain,
     api_error: None,
     denial: None,
     remedy: None,
-    result_is_said: true,
+    result_counts_as_text: true,
     input_includes_cache: false,
 };
 
 /// What claude's last words mean when there was no result.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain(words: &LastOutput<'_>) -> Option<Failure> {
     let said = first_line(words.stderr);
     if words.stderr.contains("cannot be used with root/sudo privileges") {
         return Some(failure(
@@ -165,7 +168,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
     [words.stderr, words.stdout]
         .into_iter()
         .filter_map(|stream| stream.lines().rev().find(|line| !line.trim().is_empty()))
-        .find_map(messages::failure_in_words)
+        .find_map(messages::failure_by_message)
 }
 
 #[cfg(test)]
@@ -182,7 +185,7 @@ mod tests {
     #[derive(Default)]
     struct Files(RefCell<String>);
 
-    impl GuardFiles for Files {
+    impl HookFileAccess for Files {
         fn read(&self, path: &Path) -> Option<String> {
             (path == Path::new("own.json")).then(|| FILE.to_owned())
         }
@@ -193,9 +196,9 @@ mod tests {
         }
     }
 
-    fn guarded(flags: &[&str], files: &Files) -> Option<Vec<String>> {
+    fn with_hook(flags: &[&str], files: &Files) -> Option<Vec<String>> {
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        Claude.guarded(&flags, &["/bin/ralph", "hook", "pre-tool-use"], files)
+        Claude.with_hook(&flags, &["/bin/ralph", "hook", "pre-tool-use"], files)
     }
 
     #[test]
@@ -217,7 +220,7 @@ mod tests {
             (&["--settings", "own.json", "--settings", r#" {"hooks": {}}"#], &alone, &[]),
         ] {
             let files = Files::default();
-            let guarded = guarded(flags, &files).unwrap();
+            let guarded = with_hook(flags, &files).unwrap();
             let written = files.0.into_inner();
             // What was in a file stays in one.
             assert_eq!(guarded[1] == "merged.json", settings == &with_file, "{flags:?}");
@@ -236,7 +239,7 @@ mod tests {
             &["--settings", r#"{"hooks": []}"#],
             &["--settings", r#"{"hooks": {"PreToolUse": {}}}"#],
         ] {
-            assert_eq!(guarded(flags, &Files::default()), None, "{flags:?}");
+            assert_eq!(with_hook(flags, &Files::default()), None, "{flags:?}");
         }
     }
 }

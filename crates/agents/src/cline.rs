@@ -15,14 +15,14 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::structured::{LineParser, Read, Structured};
-use super::text::{PlainReader, Words};
-use super::tools::{End, Tools, key_values, summary, tool_output};
+use super::structured::{LineOutcome, LineParser, StructuredReader};
+use super::text::{LastOutput, PlainReader};
+use super::tools::{ToolEnd, ToolTracker, key_values, summary, tool_output};
 use super::{
-    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    sets, with_remedy,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
+    failure, has_option, one_line, with_credentials_hint,
 };
-use crate::json::{Count, Raw, RawText, Size, Str, lenient};
+use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -34,42 +34,43 @@ pub(super) struct Cline;
 const MAX_ARGUMENT: usize = 100 * 1024;
 
 /// The argument that a prompt on standard input is added to.
-const SEE_BELOW: &str = "Follow the instructions below.";
+const STDIN_PROMPT_ARGUMENT: &str = "Follow the instructions below.";
 
 impl Adapter for Cline {
     fn name(&self) -> &'static str {
         "cline"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g cline"
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("3.0.65")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let usual = if request.prompt.len() > MAX_ARGUMENT {
             PromptVia::Stdin
         } else {
             PromptVia::Argument
         };
-        let mut invocation = Invocation::new(request, usual);
+        let mut invocation = AgentInvocation::new(request, usual);
         let flags = request.flags;
-        if request.stream && !sets(flags, &["--json"]) {
+        if request.stream && !has_option(flags, &["--json"]) {
             invocation.arg("--json");
         }
         // It approves everything unless it is told not to.
-        if !sets(flags, &["--auto-approve"]) {
+        if !has_option(flags, &["--auto-approve"]) {
             invocation.args(["--auto-approve", if request.autonomous { "true" } else { "false" }]);
         }
         invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
-        if !sets(flags, &["--zen"]) {
+        if !has_option(flags, &["--zen"]) {
             invocation.env.push(("CLINE_SESSION_BACKEND_MODE", "local".into()));
         }
-        let mut prompt = invocation.prompt_words(request).unwrap_or(SEE_BELOW.into());
+        let mut prompt =
+            invocation.prompt_argument(request).unwrap_or(STDIN_PROMPT_ARGUMENT.into());
         if !prompt.contains(char::is_whitespace) {
             // A single word would be taken for a command.
             prompt.to_mut().push('\n');
@@ -78,80 +79,82 @@ impl Adapter for Cline {
         invocation
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(AgentEvents::default()))
+            Box::new(StructuredReader::new(ClineParser::default()))
         } else {
-            Box::new(PlainReader::new(explain))
+            Box::new(PlainReader::new(explain_failure))
         }
     }
 
-    fn tells_cost(&self) -> bool {
+    fn reports_cost(&self) -> bool {
         true
     }
 }
 
 /// Makes events of the lines of one cline process.
 #[derive(Debug, Default)]
-struct AgentEvents {
+struct ClineParser {
     session: String,
-    tools: Tools,
+    tools: ToolTracker,
     /// Ids of tools that run, so that what is said meanwhile is a subagent's.
     running: Vec<String>,
     /// What the agent itself said last.
     last_text: String,
     /// The kind of the last error, which the result tells only in words.
     error_class: Option<FailureKind>,
-    used: Usage,
+    usage: Usage,
 }
 
-impl LineParser for AgentEvents {
-    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
-            return Read::Malformed;
+impl LineParser for ClineParser {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<ClineLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
         match &*line.kind {
             "hook_event" => {
                 // The conversation; a subagent's has a parent.
                 let id = line.task.as_deref().unwrap_or_default();
-                let main = line.parent.is_none_or(Raw::is_null);
+                let main = line.parent.is_none_or(RawJson::is_null);
                 if main && !id.is_empty() && id != self.session {
                     id.clone_into(&mut self.session);
                     emit(Event::Session { id: Some(id.into()), model: None });
                 }
-                Read::Understood
+                LineOutcome::Parsed
             }
             "agent_event" => match line.event {
-                Some(event) => Read::understood(self.event(&event, emit)),
-                None => Read::Unknown,
+                Some(event) => LineOutcome::parsed_if(self.event(&event, emit)),
+                None => LineOutcome::Unknown,
             },
             "run_result" => self.result(&line, emit),
             "error" => {
                 let text = line.message.map(RawText::text).unwrap_or_default();
                 emit(Event::Notice { text: one_line(&text).into() });
-                Read::Understood
+                LineOutcome::Parsed
             }
             // Said after its result, when it was asked to end.
-            "run_aborted" => Read::Understood,
-            _ => Read::Unknown,
+            "run_aborted" => LineOutcome::Parsed,
+            _ => LineOutcome::Unknown,
         }
     }
 
     fn read_stderr(&mut self, line: &str, emit: &mut Emit<'_>) -> bool {
-        let Ok(Line { message: Some(message), .. }) = serde_json::from_str::<Line<'_>>(line) else {
+        let Ok(ClineLine { message: Some(message), .. }) =
+            serde_json::from_str::<ClineLine<'_>>(line)
+        else {
             return false;
         };
         emit(Event::Notice { text: one_line(&message.text()).into() });
         true
     }
 
-    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
-        explain(words)
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
+        explain_failure(words)
     }
 }
 
-impl AgentEvents {
-    fn event(&mut self, event: &AgentEvent<'_>, emit: &mut Emit<'_>) -> bool {
+impl ClineParser {
+    fn event(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) -> bool {
         let content = event.content.as_deref().unwrap_or_default();
         match (&*event.kind, content) {
             ("content_start" | "content_update", "text" | "reasoning") => {}
@@ -177,11 +180,11 @@ impl AgentEvents {
             ("content_end", "tool") => self.tool_ended(event, emit),
             ("usage", _) => {
                 // The totals that come with it are those of one agent; a subagent begins at 0.
-                self.used.add(&event.used());
-                emit(Event::Usage(self.used));
+                self.usage.add(&event.usage());
+                emit(Event::Usage(self.usage));
             }
             ("error", _) => {
-                let error: ErrorObject<'_> = lenient(event.error);
+                let error: ClineError<'_> = lenient(event.error);
                 let text = error.message.map(RawText::text).unwrap_or_default();
                 if event.recoverable == Some(true) {
                     emit(Event::Notice { text: one_line(&text).into() });
@@ -203,30 +206,30 @@ impl AgentEvents {
         true
     }
 
-    fn tool_started(&mut self, event: &AgentEvent<'_>, emit: &mut Emit<'_>) {
+    fn tool_started(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
         const MAX_RUNNING: usize = 256;
         let id = event.tool_id.as_deref().unwrap_or_default();
         let name = event.tool.as_deref().unwrap_or("tool");
         let subagent = !self.running.is_empty();
-        self.tools.started(id, name, tool_summary(name, event.input), None, subagent, emit);
+        self.tools.start(id, name, tool_summary(name, event.input), None, subagent, emit);
         if self.running.len() < MAX_RUNNING {
             self.running.push(id.to_owned());
         }
     }
 
-    fn tool_ended(&mut self, event: &AgentEvent<'_>, emit: &mut Emit<'_>) {
+    fn tool_ended(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
         let id = event.tool_id.as_deref().unwrap_or_default();
         self.running.retain(|running| running != id);
         let subagent = !self.running.is_empty();
         let mut end = tool_end(event.output);
         end.failed |= event.error.is_some_and(|error| !error.is_null());
         end.denied = end.failed && DENIALS.iter().any(|words| end.preview.contains(words));
-        self.tools.ended(id, end, subagent, emit);
+        self.tools.end(id, end, subagent, emit);
     }
 
-    fn result(&mut self, line: &Line<'_>, emit: &mut Emit<'_>) -> Read {
+    fn result(&mut self, line: &ClineLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
         let text = line.text.map(RawText::text).unwrap_or_default();
-        let model: Model<'_> = lenient(line.model);
+        let model: ClineModel<'_> = lenient(line.model);
         if let Some(id) = model.id {
             emit(Event::Session { id: None, model: Some(id.0) });
         }
@@ -235,33 +238,33 @@ impl AgentEvents {
             Some("max_iterations") => {
                 Some(failure(FailureKind::TurnLimit, "cline ended at its own limit of iterations"))
             }
-            Some(reason) => Some(self.failed(reason, &text)),
-            None => return Read::Malformed,
+            Some(reason) => Some(self.to_failure(reason, &text)),
+            None => return LineOutcome::Malformed,
         };
         // What the agent said last is known for sure only now.
         if failure.is_none() && !text.is_empty() && *text != self.last_text {
             emit(Event::Text { text, joined: false, subagent: false });
         }
-        let tokens: Tokens = lenient(line.aggregate.or(line.usage));
+        let tokens: ClineTokens = lenient(line.aggregate.or(line.usage));
         let told = tokens.usage();
         // The result leaves subagents out, the lines before it leave out what was not told there.
-        if told.total_tokens() > self.used.total_tokens() {
-            self.used = Usage { cost_usd: told.cost_usd.or(self.used.cost_usd), ..told };
+        if told.total_tokens() > self.usage.total_tokens() {
+            self.usage = Usage { cost_usd: told.cost_usd.or(self.usage.cost_usd), ..told };
         }
-        emit(Event::Result { failure, usage: Some(self.used), turns: line.iterations() });
-        Read::Verdict
+        emit(Event::Result { failure, usage: Some(self.usage), turns: line.iterations() });
+        LineOutcome::Result
     }
 
-    fn failed(&self, reason: &str, text: &str) -> Failure {
+    fn to_failure(&self, reason: &str, text: &str) -> Failure {
         if text.is_empty() {
             return failure(
                 FailureKind::Other,
                 format!("cline ended: {}", reason.replace('_', " ")),
             );
         }
-        let mut failure = api::failure(0, text);
+        let mut failure = api::classify_failure(0, text);
         failure.kind = self.error_class.unwrap_or(failure.kind);
-        with_remedy(failure, REMEDY)
+        with_credentials_hint(failure, REMEDY)
     }
 }
 
@@ -273,22 +276,22 @@ const DENIALS: [&str; 2] = ["Tool approval", "requires approval in a TTY session
 const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 
 /// What cline's last words mean when there was no result. In a stream they are JSON.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(words.stderr);
     let mut said = stderr.lines().map(str::trim).filter_map(|line| {
-        match serde_json::from_str::<Line<'_>>(line) {
-            Ok(Line { message: Some(message), .. }) => Some(message.text().into_owned()),
+        match serde_json::from_str::<ClineLine<'_>>(line) {
+            Ok(ClineLine { message: Some(message), .. }) => Some(message.text().into_owned()),
             Ok(_) => None,
             Err(_) => line.strip_prefix("error:").map(|said| said.trim().to_owned()),
         }
     });
     let said = said.rfind(|said| !said.starts_with("hook dispatch failed"))?;
-    let failed = with_remedy(api::failure(0, &said), REMEDY);
+    let failed = with_credentials_hint(api::classify_failure(0, &said), REMEDY);
     if failed.kind != FailureKind::Other {
         return Some(failed);
     }
-    const REFUSALS: [&str; 3] = ["requires a prompt", "Unknown command", "unknown option"];
-    REFUSALS.iter().any(|words| said.contains(words)).then(|| {
+    const USAGE_PHRASES: [&str; 3] = ["requires a prompt", "Unknown command", "unknown option"];
+    USAGE_PHRASES.iter().any(|words| said.contains(words)).then(|| {
         failure(
             FailureKind::Usage,
             format!(
@@ -299,26 +302,26 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct ClineLine<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
+    kind: ShortStr<'a>,
     #[serde(rename = "taskId")]
-    task: Option<Str<'a>>,
+    task: Option<ShortStr<'a>>,
     #[serde(rename = "parentAgentId")]
-    parent: Option<Raw<'a>>,
-    event: Option<AgentEvent<'a>>,
+    parent: Option<RawJson<'a>>,
+    event: Option<ClineEvent<'a>>,
     message: Option<RawText<'a>>,
     #[serde(rename = "finishReason")]
-    finish: Option<Str<'a>>,
-    iterations: Option<Raw<'a>>,
+    finish: Option<ShortStr<'a>>,
+    iterations: Option<RawJson<'a>>,
     text: Option<RawText<'a>>,
-    usage: Option<Raw<'a>>,
+    usage: Option<RawJson<'a>>,
     #[serde(rename = "aggregateUsage")]
-    aggregate: Option<Raw<'a>>,
-    model: Option<Raw<'a>>,
+    aggregate: Option<RawJson<'a>>,
+    model: Option<RawJson<'a>>,
 }
 
-impl Line<'_> {
+impl ClineLine<'_> {
     fn iterations(&self) -> Option<u32> {
         let count: Count = lenient(self.iterations);
         self.iterations.map(|_| u32::try_from(count.0).unwrap_or(u32::MAX))
@@ -326,23 +329,23 @@ impl Line<'_> {
 }
 
 #[derive(Deserialize)]
-struct AgentEvent<'a> {
+struct ClineEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
+    kind: ShortStr<'a>,
     #[serde(rename = "contentType")]
-    content: Option<Str<'a>>,
+    content: Option<ShortStr<'a>>,
     text: Option<RawText<'a>>,
     reasoning: Option<RawText<'a>>,
     message: Option<RawText<'a>>,
     #[serde(rename = "toolName")]
-    tool: Option<Str<'a>>,
+    tool: Option<ShortStr<'a>>,
     #[serde(rename = "toolCallId")]
-    tool_id: Option<Str<'a>>,
-    input: Option<Raw<'a>>,
-    output: Option<Raw<'a>>,
-    error: Option<Raw<'a>>,
+    tool_id: Option<ShortStr<'a>>,
+    input: Option<RawJson<'a>>,
+    output: Option<RawJson<'a>>,
+    error: Option<RawJson<'a>>,
     #[serde(rename = "errorClass")]
-    error_class: Option<Str<'a>>,
+    error_class: Option<ShortStr<'a>>,
     recoverable: Option<bool>,
     cost: Option<f64>,
     #[serde(rename = "inputTokens", default)]
@@ -355,9 +358,9 @@ struct AgentEvent<'a> {
     cache_write_tokens: Count,
 }
 
-impl AgentEvent<'_> {
-    fn used(&self) -> Usage {
-        let tokens = Tokens {
+impl ClineEvent<'_> {
+    fn usage(&self) -> Usage {
+        let tokens = ClineTokens {
             input_tokens: self.input_tokens,
             output_tokens: self.output_tokens,
             cache_read_tokens: self.cache_read_tokens,
@@ -369,20 +372,20 @@ impl AgentEvent<'_> {
 }
 
 #[derive(Deserialize, Default)]
-struct ErrorObject<'a> {
+struct ClineError<'a> {
     #[serde(borrow)]
     message: Option<RawText<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct Model<'a> {
+struct ClineModel<'a> {
     #[serde(borrow)]
-    id: Option<Str<'a>>,
+    id: Option<ShortStr<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Tokens {
+struct ClineTokens {
     input_tokens: Count,
     output_tokens: Count,
     cache_read_tokens: Count,
@@ -390,7 +393,7 @@ struct Tokens {
     total_cost: Option<f64>,
 }
 
-impl Tokens {
+impl ClineTokens {
     /// Its input includes what came from or went into a cache; ours does not. A cost of nothing is
     /// one that it does not know.
     fn usage(&self) -> Usage {
@@ -406,7 +409,7 @@ impl Tokens {
 }
 
 /// What a tool works on: `run_commands` and `read_files` take lists.
-fn tool_summary(name: &str, input: Option<Raw<'_>>) -> String {
+fn tool_summary(name: &str, input: Option<RawJson<'_>>) -> String {
     let wanted: &[u8] = match name {
         "run_commands" => b"commands",
         "read_files" => b"files",
@@ -414,11 +417,11 @@ fn tool_summary(name: &str, input: Option<Raw<'_>>) -> String {
     };
     let mut parts: Vec<Cow<'_, str>> = Vec::new();
     if let Some(input) = input {
-        let _ = input.members(|key, value| {
+        let _ = input.for_each_member(|key, value| {
             if key == wanted {
-                let _ = value.elements(|element| {
-                    let text = element.text().or_else(|| member(element, b"path"));
-                    parts.extend(text.map(|text| text.head(super::SUMMARY_CHARS + 1)));
+                let _ = value.for_each_element(|element| {
+                    let text = element.as_text().or_else(|| member(element, b"path"));
+                    parts.extend(text.map(|text| text.prefix(super::SUMMARY_CHARS + 1)));
                 });
             }
         });
@@ -427,26 +430,26 @@ fn tool_summary(name: &str, input: Option<Raw<'_>>) -> String {
 }
 
 /// What a tool gave back: a list of what each of its parts did, or an error, or something else.
-fn tool_end(output: Option<Raw<'_>>) -> End<'_> {
+fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
     let (size, preview) = tool_output(output);
-    let mut end = End { size, preview, ..End::default() };
+    let mut end = ToolEnd { size, preview, ..ToolEnd::default() };
     let Some(output) = output else {
         return end;
     };
     if let Some(error) = member(output, b"error") {
-        return End {
+        return ToolEnd {
             failed: true,
             denied: false,
             size: error.size(),
-            preview: error.head(PREVIEW_CHARS),
+            preview: error.prefix(PREVIEW_CHARS),
         };
     }
     let mut parts: Vec<RawText<'_>> = Vec::new();
     let mut known = true;
-    let listed = output.elements(|part| {
+    let listed = output.for_each_element(|part| {
         let mut result = None;
-        let object = part.members(|key, value| match key {
-            b"result" => result = value.text(),
+        let object = part.for_each_member(|key, value| match key {
+            b"result" => result = value.as_text(),
             b"success" => end.failed |= value.bytes() == b"false",
             _ => {}
         });
@@ -454,25 +457,25 @@ fn tool_end(output: Option<Raw<'_>>) -> End<'_> {
         parts.extend(result);
     });
     if listed.is_some() && known {
-        end.size = Size::default();
+        end.size = TextSize::default();
         let mut preview = String::new();
         for part in parts {
             let size = part.size();
             end.size.lines += size.lines;
             end.size.chars += size.chars;
             let room = PREVIEW_CHARS.saturating_sub(preview.chars().count());
-            preview.push_str(&part.head(room));
+            preview.push_str(&part.prefix(room));
         }
         end.preview = preview.into();
     }
     end
 }
 
-fn member<'a>(object: Raw<'a>, name: &[u8]) -> Option<RawText<'a>> {
+fn member<'a>(object: RawJson<'a>, name: &[u8]) -> Option<RawText<'a>> {
     let mut found = None;
-    object.members(|key, value| {
+    object.for_each_member(|key, value| {
         if key == name {
-            found = value.text();
+            found = value.as_text();
         }
     })?;
     found

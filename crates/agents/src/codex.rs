@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use jiff::Zoned;
 use serde::Deserialize;
 
-use super::structured::{LineParser, Read, Structured};
-use super::text::{PlainReader, Words};
+use super::structured::{LineOutcome, LineParser, StructuredReader};
+use super::text::{LastOutput, PlainReader};
 use super::tools::{key_values, tool_output};
 use super::{
-    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, failure, one_line, reset,
-    sets,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, failure,
+    has_option, one_line, reset,
 };
-use crate::json::{Count, Raw, RawText, Size, Str, lenient};
+use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
 use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 
 /// The adapter for `codex`.
@@ -29,23 +29,23 @@ impl Adapter for Codex {
         "codex"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g @openai/codex"
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("0.166.0")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         // What `--full-auto` once meant is passed anyway; today's program refuses the word. It also
         // refuses any flag that is given twice, so the user's own come instead of these.
         let flags: Vec<String> =
             request.flags.iter().filter(|flag| *flag != "--full-auto").cloned().collect();
         invocation.arg("exec");
         if request.stream {
-            if !sets(&flags, &["--json"]) {
+            if !has_option(&flags, &["--json"]) {
                 invocation.arg("--json");
             }
         } else {
@@ -54,16 +54,16 @@ impl Adapter for Codex {
             invocation.side_file = Some(request.side_file.to_owned());
         }
         // Outside of a git repository it would not start; whether that is wise is for ralph to say.
-        if !sets(&flags, &["--skip-git-repo-check"]) {
+        if !has_option(&flags, &["--skip-git-repo-check"]) {
             invocation.arg("--skip-git-repo-check");
         }
-        if request.autonomous && !sets(&flags, &OWN_SANDBOX) {
+        if request.autonomous && !has_option(&flags, &SANDBOX_FLAGS) {
             if request.sandboxed {
                 invocation.arg("--dangerously-bypass-approvals-and-sandbox");
             } else {
                 // Its workspace leaves `.git` out, and an agent that cannot commit is of no use.
                 invocation.args(["-s", "workspace-write"]);
-                invocation.args(self.writable_directories(request.git_directories));
+                invocation.args(self.writable_dir_flags(request.git_directories));
             }
         }
         invocation.model(request, &flags, &["-m", "--model"]);
@@ -75,43 +75,43 @@ impl Adapter for Codex {
         invocation
     }
 
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &["-s", "workspace-write", "-a", "never"]
     }
 
-    fn writable_directories(&self, directories: &[PathBuf]) -> Vec<OsString> {
+    fn writable_dir_flags(&self, directories: &[PathBuf]) -> Vec<OsString> {
         directories.iter().flat_map(|path| ["--add-dir".into(), path.into()]).collect()
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(ThreadEvents::default()))
+            Box::new(StructuredReader::new(CodexParser::default()))
         } else {
-            Box::new(PlainReader::with_answer_file(explain))
+            Box::new(PlainReader::with_answer_file(explain_failure))
         }
     }
 
-    fn confines_itself(&self) -> bool {
+    fn sandboxes_itself(&self) -> bool {
         true
     }
 }
 
 /// Flags by which a user chooses a sandbox of codex, or none.
-const OWN_SANDBOX: [&str; 4] =
+const SANDBOX_FLAGS: [&str; 4] =
     ["-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo"];
 
 /// Makes events of the lines of one codex process.
 #[derive(Debug, Default)]
-struct ThreadEvents {
+struct CodexParser {
     /// Ids of items that were started, so that one that was not gets its beginning too.
     running: Vec<String>,
     todo: Vec<TodoItem>,
 }
 
-impl LineParser for ThreadEvents {
-    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<EventLine<'_>>(bytes) else {
-            return Read::Malformed;
+impl LineParser for CodexParser {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<CodexLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
         match &*line.kind {
             "thread.started" => {
@@ -120,45 +120,45 @@ impl LineParser for ThreadEvents {
             "turn.started" => {}
             "item.started" | "item.updated" | "item.completed" => {
                 let Some(item) = line.item else {
-                    return Read::Unknown;
+                    return LineOutcome::Unknown;
                 };
-                return Read::understood(self.item(&line.kind, &item, emit));
+                return LineOutcome::parsed_if(self.item(&line.kind, &item, emit));
             }
             "error" => {
                 let text = line.message.map(RawText::text).unwrap_or_default();
                 emit(Event::Notice { text: one_line(&text).into() });
             }
             "turn.completed" => {
-                let tokens: Tokens = lenient(line.usage);
+                let tokens: CodexTokens = lenient(line.usage);
                 emit(Event::Result {
                     failure: None,
                     usage: line.usage.map(|_| tokens.usage()),
                     turns: None,
                 });
-                return Read::Verdict;
+                return LineOutcome::Result;
             }
             "turn.failed" => {
-                let error: ErrorObject<'_> = lenient(line.error);
+                let error: CodexError<'_> = lenient(line.error);
                 let message = error.message.map(RawText::text).unwrap_or_default();
                 emit(Event::Result {
-                    failure: Some(verdict(&message, &Zoned::now())),
+                    failure: Some(turn_failure(&message, &Zoned::now())),
                     usage: None,
                     turns: None,
                 });
-                return Read::Verdict;
+                return LineOutcome::Result;
             }
-            _ => return Read::Unknown,
+            _ => return LineOutcome::Unknown,
         }
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
-        explain(words)
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
+        explain_failure(words)
     }
 }
 
-impl ThreadEvents {
-    fn item(&mut self, event: &str, item: &Item<'_>, emit: &mut Emit<'_>) -> bool {
+impl CodexParser {
+    fn item(&mut self, event: &str, item: &ThreadItem<'_>, emit: &mut Emit<'_>) -> bool {
         let completed = event == "item.completed";
         match &*item.kind {
             "agent_message" => {
@@ -190,14 +190,14 @@ impl ThreadEvents {
         true
     }
 
-    fn todo(&mut self, item: &Item<'_>, emit: &mut Emit<'_>) {
+    fn todo(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
         #[derive(Deserialize)]
-        struct Entry<'a> {
+        struct CodexTodo<'a> {
             #[serde(borrow)]
             text: RawText<'a>,
             completed: Option<bool>,
         }
-        let entries: Vec<Entry<'_>> = lenient(item.items);
+        let entries: Vec<CodexTodo<'_>> = lenient(item.items);
         let items: Vec<TodoItem> = entries
             .iter()
             .map(|entry| TodoItem {
@@ -215,7 +215,7 @@ impl ThreadEvents {
         }
     }
 
-    fn started(&mut self, item: &Item<'_>, emit: &mut Emit<'_>) {
+    fn started(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
         const MAX_RUNNING: usize = 256;
         if self.running.len() >= MAX_RUNNING {
             self.running.remove(0);
@@ -229,7 +229,7 @@ impl ThreadEvents {
         });
     }
 
-    fn ended(&mut self, item: &Item<'_>, emit: &mut Emit<'_>) {
+    fn ended(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
         match self.running.iter().rposition(|id| id == item.id()) {
             Some(at) => {
                 self.running.remove(at);
@@ -256,7 +256,7 @@ impl ThreadEvents {
 }
 
 /// What codex's last words on standard error mean when there was no result.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
     for line in words.stderr.lines() {
         if line.starts_with("error: ") {
             return Some(failure(
@@ -281,7 +281,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
             ));
         }
         if let Some(message) = line.strip_prefix("ERROR: ") {
-            let failure = verdict(message, &Zoned::now());
+            let failure = turn_failure(message, &Zoned::now());
             if failure.kind != FailureKind::Other {
                 return Some(failure);
             }
@@ -291,7 +291,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
 }
 
 /// The kind of a failure that codex told as the end of its turn.
-fn verdict(message: &str, now: &Zoned) -> Failure {
+fn turn_failure(message: &str, now: &Zoned) -> Failure {
     // The first that fits: a usage limit is told with the status 429 too.
     const PHRASES: [(&str, FailureKind); 15] = [
         ("hit your usage limit", FailureKind::RateLimit),
@@ -322,48 +322,50 @@ fn verdict(message: &str, now: &Zoned) -> Failure {
         } else {
             message.to_owned()
         },
-        resets_at: (kind == FailureKind::RateLimit).then(|| reset::codex(message, now)).flatten(),
+        resets_at: (kind == FailureKind::RateLimit)
+            .then(|| reset::codex_reset(message, now))
+            .flatten(),
     }
 }
 
 #[derive(Deserialize)]
-struct EventLine<'a> {
+struct CodexLine<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    thread_id: Option<Str<'a>>,
-    item: Option<Item<'a>>,
-    usage: Option<Raw<'a>>,
-    error: Option<Raw<'a>>,
+    kind: ShortStr<'a>,
+    thread_id: Option<ShortStr<'a>>,
+    item: Option<ThreadItem<'a>>,
+    usage: Option<RawJson<'a>>,
+    error: Option<RawJson<'a>>,
     message: Option<RawText<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct ErrorObject<'a> {
+struct CodexError<'a> {
     #[serde(borrow)]
     message: Option<RawText<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Item<'a> {
+struct ThreadItem<'a> {
     #[serde(borrow)]
-    id: Option<Str<'a>>,
+    id: Option<ShortStr<'a>>,
     #[serde(rename = "type")]
-    kind: Str<'a>,
-    status: Option<Str<'a>>,
+    kind: ShortStr<'a>,
+    status: Option<ShortStr<'a>>,
     text: Option<RawText<'a>>,
     message: Option<RawText<'a>>,
     command: Option<RawText<'a>>,
     aggregated_output: Option<RawText<'a>>,
     #[serde(default)]
     exit_code: ExitCode,
-    changes: Option<Raw<'a>>,
-    items: Option<Raw<'a>>,
+    changes: Option<RawJson<'a>>,
+    items: Option<RawJson<'a>>,
     query: Option<RawText<'a>>,
-    server: Option<Str<'a>>,
-    tool: Option<Str<'a>>,
-    arguments: Option<Raw<'a>>,
-    result: Option<Raw<'a>>,
-    error: Option<Raw<'a>>,
+    server: Option<ShortStr<'a>>,
+    tool: Option<ShortStr<'a>>,
+    arguments: Option<RawJson<'a>>,
+    result: Option<RawJson<'a>>,
+    error: Option<RawJson<'a>>,
 }
 
 /// 0 while it is not known.
@@ -376,7 +378,7 @@ impl<'de> Deserialize<'de> for ExitCode {
     }
 }
 
-impl Item<'_> {
+impl ThreadItem<'_> {
     fn id(&self) -> &str {
         self.id.as_deref().unwrap_or_default()
     }
@@ -394,7 +396,7 @@ impl Item<'_> {
 
     fn summary(&self) -> String {
         #[derive(Deserialize)]
-        struct Change<'a> {
+        struct FileChange<'a> {
             #[serde(borrow)]
             path: RawText<'a>,
         }
@@ -405,18 +407,18 @@ impl Item<'_> {
             return one_line(&query.text());
         }
         if self.changes.is_some() {
-            let changes: Vec<Change<'_>> = lenient(self.changes);
+            let changes: Vec<FileChange<'_>> = lenient(self.changes);
             let paths: Vec<_> = changes.iter().map(|change| change.path.text()).collect();
             return one_line(&paths.join(", "));
         }
         key_values(self.arguments)
     }
 
-    fn output(&self) -> (Size, Cow<'_, str>) {
-        let error: ErrorObject<'_> = lenient(self.error);
+    fn output(&self) -> (TextSize, Cow<'_, str>) {
+        let error: CodexError<'_> = lenient(self.error);
         let text = self.aggregated_output.or(error.message);
         match text {
-            Some(text) => (text.size(), text.head(PREVIEW_CHARS)),
+            Some(text) => (text.size(), text.prefix(PREVIEW_CHARS)),
             None => tool_output(self.result),
         }
     }
@@ -442,14 +444,14 @@ fn unwrap_shell(command: &str) -> Cow<'_, str> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Tokens {
+struct CodexTokens {
     input_tokens: Count,
     cached_input_tokens: Count,
     cache_write_input_tokens: Count,
     output_tokens: Count,
 }
 
-impl Tokens {
+impl CodexTokens {
     /// Its input includes what came from or went into a cache; ours does not.
     fn usage(&self) -> Usage {
         let (read, write) = (self.cached_input_tokens.0, self.cache_write_input_tokens.0);

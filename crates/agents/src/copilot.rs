@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::messages::todo_items;
-use super::structured::{LineParser, Read, Structured};
-use super::text::{PlainReader, Words};
-use super::tools::{End, Tools, summary, tool_output};
+use super::structured::{LineOutcome, LineParser, StructuredReader};
+use super::text::{LastOutput, PlainReader};
+use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
-    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    sets,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
+    failure, has_option, one_line,
 };
-use crate::json::{Count, Raw, RawText, Str, lenient};
+use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -29,35 +29,35 @@ impl Adapter for Copilot {
         "copilot"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g @github/copilot"
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("1.0.102")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
         if !request.stream {
             // The answer and nothing but the answer.
-            if !sets(flags, &["-s", "--silent"]) {
+            if !has_option(flags, &["-s", "--silent"]) {
                 invocation.arg("-s");
             }
-        } else if !sets(flags, &["--output-format"]) {
+        } else if !has_option(flags, &["--output-format"]) {
             invocation.args(["--output-format", "json"]);
         }
-        if request.autonomous && !sets(flags, &OWN_PERMISSIONS) {
+        if request.autonomous && !has_option(flags, &PERMISSION_FLAGS) {
             // Outside of the directory it keeps its own watch, unless a sandbox does.
             invocation.arg(if request.sandboxed { "--allow-all" } else { "--allow-all-tools" });
         }
         // Nobody is there to answer.
-        if !sets(flags, &["--no-ask-user"]) {
+        if !has_option(flags, &["--no-ask-user"]) {
             invocation.arg("--no-ask-user");
         }
         invocation.model(request, flags, &["--model"]);
-        if request.stream && !sets(flags, &["--usage-output-file"]) {
+        if request.stream && !has_option(flags, &["--usage-output-file"]) {
             invocation.arg("--usage-output-file");
             invocation.arg(request.side_file);
             invocation.side_file = Some(request.side_file.to_owned());
@@ -67,29 +67,29 @@ impl Adapter for Copilot {
         invocation
     }
 
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &["--allow-all-tools"]
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(SessionEvents::default()))
+            Box::new(StructuredReader::new(CopilotParser::default()))
         } else {
-            Box::new(PlainReader::new(explain))
+            Box::new(PlainReader::new(explain_failure))
         }
     }
 }
 
 /// Flags by which a user says what copilot may do.
-const OWN_PERMISSIONS: [&str; 4] = ["--allow-all-tools", "--allow-all", "--yolo", "--allow-tool"];
+const PERMISSION_FLAGS: [&str; 4] = ["--allow-all-tools", "--allow-all", "--yolo", "--allow-tool"];
 
 /// Makes events of the lines of one copilot process.
 #[derive(Debug, Default)]
-struct SessionEvents {
+struct CopilotParser {
     model: String,
-    tools: Tools,
+    tools: ToolTracker,
     /// The latest message came with its reasoning, which is told once more after it.
-    reasoned: bool,
+    reasoning_seen: bool,
     /// The status of the API's last answer that was an error.
     status: u64,
     /// The error that the result will refer to.
@@ -98,10 +98,10 @@ struct SessionEvents {
     blocked: bool,
 }
 
-impl LineParser for SessionEvents {
-    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
-            return Read::Malformed;
+impl LineParser for CopilotParser {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<CopilotLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
         let subagent = line.agent.is_some();
         match &*line.kind {
@@ -139,7 +139,7 @@ impl LineParser for SessionEvents {
             // The prompt, and what a subagent is told.
             "user.message" | "system.message" => {}
             "session.tools_updated" | "session.model_change" => {
-                let data: ModelData<'_> = lenient(line.data);
+                let data: CopilotModel<'_> = lenient(line.data);
                 let model = data.model.as_deref().unwrap_or_default();
                 if !subagent && !model.is_empty() && model != self.model {
                     model.clone_into(&mut self.model);
@@ -147,14 +147,14 @@ impl LineParser for SessionEvents {
                 }
             }
             "assistant.message" => {
-                let data: MessageData<'_> = lenient(line.data);
-                self.reasoned = data.reasoning.is_some_and(|text| !text.is_empty());
+                let data: CopilotMessage<'_> = lenient(line.data);
+                self.reasoning_seen = data.reasoning.is_some_and(|text| !text.is_empty());
                 if let Some(text) = data.reasoning.filter(|text| !text.is_empty()) {
                     emit(Event::Thinking { text: text.text(), joined: false, subagent });
                 }
                 if let Some(text) = data.content.filter(|text| !text.is_empty()) {
                     let text = text.text();
-                    self.blocked = !subagent && text == BLOCKED;
+                    self.blocked = !subagent && text == BLOCKED_MESSAGE;
                     if self.blocked {
                         emit(Event::Notice { text });
                     } else {
@@ -163,27 +163,27 @@ impl LineParser for SessionEvents {
                 }
             }
             "assistant.reasoning" => {
-                let data: MessageData<'_> = lenient(line.data);
-                let told = std::mem::replace(&mut self.reasoned, false);
+                let data: CopilotMessage<'_> = lenient(line.data);
+                let told = std::mem::replace(&mut self.reasoning_seen, false);
                 if let Some(text) = data.content.filter(|text| !told && !text.is_empty()) {
                     emit(Event::Thinking { text: text.text(), joined: false, subagent });
                 }
             }
             "tool.execution_start" => {
-                let data: ToolData<'_> = lenient(line.data);
+                let data: CopilotTool<'_> = lenient(line.data);
                 let id = data.id.as_deref().unwrap_or_default();
                 let name = data.name.as_deref().unwrap_or("tool");
                 let plan = data.arguments.filter(|_| name == "update_todo").and_then(todo_items);
                 let summary = summary(name, data.arguments);
-                self.tools.started(id, name, summary, plan, subagent, emit);
+                self.tools.start(id, name, summary, plan, subagent, emit);
             }
             "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
             "model.call_failure" => {
-                let data: ErrorData<'_> = lenient(line.data);
+                let data: CopilotError<'_> = lenient(line.data);
                 self.status = data.status.0;
             }
             "assistant.turn_retry" => {
-                let data: RetryData<'_> = lenient(line.data);
+                let data: CopilotRetry<'_> = lenient(line.data);
                 let reason = data.reason.as_deref().unwrap_or("unknown").replace('_', " ");
                 let text = match std::mem::take(&mut self.status) {
                     0 => format!("a call of the API failed ({reason}), trying again"),
@@ -192,7 +192,7 @@ impl LineParser for SessionEvents {
                 emit(Event::Notice { text: text.into() });
             }
             "session.info" | "session.warning" => {
-                let data: NoticeData<'_> = lenient(line.data);
+                let data: CopilotNotice<'_> = lenient(line.data);
                 // Retries are told of already.
                 if data.kind.as_deref() != Some("model_retry") {
                     let text = data.message.map(RawText::text).unwrap_or_default();
@@ -200,7 +200,7 @@ impl LineParser for SessionEvents {
                 }
             }
             "session.error" => {
-                let data: ErrorData<'_> = lenient(line.data);
+                let data: CopilotError<'_> = lenient(line.data);
                 let failure = data.failure();
                 if subagent {
                     emit(Event::Notice { text: one_line(&failure.message).into() });
@@ -209,7 +209,7 @@ impl LineParser for SessionEvents {
                 }
             }
             "abort" | "agent.interrupted" => {
-                let data: RetryData<'_> = lenient(line.data);
+                let data: CopilotRetry<'_> = lenient(line.data);
                 let reason = data.reason.as_deref().unwrap_or_default().replace('_', " ");
                 let text = match reason.as_str() {
                     "" => "copilot was interrupted".to_owned(),
@@ -218,13 +218,13 @@ impl LineParser for SessionEvents {
                 emit(Event::Notice { text: one_line(&text).into() });
             }
             "subagent.failed" => {
-                let data: NoticeData<'_> = lenient(line.data);
+                let data: CopilotNotice<'_> = lenient(line.data);
                 let text = data.error.map(RawText::text).unwrap_or_default();
                 emit(Event::Notice { text: one_line(&format!("subagent failed: {text}")).into() });
             }
             "result" => {
                 let Some(code) = line.exit_code else {
-                    return Read::Malformed;
+                    return LineOutcome::Malformed;
                 };
                 if let Some(id) = line.session {
                     emit(Event::Session { id: Some(id.0), model: None });
@@ -234,23 +234,23 @@ impl LineParser for SessionEvents {
                         failure(FailureKind::Other, "copilot failed and did not say why")
                     }))
                 } else {
-                    self.blocked.then(|| failure(FailureKind::Refusal, BLOCKED))
+                    self.blocked.then(|| failure(FailureKind::Refusal, BLOCKED_MESSAGE))
                 };
                 emit(Event::Result { failure, usage: None, turns: None });
-                return Read::Verdict;
+                return LineOutcome::Result;
             }
-            _ => return Read::Unknown,
+            _ => return LineOutcome::Unknown,
         }
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
         // It may have been ended between its error and its result.
-        self.error.clone().or_else(|| explain(words))
+        self.error.clone().or_else(|| explain_failure(words))
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) -> bool {
-        let Ok(account) = serde_json::from_str::<Account<'_>>(text) else {
+        let Ok(account) = serde_json::from_str::<UsageFile<'_>>(text) else {
             return false;
         };
         let mut used = Usage::default();
@@ -262,30 +262,30 @@ impl LineParser for SessionEvents {
     }
 }
 
-impl SessionEvents {
-    fn tool_ended(&mut self, data: Option<Raw<'_>>, subagent: bool, emit: &mut Emit<'_>) {
-        let data: ToolData<'_> = lenient(data);
+impl CopilotParser {
+    fn tool_ended(&mut self, data: Option<RawJson<'_>>, subagent: bool, emit: &mut Emit<'_>) {
+        let data: CopilotTool<'_> = lenient(data);
         let error: ToolError<'_> = lenient(data.error);
         let result: ToolResult<'_> = lenient(data.result);
         let shell: ShellExecution = lenient(data.shell);
         let (size, preview) = match error.message {
-            Some(message) => (message.size(), message.head(PREVIEW_CHARS)),
+            Some(message) => (message.size(), message.prefix(PREVIEW_CHARS)),
             None => tool_output(result.content),
         };
         // A command that failed is a tool that has done its work.
         let failed = data.success == Some(false) || shell.exit_code.is_some_and(|code| code != 0.0);
         let denied = matches!(error.code.as_deref(), Some("denied" | "rejected"));
         let id = data.id.as_deref().unwrap_or_default();
-        self.tools.ended(id, End { failed, denied, size, preview }, subagent, emit);
+        self.tools.end(id, ToolEnd { failed, denied, size, preview }, subagent, emit);
     }
 }
 
 /// What copilot puts into the model's mouth when the service kept an answer back.
-const BLOCKED: &str =
+const BLOCKED_MESSAGE: &str =
     "The model returned no content because the response was blocked by content filtering.";
 
 /// What copilot's last words mean when there was no result.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(words.stderr);
     for line in stderr.lines().map(str::trim) {
         if line.contains("No authentication information found") {
@@ -304,31 +304,31 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
         }
     }
     let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    let failure = api::failure(0, said);
+    let failure = api::classify_failure(0, said);
     (failure.kind != FailureKind::Other).then_some(failure)
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct CopilotLine<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    data: Option<Raw<'a>>,
+    kind: ShortStr<'a>,
+    data: Option<RawJson<'a>>,
     #[serde(rename = "agentId")]
-    agent: Option<Raw<'a>>,
+    agent: Option<RawJson<'a>>,
     #[serde(rename = "sessionId")]
-    session: Option<Str<'a>>,
+    session: Option<ShortStr<'a>>,
     #[serde(rename = "exitCode")]
     exit_code: Option<f64>,
 }
 
 #[derive(Deserialize, Default)]
-struct ModelData<'a> {
+struct CopilotModel<'a> {
     #[serde(borrow, alias = "newModel")]
-    model: Option<Str<'a>>,
+    model: Option<ShortStr<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct MessageData<'a> {
+struct CopilotMessage<'a> {
     #[serde(borrow)]
     content: Option<RawText<'a>>,
     #[serde(rename = "reasoningText")]
@@ -336,30 +336,30 @@ struct MessageData<'a> {
 }
 
 #[derive(Deserialize, Default)]
-struct ToolData<'a> {
+struct CopilotTool<'a> {
     #[serde(borrow, rename = "toolCallId")]
-    id: Option<Str<'a>>,
+    id: Option<ShortStr<'a>>,
     #[serde(rename = "toolName")]
-    name: Option<Str<'a>>,
-    arguments: Option<Raw<'a>>,
+    name: Option<ShortStr<'a>>,
+    arguments: Option<RawJson<'a>>,
     success: Option<bool>,
-    result: Option<Raw<'a>>,
-    error: Option<Raw<'a>>,
+    result: Option<RawJson<'a>>,
+    error: Option<RawJson<'a>>,
     #[serde(rename = "shellExecution")]
-    shell: Option<Raw<'a>>,
+    shell: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 struct ToolError<'a> {
     #[serde(borrow)]
     message: Option<RawText<'a>>,
-    code: Option<Str<'a>>,
+    code: Option<ShortStr<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 struct ToolResult<'a> {
     #[serde(borrow)]
-    content: Option<Raw<'a>>,
+    content: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -369,32 +369,32 @@ struct ShellExecution {
 }
 
 #[derive(Deserialize, Default)]
-struct RetryData<'a> {
+struct CopilotRetry<'a> {
     #[serde(borrow)]
-    reason: Option<Str<'a>>,
+    reason: Option<ShortStr<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct NoticeData<'a> {
+struct CopilotNotice<'a> {
     #[serde(borrow, rename = "infoType")]
-    kind: Option<Str<'a>>,
+    kind: Option<ShortStr<'a>>,
     message: Option<RawText<'a>>,
     error: Option<RawText<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct ErrorData<'a> {
+struct CopilotError<'a> {
     #[serde(borrow, rename = "errorType")]
-    kind: Option<Str<'a>>,
+    kind: Option<ShortStr<'a>>,
     message: Option<RawText<'a>>,
     #[serde(rename = "statusCode", default)]
     status: Count,
 }
 
-impl ErrorData<'_> {
+impl CopilotError<'_> {
     fn failure(&self) -> Failure {
         let message = self.message.map(RawText::text).unwrap_or_default();
-        let mut failure = api::failure(self.status.0, &message);
+        let mut failure = api::classify_failure(self.status.0, &message);
         failure.kind = match self.kind.as_deref().unwrap_or_default() {
             "authentication" | "authorization" => FailureKind::Credentials,
             "rate_limit" | "quota" => FailureKind::RateLimit,
@@ -406,27 +406,27 @@ impl ErrorData<'_> {
 }
 
 #[derive(Deserialize)]
-struct Account<'a> {
+struct UsageFile<'a> {
     #[serde(borrow, rename = "modelMetrics")]
-    models: BTreeMap<Str<'a>, ModelMetrics>,
+    models: BTreeMap<ShortStr<'a>, ModelMetrics>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ModelMetrics {
-    usage: Tokens,
+    usage: CopilotTokens,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Tokens {
+struct CopilotTokens {
     input_tokens: Count,
     output_tokens: Count,
     cache_read_tokens: Count,
     cache_write_tokens: Count,
 }
 
-impl Tokens {
+impl CopilotTokens {
     /// Its input includes what came from or went into a cache; ours does not.
     fn usage(&self) -> Usage {
         let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);

@@ -7,14 +7,14 @@
 use serde::Deserialize;
 
 use super::messages::todo_items;
-use super::structured::{LineParser, Read, Structured};
-use super::text::{PlainReader, Words};
-use super::tools::{End, Tools, summary, tool_output};
+use super::structured::{LineOutcome, LineParser, StructuredReader};
+use super::text::{LastOutput, PlainReader};
+use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
-    Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    sets, with_remedy,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
+    failure, has_option, one_line, with_credentials_hint,
 };
-use crate::json::{Count, Raw, RawText, Str, lenient};
+use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -27,7 +27,7 @@ impl Adapter for Gemini {
         "gemini"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g @google/gemini-cli"
     }
 
@@ -35,18 +35,18 @@ impl Adapter for Gemini {
         true
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("0.61.0")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
-        if !sets(flags, &["-o", "--output-format"]) {
+        if !has_option(flags, &["-o", "--output-format"]) {
             invocation.args(["-o", if request.stream { "stream-json" } else { "text" }]);
         }
         if request.autonomous {
-            if !sets(flags, &["-y", "--yolo", "--approval-mode"]) {
+            if !has_option(flags, &["-y", "--yolo", "--approval-mode"]) {
                 invocation.args(["--approval-mode", "yolo"]);
             }
             // In a directory that it was never told to trust it would not start.
@@ -58,64 +58,64 @@ impl Adapter for Gemini {
         invocation
     }
 
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &["--approval-mode", "yolo"]
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(Messages::default()))
+            Box::new(StructuredReader::new(GeminiParser::default()))
         } else {
-            Box::new(PlainReader::new(explain))
+            Box::new(PlainReader::new(explain_failure))
         }
     }
 }
 
 /// Makes events of the lines of one gemini process.
 #[derive(Debug, Default)]
-struct Messages {
+struct GeminiParser {
     /// The line before was a piece of a text, which the next piece continues.
-    speaking: bool,
-    tools: Tools,
+    is_streaming_text: bool,
+    tools: ToolTracker,
     /// The last error that was told, which a result without words of its own refers to.
     error: Option<String>,
     /// What the result told, if that was a failure.
     failure: Option<Failure>,
 }
 
-impl LineParser for Messages {
-    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
-            return Read::Malformed;
+impl LineParser for GeminiParser {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<GeminiLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
-        let continued = std::mem::replace(&mut self.speaking, false);
+        let continued = std::mem::replace(&mut self.is_streaming_text, false);
         match &*line.kind {
             "init" => {
-                let told = |word: Option<Str<'_>>| word.map(|word| word.0.into_owned().into());
+                let told = |word: Option<ShortStr<'_>>| word.map(|word| word.0.into_owned().into());
                 emit(Event::Session { id: told(line.session), model: told(line.model) });
             }
             "message" => match line.role.as_deref() {
                 Some("assistant") => {
                     let text = line.content.map(RawText::text).unwrap_or_default();
-                    self.speaking = line.delta.unwrap_or(false);
+                    self.is_streaming_text = line.delta.unwrap_or(false);
                     if !text.is_empty() {
                         emit(Event::Text {
                             text,
-                            joined: continued && self.speaking,
+                            joined: continued && self.is_streaming_text,
                             subagent: false,
                         });
                     }
                 }
                 // The prompt.
                 Some("user") => {}
-                _ => return Read::Unknown,
+                _ => return LineOutcome::Unknown,
             },
             "tool_use" => {
                 let id = line.tool_id.as_deref().unwrap_or_default();
                 let name = line.tool_name.as_deref().unwrap_or("tool");
                 let plan = line.parameters.filter(|_| name == "write_todos").and_then(todo_items);
                 let summary = summary(name, line.parameters);
-                self.tools.started(id, name, summary, plan, false, emit);
+                self.tools.start(id, name, summary, plan, false, emit);
             }
             "tool_result" => self.tool_result(&line, emit),
             "error" => {
@@ -126,96 +126,98 @@ impl LineParser for Messages {
                 }
             }
             "result" => {
-                let stats: Stats = lenient(line.stats);
+                let stats: GeminiStats = lenient(line.stats);
                 self.failure = match line.status.as_deref() {
                     Some("success") => None,
-                    Some(_) => Some(self.verdict(line.error, line.timestamp)),
-                    None => return Read::Malformed,
+                    Some(_) => Some(self.result_failure(line.error, line.timestamp)),
+                    None => return LineOutcome::Malformed,
                 };
                 emit(Event::Result {
                     failure: self.failure.clone(),
                     usage: line.stats.map(|_| stats.usage()),
                     turns: None,
                 });
-                return Read::Verdict;
+                return LineOutcome::Result;
             }
-            _ => return Read::Unknown,
+            _ => return LineOutcome::Unknown,
         }
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
-        explain(words)
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
+        explain_failure(words)
     }
 
-    fn reconsider(&self, exit: Option<Exit>) -> Option<Failure> {
+    fn revise_failure(&self, exit: Option<Exit>) -> Option<Failure> {
         let told = self.failure.as_ref().filter(|failure| failure.kind == FailureKind::Other)?;
-        let kind = by_exit(exit)?;
+        let kind = kind_by_exit_code(exit)?;
         Some(Failure { kind, ..told.clone() })
     }
 }
 
-impl Messages {
-    fn tool_result(&mut self, line: &Line<'_>, emit: &mut Emit<'_>) {
-        let error: ErrorObject<'_> = lenient(line.error);
+impl GeminiParser {
+    fn tool_result(&mut self, line: &GeminiLine<'_>, emit: &mut Emit<'_>) {
+        let error: GeminiError<'_> = lenient(line.error);
         let failed = line.status.as_deref() == Some("error");
         let (size, preview) = match (line.output, error.message) {
-            (None, Some(message)) => (message.size(), message.head(PREVIEW_CHARS)),
+            (None, Some(message)) => (message.size(), message.prefix(PREVIEW_CHARS)),
             (output, _) => tool_output(output),
         };
         let denied = failed && error.kind.as_deref() == Some("policy_violation");
         let id = line.tool_id.as_deref().unwrap_or_default();
-        self.tools.ended(id, End { failed, denied, size, preview }, false, emit);
+        self.tools.end(id, ToolEnd { failed, denied, size, preview }, false, emit);
     }
 
-    fn verdict(&self, error: Option<Raw<'_>>, said_at: Option<Str<'_>>) -> Failure {
-        let error: ErrorObject<'_> = lenient(error);
+    fn result_failure(&self, error: Option<RawJson<'_>>, said_at: Option<ShortStr<'_>>) -> Failure {
+        let error: GeminiError<'_> = lenient(error);
         let told = error.message.map(|message| message.text().into_owned());
         let message = told.or_else(|| self.error.clone()).unwrap_or_default();
         if message.is_empty() {
             return failure(FailureKind::Other, "gemini failed and did not say why");
         }
         let (status, words) = match message.strip_prefix("[API Error: ") {
-            Some(words) => answer(words),
+            Some(words) => parse_api_error(words),
             None => (0, message.clone()),
         };
         let said_at = said_at.and_then(|at| at.parse().ok());
-        let mut failure = api::failure_at(status, &words, said_at);
+        let mut failure = api::classify_failure_at(status, &words, said_at);
         failure.kind = match (error.kind.as_deref().unwrap_or_default(), failure.kind) {
             ("FatalAuthenticationError", _) => FailureKind::Credentials,
             ("FatalTurnLimitedError", _) => FailureKind::TurnLimit,
             (_, FailureKind::Other) if message.contains("session turns") => FailureKind::TurnLimit,
-            (_, FailureKind::Other) if BLOCKED.iter().any(|words| message.contains(words)) => {
+            (_, FailureKind::Other)
+                if BLOCKED_PHRASES.iter().any(|words| message.contains(words)) =>
+            {
                 FailureKind::Refusal
             }
             (_, kind) => kind,
         };
-        with_remedy(failure, REMEDY)
+        with_credentials_hint(failure, REMEDY)
     }
 }
 
 /// Words of an answer that was withheld.
-const BLOCKED: [&str; 3] = ["safety", "recitation", "blocked"];
+const BLOCKED_PHRASES: [&str; 3] = ["safety", "recitation", "blocked"];
 
 /// What to do about credentials.
 const REMEDY: &str = "check GEMINI_API_KEY, or run `gemini` once and log in";
 
 /// Status and words of an error, which may be the API's answer as it came: JSON, with what gemini
 /// added after it.
-fn answer(message: &str) -> (u64, String) {
+fn parse_api_error(message: &str) -> (u64, String) {
     #[derive(Deserialize)]
-    struct Answer {
-        error: AnswerError,
+    struct ApiErrorBody {
+        error: ApiErrorDetail,
     }
     #[derive(Deserialize)]
-    struct AnswerError {
+    struct ApiErrorDetail {
         #[serde(default)]
         code: Count,
         message: String,
     }
     if message.starts_with('{') {
         let mut values = serde_json::Deserializer::from_str(message).into_iter();
-        if let Some(Ok(Answer { error })) = values.next() {
+        if let Some(Ok(ApiErrorBody { error })) = values.next() {
             let status = error.code.0;
             return (status, format!("API error {status}: {}", error.message));
         }
@@ -227,7 +229,7 @@ fn answer(message: &str) -> (u64, String) {
 }
 
 /// What an exit code means that is the status of the API's answer modulo 256, or one of gemini's own.
-fn by_exit(exit: Option<Exit>) -> Option<FailureKind> {
+fn kind_by_exit_code(exit: Option<Exit>) -> Option<FailureKind> {
     let Some(Exit::Code(code)) = exit else {
         return None;
     };
@@ -240,11 +242,11 @@ fn by_exit(exit: Option<Exit>) -> Option<FailureKind> {
     [401, 403, 429, 503, 529]
         .into_iter()
         .find(|status| status % 256 == u64::from(code.unsigned_abs()))
-        .map(|status| api::kind(status, ""))
+        .map(|status| api::failure_kind(status, ""))
 }
 
 /// What gemini's last words mean when there was no result.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(words.stderr);
     let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let said = said.unwrap_or("it did not say why");
@@ -255,7 +257,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
              GEMINI_CLI_TRUST_WORKSPACE=true in \"agent\": {\"env\"}, or let it be autonomous",
         ));
     }
-    let kind = by_exit(words.exit)?;
+    let kind = kind_by_exit_code(words.exit)?;
     let message = match kind {
         FailureKind::Credentials => format!("gemini is not logged in: {said}"),
         FailureKind::Usage => format!(
@@ -268,43 +270,43 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
             .find_map(|line| line.split_once("Error: ").map(|(_, said)| said))
             .map_or_else(|| format!("the API failed: {said}"), str::to_owned),
     };
-    let resets_at = api::failure(0, &message).resets_at;
+    let resets_at = api::classify_failure(0, &message).resets_at;
     Some(Failure { kind, message, resets_at })
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct GeminiLine<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    timestamp: Option<Str<'a>>,
+    kind: ShortStr<'a>,
+    timestamp: Option<ShortStr<'a>>,
     #[serde(rename = "session_id")]
-    session: Option<Str<'a>>,
-    model: Option<Str<'a>>,
-    role: Option<Str<'a>>,
+    session: Option<ShortStr<'a>>,
+    model: Option<ShortStr<'a>>,
+    role: Option<ShortStr<'a>>,
     content: Option<RawText<'a>>,
     delta: Option<bool>,
-    tool_id: Option<Str<'a>>,
-    tool_name: Option<Str<'a>>,
-    parameters: Option<Raw<'a>>,
-    status: Option<Str<'a>>,
-    output: Option<Raw<'a>>,
-    error: Option<Raw<'a>>,
-    severity: Option<Str<'a>>,
+    tool_id: Option<ShortStr<'a>>,
+    tool_name: Option<ShortStr<'a>>,
+    parameters: Option<RawJson<'a>>,
+    status: Option<ShortStr<'a>>,
+    output: Option<RawJson<'a>>,
+    error: Option<RawJson<'a>>,
+    severity: Option<ShortStr<'a>>,
     message: Option<RawText<'a>>,
-    stats: Option<Raw<'a>>,
+    stats: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct ErrorObject<'a> {
+struct GeminiError<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<Str<'a>>,
+    kind: Option<ShortStr<'a>>,
     message: Option<RawText<'a>>,
 }
 
 /// Of all models that it used.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Stats {
+struct GeminiStats {
     total_tokens: Count,
     /// With what was read from a cache.
     input_tokens: Count,
@@ -312,7 +314,7 @@ struct Stats {
     cached: Count,
 }
 
-impl Stats {
+impl GeminiStats {
     fn usage(&self) -> Usage {
         let (input, cached) = (self.input_tokens.0, self.cached.0);
         Usage {

@@ -20,23 +20,23 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub use self::count::Count;
-pub use self::text::{RawText, Size, utf8};
+pub use self::text::{RawText, TextSize, utf8};
 
 /// A value as it is written in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Raw<'a>(&'a [u8]);
+pub struct RawJson<'a>(&'a [u8]);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for RawJson<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&'a RawValue>::deserialize(deserializer)?;
-        Ok(Raw(raw.get().as_bytes()))
+        Ok(RawJson(raw.get().as_bytes()))
     }
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawJson<'a> {
     /// The value that is all of a document, which is not looked at yet.
-    pub fn document(bytes: &'a [u8]) -> Self {
-        Raw(bytes.trim_ascii())
+    pub fn from_document(bytes: &'a [u8]) -> Self {
+        RawJson(bytes.trim_ascii())
     }
 
     pub fn bytes(self) -> &'a [u8] {
@@ -52,7 +52,7 @@ impl<'a> Raw<'a> {
     }
 
     /// What this says, if it is `true` or `false`.
-    pub fn flag(self) -> Option<bool> {
+    pub fn as_bool(self) -> Option<bool> {
         match self.0 {
             b"true" => Some(true),
             b"false" => Some(false),
@@ -61,13 +61,13 @@ impl<'a> Raw<'a> {
     }
 
     /// The string that this is, if it is one.
-    pub fn text(self) -> Option<RawText<'a>> {
+    pub fn as_text(self) -> Option<RawText<'a>> {
         let inside = self.0.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        Some(RawText::written(inside))
+        Some(RawText::from_quoted(inside))
     }
 
     /// The count that this is; anything but a number counts as nothing.
-    pub fn count(self) -> u64 {
+    pub fn as_count(self) -> u64 {
         // Nineteen digits always fit.
         if self.0.len() <= 19 && self.0.iter().all(u8::is_ascii_digit) {
             return self.0.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
@@ -79,8 +79,8 @@ impl<'a> Raw<'a> {
 
     /// Hands the members of an object to `each`: the key as it is written, and the value. `None` if
     /// this is not an object and nothing else, however many members there seemed to be.
-    pub fn members(self, mut each: impl FnMut(&'a [u8], Raw<'a>)) -> Option<()> {
-        let mut walk = Walk::over(self.0);
+    pub fn for_each_member(self, mut each: impl FnMut(&'a [u8], RawJson<'a>)) -> Option<()> {
+        let mut walk = Walk::new(self.0);
         walk.object(|key, walk| {
             each(key, walk.value()?);
             Some(())
@@ -89,8 +89,8 @@ impl<'a> Raw<'a> {
     }
 
     /// Hands the elements of an array to `each`. `None` if this is not an array and nothing else.
-    pub fn elements(self, mut each: impl FnMut(Raw<'a>)) -> Option<()> {
-        let mut walk = Walk::over(self.0);
+    pub fn for_each_element(self, mut each: impl FnMut(RawJson<'a>)) -> Option<()> {
+        let mut walk = Walk::new(self.0);
         walk.array(|walk| {
             each(walk.value()?);
             Some(())
@@ -104,24 +104,24 @@ impl<'a> Raw<'a> {
 #[derive(Debug)]
 pub struct Walk<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 impl<'a> Walk<'a> {
-    pub fn over(bytes: &'a [u8]) -> Self {
-        Walk { bytes, at: 0 }
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Walk { bytes, position: 0 }
     }
 
     /// The byte that the next value begins with.
     pub fn next(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        self.bytes.get(self.position).copied()
     }
 
     /// Takes a value of any kind.
-    pub fn value(&mut self) -> Option<Raw<'a>> {
-        let start = self.at;
-        self.at = value_end(self.bytes, start)?;
-        Some(Raw(&self.bytes[start..self.at]))
+    pub fn value(&mut self) -> Option<RawJson<'a>> {
+        let start = self.position;
+        self.position = value_end(self.bytes, start)?;
+        Some(RawJson(&self.bytes[start..self.position]))
     }
 
     /// Takes an object. `each` gets a key, as it is written, and has to take the value.
@@ -129,19 +129,19 @@ impl<'a> Walk<'a> {
         &mut self,
         mut each: impl FnMut(&'a [u8], &mut Self) -> Option<()>,
     ) -> Option<()> {
-        self.step(b'{')?;
+        self.advance(b'{')?;
         if self.next() == Some(b'}') {
-            self.at += 1;
+            self.position += 1;
             return Some(());
         }
         loop {
-            let start = self.at;
-            self.at = string_end(self.bytes, start)?;
-            let key = &self.bytes[start + 1..self.at - 1];
+            let start = self.position;
+            self.position = string_end(self.bytes, start)?;
+            let key = &self.bytes[start + 1..self.position - 1];
             self.skip_space();
-            self.step(b':')?;
+            self.advance(b':')?;
             each(key, self)?;
-            if !self.goes_on(b'}')? {
+            if !self.has_next(b'}')? {
                 return Some(());
             }
         }
@@ -149,14 +149,14 @@ impl<'a> Walk<'a> {
 
     /// Takes an array. `each` has to take the element.
     pub fn array(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.step(b'[')?;
+        self.advance(b'[')?;
         if self.next() == Some(b']') {
-            self.at += 1;
+            self.position += 1;
             return Some(());
         }
         loop {
             each(self)?;
-            if !self.goes_on(b']')? {
+            if !self.has_next(b']')? {
                 return Some(());
             }
         }
@@ -166,8 +166,8 @@ impl<'a> Walk<'a> {
     /// for from the end of the document: no string can hold a quote that is not escaped, so what looks
     /// like the member is one. Without it the value is walked over as any other.
     pub fn skip_value_before(&mut self, member: &[u8]) -> Option<()> {
-        match memchr::memmem::rfind(&self.bytes[self.at..], member) {
-            Some(length) => self.at += length,
+        match memchr::memmem::rfind(&self.bytes[self.position..], member) {
+            Some(length) => self.position += length,
             None => {
                 self.value()?;
             }
@@ -178,34 +178,34 @@ impl<'a> Walk<'a> {
     /// There is nothing more.
     pub fn end(mut self) -> Option<()> {
         self.skip_space();
-        (self.at == self.bytes.len()).then_some(())
+        (self.position == self.bytes.len()).then_some(())
     }
 
     /// After a member or an element: is there another one?
-    fn goes_on(&mut self, closing: u8) -> Option<bool> {
+    fn has_next(&mut self, closing: u8) -> Option<bool> {
         self.skip_space();
         let next = self.next()?;
         if next == closing {
-            self.at += 1;
+            self.position += 1;
             Some(false)
         } else {
-            self.step(b',')?;
+            self.advance(b',')?;
             Some(true)
         }
     }
 
-    fn step(&mut self, byte: u8) -> Option<()> {
+    fn advance(&mut self, byte: u8) -> Option<()> {
         if self.next() != Some(byte) {
             return None;
         }
-        self.at += 1;
+        self.position += 1;
         self.skip_space();
         Some(())
     }
 
     fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.next() {
-            self.at += 1;
+            self.position += 1;
         }
     }
 }
@@ -272,9 +272,9 @@ fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
 /// `Option<Cow>` never is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(transparent)]
-pub struct Str<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+pub struct ShortStr<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-impl std::ops::Deref for Str<'_> {
+impl std::ops::Deref for ShortStr<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -283,7 +283,7 @@ impl std::ops::Deref for Str<'_> {
 }
 
 /// Reads a part of a line that may be missing or of another shape than is known.
-pub fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<Raw<'a>>) -> T {
+pub fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<RawJson<'a>>) -> T {
     raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok()).unwrap_or_default()
 }
 
@@ -308,21 +308,21 @@ mod tests {
             ("99999999999999999999", u64::MAX),
         ] {
             assert_eq!(serde_json::from_str::<Count>(json).unwrap(), Count(count), "{json}");
-            assert_eq!(Raw(json.as_bytes()).count(), count, "{json}");
+            assert_eq!(RawJson(json.as_bytes()).as_count(), count, "{json}");
         }
     }
 
     /// Every member and element of a document, as the walk finds them.
-    fn walk(raw: Raw<'_>) -> serde_json::Value {
-        if let Some(text) = raw.text() {
+    fn walk(raw: RawJson<'_>) -> serde_json::Value {
+        if let Some(text) = raw.as_text() {
             return text.text().into_owned().into();
         }
         let mut object = serde_json::Map::new();
         let mut array = Vec::new();
-        let members = raw.members(|key, value| {
-            object.insert(RawText::written(key).text().into_owned(), walk(value));
+        let members = raw.for_each_member(|key, value| {
+            object.insert(RawText::from_quoted(key).text().into_owned(), walk(value));
         });
-        let elements = raw.elements(|value| array.push(walk(value)));
+        let elements = raw.for_each_element(|value| array.push(walk(value)));
         match (members, elements) {
             (Some(()), _) => object.into(),
             (_, Some(())) => array.into(),
@@ -373,21 +373,21 @@ mod tests {
             } else {
                 serde_json::to_string(&value).unwrap()
             };
-            prop_assert_eq!(walk(Raw(json.as_bytes())), value.clone());
+            prop_assert_eq!(walk(RawJson(json.as_bytes())), value.clone());
             // An object that is not all there is no object.
-            let cut = Raw(&json.as_bytes()[..cut.index(json.len())]);
-            prop_assert_eq!(cut.members(|_, _| {}).or(cut.elements(|_| {})), None);
+            let cut = RawJson(&json.as_bytes()[..cut.index(json.len())]);
+            prop_assert_eq!(cut.for_each_member(|_, _| {}).or(cut.for_each_element(|_| {})), None);
         }
 
         #[test]
         fn garbage_does_no_harm(bytes in proptest::collection::vec(prop_oneof![
             Just(b'"'), Just(b'\\'), Just(b'{'), Just(b'}'), Just(b'['), Just(b']'), Just(b','), Just(b':'), Just(b'u'), any::<u8>(),
         ], 0..60)) {
-            let raw = Raw(&bytes);
-            let _ = raw.members(|key, value| { RawText::written(key).text(); value.count(); });
-            let _ = raw.elements(|value| { value.text(); });
-            let text = RawText::written(&bytes);
-            let (size, head) = (text.size(), text.head(5));
+            let raw = RawJson(&bytes);
+            let _ = raw.for_each_member(|key, value| { RawText::from_quoted(key).text(); value.as_count(); });
+            let _ = raw.for_each_element(|value| { value.as_text(); });
+            let text = RawText::from_quoted(&bytes);
+            let (size, head) = (text.size(), text.prefix(5));
             prop_assert!(head.chars().count() <= 5 && size.chars <= 60);
         }
     }

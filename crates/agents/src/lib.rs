@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Purpose};
 use ralph_events::line_splitter::Line;
 
-pub use filter::{BadExpression, ResponseFilter};
+pub use filter::{InvalidExpression, ResponseFilter};
 
 /// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
 static ADAPTERS: [&dyn Adapter; 9] = [
@@ -40,7 +40,7 @@ static ADAPTERS: [&dyn Adapter; 9] = [
     &cline::Cline,
     &qwen::Qwen,
     &amp::Amp,
-    &text::Text,
+    &text::TextAdapter,
 ];
 
 /// The adapters in the order in which people are told of them.
@@ -55,12 +55,16 @@ pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
 
 /// The adapter for a program, by the last part of its path; `text` for one that is not known.
 pub fn for_command(program: &str) -> &'static dyn Adapter {
-    Path::new(program).file_name().and_then(OsStr::to_str).and_then(by_name).unwrap_or(&text::Text)
+    Path::new(program)
+        .file_name()
+        .and_then(OsStr::to_str)
+        .and_then(by_name)
+        .unwrap_or(&text::TextAdapter)
 }
 
 /// What is wanted of an agent.
 #[derive(Debug, Clone)]
-pub struct Request<'a> {
+pub struct AgentRequest<'a> {
     /// The program to run: a name on the PATH or a path.
     pub program: &'a str,
     /// The user's own flags, already split into single arguments.
@@ -96,7 +100,7 @@ pub enum PromptVia {
 
 /// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invocation {
+pub struct AgentInvocation {
     pub program: OsString,
     pub args: Vec<OsString>,
     /// How the prompt goes in. With `Argument` and `File` it, or its file, is among `args` already.
@@ -109,10 +113,10 @@ pub struct Invocation {
     pub env: Vec<(&'static str, String)>,
 }
 
-impl Invocation {
+impl AgentInvocation {
     /// An invocation with nothing in it but what the user wrote: `args` are all arguments.
-    pub fn exact(request: &Request<'_>, args: &[String]) -> Self {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    pub fn verbatim(request: &AgentRequest<'_>, args: &[String]) -> Self {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(args);
         match invocation.prompt_via {
             PromptVia::Stdin => {}
@@ -124,8 +128,12 @@ impl Invocation {
 
     /// An invocation as a person would type it, with the agent's `own` flags for working without anybody
     /// to ask; `args`, if given, are all arguments. The prompt is typed.
-    pub fn on_terminal(request: &Request<'_>, own: &[OsString], args: Option<&[String]>) -> Self {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    pub fn for_terminal(
+        request: &AgentRequest<'_>,
+        own: &[OsString],
+        args: Option<&[String]>,
+    ) -> Self {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.prompt_via = PromptVia::Stdin;
         invocation.structured = false;
         match args {
@@ -135,7 +143,7 @@ impl Invocation {
                     .iter()
                     .filter_map(|word| word.to_str().filter(|word| word.starts_with('-')))
                     .collect();
-                if request.autonomous && !sets(request.flags, &options) {
+                if request.autonomous && !has_option(request.flags, &options) {
                     invocation.args(own);
                 }
                 invocation.model(request, request.flags, &["-m", "--model"]);
@@ -147,8 +155,8 @@ impl Invocation {
 
     /// The beginning of an invocation: nothing but the program, and the prompt by `usual` unless the
     /// user chose another way.
-    fn new(request: &Request<'_>, usual: PromptVia) -> Self {
-        Invocation {
+    fn new(request: &AgentRequest<'_>, usual: PromptVia) -> Self {
+        AgentInvocation {
             program: request.program.into(),
             args: Vec::new(),
             prompt_via: request.prompt_via.unwrap_or(usual),
@@ -167,9 +175,9 @@ impl Invocation {
     }
 
     /// Asks for the model that is wanted, unless one of `names` among the user's flags does already.
-    fn model(&mut self, request: &Request<'_>, flags: &[String], names: &[&str]) {
+    fn model(&mut self, request: &AgentRequest<'_>, flags: &[String], names: &[&str]) {
         if let Some(model) = request.model
-            && !sets(flags, names)
+            && !has_option(flags, names)
         {
             self.args(["--model", model]);
         }
@@ -177,7 +185,7 @@ impl Invocation {
 
     /// The prompt as an argument, if it goes that way. None of the agents that this is for reads a
     /// prompt from a file by itself, so that it is told to.
-    fn prompt_words<'a>(&self, request: &Request<'a>) -> Option<Cow<'a, str>> {
+    fn prompt_argument<'a>(&self, request: &AgentRequest<'a>) -> Option<Cow<'a, str>> {
         match self.prompt_via {
             PromptVia::Stdin => None,
             PromptVia::Argument => Some(request.prompt.into()),
@@ -189,15 +197,15 @@ impl Invocation {
     }
 
     /// The same as one option, for programs that take a prompt beginning with a dash in no other way.
-    fn prompt_as_option(&mut self, request: &Request<'_>) {
-        if let Some(prompt) = self.prompt_words(request) {
+    fn prompt_as_option(&mut self, request: &AgentRequest<'_>) {
+        if let Some(prompt) = self.prompt_argument(request) {
             self.arg(format!("--prompt={prompt}"));
         }
     }
 
     /// Ends the arguments with the prompt, if it goes that way. After `--`, a prompt may begin with
     /// a dash, and a flag that takes any number of values cannot swallow it.
-    fn prompt_after_dashes(&mut self, request: &Request<'_>) {
+    fn prompt_after_dashes(&mut self, request: &AgentRequest<'_>) {
         match self.prompt_via {
             PromptVia::Stdin => {}
             PromptVia::Argument => self.args(["--", request.prompt]),
@@ -211,7 +219,7 @@ impl Invocation {
 
 /// Whether the user's flags set one of `options`, as `--name`, `--name=value` or, for a short one,
 /// `-nvalue`.
-fn sets(flags: &[String], options: &[&str]) -> bool {
+fn has_option(flags: &[String], options: &[&str]) -> bool {
     flags.iter().any(|flag| {
         options.iter().any(|option| {
             flag.strip_prefix(option).is_some_and(|rest| {
@@ -223,9 +231,9 @@ fn sets(flags: &[String], options: &[&str]) -> bool {
 
 /// The last words on a stream, for when they are the only explanation of a failure.
 #[derive(Debug, Default)]
-struct Tail(String);
+struct OutputTail(String);
 
-impl Tail {
+impl OutputTail {
     const MAX: usize = 8 * 1024;
 
     fn push(&mut self, line: &str) {
@@ -248,7 +256,7 @@ fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
 }
 
 /// Says what to do about credentials that were refused; waiting does not mend them.
-fn with_remedy(mut failure: Failure, remedy: &str) -> Failure {
+fn with_credentials_hint(mut failure: Failure, remedy: &str) -> Failure {
     if failure.kind == FailureKind::Credentials {
         failure.message = format!("{} ({remedy})", failure.message.trim_end());
     }
@@ -280,7 +288,7 @@ pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
 
 /// Turns the output of one agent process into events. Nothing is dropped: what is not understood
 /// becomes [`Event::Output`].
-pub trait Reader {
+pub trait OutputReader {
     /// The longest line to be held in memory; a longer one arrives in pieces.
     fn max_line(&self) -> usize;
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
@@ -292,7 +300,7 @@ pub trait Reader {
         false
     }
     /// No line that was printed so far belongs to the stream that the agent is known for.
-    fn is_foreign(&self) -> bool {
+    fn is_unrecognized(&self) -> bool {
         false
     }
     /// The process is gone. The last chance to say what its output meant.
@@ -300,12 +308,12 @@ pub trait Reader {
 }
 
 /// Reads plain text of which nothing else is known.
-pub fn plain_reader() -> Box<dyn Reader> {
-    text::Text.reader(false)
+pub fn plain_text_reader() -> Box<dyn OutputReader> {
+    text::TextAdapter.reader(false)
 }
 
 /// The files that [`Adapter::guarded`] needs.
-pub trait GuardFiles {
+pub trait HookFileAccess {
     /// The content of a file that a flag names.
     fn read(&self, path: &Path) -> Option<String>;
     /// Puts a text that nobody else is to see where the agent can read it, and tells the path.
@@ -317,45 +325,45 @@ pub trait Adapter: std::fmt::Debug + Sync {
     /// The adapter's name, as in `agent.type`.
     fn name(&self) -> &'static str;
     /// How to get the program, for people.
-    fn install(&self) -> &'static str;
+    fn install_command(&self) -> &'static str;
     /// The version of the program whose streams are recorded, and which the tests run.
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         None
     }
-    fn invocation(&self, request: &Request<'_>) -> Invocation;
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation;
     /// The flags with which it asks nobody for permission when it has a screen of its own.
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &[]
     }
     /// The flags by which its own sandbox lets it write to these directories, too.
-    fn writable_directories(&self, _directories: &[PathBuf]) -> Vec<OsString> {
+    fn writable_dir_flags(&self, _directories: &[PathBuf]) -> Vec<OsString> {
         Vec::new()
     }
     /// `structured` is what the invocation said.
-    fn reader(&self, structured: bool) -> Box<dyn Reader>;
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader>;
     /// A text of its stream may go on with the next one, in the middle of a line.
     fn streams_text(&self) -> bool {
         false
     }
     /// Its stream tells what it cost, in dollars.
-    fn tells_cost(&self) -> bool {
+    fn reports_cost(&self) -> bool {
         false
     }
     /// Its stream tells how many tokens it used.
-    fn tells_tokens(&self) -> bool {
+    fn reports_tokens(&self) -> bool {
         true
     }
     /// It keeps itself to the project when it is not inside a sandbox of ours.
-    fn confines_itself(&self) -> bool {
+    fn sandboxes_itself(&self) -> bool {
         false
     }
     /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
     /// `None` if it cannot be made to, or if the flags are such that it will not start.
-    fn guarded(
+    fn with_hook(
         &self,
         _flags: &[String],
         _hook: &[&str],
-        _files: &dyn GuardFiles,
+        _files: &dyn HookFileAccess,
     ) -> Option<Vec<String>> {
         None
     }

@@ -15,27 +15,27 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use self::account::{Account, Tokens};
-use self::lines::{Block, Head, Partial, RateLimitLine, System};
-use self::outcome::Outcome;
-pub(super) use self::outcome::failure_in_words;
+use self::account::{TokenCounts, UsageTotals};
+use self::lines::{ContentBlock, LineHeader, PartialLine, RateLimitLine, SystemLine};
+use self::outcome::ResultLine;
+pub(super) use self::outcome::failure_by_message;
 pub(super) use self::plan::todo_items;
-use self::plan::{PlanChange, Todo};
-use super::structured::{LineParser, Read};
-use super::text::Words;
-use super::tools::{Recent, summary, tool_output};
-use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
-use crate::json::{Count, Raw, RawText, Str, lenient};
+use self::plan::{TodoChange, TodoList};
+use super::structured::{LineOutcome, LineParser};
+use super::text::LastOutput;
+use super::tools::{RecentMap, summary, tool_output};
+use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_credentials_hint};
+use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use ralph_events::event::{Event, Failure, FailureKind};
 use ralph_events::text::format_duration;
 
 /// In what the agents of this family differ.
 #[derive(Debug)]
-pub(super) struct Dialect {
+pub(super) struct StreamJsonDialect {
     /// The prompt comes back as a `user` message. It is no news, and nothing that the agent said.
     pub(super) echoes_prompt: bool,
     /// What the last words mean when there was no result.
-    pub(super) explain: fn(&Words<'_>) -> Option<Failure>,
+    pub(super) explain_failure: fn(&LastOutput<'_>) -> Option<Failure>,
     /// Where in the text of a message the program's own words about a failed API call begin, if it
     /// puts them there. The second argument says that the message has no usage.
     pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
@@ -44,22 +44,22 @@ pub(super) struct Dialect {
     /// What to do about credentials that were refused, where the program itself does not say.
     pub(super) remedy: Option<&'static str>,
     /// The text of a result is what the agent said last, also where no message told it.
-    pub(super) result_is_said: bool,
+    pub(super) result_counts_as_text: bool,
     /// The count of input tokens includes the ones that were read from a cache.
     pub(super) input_includes_cache: bool,
 }
 
 /// Makes events of the lines of one agent process.
 #[derive(Debug)]
-pub(super) struct Messages {
-    dialect: &'static Dialect,
+pub(super) struct StreamJsonParser {
+    dialect: &'static StreamJsonDialect,
     session: String,
     model: String,
-    running: Recent<Started>,
+    running: RecentMap<OpenToolCall>,
     /// Tool calls that the agent said were denied, before their result came.
-    denied: Recent<()>,
-    todo: Todo,
-    account: Account,
+    denied: RecentMap<()>,
+    todo: TodoList,
+    account: UsageTotals,
     /// When the limit ends that the agent said it ran into.
     resets_at: Option<i64>,
     /// The failed API call that the latest message ended with.
@@ -68,35 +68,35 @@ pub(super) struct Messages {
     last_text: String,
 }
 
-impl Messages {
-    pub(super) fn new(dialect: &'static Dialect) -> Self {
-        Messages {
+impl StreamJsonParser {
+    pub(super) fn new(dialect: &'static StreamJsonDialect) -> Self {
+        StreamJsonParser {
             dialect,
             session: String::new(),
             model: String::new(),
-            running: Recent::default(),
-            denied: Recent::default(),
-            todo: Todo::default(),
-            account: Account::default(),
+            running: RecentMap::default(),
+            denied: RecentMap::default(),
+            todo: TodoList::default(),
+            account: UsageTotals::default(),
             resets_at: None,
             api_error: None,
             last_text: String::new(),
         }
     }
 
-    fn assistant(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
+    fn assistant(&mut self, line: &LineHeader<'_>, emit: &mut Emit<'_>) -> LineOutcome {
         let Some(message) = &line.message else {
-            return Read::Unknown;
+            return LineOutcome::Unknown;
         };
         let subagent = line.from_subagent;
-        let tokens = message.usage.map(|usage| self.dialect.tokens(Tokens::read(usage)));
-        let unused = tokens.is_none_or(|tokens| tokens == Tokens::default());
+        let tokens = message.usage.map(|usage| self.dialect.tokens(TokenCounts::read(usage)));
+        let unused = tokens.is_none_or(|tokens| tokens == TokenCounts::default());
         self.api_error = None;
         // Words that the program put into the model's mouth, such as an API error.
         let synthetic =
             line.api_error || message.model.is_some_and(|model| model.bytes() == b"<synthetic>");
         if let Some(model) = message.model.filter(|_| !synthetic && !subagent) {
-            self.model_told(&model.text(), emit);
+            self.set_model(&model.text(), emit);
         }
         let mut understood = true;
         for block in &message.blocks {
@@ -108,9 +108,9 @@ impl Messages {
                         text.trim().clone_into(&mut self.last_text);
                     }
                     if synthetic {
-                        self.synthetic(&text, line.timestamp, emit);
+                        self.emit_synthetic(&text, line.timestamp, emit);
                     } else {
-                        self.said(text, unused, subagent, emit);
+                        self.emit_text(text, unused, subagent, emit);
                     }
                 }
                 b"thinking" => {
@@ -125,15 +125,15 @@ impl Messages {
             }
         }
         if let (Some(id), Some(tokens)) = (message.id, tokens)
-            && self.account.message(&id.text(), tokens)
+            && self.account.add_message(&id.text(), tokens)
         {
             emit(Event::Usage(self.account.total));
         }
-        Read::understood(understood)
+        LineOutcome::parsed_if(understood)
     }
 
     /// Tells what the model said, and apart from it what the program added.
-    fn said(&mut self, text: Cow<'_, str>, unused: bool, subagent: bool, emit: &mut Emit<'_>) {
+    fn emit_text(&mut self, text: Cow<'_, str>, unused: bool, subagent: bool, emit: &mut Emit<'_>) {
         let error = self.dialect.api_error.and_then(|find| find(&text, unused));
         let Some(at) = error else {
             return emit(Event::Text { text, joined: false, subagent });
@@ -149,21 +149,21 @@ impl Messages {
     }
 
     /// Tells what the program itself said, and keeps the end of a limit if it named one.
-    fn synthetic(&mut self, text: &str, timestamp: Option<RawText<'_>>, emit: &mut Emit<'_>) {
+    fn emit_synthetic(&mut self, text: &str, timestamp: Option<RawText<'_>>, emit: &mut Emit<'_>) {
         if text.contains("limit") {
             let said_at = timestamp
                 .and_then(|timestamp| timestamp.text().parse::<Timestamp>().ok())
                 .map(|timestamp| timestamp.to_zoned(jiff::tz::TimeZone::system()));
-            let told = reset::claude(text, &said_at.unwrap_or_else(Zoned::now));
+            let told = reset::claude_reset(text, &said_at.unwrap_or_else(Zoned::now));
             // The exact moment of a `rate_limit_event` is better than minutes in words.
             self.resets_at = self.resets_at.or(told);
         }
         emit(Event::Notice { text: one_line(text).into() });
     }
 
-    fn user(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
+    fn user(&mut self, line: &LineHeader<'_>, emit: &mut Emit<'_>) -> LineOutcome {
         let Some(message) = &line.message else {
-            return Read::Unknown;
+            return LineOutcome::Unknown;
         };
         let subagent = line.from_subagent;
         if !subagent {
@@ -176,17 +176,17 @@ impl Messages {
             match block.kind.bytes() {
                 kind if kind.ends_with(b"tool_result") => {
                     let denied = block.is_error
-                        && (refused(line.tool_result_meta, block)
+                        && (is_denied_tool(line.tool_result_meta, block)
                             || self
                                 .dialect
                                 .denial
-                                .is_some_and(|words| begins(block.content, words)));
+                                .is_some_and(|words| starts_with(block.content, words)));
                     self.tool_ended(block, denied, subagent, emit);
                 }
                 b"text" => {
                     if news {
                         emit(Event::Notice {
-                            text: one_line(&block.text.head(SUMMARY_CHARS + 1)).into(),
+                            text: one_line(&block.text.prefix(SUMMARY_CHARS + 1)).into(),
                         });
                     }
                 }
@@ -194,15 +194,15 @@ impl Messages {
                 _ => understood = false,
             }
         }
-        Read::understood(understood)
+        LineOutcome::parsed_if(understood)
     }
 
-    fn tool_started(&mut self, block: &Block<'_>, subagent: bool, emit: &mut Emit<'_>) {
+    fn tool_started(&mut self, block: &ContentBlock<'_>, subagent: bool, emit: &mut Emit<'_>) {
         let id = &*block.id.text();
         let name = &*block.name.map_or("tool".into(), RawText::text);
         let summary = summary(name, block.input);
         // A subagent's list is not the one that the user follows.
-        let plan = if subagent { None } else { PlanChange::of(name, block.input) };
+        let plan = if subagent { None } else { TodoChange::from_tool_call(name, block.input) };
         let before = plan.as_ref().map(|_| self.todo.clone());
         match &plan {
             // It is shown at once: the result may be long in coming, and says nothing more.
@@ -218,14 +218,20 @@ impl Messages {
                 subagent,
             }),
         }
-        self.running.put(id, Started { name: name.to_owned(), summary, before });
+        self.running.insert(id, OpenToolCall { name: name.to_owned(), summary, before });
     }
 
-    fn tool_ended(&mut self, block: &Block<'_>, denied: bool, subagent: bool, emit: &mut Emit<'_>) {
+    fn tool_ended(
+        &mut self,
+        block: &ContentBlock<'_>,
+        denied: bool,
+        subagent: bool,
+        emit: &mut Emit<'_>,
+    ) {
         let id = &*block.id.text();
         let failed = block.is_error;
-        let denied = self.denied.take(id).is_some() || denied;
-        let started = self.running.take(id);
+        let denied = self.denied.remove(id).is_some() || denied;
+        let started = self.running.remove(id);
         let (size, preview) = tool_output(block.content);
         if let Some(before) = started.as_ref().and_then(|started| started.before.as_ref()) {
             if !failed {
@@ -256,20 +262,20 @@ impl Messages {
     }
 
     /// Pieces of a message that comes whole in an `assistant` line. Only its final usage is news.
-    fn partial(&mut self, bytes: &[u8]) -> Read {
-        let Ok(line) = serde_json::from_slice::<Partial<'_>>(bytes) else {
-            return Read::Malformed;
+    fn handle_partial(&mut self, bytes: &[u8]) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<PartialLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
         if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
             // Told with the next whole message, or with the result.
-            self.account.message(&id, self.dialect.tokens(usage));
+            self.account.add_message(&id, self.dialect.tokens(usage));
         }
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn system(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<System<'_>>(bytes) else {
-            return Read::Malformed;
+    fn system(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<SystemLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
         match line.subtype.as_deref().unwrap_or("init") {
             "init" => self.init(&line, emit),
@@ -282,7 +288,7 @@ impl Messages {
             }
             "permission_denied" => {
                 if let Some(id) = line.tool_use_id {
-                    self.denied.put(&id, ());
+                    self.denied.insert(&id, ());
                 }
             }
             "task_notification" => {
@@ -315,12 +321,12 @@ impl Messages {
                     _ => {}
                 }
             }
-            _ => return Read::Unknown,
+            _ => return LineOutcome::Unknown,
         }
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn init(&mut self, line: &System<'_>, emit: &mut Emit<'_>) {
+    fn init(&mut self, line: &SystemLine<'_>, emit: &mut Emit<'_>) {
         let id = line.session_id.as_deref().unwrap_or_default();
         let model = line.model.as_deref().unwrap_or_default();
         // Every turn of a session begins with the same line.
@@ -334,21 +340,21 @@ impl Messages {
     }
 
     /// A message tells its model. That of the session's first line is better: it is the one that was asked for.
-    fn model_told(&mut self, model: &str, emit: &mut Emit<'_>) {
+    fn set_model(&mut self, model: &str, emit: &mut Emit<'_>) {
         if self.model.is_empty() && !model.is_empty() {
             model.clone_into(&mut self.model);
             emit(Event::Session { id: None, model: Some(model.into()) });
         }
     }
 
-    fn rate_limit(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
+    fn rate_limit(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
         let Ok(RateLimitLine { rate_limit_info: info }) = serde_json::from_slice(bytes) else {
-            return Read::Malformed;
+            return LineOutcome::Malformed;
         };
         let status = info.status.as_deref().unwrap_or_default();
         let resets_at = i64::try_from(info.resets_at.0).ok().filter(|at| *at > 0);
         if status == "allowed" {
-            return Read::Understood;
+            return LineOutcome::Parsed;
         }
         if status == "rejected" {
             self.resets_at = resets_at;
@@ -363,18 +369,18 @@ impl Messages {
             text.push_str(&format!(", resets at {at}"));
         }
         emit(Event::Notice { text: text.into() });
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn result(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<Outcome<'_>>(bytes) else {
-            return Read::Malformed;
+    fn result(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<ResultLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
-        let usage = self.account.settle(&line, self.dialect);
+        let usage = self.account.finish(&line, self.dialect);
         let turns: Count = lenient(line.num_turns);
         let failure = line.failure(self.api_error.as_deref(), self.resets_at);
         if failure.is_none()
-            && self.dialect.result_is_said
+            && self.dialect.result_counts_as_text
             && let Some(text) = line.text()
             && !text.trim().is_empty()
             && !self.last_text.ends_with(text.trim())
@@ -384,19 +390,19 @@ impl Messages {
         }
         emit(Event::Result {
             failure: failure.map(|failure| match self.dialect.remedy {
-                Some(remedy) => with_remedy(failure, remedy),
+                Some(remedy) => with_credentials_hint(failure, remedy),
                 None => failure,
             }),
             usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
                 .then_some(usage),
             turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
         });
-        Read::Verdict
+        LineOutcome::Result
     }
 }
 
 /// `system` lines about the progress of what other lines tell better.
-const PROGRESS: [&[u8]; 7] = [
+const PROGRESS_SUBTYPES: [&[u8]; 7] = [
     b"status",
     b"thinking_tokens",
     b"hook_started",
@@ -406,32 +412,32 @@ const PROGRESS: [&[u8]; 7] = [
     b"task_progress",
 ];
 
-impl LineParser for Messages {
-    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Some(line) = Head::of(bytes) else {
-            return Read::Malformed;
+impl LineParser for StreamJsonParser {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Some(line) = LineHeader::parse(bytes) else {
+            return LineOutcome::Malformed;
         };
         match line.kind.bytes() {
             b"assistant" => self.assistant(&line, emit),
             b"user" => self.user(&line, emit),
-            b"stream_event" => self.partial(bytes),
-            b"system" if PROGRESS.contains(&line.subtype.bytes()) => Read::Understood,
+            b"stream_event" => self.handle_partial(bytes),
+            b"system" if PROGRESS_SUBTYPES.contains(&line.subtype.bytes()) => LineOutcome::Parsed,
             b"system" => self.system(bytes, emit),
             b"result" => self.result(bytes, emit),
             b"rate_limit_event" => self.rate_limit(bytes, emit),
-            _ => Read::Unknown,
+            _ => LineOutcome::Unknown,
         }
     }
 
-    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
-        (self.dialect.explain)(words)
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
+        (self.dialect.explain_failure)(words)
     }
 }
 
 /// Tells that an API call failed and will be tried again. Credentials that are refused once may be
 /// renewed by the program; when that has not helped, what comes is minutes of the same, and the
 /// verdict is clear.
-fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
+fn api_retry(line: &SystemLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
     let delay = format_duration(line.retry_delay_ms.0);
     let error = line.error.as_deref().unwrap_or("unknown");
     let status = match line.error_status.0 {
@@ -442,7 +448,7 @@ fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
     let text = format!("API error: {error}{status}, retry {attempt}/{max} in {delay}");
     emit(Event::Notice { text: text.into() });
     if line.error_status.0 != 401 || attempt != 2 {
-        return Read::Understood;
+        return LineOutcome::Parsed;
     }
     let message = format!(
         "API error: {error}{status}, again and again (check the API key in the environment, or sign in \
@@ -450,38 +456,38 @@ fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
     );
     let failure = Some(failure(FailureKind::Credentials, message));
     emit(Event::Result { failure, usage: None, turns: None });
-    Read::Verdict
+    LineOutcome::Result
 }
 
 /// A tool call without its result.
 #[derive(Debug)]
-struct Started {
+struct OpenToolCall {
     name: String,
     summary: String,
     /// The list before a call that changes it.
-    before: Option<Todo>,
+    before: Option<TodoList>,
 }
 
 /// Whether what a tool gave back begins with these words.
-fn begins(content: Option<Raw<'_>>, words: &str) -> bool {
+fn starts_with(content: Option<RawJson<'_>>, words: &str) -> bool {
     tool_output(content).1.starts_with(words)
 }
 
 /// Whether the program says that it refused to run the tool that `block` is the result of.
-fn refused(meta: Option<Raw<'_>>, block: &Block<'_>) -> bool {
+fn is_denied_tool(meta: Option<RawJson<'_>>, block: &ContentBlock<'_>) -> bool {
     #[derive(Deserialize)]
-    struct Meta<'a> {
+    struct ToolResultMeta<'a> {
         #[serde(borrow)]
         id: Option<RawText<'a>>,
-        non_execution_kind: Option<Str<'a>>,
-        permission_decision: Option<Decision<'a>>,
+        non_execution_kind: Option<ShortStr<'a>>,
+        permission_decision: Option<PermissionDecision<'a>>,
     }
     #[derive(Deserialize)]
-    struct Decision<'a> {
+    struct PermissionDecision<'a> {
         #[serde(borrow)]
-        decision: Option<Str<'a>>,
+        decision: Option<ShortStr<'a>>,
     }
-    let metas: Vec<Meta<'_>> = lenient(meta);
+    let metas: Vec<ToolResultMeta<'_>> = lenient(meta);
     metas.iter().any(|meta| {
         let decision = meta.permission_decision.as_ref();
         meta.id == Some(block.id)

@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::messages::todo_items;
-use super::structured::{LineParser, Read, Structured};
-use super::text::{PlainReader, Words};
-use super::tools::{End, Tools, summary, tool_output};
+use super::structured::{LineOutcome, LineParser, StructuredReader};
+use super::text::{LastOutput, PlainReader};
+use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
-    Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, sets,
-    with_remedy,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PromptVia, api, failure,
+    has_option, one_line, with_credentials_hint,
 };
-use crate::json::{Count, Raw, RawText, Size, Str, lenient};
+use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -28,22 +28,22 @@ impl Adapter for Opencode {
         "opencode"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g opencode-ai"
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("1.18.33")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
         invocation.arg("run");
-        if request.stream && !sets(flags, &["--format"]) {
+        if request.stream && !has_option(flags, &["--format"]) {
             invocation.args(["--format", "json"]);
         }
-        if request.autonomous && !sets(flags, &["--auto"]) {
+        if request.autonomous && !has_option(flags, &["--auto"]) {
             invocation.arg("--auto");
         }
         invocation.model(request, flags, &["-m", "--model"]);
@@ -51,36 +51,36 @@ impl Adapter for Opencode {
         // A library for the search of its interface for people, of which it would leave a copy of
         // 5.6 MB among the temporary files with each start.
         invocation.env.push(("OPENCODE_DISABLE_FFF", "1".into()));
-        if let Some(prompt) = invocation.prompt_words(request) {
+        if let Some(prompt) = invocation.prompt_argument(request) {
             invocation.args(["--", &*prompt]);
         }
         invocation
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(Parts::default()))
+            Box::new(StructuredReader::new(OpencodeParser::default()))
         } else {
-            Box::new(PlainReader::new(explain))
+            Box::new(PlainReader::new(explain_failure))
         }
     }
 
-    fn tells_cost(&self) -> bool {
+    fn reports_cost(&self) -> bool {
         true
     }
 }
 
 /// Makes events of the lines of one opencode process.
 #[derive(Debug, Default)]
-struct Parts {
+struct OpencodeParser {
     session: String,
-    tools: Tools,
-    used: Usage,
+    tools: ToolTracker,
+    usage: Usage,
     steps: u32,
     /// How often it was told that its context is full since it last came any further. The first time
     /// is no verdict yet: it makes a summary and goes on with that. If the prompt itself is too long,
     /// it does so for ever, so that the second time is one, and it is not waited for what comes then.
-    overflows: u32,
+    overflow_count: u32,
     overflow: Option<Failure>,
     /// The tool that nobody allowed in this step. It ends after that, as if all were well.
     rejected: Option<String>,
@@ -90,10 +90,10 @@ struct Parts {
     in_step: bool,
 }
 
-impl LineParser for Parts {
-    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
-            return Read::Malformed;
+impl LineParser for OpencodeParser {
+    fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
+        let Ok(line) = serde_json::from_slice::<OpencodeLine<'_>>(bytes) else {
+            return LineOutcome::Malformed;
         };
         let session = line.session.as_deref().unwrap_or_default();
         if self.session.is_empty() && !session.is_empty() {
@@ -108,20 +108,20 @@ impl LineParser for Parts {
                 self.rejected = None;
                 if !subagent && !self.compacting {
                     self.overflow = None;
-                    self.overflows = 0;
+                    self.overflow_count = 0;
                 }
-                Read::Understood
+                LineOutcome::Parsed
             }
             ("text", Some(part)) => {
                 self.text(part, subagent, emit);
-                Read::Understood
+                LineOutcome::Parsed
             }
             ("reasoning", Some(part)) => {
                 let text = part.text.map(RawText::text).unwrap_or_default();
                 if !text.is_empty() {
                     emit(Event::Thinking { text, joined: false, subagent });
                 }
-                Read::Understood
+                LineOutcome::Parsed
             }
             ("tool_use", Some(part)) => self.tool(part, subagent, emit),
             ("step_finish", Some(part)) => {
@@ -130,29 +130,29 @@ impl LineParser for Parts {
                 self.step(part, subagent, emit)
             }
             ("error", _) => {
-                let error: ErrorObject<'_> = lenient(line.error);
+                let error: OpencodeError<'_> = lenient(line.error);
                 let failure = error.failure(line.timestamp.0);
                 self.error(failure, subagent, emit)
             }
-            _ => Read::Unknown,
+            _ => LineOutcome::Unknown,
         }
     }
 
-    fn explain(&self, words: &Words<'_>) -> Option<Failure> {
-        self.overflow.clone().or_else(|| explain(words))
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
+        self.overflow.clone().or_else(|| explain_failure(words))
     }
 
     fn may_run_tool(&self) -> bool {
         self.in_step
     }
 
-    fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
+    fn revise_failure(&self, _exit: Option<Exit>) -> Option<Failure> {
         self.overflow.clone()
     }
 }
 
-impl Parts {
-    fn text(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) {
+impl OpencodeParser {
+    fn text(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) {
         let text = part.text.map(RawText::text).unwrap_or_default();
         if text.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl Parts {
             };
         }
         // The program's own words to the model.
-        let metadata: Metadata = lenient(part.metadata);
+        let metadata: ToolMetadata = lenient(part.metadata);
         if metadata.compaction_continue && !subagent {
             // Only now it is clear what the step before was.
             let reason = "the agent's context was compacted: its last words were a summary";
@@ -174,72 +174,74 @@ impl Parts {
         emit(Event::Notice { text: one_line(&text).into() });
     }
 
-    fn error(&mut self, failure: Failure, subagent: bool, emit: &mut Emit<'_>) -> Read {
+    fn error(&mut self, failure: Failure, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
         if !subagent && failure.kind == FailureKind::Context {
             self.compacting = true;
-            self.overflows += 1;
-            if self.overflows != 2 {
+            self.overflow_count += 1;
+            if self.overflow_count != 2 {
                 emit(Event::Notice { text: one_line(&failure.message).into() });
-                self.overflow = (self.overflows == 1).then_some(failure);
-                return Read::Understood;
+                self.overflow = (self.overflow_count == 1).then_some(failure);
+                return LineOutcome::Parsed;
             }
             self.overflow = None;
         }
         if subagent {
             emit(Event::Notice { text: one_line(&failure.message).into() });
-            return Read::Understood;
+            return LineOutcome::Parsed;
         }
         emit(Event::Result {
             failure: Some(failure),
             usage: self.usage(),
             turns: Some(self.steps),
         });
-        Read::Verdict
+        LineOutcome::Result
     }
 
-    fn tool(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) -> Read {
+    fn tool(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
         let state: ToolState<'_> = lenient(part.state);
         let id = part.call.as_deref().unwrap_or_default();
         let name = part.tool.as_deref().unwrap_or("tool");
         let plan = state.input.filter(|_| name == "todowrite").and_then(todo_items);
-        self.tools.started(id, name, summary(name, state.input), plan, subagent, emit);
+        self.tools.start(id, name, summary(name, state.input), plan, subagent, emit);
         let failed = state.status.as_deref() == Some("error");
-        let metadata: Metadata = lenient(state.metadata);
+        let metadata: ToolMetadata = lenient(state.metadata);
         let error = state.error.map(RawText::text).unwrap_or_default();
-        if failed && !subagent && error.contains(REJECTED) {
+        if failed && !subagent && error.contains(REJECTED_PHRASE) {
             self.rejected = Some(name.to_owned());
         }
         let (size, preview) = match state.error.filter(|_| failed) {
-            Some(error) => (error.size(), error.head(super::PREVIEW_CHARS)),
-            None => state.output.map_or((Size::default(), "".into()), |raw| tool_output(Some(raw))),
+            Some(error) => (error.size(), error.prefix(super::PREVIEW_CHARS)),
+            None => {
+                state.output.map_or((TextSize::default(), "".into()), |raw| tool_output(Some(raw)))
+            }
         };
-        self.tools.ended(
+        self.tools.end(
             id,
-            End {
+            ToolEnd {
                 // A command that failed is a tool that has done its work.
                 failed: failed || metadata.exit.is_some_and(|code| code != 0.0),
-                denied: failed && DENIALS.iter().any(|words| error.contains(words)),
+                denied: failed && DENIED_PHRASES.iter().any(|words| error.contains(words)),
                 size,
                 preview,
             },
             subagent,
             emit,
         );
-        Read::Understood
+        LineOutcome::Parsed
     }
 
-    fn step(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) -> Read {
-        let tokens: Tokens = lenient(part.tokens);
+    fn step(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
+        let tokens: OpencodeTokens = lenient(part.tokens);
         let cost: Option<f64> = lenient(part.cost);
         let cost = cost.filter(|cost| *cost >= 0.0);
-        self.used.add(&tokens.usage(cost));
-        emit(Event::Usage(self.used));
+        self.usage.add(&tokens.usage(cost));
+        emit(Event::Usage(self.usage));
         if subagent {
-            return Read::Understood;
+            return LineOutcome::Parsed;
         }
         self.steps += 1;
         if std::mem::take(&mut self.compacting) {
-            return Read::Understood;
+            return LineOutcome::Parsed;
         }
         let failure = match part.reason.as_deref().unwrap_or("unknown") {
             "tool-calls" | "unknown" => match self.rejected.take() {
@@ -250,7 +252,7 @@ impl Parts {
                          opencode's settings, or set \"agent\": {{\"autonomous\": true}})"
                     ),
                 )),
-                None => return Read::Understood,
+                None => return LineOutcome::Parsed,
             },
             "content-filter" => Some(failure(
                 FailureKind::Refusal,
@@ -265,11 +267,11 @@ impl Parts {
             _ => None,
         };
         emit(Event::Result { failure, usage: self.usage(), turns: Some(self.steps) });
-        Read::Verdict
+        LineOutcome::Result
     }
 
     fn usage(&self) -> Option<Usage> {
-        (self.steps > 0 || !self.used.is_zero()).then_some(self.used)
+        (self.steps > 0 || !self.usage.is_zero()).then_some(self.usage)
     }
 }
 
@@ -278,11 +280,11 @@ const REMEDY: &str =
     "run `opencode auth login`, or check the provider's key in opencode's settings";
 
 /// Words in the error of a tool that the user's permissions, or the user, refused.
-const DENIALS: [&str; 2] = [REJECTED, "prevents you from using this specific tool"];
-const REJECTED: &str = "rejected permission";
+const DENIED_PHRASES: [&str; 2] = [REJECTED_PHRASE, "prevents you from using this specific tool"];
+const REJECTED_PHRASE: &str = "rejected permission";
 
 /// What opencode's last words mean when it said nothing on standard output.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(words.stderr);
     let said = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
     if said.starts_with("You must provide a message") {
@@ -294,60 +296,60 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
             format!("opencode would not start: {said} (`opencode models` lists what there is)"),
         ));
     }
-    let failure = api::failure(0, said);
-    (failure.kind != FailureKind::Other).then(|| with_remedy(failure, REMEDY))
+    let failure = api::classify_failure(0, said);
+    (failure.kind != FailureKind::Other).then(|| with_credentials_hint(failure, REMEDY))
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct OpencodeLine<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
+    kind: ShortStr<'a>,
     #[serde(default)]
     timestamp: Count,
     #[serde(rename = "sessionID")]
-    session: Option<Str<'a>>,
-    part: Option<Part<'a>>,
-    error: Option<Raw<'a>>,
+    session: Option<ShortStr<'a>>,
+    part: Option<MessagePart<'a>>,
+    error: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Part<'a> {
+struct MessagePart<'a> {
     #[serde(borrow)]
     text: Option<RawText<'a>>,
     /// The program said it, not the model.
     #[serde(default)]
     synthetic: bool,
-    metadata: Option<Raw<'a>>,
-    tool: Option<Str<'a>>,
+    metadata: Option<RawJson<'a>>,
+    tool: Option<ShortStr<'a>>,
     #[serde(rename = "callID")]
-    call: Option<Str<'a>>,
-    state: Option<Raw<'a>>,
-    reason: Option<Str<'a>>,
-    tokens: Option<Raw<'a>>,
-    cost: Option<Raw<'a>>,
+    call: Option<ShortStr<'a>>,
+    state: Option<RawJson<'a>>,
+    reason: Option<ShortStr<'a>>,
+    tokens: Option<RawJson<'a>>,
+    cost: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 struct ToolState<'a> {
     #[serde(borrow)]
-    status: Option<Str<'a>>,
-    input: Option<Raw<'a>>,
-    output: Option<Raw<'a>>,
+    status: Option<ShortStr<'a>>,
+    input: Option<RawJson<'a>>,
+    output: Option<RawJson<'a>>,
     error: Option<RawText<'a>>,
-    metadata: Option<Raw<'a>>,
+    metadata: Option<RawJson<'a>>,
 }
 
 /// What goes with a tool's result, or with a text.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Metadata {
+struct ToolMetadata {
     exit: Option<f64>,
     compaction_continue: bool,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Tokens {
+struct OpencodeTokens {
     input: Count,
     output: Count,
     reasoning: Count,
@@ -361,7 +363,7 @@ struct CacheTokens {
     write: Count,
 }
 
-impl Tokens {
+impl OpencodeTokens {
     /// Its output does not include what was thought, and its input not what came from a cache.
     fn usage(&self, cost_usd: Option<f64>) -> Usage {
         Usage {
@@ -375,32 +377,32 @@ impl Tokens {
 }
 
 #[derive(Deserialize, Default)]
-struct ErrorObject<'a> {
+struct OpencodeError<'a> {
     #[serde(borrow)]
-    name: Option<Str<'a>>,
-    data: Option<Raw<'a>>,
+    name: Option<ShortStr<'a>>,
+    data: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-struct ErrorData<'a> {
+struct OpencodeErrorData<'a> {
     #[serde(borrow)]
     message: Option<RawText<'a>>,
     #[serde(rename = "statusCode", default)]
     status: Count,
     #[serde(rename = "responseHeaders")]
-    headers: Option<Raw<'a>>,
+    headers: Option<RawJson<'a>>,
 }
 
-impl ErrorObject<'_> {
+impl OpencodeError<'_> {
     /// `said_at` is when, in milliseconds.
     fn failure(&self, said_at: u64) -> Failure {
-        let data: ErrorData<'_> = lenient(self.data);
+        let data: OpencodeErrorData<'_> = lenient(self.data);
         let name = self.name.as_deref().unwrap_or("an error without a name");
         let message = match data.message.map(RawText::text) {
             Some(message) if !message.is_empty() => message.into_owned(),
             _ => name.to_owned(),
         };
-        let mut failure = api::failure(data.status.0, &message);
+        let mut failure = api::classify_failure(data.status.0, &message);
         failure.kind = match name {
             "ProviderAuthError" => FailureKind::Credentials,
             "ContextOverflowError" => FailureKind::Context,
@@ -410,17 +412,17 @@ impl ErrorObject<'_> {
         if failure.kind == FailureKind::RateLimit {
             failure.resets_at = failure.resets_at.or_else(|| data.retry_at(said_at));
         }
-        with_remedy(failure, REMEDY)
+        with_credentials_hint(failure, REMEDY)
     }
 }
 
-impl ErrorData<'_> {
+impl OpencodeErrorData<'_> {
     /// When the API wants to be asked again: a number of seconds, or a date.
     fn retry_at(&self, said_at: u64) -> Option<i64> {
         let mut told = None;
-        self.headers?.members(|name, value| {
+        self.headers?.for_each_member(|name, value| {
             if name.eq_ignore_ascii_case(b"retry-after") {
-                told = value.text();
+                told = value.as_text();
             }
         })?;
         let told = told?.text();

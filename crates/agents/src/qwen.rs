@@ -3,10 +3,12 @@
 //! It tells a failed API call as the model's own words, `[API Error: …]`, after whatever the model
 //! had said by then, calls that a success and exits with 0.
 
-use super::messages::{Dialect, Messages};
-use super::structured::Structured;
-use super::text::{PlainReader, Words};
-use super::{Adapter, Invocation, PromptVia, Reader, Request, api, failure, sets};
+use super::messages::{StreamJsonDialect, StreamJsonParser};
+use super::structured::StructuredReader;
+use super::text::{LastOutput, PlainReader};
+use super::{
+    Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, api, failure, has_option,
+};
 use ralph_events::event::{Exit, Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -19,21 +21,21 @@ impl Adapter for Qwen {
         "qwen"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "npm install -g @qwen-code/qwen-code"
     }
 
-    fn recorded(&self) -> Option<&'static str> {
+    fn recorded_version(&self) -> Option<&'static str> {
         Some("0.15.10")
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
-        if !sets(flags, &["-o", "--output-format"]) {
+        if !has_option(flags, &["-o", "--output-format"]) {
             invocation.args(["-o", if request.stream { "stream-json" } else { "text" }]);
         }
-        if request.autonomous && !sets(flags, &["-y", "--yolo", "--approval-mode"]) {
+        if request.autonomous && !has_option(flags, &["-y", "--yolo", "--approval-mode"]) {
             invocation.arg("--yolo");
         }
         invocation.model(request, flags, &["-m", "--model"]);
@@ -42,26 +44,26 @@ impl Adapter for Qwen {
         invocation
     }
 
-    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
         &["--yolo"]
     }
 
-    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(Structured::new(Messages::new(&DIALECT)))
+            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
         } else {
             Box::new(PlainReader::new(explain))
         }
     }
 }
 
-static DIALECT: Dialect = Dialect {
+static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: true,
-    explain,
+    explain_failure: explain,
     api_error: Some(api_error),
     denial: Some("Qwen Code requires permission to use "),
     remedy: Some("see `qwen auth`, or check OPENAI_API_KEY"),
-    result_is_said: false,
+    result_counts_as_text: false,
     input_includes_cache: true,
 };
 
@@ -78,11 +80,11 @@ fn api_error(text: &str, unused: bool) -> Option<usize> {
 }
 
 /// What qwen's last words mean when there was no result.
-fn explain(words: &Words<'_>) -> Option<Failure> {
+fn explain(words: &LastOutput<'_>) -> Option<Failure> {
     if words.exit == Some(Exit::Code(53)) {
         return Some(failure(FailureKind::TurnLimit, "qwen ended at its own limit of turns"));
     }
     let said = first_line(words.stderr)?;
-    let failure = api::failure(0, said);
+    let failure = api::classify_failure(0, said);
     (failure.kind != FailureKind::Other).then_some(failure)
 }

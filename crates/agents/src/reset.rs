@@ -8,19 +8,19 @@ use jiff::{Span, SpanRelativeTo, ToSpan, Unit, Zoned};
 
 /// From claude's `You've hit your limit · resets 8:27pm (UTC)`, or the older
 /// `Claude AI usage limit reached|1794774472`.
-pub(super) fn claude(text: &str, now: &Zoned) -> Option<i64> {
+pub(super) fn claude_reset(text: &str, now: &Zoned) -> Option<i64> {
     if let Some((_, seconds)) = text.rsplit_once("limit reached|") {
         let digits = seconds.split(|c: char| !c.is_ascii_digit()).next();
         return digits?.parse().ok();
     }
-    moment(text.split_once("resets ")?.1, now)
+    parse_time(text.split_once("resets ")?.1, now)
 }
 
 /// From codex's `try again at Nov 16th, 2026 12:46 AM.`, `try again at 12:46 AM.` or
 /// `try again in 2 days 3 hours 5 minutes.`
-pub(super) fn codex(text: &str, now: &Zoned) -> Option<i64> {
+pub(super) fn codex_reset(text: &str, now: &Zoned) -> Option<i64> {
     if let Some((_, rest)) = text.split_once("try again at ") {
-        return moment(rest, now);
+        return parse_time(rest, now);
     }
     let mut seconds = 0_i64;
     let mut words = text.split_once("try again in ")?.1.split_whitespace();
@@ -43,7 +43,7 @@ pub(super) fn codex(text: &str, now: &Zoned) -> Option<i64> {
 
 /// From how long it takes: gemini's `Suggested retry after 40s.` or `Your quota will reset after
 /// 18h20m51s.`, and what APIs say, as `Please retry in 12.5s` or `try again in 2 hours`.
-pub(super) fn within(text: &str, now: &Zoned) -> Option<i64> {
+pub(super) fn retry_after_reset(text: &str, now: &Zoned) -> Option<i64> {
     const PHRASES: [&str; 4] = ["reset after ", "retry after ", "retry in ", "try again in "];
     let rest = PHRASES.iter().find_map(|phrase| text.split_once(phrase))?.1;
     let words: Vec<&str> = rest.split_whitespace().take(6).collect();
@@ -61,12 +61,12 @@ pub(super) fn within(text: &str, now: &Zoned) -> Option<i64> {
 /// A moment that was told without its day or its year may be so many hours ago. The minute of a reset
 /// is often over when its words are read: the next one would be a day later. More than this, and it is
 /// tomorrow's.
-const OVER_HOURS: i64 = 1;
+const PAST_RESET_HOURS: i64 = 1;
 
 /// A moment at the beginning of `text`: a clock time, perhaps a date before it and a zone in
 /// parentheses after it. Without a date, or without a year, the next such moment, or the last one if
 /// it has only just passed.
-fn moment(text: &str, now: &Zoned) -> Option<i64> {
+fn parse_time(text: &str, now: &Zoned) -> Option<i64> {
     let mut month = None;
     let mut day = None;
     let mut year = None;
@@ -78,12 +78,12 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
         if let Some(name) = word.strip_prefix('(') {
             zone = TimeZone::get(name.trim_end_matches(')')).ok();
             break;
-        } else if let Some(afternoon) = half_of_day(word) {
+        } else if let Some(afternoon) = parse_pm(word) {
             // The hour was the word before: `12:46 AM`, or this one: `8pm`.
-            let hour = if number.is_empty() { time.take()? } else { clock(number)? };
+            let hour = if number.is_empty() { time.take()? } else { parse_clock(number)? };
             time = Some(twelve_hours(hour, afternoon)?);
         } else if number.contains(':') {
-            time = Some(clock(number)?);
+            time = Some(parse_clock(number)?);
         } else if let Some(named) = month_number(word) {
             month = Some(named);
         } else if let Ok(number) = number.parse::<i16>() {
@@ -102,7 +102,7 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
     let here = now.with_time_zone(zone.clone());
     let at = |date: Date| date.to_datetime(time).to_zoned(zone.clone()).ok();
     let date = |year: i16, month, day| Date::new(year, month, day).ok();
-    let over = here.checked_sub(OVER_HOURS.hours()).ok()?;
+    let over = here.checked_sub(PAST_RESET_HOURS.hours()).ok()?;
     let nearest = |dates: [Option<Date>; 3]| {
         dates.into_iter().flatten().filter_map(at).find(|when| *when > over)
     };
@@ -117,7 +117,7 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
 }
 
 /// Whether a word ends as a time after noon does (`PM`, `8:27pm`), or as one before it.
-fn half_of_day(word: &str) -> Option<bool> {
+fn parse_pm(word: &str) -> Option<bool> {
     let word = word.to_ascii_lowercase();
     let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     match &word[number.len()..] {
@@ -127,7 +127,7 @@ fn half_of_day(word: &str) -> Option<bool> {
     }
 }
 
-fn clock(text: &str) -> Option<(i8, i8)> {
+fn parse_clock(text: &str) -> Option<(i8, i8)> {
     let (hour, minute) = text.split_once(':').unwrap_or((text, "0"));
     Some((hour.parse().ok()?, minute.parse().ok()?))
 }
@@ -170,7 +170,7 @@ mod tests {
             ("limit · resets Nov 20 at 12:30pm (UTC)", "2026-11-20T12:30:00Z"),
             ("Claude AI usage limit reached|1794774472", "2026-11-15T20:27:52Z"),
         ] {
-            assert_eq!(at(claude(text, &now)).as_deref(), Some(expected), "{text}");
+            assert_eq!(at(claude_reset(text, &now)).as_deref(), Some(expected), "{text}");
         }
         for (text, expected) in [
             ("or try again at Nov 16th, 2026 12:46 AM.", "2026-11-15T23:46:00Z"),
@@ -178,7 +178,7 @@ mod tests {
             ("or try again at 6:27 PM.", "2026-11-15T17:27:00Z"),
             ("or try again in 2 days 3 hours 5 minutes.", "2026-11-17T20:32:57Z"),
         ] {
-            assert_eq!(at(codex(text, &now)).as_deref(), Some(expected), "{text}");
+            assert_eq!(at(codex_reset(text, &now)).as_deref(), Some(expected), "{text}");
         }
         for (text, expected) in [
             ("Suggested retry after 40s.", "2026-11-15T17:28:37Z"),
@@ -187,14 +187,14 @@ mod tests {
             ("try again in 2 hours 5 minutes and then some", "2026-11-15T19:32:57Z"),
             ("try again in 1 day.", "2026-11-16T17:27:57Z"),
         ] {
-            assert_eq!(at(within(text, &now)).as_deref(), Some(expected), "{text}");
+            assert_eq!(at(retry_after_reset(text, &now)).as_deref(), Some(expected), "{text}");
         }
         let midnight: Zoned = "2027-01-01T00:00:02+01:00[Europe/Vienna]".parse().unwrap();
         for text in ["resets 11:59pm", "resets Dec 31, 11:59pm"] {
-            assert_eq!(at(claude(text, &midnight)).as_deref(), Some("2026-12-31T22:59:00Z"));
+            assert_eq!(at(claude_reset(text, &midnight)).as_deref(), Some("2026-12-31T22:59:00Z"));
         }
         for text in ["", "retry after ", "retry after a while", "retry in 0s", "retry in -5s"] {
-            assert_eq!(within(text, &now), None, "{text}");
+            assert_eq!(retry_after_reset(text, &now), None, "{text}");
         }
         for text in [
             "",
@@ -212,7 +212,7 @@ mod tests {
             "resets 99:99",
             "resets (Nowhere/Land)",
         ] {
-            assert_eq!(claude(text, &now).or(codex(text, &now)), None, "{text}");
+            assert_eq!(claude_reset(text, &now).or(codex_reset(text, &now)), None, "{text}");
         }
     }
 }

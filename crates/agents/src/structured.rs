@@ -5,46 +5,46 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::text::{Words, output};
-use super::{Emit, Reader, Tail, failure};
+use super::text::{LastOutput, output_event};
+use super::{Emit, OutputReader, OutputTail, failure};
 use crate::json::utf8;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Stream};
 use ralph_events::line_splitter::Line;
 
 /// What became of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum LineOutcome {
     /// It is all in the events.
-    Understood,
+    Parsed,
     /// So it is, and it was the agent's verdict on its work.
-    Verdict,
+    Result,
     /// It is an object, but not all of it means something to us. It is shown as it is.
     Unknown,
     /// It is not an object of the known form, and no event was made of it.
     Malformed,
 }
 
-impl Read {
-    pub(super) fn understood(all: bool) -> Self {
-        if all { Read::Understood } else { Read::Unknown }
+impl LineOutcome {
+    pub(super) fn parsed_if(all: bool) -> Self {
+        if all { LineOutcome::Parsed } else { LineOutcome::Unknown }
     }
 
     /// What became of two parts of a line: it holds a verdict if one of them does, and else it is understood if both
     /// are.
-    fn and(self, other: Read) -> Self {
+    fn merge(self, other: LineOutcome) -> Self {
         match (self, other) {
-            (Read::Verdict, _) | (_, Read::Verdict) => Read::Verdict,
-            (Read::Understood, Read::Understood) => Read::Understood,
-            _ => Read::Unknown,
+            (LineOutcome::Result, _) | (_, LineOutcome::Result) => LineOutcome::Result,
+            (LineOutcome::Parsed, LineOutcome::Parsed) => LineOutcome::Parsed,
+            _ => LineOutcome::Unknown,
         }
     }
 }
 
 /// Makes events of the lines of one kind of stream.
 pub(super) trait LineParser {
-    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read;
+    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineOutcome;
     /// What the last words mean when there was no verdict.
-    fn explain(&self, words: &Words<'_>) -> Option<Failure>;
+    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure>;
     /// Takes what the agent left in its side file, if it is understood.
     fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
         false
@@ -58,38 +58,38 @@ pub(super) trait LineParser {
         false
     }
     /// A better word on the failure that the verdict told, now that the exit code is known.
-    fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
+    fn revise_failure(&self, _exit: Option<Exit>) -> Option<Failure> {
         None
     }
 }
 
 /// What is said of an agent that printed something, and nothing that is understood.
-const PLAIN_TEXT: &str = ", and no line of it was understood: if the agent prints plain text, set \
+const UNRECOGNIZED_OUTPUT: &str = ", and no line of it was understood: if the agent prints plain text, set \
                           \"agent\": {\"type\": \"text\"}";
 
 /// Reads such a stream with a parser for its lines.
 #[derive(Debug)]
-pub(super) struct Structured<P> {
+pub(super) struct StructuredReader<P> {
     parser: P,
-    verdict: bool,
+    has_result: bool,
     /// A line of it was understood.
-    understood: bool,
+    has_parsed_line: bool,
     /// Lines of standard output that are not part of the stream.
-    stdout: Tail,
-    stderr: Tail,
+    stdout: OutputTail,
+    stderr: OutputTail,
 }
 
-impl<P: LineParser> Structured<P> {
+impl<P: LineParser> StructuredReader<P> {
     pub(super) fn new(parser: P) -> Self {
-        let (stdout, stderr) = (Tail::default(), Tail::default());
-        Structured { parser, verdict: false, understood: false, stdout, stderr }
+        let (stdout, stderr) = (OutputTail::default(), OutputTail::default());
+        StructuredReader { parser, has_result: false, has_parsed_line: false, stdout, stderr }
     }
 
-    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read {
+    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
         // Some programs indent what they print, or mark its encoding.
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start();
         if line.is_empty() {
-            return Read::Understood;
+            return LineOutcome::Parsed;
         }
         // With `--output-format json`, all of it may come as one list.
         if line.first() == Some(&b'[')
@@ -98,43 +98,44 @@ impl<P: LineParser> Structured<P> {
             && entries.iter().all(|entry| entry.get().starts_with('{'))
         {
             let all = entries.iter().map(|entry| self.read(entry.get().as_bytes(), emit));
-            return all.fold(Read::Understood, Read::and);
+            return all.fold(LineOutcome::Parsed, LineOutcome::merge);
         }
         if line.first() != Some(&b'{') {
-            return Read::Malformed;
+            return LineOutcome::Malformed;
         }
         match self.parser.read(line, emit) {
             // Bytes that are not UTF-8 inside of a text are no reason to lose the line.
-            Read::Malformed => match String::from_utf8_lossy(line) {
+            LineOutcome::Malformed => match String::from_utf8_lossy(line) {
                 Cow::Owned(mended) => self.parser.read(mended.as_bytes(), emit),
-                Cow::Borrowed(_) => Read::Malformed,
+                Cow::Borrowed(_) => LineOutcome::Malformed,
             },
             read => read,
         }
     }
 }
 
-impl<P: LineParser> Reader for Structured<P> {
+impl<P: LineParser> OutputReader for StructuredReader<P> {
     fn max_line(&self) -> usize {
         64 * 1024 * 1024
     }
 
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
-        let read = if line.is_complete() { self.read(line.bytes, emit) } else { Read::Malformed };
+        let read =
+            if line.is_complete() { self.read(line.bytes, emit) } else { LineOutcome::Malformed };
         match read {
-            Read::Understood => self.understood |= !line.bytes.trim_ascii().is_empty(),
-            Read::Verdict => (self.verdict, self.understood) = (true, true),
-            Read::Unknown => {
+            LineOutcome::Parsed => self.has_parsed_line |= !line.bytes.trim_ascii().is_empty(),
+            LineOutcome::Result => (self.has_result, self.has_parsed_line) = (true, true),
+            LineOutcome::Unknown => {
                 let text = utf8(line.bytes);
-                emit(output(Stream::Stdout, text, line.joined));
+                emit(output_event(Stream::Stdout, text, line.joined));
             }
-            Read::Malformed => {
+            LineOutcome::Malformed => {
                 let text = utf8(line.bytes);
                 // A broken piece of the stream may hold anybody's words.
                 if line.is_complete() && !text.trim_start().starts_with('{') {
                     self.stdout.push(&text);
                 }
-                emit(output(Stream::Stdout, text, line.joined));
+                emit(output_event(Stream::Stdout, text, line.joined));
             }
         }
     }
@@ -143,13 +144,13 @@ impl<P: LineParser> Reader for Structured<P> {
         let text = utf8(line.bytes);
         self.stderr.push(&text);
         if !line.is_complete() || !self.parser.read_stderr(&text, emit) {
-            emit(output(Stream::Stderr, text, line.joined));
+            emit(output_event(Stream::Stderr, text, line.joined));
         }
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) {
         if !self.parser.side_file(text, emit) {
-            emit(output(Stream::Stdout, text.into(), false));
+            emit(output_event(Stream::Stdout, text.into(), false));
         }
     }
 
@@ -157,22 +158,22 @@ impl<P: LineParser> Reader for Structured<P> {
         self.parser.may_run_tool()
     }
 
-    fn is_foreign(&self) -> bool {
-        !self.understood
+    fn is_unrecognized(&self) -> bool {
+        !self.has_parsed_line
     }
 
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
-        let failure = if self.verdict {
-            self.parser.reconsider(exit)
+        let failure = if self.has_result {
+            self.parser.revise_failure(exit)
         } else if exit.is_some_and(Exit::success) {
             let mut message = "the stream ended without a result".to_owned();
-            if self.is_foreign() && !self.stdout.text().is_empty() {
-                message.push_str(PLAIN_TEXT);
+            if self.is_unrecognized() && !self.stdout.text().is_empty() {
+                message.push_str(UNRECOGNIZED_OUTPUT);
             }
             Some(failure(FailureKind::Other, message))
         } else {
             let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
-            self.parser.explain(&Words { stdout, stderr, exit })
+            self.parser.explain_failure(&LastOutput { stdout, stderr, exit })
         };
         if failure.is_some() {
             emit(Event::Result { failure, usage: None, turns: None });

@@ -33,7 +33,7 @@ fn the_recorded_versions_are_those_that_tests_install() {
     let table: serde_json::Value = serde_json::from_str(table).unwrap();
     for adapter in all() {
         let installed = table[adapter.name()]["version"].as_str();
-        assert_eq!(adapter.recorded(), installed, "{}", adapter.name());
+        assert_eq!(adapter.recorded_version(), installed, "{}", adapter.name());
     }
     assert!(table.as_object().unwrap().keys().all(|name| by_name(name).is_some()));
 }
@@ -539,10 +539,10 @@ fn what_is_not_understood_is_shown_as_it_is() {
 
 #[test]
 fn only_the_end_of_long_last_words_is_kept() {
-    let mut tail = Tail::default();
+    let mut tail = OutputTail::default();
     for _ in 0..100 {
         tail.push(&"é".repeat(5000));
     }
     tail.push("the end");
-    assert!(tail.text().len() <= 3 * Tail::MAX && tail.text().ends_with("the end\n"));
+    assert!(tail.text().len() <= 3 * OutputTail::MAX && tail.text().ends_with("the end\n"));
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Adapter, Emit, Invocation, Reader, Request, Tail};
+use super::{Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, OutputTail};
 use crate::json::utf8;
 use ralph_events::event::{Event, Exit, Failure, Stream};
 use ralph_events::line_splitter::Line;
@@ -11,26 +11,26 @@ use ralph_events::line_splitter::Line;
 /// The adapter for a command that is not known. A model cannot be chosen this way: how such a
 /// program takes one is not known either.
 #[derive(Debug)]
-pub(super) struct Text;
+pub(super) struct TextAdapter;
 
-impl Adapter for Text {
+impl Adapter for TextAdapter {
     fn name(&self) -> &'static str {
         "text"
     }
 
-    fn install(&self) -> &'static str {
+    fn install_command(&self) -> &'static str {
         "any command that takes a prompt on standard input"
     }
 
-    fn invocation(&self, request: &Request<'_>) -> Invocation {
-        Invocation { structured: false, ..Invocation::exact(request, request.flags) }
+    fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        AgentInvocation { structured: false, ..AgentInvocation::verbatim(request, request.flags) }
     }
 
-    fn reader(&self, _structured: bool) -> Box<dyn Reader> {
+    fn reader(&self, _structured: bool) -> Box<dyn OutputReader> {
         Box::new(PlainReader::new(|_| None))
     }
 
-    fn tells_tokens(&self) -> bool {
+    fn reports_tokens(&self) -> bool {
         false
     }
 }
@@ -40,14 +40,14 @@ impl Adapter for Text {
 pub(super) struct PlainReader {
     /// Standard output is only told about, because the answer comes in a file.
     answer_in_file: bool,
-    stdout: Tail,
-    stderr: Tail,
-    explain: fn(&Words<'_>) -> Option<Failure>,
+    stdout: OutputTail,
+    stderr: OutputTail,
+    explain: fn(&LastOutput<'_>) -> Option<Failure>,
 }
 
 /// The last words of a program that failed.
 #[derive(Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct LastOutput<'a> {
     pub(super) stdout: &'a str,
     pub(super) stderr: &'a str,
     pub(super) exit: Option<Exit>,
@@ -55,22 +55,22 @@ pub(super) struct Words<'a> {
 
 impl PlainReader {
     /// `explain` is asked when the program failed: what do its last words mean?
-    pub(super) fn new(explain: fn(&Words<'_>) -> Option<Failure>) -> Self {
+    pub(super) fn new(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
         PlainReader {
             answer_in_file: false,
-            stdout: Tail::default(),
-            stderr: Tail::default(),
+            stdout: OutputTail::default(),
+            stderr: OutputTail::default(),
             explain,
         }
     }
 
     /// The same for an agent that leaves its answer in a file.
-    pub(super) fn with_answer_file(explain: fn(&Words<'_>) -> Option<Failure>) -> Self {
+    pub(super) fn with_answer_file(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
         PlainReader { answer_in_file: true, ..PlainReader::new(explain) }
     }
 }
 
-impl Reader for PlainReader {
+impl OutputReader for PlainReader {
     fn max_line(&self) -> usize {
         64 * 1024
     }
@@ -79,7 +79,7 @@ impl Reader for PlainReader {
         let text = utf8(line.bytes);
         self.stdout.push(&text);
         emit(if self.answer_in_file {
-            output(Stream::Stdout, text, line.joined)
+            output_event(Stream::Stdout, text, line.joined)
         } else {
             Event::Text { text, joined: line.joined, subagent: false }
         });
@@ -88,7 +88,7 @@ impl Reader for PlainReader {
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
         let text = utf8(line.bytes);
         self.stderr.push(&text);
-        emit(output(Stream::Stderr, text, line.joined));
+        emit(output_event(Stream::Stderr, text, line.joined));
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) {
@@ -99,13 +99,13 @@ impl Reader for PlainReader {
         if !matches!(exit, Some(Exit::Code(code)) if code != 0) {
             return;
         }
-        let words = Words { stdout: self.stdout.text(), stderr: self.stderr.text(), exit };
+        let words = LastOutput { stdout: self.stdout.text(), stderr: self.stderr.text(), exit };
         if let Some(failure) = (self.explain)(&words) {
             emit(Event::Result { failure: Some(failure), usage: None, turns: None });
         }
     }
 }
 
-pub(super) fn output(stream: Stream, text: Cow<'_, str>, joined: bool) -> Event<'_> {
+pub(super) fn output_event(stream: Stream, text: Cow<'_, str>, joined: bool) -> Event<'_> {
     Event::Output { stream, text, joined }
 }

@@ -4,19 +4,19 @@
 use std::borrow::Cow;
 
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
-use crate::json::{Raw, RawText, Size, utf8};
+use crate::json::{RawJson, RawText, TextSize, utf8};
 use ralph_events::event::{Event, TodoItem};
 
 /// The tool calls of one process.
 #[derive(Debug, Default)]
-pub(super) struct Tools {
-    running: Recent<Call>,
+pub(super) struct ToolTracker {
+    running: RecentMap<PendingCall>,
     /// The agent's list.
     todo: Vec<TodoItem>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct PendingCall {
     name: String,
     summary: String,
     /// The list before it, if it changes that.
@@ -25,16 +25,16 @@ struct Call {
 
 /// How a tool call ended.
 #[derive(Debug, Default)]
-pub(super) struct End<'a> {
+pub(super) struct ToolEnd<'a> {
     pub(super) failed: bool,
     pub(super) denied: bool,
-    pub(super) size: Size,
+    pub(super) size: TextSize,
     pub(super) preview: Cow<'a, str>,
 }
 
-impl Tools {
+impl ToolTracker {
     /// A call that writes the agent's todo list becomes the list itself.
-    pub(super) fn started(
+    pub(super) fn start(
         &mut self,
         id: &str,
         name: &str,
@@ -50,23 +50,23 @@ impl Tools {
                 Some(std::mem::replace(&mut self.todo, items))
             }
             None => {
-                tell(id, name, &summary, subagent, emit);
+                emit_started(id, name, &summary, subagent, emit);
                 None
             }
         };
-        self.running.put(id, Call { name: name.to_owned(), summary, before });
+        self.running.insert(id, PendingCall { name: name.to_owned(), summary, before });
     }
 
-    pub(super) fn ended(&mut self, id: &str, end: End<'_>, subagent: bool, emit: &mut Emit<'_>) {
-        let call = self.running.take(id);
+    pub(super) fn end(&mut self, id: &str, end: ToolEnd<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let call = self.running.remove(id);
         let name = call.as_ref().map_or("tool", |call| call.name.as_str());
-        if let Some(Call { summary, before: Some(items), .. }) = &call {
+        if let Some(PendingCall { summary, before: Some(items), .. }) = &call {
             if !end.failed {
                 return;
             }
             self.todo.clone_from(items);
             emit(Event::Todo { items: items.clone() });
-            tell(id, name, summary, subagent, emit);
+            emit_started(id, name, summary, subagent, emit);
         }
         emit(Event::ToolEnded {
             id: id.into(),
@@ -81,7 +81,7 @@ impl Tools {
     }
 }
 
-fn tell(id: &str, name: &str, summary: &str, subagent: bool, emit: &mut Emit<'_>) {
+fn emit_started(id: &str, name: &str, summary: &str, subagent: bool, emit: &mut Emit<'_>) {
     emit(Event::ToolStarted {
         id: id.into(),
         name: name.into(),
@@ -93,18 +93,18 @@ fn tell(id: &str, name: &str, summary: &str, subagent: bool, emit: &mut Emit<'_>
 /// What is known by an id, for the latest hundred or so: an agent that never ends what it starts
 /// must not fill the memory.
 #[derive(Debug)]
-pub(super) struct Recent<T>(Vec<(String, T)>);
+pub(super) struct RecentMap<T>(Vec<(String, T)>);
 
-impl<T> Default for Recent<T> {
+impl<T> Default for RecentMap<T> {
     fn default() -> Self {
-        Recent(Vec::new())
+        RecentMap(Vec::new())
     }
 }
 
-impl<T> Recent<T> {
+impl<T> RecentMap<T> {
     const MAX: usize = 128;
 
-    pub(super) fn put(&mut self, id: &str, value: T) {
+    pub(super) fn insert(&mut self, id: &str, value: T) {
         if self.0.len() >= Self::MAX {
             self.0.remove(0);
         }
@@ -116,23 +116,23 @@ impl<T> Recent<T> {
         latest_first.find(|(known, _)| known == id).map(|(_, value)| value)
     }
 
-    pub(super) fn take(&mut self, id: &str) -> Option<T> {
+    pub(super) fn remove(&mut self, id: &str) -> Option<T> {
         let at = self.0.iter().rposition(|(known, _)| known == id)?;
         Some(self.0.remove(at).1)
     }
 }
 
 /// Size and beginning of what a tool gave back: a text, or a list of texts and other things.
-pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
+pub(super) fn tool_output(content: Option<RawJson<'_>>) -> (TextSize, Cow<'_, str>) {
     let Some(raw) = content.filter(|raw| !raw.is_null()) else {
-        return (Size::default(), Cow::Borrowed(""));
+        return (TextSize::default(), Cow::Borrowed(""));
     };
-    if let Some(text) = raw.text() {
-        return (text.size(), text.head(PREVIEW_CHARS));
+    if let Some(text) = raw.as_text() {
+        return (text.size(), text.prefix(PREVIEW_CHARS));
     }
-    let mut size = Size::default();
+    let mut size = TextSize::default();
     let mut preview = Cow::Borrowed("");
-    let mut add = |part: Size, head: Cow<'_, str>| {
+    let mut add = |part: TextSize, head: Cow<'_, str>| {
         size.lines += part.lines;
         size.chars += part.chars;
         let shown = preview.chars().count() + 1;
@@ -144,41 +144,41 @@ pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
             preview = Cow::Owned(head.into_owned());
         }
     };
-    let listed = raw.elements(|part| {
+    let listed = raw.for_each_element(|part| {
         let mut kind = RawText::default();
         let mut text = None;
-        let object = part.members(|key, value| match key {
-            b"type" => kind = value.text().unwrap_or_default(),
-            b"text" => text = value.text(),
+        let object = part.for_each_member(|key, value| match key {
+            b"type" => kind = value.as_text().unwrap_or_default(),
+            b"text" => text = value.as_text(),
             _ => {}
         });
         match (text, object) {
-            (Some(text), _) => add(text.size(), text.head(PREVIEW_CHARS)),
+            (Some(text), _) => add(text.size(), text.prefix(PREVIEW_CHARS)),
             (None, Some(())) => {
                 let name = format!("[{}]", kind.text());
-                add(Size { lines: 1, chars: 0 }, name.into());
+                add(TextSize { lines: 1, chars: 0 }, name.into());
             }
-            (None, None) => add(written_size(part), written(part)),
+            (None, None) => add(json_size(part), json_text(part)),
         }
     });
     if listed.is_none() {
-        return (written_size(raw), written(raw));
+        return (json_size(raw), json_text(raw));
     }
     (size, preview)
 }
 
 /// A value of another form than is known is shown as it is written.
-pub(super) fn written(raw: Raw<'_>) -> Cow<'_, str> {
+pub(super) fn json_text(raw: RawJson<'_>) -> Cow<'_, str> {
     let bytes = raw.bytes();
     utf8(&bytes[..bytes.len().min(PREVIEW_CHARS)])
 }
 
-fn written_size(raw: Raw<'_>) -> Size {
-    Size { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
+fn json_size(raw: RawJson<'_>) -> TextSize {
+    TextSize { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
 }
 
 /// What a tool works on, in one line.
-pub(super) fn summary(name: &str, input: Option<Raw<'_>>) -> String {
+pub(super) fn summary(name: &str, input: Option<RawJson<'_>>) -> String {
     let wanted: &[&str] = match name {
         "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "read" | "edit" | "write"
         | "view" | "create" | "read_file" | "write_file" | "replace" | "editor" => {
@@ -194,23 +194,23 @@ pub(super) fn summary(name: &str, input: Option<Raw<'_>>) -> String {
     };
     let mut found = None;
     if let Some(input) = input {
-        let _ = input.members(|key, value| {
+        let _ = input.for_each_member(|key, value| {
             if found.is_none() && wanted.iter().any(|wanted| wanted.as_bytes() == key) {
-                found = value.text();
+                found = value.as_text();
             }
         });
     }
     match found {
-        Some(text) => one_line(&text.head(SUMMARY_CHARS + 1)),
+        Some(text) => one_line(&text.prefix(SUMMARY_CHARS + 1)),
         None => key_values(input),
     }
 }
 
 /// A tool's input that is not known, as `key=value, key=value`.
-pub(super) fn key_values(input: Option<Raw<'_>>) -> String {
+pub(super) fn key_values(input: Option<RawJson<'_>>) -> String {
     let mut out = String::new();
     if let Some(input) = input {
-        let _ = input.members(|key, value| {
+        let _ = input.for_each_member(|key, value| {
             // One line will not show more.
             if out.len() > 4 * SUMMARY_CHARS {
                 return;
@@ -220,9 +220,9 @@ pub(super) fn key_values(input: Option<Raw<'_>>) -> String {
             }
             out.push_str(&utf8(key));
             out.push('=');
-            match value.text() {
-                Some(text) => out.push_str(&text.head(SUMMARY_CHARS + 1)),
-                None => out.push_str(&written(value)),
+            match value.as_text() {
+                Some(text) => out.push_str(&text.prefix(SUMMARY_CHARS + 1)),
+                None => out.push_str(&json_text(value)),
             }
         });
     }

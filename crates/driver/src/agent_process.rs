@@ -3,8 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
-use ralph_agents::filter::{Answer, Judge};
-use ralph_agents::{Emit, Reader};
+use ralph_agents::filter::{FilterAnswer, FilteredReader};
+use ralph_agents::{Emit, OutputReader};
 use ralph_engine::completion::{CompletionDetector, CompletionResult};
 use ralph_engine::machine::{Input, Report};
 use ralph_engine::prompt;
@@ -44,9 +44,9 @@ pub(super) struct AgentTask {
     pub(super) files: Files,
     /// What it shows, if it has a screen of its own.
     screen: Option<Screen>,
-    reader: Box<dyn Reader>,
+    reader: Box<dyn OutputReader>,
     /// What tells which of it the agent said, if not the reader.
-    judge: Option<Judge>,
+    judge: Option<FilteredReader>,
     out: LineSplitter,
     err: LineSplitter,
     /// What it prints is for people, also before the line ends.
@@ -70,7 +70,7 @@ pub(super) struct Files {
 }
 
 /// Asks what the user's expression finds in a line; an error is why nobody can tell.
-pub(super) type Ask<'a> = dyn FnMut(&[u8]) -> Result<Answer, String> + 'a;
+pub(super) type Ask<'a> = dyn FnMut(&[u8]) -> Result<FilterAnswer, String> + 'a;
 
 /// What the events of one process add up to.
 struct Gathered {
@@ -118,7 +118,7 @@ impl AgentTask {
         child: ChildId,
         purpose: Purpose,
         started_ms: u64,
-        reader: Box<dyn Reader>,
+        reader: Box<dyn OutputReader>,
         detector: CompletionDetector,
         files: Files,
     ) -> Self {
@@ -177,7 +177,7 @@ impl AgentTask {
     }
 
     /// Takes for the agent's words what the judge finds.
-    pub(super) fn judged_by(mut self, judge: Judge) -> Self {
+    pub(super) fn judged_by(mut self, judge: FilteredReader) -> Self {
         self.out = LineSplitter::new(judge.max_line().max(self.reader.max_line()));
         self.judge = Some(judge);
         self
@@ -311,8 +311,8 @@ impl AgentTask {
             reader.side_file(text, &mut emit);
         }
         // A stream of which nothing but the words is known, by the user's filter, has no verdict of its own.
-        let is_foreign = reader.is_foreign()
-            && judge.as_ref().is_some_and(Judge::has_seen_stream)
+        let is_foreign = reader.is_unrecognized()
+            && judge.as_ref().is_some_and(FilteredReader::has_seen_stream)
             && exit.is_some_and(Exit::success);
         if !is_foreign {
             reader.finish(exit, &mut emit);
@@ -320,7 +320,7 @@ impl AgentTask {
         let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
             if ended_by.is_some() || !exit.is_some_and(Exit::success) {
-                judge.was_cut_short();
+                judge.mark_cut_short();
             }
             judge.finish(told, &mut |event| {
                 facts.take(&event);
@@ -383,7 +383,7 @@ impl AgentTask {
             tool_errors: facts.tool_errors,
             denied: facts.denied,
             repeats_prompt,
-            filter_errors: self.judge.as_ref().map_or(0, Judge::failures),
+            filter_errors: self.judge.as_ref().map_or(0, FilteredReader::failures),
             complete: is_answer.then_some(verdict.complete),
             found: verdict.signal.clone().filter(|_| is_answer).map(Into::into),
             commit_message: commit_message.clone().map(Into::into),
@@ -409,18 +409,18 @@ impl AgentTask {
 /// Takes a line of standard output.
 fn stdout(
     line: Line<'_>,
-    reader: &mut dyn Reader,
-    judge: &mut Option<Judge>,
+    reader: &mut dyn OutputReader,
+    judge: &mut Option<FilteredReader>,
     ask: &mut Ask<'_>,
     emit: &mut Emit<'_>,
 ) {
     let Some(judge) = judge else { return reader.stdout(line, emit) };
-    let words = if judge.wants_to_know(line) {
-        judge.words(line, ask(line.bytes), emit)
+    let words = if judge.needs_query(line) {
+        judge.handle_answer(line, ask(line.bytes), emit)
     } else {
         Vec::new()
     };
-    reader.stdout(line, &mut |event| judge.pass(event, &words, emit));
+    reader.stdout(line, &mut |event| judge.forward(event, &words, emit));
     for text in words {
         emit(Event::Text { text: text.into(), joined: false, subagent: false });
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::run_spec::AgentSpec;
-use ralph_agents::GuardFiles;
+use ralph_agents::HookFileAccess;
 use ralph_events::env_names;
 use ralph_store::safe_fs;
 
@@ -22,7 +22,7 @@ impl AgentSpec {
         };
         let hook = [ralph, "hook", "pre-tool-use"];
         let files = Files { directory, written: RefCell::default() };
-        let Some(flags) = self.adapter.guarded(&self.flags, &hook, &files) else { return };
+        let Some(flags) = self.adapter.with_hook(&self.flags, &hook, &files) else { return };
         self.flags = flags;
         self.files.extend(files.written.into_inner().map(Arc::new));
         self.env.push((env_names::HOOKS_ALLOW.into(), Some(allow.into())));
@@ -38,7 +38,7 @@ struct Files<'a> {
     written: RefCell<Option<tempfile::TempPath>>,
 }
 
-impl GuardFiles for Files<'_> {
+impl HookFileAccess for Files<'_> {
     fn read(&self, path: &Path) -> Option<String> {
         let file = safe_fs::open_file(&self.directory.join(path)).ok()?;
         String::from_utf8(safe_fs::read_limited(file, 16 << 20).ok()?).ok()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use ralph_agents::filter::expression::Expression;
-use ralph_agents::filter::{Answer, BadExpression, ResponseFilter};
+use ralph_agents::filter::{FilterAnswer, InvalidExpression, ResponseFilter};
 use ralph_events::exit_code;
 use ralph_process as process;
 
@@ -55,7 +55,7 @@ fn serve(
 ) -> io::Result<()> {
     let mut line = Vec::new();
     while questions.read_until(b'\n', &mut line)? > 0 {
-        tell(&expression.answer(&line), &mut answers)?;
+        tell(&expression.evaluate(&line), &mut answers)?;
         line.clear();
     }
     Ok(())
@@ -73,8 +73,8 @@ fn tell(answer: &impl serde::Serialize, mut answers: impl Write) -> io::Result<(
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, BadExpression> {
-    let bad = |message: String| BadExpression { message, place: 0..expression.len() };
+pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, InvalidExpression> {
+    let bad = |message: String| InvalidExpression { message, place: 0..expression.len() };
     let args = [COMMAND.into(), CHECK.into(), expression.into()];
     let program = program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
     let output = process::run_to_end(program.as_os_str(), &args, directory, &[], CHECK_TIME)
@@ -121,7 +121,7 @@ pub fn patience_ms(question: &[u8]) -> u64 {
 ///
 /// # Errors
 /// Why there is none, as the end of a sentence that begins with the filter.
-pub fn answer(printed: io::Result<Vec<u8>>) -> Result<Answer, String> {
+pub fn answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
     match printed {
         Ok(line) => serde_json::from_slice(&line).map_err(|err| format!("gives no answer ({err})")),
         Err(err) => Err(match err.kind() {
@@ -144,14 +144,14 @@ mod tests {
         let questions = "{\"a\": \"two\\nlines\"}\n[]\nno JSON\n{\"a\": \"last\"}";
         let mut answers = Vec::new();
         serve(&expression, questions.as_bytes(), &mut answers).unwrap();
-        let answers: Vec<Answer> = answers
+        let answers: Vec<FilterAnswer> = answers
             .split_inclusive(|byte| *byte == b'\n')
             .map(|line| answer(Ok(line.to_vec())).unwrap())
             .collect();
         assert_eq!(answers.len(), 4);
         assert_eq!(answers[0].said, ["two\nlines"]);
         assert!(answers[1].failure.is_some() && answers[1].is_json);
-        assert_eq!(answers[2], Answer::default());
+        assert_eq!(answers[2], FilterAnswer::default());
         assert_eq!(answers[3].said, ["last"]);
     }
 

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ralph_agents as agents;
-use ralph_agents::filter::Judge;
-use ralph_agents::{Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
+use ralph_agents::filter::FilteredReader;
+use ralph_agents::{
+    Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, ResponseFilter,
+};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Rules, ScmTaskKind};
@@ -229,8 +231,8 @@ pub struct Errand<'a> {
 
 impl AgentSpec {
     /// How to start it.
-    pub fn invocation(&self, errand: Errand<'_>) -> Invocation {
-        let request = Request {
+    pub fn invocation(&self, errand: Errand<'_>) -> AgentInvocation {
+        let request = AgentRequest {
             program: &self.program,
             flags: &self.flags,
             model: self.model.as_deref(),
@@ -246,17 +248,17 @@ impl AgentSpec {
         };
         if self.is_on_terminal(errand.purpose) {
             let mut own: Vec<OsString> =
-                self.adapter.autonomous_on_terminal().iter().map(Into::into).collect();
-            own.extend(self.adapter.writable_directories(&self.git_directories));
-            return Invocation::on_terminal(&request, &own, self.args.as_deref());
+                self.adapter.interactive_autonomous_flags().iter().map(Into::into).collect();
+            own.extend(self.adapter.writable_dir_flags(&self.git_directories));
+            return AgentInvocation::for_terminal(&request, &own, self.args.as_deref());
         }
         let invocation = match &self.args {
-            Some(args) => Invocation::exact(&request, args),
+            Some(args) => AgentInvocation::verbatim(&request, args),
             None => self.adapter.invocation(&request),
         };
         // What no adapter understands can be understood by its filter.
         let readable = self.adapter.name() != "text" || self.response_filter.is_some();
-        Invocation { structured: self.stream && readable, ..invocation }
+        AgentInvocation { structured: self.stream && readable, ..invocation }
     }
 
     /// A message for a commit is asked for in the usual way.
@@ -270,19 +272,19 @@ impl AgentSpec {
     }
 
     /// Reads what it prints; `structured` is what the invocation said.
-    pub fn reader(&self, structured: bool) -> Box<dyn Reader> {
+    pub fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         match &self.args {
             // What an adapter knows of plain text is known of the arguments that it chooses itself.
-            Some(_) if !structured => agents::plain_reader(),
+            Some(_) if !structured => agents::plain_text_reader(),
             _ => self.adapter.reader(structured),
         }
     }
 
     /// What tells which of it the agent said, if not its reader.
-    pub fn judge(&self, structured: bool) -> Option<Judge> {
+    pub fn judge(&self, structured: bool) -> Option<FilteredReader> {
         let is_known = self.adapter.name() != "text";
         let filter = self.response_filter.as_ref().filter(|_| structured)?;
-        Some(Judge::new(!is_known, filter.expression()))
+        Some(FilteredReader::new(!is_known, filter.expression()))
     }
 
     /// What people call it: the adapter's name, or that of a program that no adapter knows.

@@ -9,7 +9,7 @@ use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Ctx, Vars, compile, data};
 use jaq_json::Val;
 
-use super::{Answer, BadExpression};
+use super::{FilterAnswer, InvalidExpression};
 
 /// The most values that are taken of one line: an expression may make any number of one.
 const MAX_VALUES: usize = 10_000;
@@ -30,7 +30,7 @@ impl fmt::Debug for Expression {
 impl Expression {
     /// # Errors
     /// The first thing that is wrong with the expression.
-    pub fn new(expression: &str) -> Result<Self, BadExpression> {
+    pub fn new(expression: &str) -> Result<Self, InvalidExpression> {
         let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
         let funs = jaq_core::funs::<Data>().chain(jaq_std::funs()).chain(jaq_json::funs());
         // What an expression prints would go to the terminal past everything that keeps it in order.
@@ -41,22 +41,22 @@ impl Expression {
         let arena = Arena::default();
         let modules = Loader::new(defs)
             .load(&arena, File { code: expression, path: () })
-            .map_err(|errors| not_loaded(expression, &errors))?;
+            .map_err(|errors| load_error(expression, &errors))?;
         let filter = Compiler::default()
             .with_funs(funs)
             .compile(modules)
-            .map_err(|errors| not_compiled(expression, &errors))?;
+            .map_err(|errors| compile_error(expression, &errors))?;
         Ok(Expression { filter })
     }
 
     /// What the expression finds in a line: strings are said, `null` is nothing, and any other value is
     /// nothing that anybody said.
-    pub fn answer(&self, line: &[u8]) -> Answer {
-        let mut answer = Answer::default();
-        let line = document(line);
+    pub fn evaluate(&self, line: &[u8]) -> FilterAnswer {
+        let mut answer = FilterAnswer::default();
+        let line = strip_prefix(line);
         let Some(value) = serde_json::from_slice::<Val>(line)
             .ok()
-            .or_else(|| serde_json::from_slice(mended(line).as_bytes()).ok())
+            .or_else(|| serde_json::from_slice(repair_utf8(line).as_bytes()).ok())
         else {
             return answer;
         };
@@ -89,12 +89,12 @@ impl Expression {
 }
 
 /// A line without what some programs put before a document: blanks, and a mark of its encoding.
-pub(super) fn document(line: &[u8]) -> &[u8] {
+pub(super) fn strip_prefix(line: &[u8]) -> &[u8] {
     line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start()
 }
 
 /// A document with U+FFFD for bytes that are not UTF-8, and for halves of surrogate pairs.
-fn mended(line: &[u8]) -> String {
+fn repair_utf8(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let mut mended = String::with_capacity(text.len());
     let mut rest = &*text;
@@ -136,10 +136,10 @@ fn kind(value: &Val) -> &'static str {
     }
 }
 
-fn not_loaded(expression: &str, errors: &load::Errors<&str, ()>) -> BadExpression {
+fn load_error(expression: &str, errors: &load::Errors<&str, ()>) -> InvalidExpression {
     let end = expression.len()..expression.len();
     let Some((_, error)) = errors.first() else {
-        return BadExpression { message: "it is not understood".to_owned(), place: end };
+        return InvalidExpression { message: "it is not understood".to_owned(), place: end };
     };
     let (message, part) = match error {
         load::Error::Io(errors) => match errors.first() {
@@ -147,7 +147,7 @@ fn not_loaded(expression: &str, errors: &load::Errors<&str, ()>) -> BadExpressio
             None => ("other files cannot be included here".to_owned(), ""),
         },
         load::Error::Lex(errors) => match errors.first() {
-            Some((expected, found)) => (format!("expected {}", lexed(expected)), *found),
+            Some((expected, found)) => (format!("expected {}", lex_error(expected)), *found),
             None => (String::new(), ""),
         },
         load::Error::Parse(errors) => match errors.first() {
@@ -155,11 +155,11 @@ fn not_loaded(expression: &str, errors: &load::Errors<&str, ()>) -> BadExpressio
             None => (String::new(), ""),
         },
     };
-    BadExpression { message, place: place(expression, part) }
+    InvalidExpression { message, place: span_of(expression, part) }
 }
 
 /// The library's own words for it panic for delimiters that it does not know.
-fn lexed(expected: &load::lex::Expect<&str>) -> String {
+fn lex_error(expected: &load::lex::Expect<&str>) -> String {
     match expected {
         load::lex::Expect::Delim(open) => match *open {
             "(" => "a closing parenthesis".to_owned(),
@@ -172,11 +172,11 @@ fn lexed(expected: &load::lex::Expect<&str>) -> String {
     }
 }
 
-fn not_compiled(expression: &str, errors: &compile::Errors<&str, ()>) -> BadExpression {
+fn compile_error(expression: &str, errors: &compile::Errors<&str, ()>) -> InvalidExpression {
     let first = errors.iter().flat_map(|(_, errors)| errors).next();
     let Some((name, undefined)) = first else {
         let end = expression.len()..expression.len();
-        return BadExpression { message: "it is not understood".to_owned(), place: end };
+        return InvalidExpression { message: "it is not understood".to_owned(), place: end };
     };
     let message = match undefined {
         compile::Undefined::Filter(0) => format!("there is no filter {name}"),
@@ -188,11 +188,11 @@ fn not_compiled(expression: &str, errors: &compile::Errors<&str, ()>) -> BadExpr
         }
         other => format!("there is no {} {name}", other.as_str()),
     };
-    BadExpression { message, place: place(expression, name) }
+    InvalidExpression { message, place: span_of(expression, name) }
 }
 
 /// Where a part of the expression stands in it; its end for what is not a part of it.
-fn place(expression: &str, part: &str) -> std::ops::Range<usize> {
+fn span_of(expression: &str, part: &str) -> std::ops::Range<usize> {
     let (start, end) = (expression.as_ptr().addr(), expression.as_ptr().addr() + expression.len());
     let at = part.as_ptr().addr();
     if at < start || at + part.len() > end {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     fn said(expression: &str, line: &str) -> Vec<String> {
-        Expression::new(expression).unwrap().answer(line.as_bytes()).said
+        Expression::new(expression).unwrap().evaluate(line.as_bytes()).said
     }
 
     #[test]
@@ -226,14 +226,14 @@ mod tests {
             (".a == 1", Some("a boolean")),
             (".a[1], null", None),
         ] {
-            let answer = Expression::new(expression).unwrap().answer(line.as_bytes());
+            let answer = Expression::new(expression).unwrap().evaluate(line.as_bytes());
             assert_eq!(answer.unsaid.as_deref(), unsaid, "{expression}");
         }
     }
 
     #[test]
     fn what_came_before_a_failure_counts() {
-        let answer = Expression::new(".a, .a[]").unwrap().answer(br#"{"a": "x"}"#);
+        let answer = Expression::new(".a, .a[]").unwrap().evaluate(br#"{"a": "x"}"#);
         assert_eq!(answer.said, ["x"]);
         assert!(answer.failure.is_some());
     }
@@ -247,7 +247,7 @@ mod tests {
             (b"{\"a\": \"x\xff\"}", "x\u{fffd}"),
             (b"\xef\xbb\xbf \t{\"a\": \"x\"}", "x"),
         ] {
-            assert_eq!(expression.answer(line).said, [said]);
+            assert_eq!(expression.evaluate(line).said, [said]);
         }
     }
 
@@ -255,9 +255,9 @@ mod tests {
     fn deep_and_broken_lines_are_no_json() {
         let expression = Expression::new(".a").unwrap();
         for line in ["[".repeat(100_000), "{\"a\":".repeat(100_000), "not JSON".into()] {
-            assert_eq!(expression.answer(line.as_bytes()), Answer::default());
+            assert_eq!(expression.evaluate(line.as_bytes()), FilterAnswer::default());
         }
-        assert!(expression.answer(br#"{"a": "\ud800"}"#).said.len() <= 1);
+        assert!(expression.evaluate(br#"{"a": "\ud800"}"#).said.len() <= 1);
     }
 
     #[test]
@@ -278,7 +278,10 @@ mod tests {
             ),
         ] {
             let bad = Expression::new(expression).unwrap_err();
-            assert_eq!((bad.message.as_str(), bad.marked(expression).as_str()), (message, marked));
+            assert_eq!(
+                (bad.message.as_str(), bad.with_marker(expression).as_str()),
+                (message, marked)
+            );
         }
     }
 
@@ -286,7 +289,7 @@ mod tests {
         #[test]
         fn any_expression_is_taken_or_refused(text in "[.|\\[\\](){}\"$a-c0 ;:,é\n-]{0,16}") {
             if let Err(bad) = Expression::new(&text) {
-                bad.marked(&text);
+                bad.with_marker(&text);
             }
         }
     }

@@ -10,7 +10,7 @@ pub mod expression;
 use serde::{Deserialize, Serialize};
 use unicode_width::UnicodeWidthStr;
 
-use super::text::output;
+use super::text::output_event;
 use super::{Emit, failure};
 use crate::json::utf8;
 use ralph_events::event::{Event, FailureKind, Stream};
@@ -20,7 +20,7 @@ use ralph_events::text;
 /// The longest line that is looked at.
 const MAX_LINE: usize = 64 * 1024 * 1024;
 /// So many lines of one agent that the helper gives no answer to, and nobody hears that agent any more.
-const MAX_UNANSWERED: u32 = 3;
+const MAX_UNANSWERED_LINES: u32 = 3;
 
 /// A checked expression; see [`ralph_driver::response_filter::check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +41,14 @@ impl ResponseFilter {
 
 /// What is wrong with an expression, and which part of it is: a range of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BadExpression {
+pub struct InvalidExpression {
     pub message: String,
     pub place: std::ops::Range<usize>,
 }
 
-impl BadExpression {
+impl InvalidExpression {
     /// The line of the expression that is wrong, with the place marked beneath it.
-    pub fn marked(&self, expression: &str) -> String {
+    pub fn with_marker(&self, expression: &str) -> String {
         let start = expression[..self.place.start].rfind('\n').map_or(0, |at| at + 1);
         let number = expression[..start].matches('\n').count() + 1;
         let line = expression[start..].lines().next().unwrap_or_default();
@@ -66,7 +66,7 @@ impl BadExpression {
 
 /// What an expression finds in one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct FilterAnswer {
     /// The line is one of a stream at all.
     pub is_json: bool,
     pub said: Vec<String>,
@@ -79,55 +79,55 @@ pub struct Answer {
     unasked: bool,
 }
 
-impl Answer {
+impl FilterAnswer {
     /// That of a line which nobody wants to know about any more.
-    pub fn none() -> Answer {
-        Answer { is_json: true, unasked: true, ..Answer::default() }
+    pub fn none() -> FilterAnswer {
+        FilterAnswer { is_json: true, unasked: true, ..FilterAnswer::default() }
     }
 }
 
 /// Takes for the words of one agent process only what the expression finds.
 #[derive(Debug)]
-pub struct Judge {
+pub struct FilteredReader {
     /// What else reads the agent takes anything for an answer, so that what is no stream must be told here.
-    stands_alone: bool,
+    replaces_reader: bool,
     /// Lines that the expression was given, those that it failed for, and why it did so first.
-    asked: u64,
+    queried_lines: u64,
     failures: u64,
     first_failure: Option<String>,
     /// It has found something that the agent said.
-    heard: bool,
+    has_matched: bool,
     /// Somebody else found such a thing where it did not.
-    missed: bool,
+    has_missed_text: bool,
     /// Not every line was looked at, or not every line was there.
-    unasked: bool,
+    has_skipped_lines: bool,
     /// The expression, as people see it.
     expression: String,
     warned_of_value: bool,
     unanswered: u32,
     /// Nobody hears the agent any more, and why.
-    deaf: Option<String>,
+    give_up_reason: Option<String>,
     /// Lines that are JSON, and lines that are not.
     streamed: bool,
-    printed: bool,
+    has_printed: bool,
 }
 
-impl Judge {
+impl FilteredReader {
     pub fn new(stands_alone: bool, expression: &str) -> Self {
-        Judge {
-            stands_alone,
-            missed: false,
-            unasked: false,
+        FilteredReader {
+            replaces_reader: stands_alone,
+            has_missed_text: false,
+            has_skipped_lines: false,
             expression: text::truncate(expression, 200, "…").into_owned(),
-            asked: 0,
+            queried_lines: 0,
             failures: 0,
             first_failure: None,
-            heard: false,
+            has_matched: false,
             warned_of_value: false,
             unanswered: 0,
-            deaf: None,
+            give_up_reason: None,
             streamed: false,
-            printed: false,
+            has_printed: false,
         }
     }
 
@@ -137,29 +137,29 @@ impl Judge {
     }
 
     /// Whether the helper is to be asked about a line.
-    pub fn wants_to_know(&mut self, line: Line<'_>) -> bool {
-        self.printed |= !line.bytes.trim_ascii().is_empty();
-        self.deaf.is_none()
+    pub fn needs_query(&mut self, line: Line<'_>) -> bool {
+        self.has_printed |= !line.bytes.trim_ascii().is_empty();
+        self.give_up_reason.is_none()
             && line.is_complete()
-            && matches!(expression::document(line.bytes).first(), Some(b'{' | b'['))
+            && matches!(expression::strip_prefix(line.bytes).first(), Some(b'{' | b'['))
             // Answers and questions are a line each.
             && !line.bytes.contains(&b'\n')
     }
 
     /// What the agent said in a line, by the answer to it; an error is why there is none.
-    pub fn words(
+    pub fn handle_answer(
         &mut self,
         line: Line<'_>,
-        answer: Result<Answer, String>,
+        answer: Result<FilterAnswer, String>,
         emit: &mut Emit<'_>,
     ) -> Vec<String> {
         let line = || text::truncate(&utf8(line.bytes), 100, "…").into_owned();
         match answer {
-            Ok(Answer { is_json, said, unsaid, failure, unasked }) => {
+            Ok(FilterAnswer { is_json, said, unsaid, failure, unasked }) => {
                 self.streamed |= is_json;
-                self.unasked |= unasked;
-                self.asked += u64::from(is_json);
-                self.heard |= !said.is_empty();
+                self.has_skipped_lines |= unasked;
+                self.queried_lines += u64::from(is_json);
+                self.has_matched |= !said.is_empty();
                 if let Some(message) = failure {
                     self.failures += 1;
                     if self.first_failure.is_none() {
@@ -188,18 +188,18 @@ impl Judge {
             }
             Err(why) => {
                 self.streamed = true;
-                self.asked += 1;
+                self.queried_lines += 1;
                 self.failures += 1;
                 self.unanswered += 1;
-                if self.unanswered < MAX_UNANSWERED {
+                if self.unanswered < MAX_UNANSWERED_LINES {
                     let line = line();
                     warn(emit, format!("the response filter {why}, for the line {line}"));
                 } else {
                     let why = format!(
-                        "the response filter {why}, {MAX_UNANSWERED} times, so that nobody can tell what \
+                        "the response filter {why}, {MAX_UNANSWERED_LINES} times, so that nobody can tell what \
                          the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
                     );
-                    self.deaf = Some(why);
+                    self.give_up_reason = Some(why);
                     self.finish(false, emit);
                 }
                 Vec::new()
@@ -208,13 +208,13 @@ impl Judge {
     }
 
     /// Hands on what another reader made of a line in which these words were found.
-    pub fn pass(&mut self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
+    pub fn forward(&mut self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
         match event {
             // What the expression does not find is kept, but nobody said it.
             Event::Text { text, joined, .. } => {
                 if words.is_empty() {
-                    self.missed = true;
-                    emit(output(Stream::Stdout, text, joined));
+                    self.has_missed_text = true;
+                    emit(output_event(Stream::Stdout, text, joined));
                 }
             }
             other => emit(other),
@@ -232,20 +232,22 @@ impl Judge {
     }
 
     /// The agent came to no good end by itself, and may never have come to speak.
-    pub fn was_cut_short(&mut self) {
-        self.unasked = true;
+    pub fn mark_cut_short(&mut self) {
+        self.has_skipped_lines = true;
     }
 
     /// The last word on an agent that could not be heard, which may have `told` by itself why it failed.
     pub fn finish(&self, told: bool, emit: &mut Emit<'_>) {
-        let message = match (&self.deaf, &self.first_failure) {
+        let message = match (&self.give_up_reason, &self.first_failure) {
             (Some(why), _) => why.clone(),
-            (None, _) if self.stands_alone && self.printed && !self.streamed => {
+            (None, _) if self.replaces_reader && self.has_printed && !self.streamed => {
                 "it printed no JSON, though it was to".to_owned()
             }
             // An iteration in which nobody was listening must not pass for one in which nothing was said.
-            (None, Some(why)) if self.failures == self.asked && !self.heard && !told => {
-                let lines = match self.asked {
+            (None, Some(why))
+                if self.failures == self.queried_lines && !self.has_matched && !told =>
+            {
+                let lines = match self.queried_lines {
                     1 => "the only line".to_owned(),
                     n => format!("all {n} lines"),
                 };
@@ -256,9 +258,13 @@ impl Judge {
             }
             // Nor must one in which the agent spoke, and was not understood.
             (None, None)
-                if self.missed && self.asked > 0 && !self.heard && !self.unasked && !told =>
+                if self.has_missed_text
+                    && self.queried_lines > 0
+                    && !self.has_matched
+                    && !self.has_skipped_lines
+                    && !told =>
             {
-                let lines = match self.asked {
+                let lines = match self.queried_lines {
                     1 => "the only line".to_owned(),
                     n => format!("any of the {n} lines"),
                 };
@@ -297,11 +303,11 @@ mod tests {
     /// What is made of the lines of an agent, if lines are answered in this way.
     fn read_with(
         adapter: &str,
-        mut answer: impl FnMut(&[u8]) -> Result<Answer, String>,
+        mut answer: impl FnMut(&[u8]) -> Result<FilterAnswer, String>,
         lines: &str,
     ) -> Read {
         let mut reader = by_name(adapter).unwrap().reader(adapter != "text");
-        let mut judge = Judge::new(true, "EXPRESSION");
+        let mut judge = FilteredReader::new(true, "EXPRESSION");
         let mut read = Read::default();
         let mut emit = |event: Event<'_>| match event {
             Event::Text { text, .. } => read.said.push(text.into_owned()),
@@ -311,12 +317,12 @@ mod tests {
             _ => {}
         };
         let mut take = |line: Line<'_>| {
-            let words = if judge.wants_to_know(line) {
-                judge.words(line, answer(line.bytes), &mut emit)
+            let words = if judge.needs_query(line) {
+                judge.handle_answer(line, answer(line.bytes), &mut emit)
             } else {
                 Vec::new()
             };
-            reader.stdout(line, &mut |event| judge.pass(event, &words, &mut emit));
+            reader.stdout(line, &mut |event| judge.forward(event, &words, &mut emit));
             for text in words {
                 emit(Event::Text { text: text.into(), joined: false, subagent: false });
             }
@@ -329,12 +335,12 @@ mod tests {
     }
 
     fn judge_max() -> usize {
-        Judge::new(true, "").max_line()
+        FilteredReader::new(true, "").max_line()
     }
 
     fn read(adapter: &str, expression: &str, lines: &str) -> Read {
         let expression = Expression::new(expression).unwrap();
-        read_with(adapter, |line| Ok(expression.answer(line)), lines)
+        read_with(adapter, |line| Ok(expression.evaluate(line)), lines)
     }
 
     const ASSISTANT: &str =

@@ -8,7 +8,7 @@ use memchr::{memchr, memchr_iter};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::Raw;
+use super::RawJson;
 
 /// The inside of a string as it is written: without the quotes, escapes unresolved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,26 +16,26 @@ pub struct RawText<'a>(&'a [u8]);
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Raw::deserialize(deserializer)?.text();
+        let text = RawJson::deserialize(deserializer)?.as_text();
         text.ok_or_else(|| D::Error::custom("a string was expected"))
     }
 }
 
 /// How much text there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct TextSize {
     pub lines: u64,
     pub chars: u64,
 }
 
 impl<'a> RawText<'a> {
     /// What is inside of the quotes of a string: a key, for one.
-    pub fn written(bytes: &'a [u8]) -> Self {
+    pub fn from_quoted(bytes: &'a [u8]) -> Self {
         RawText(bytes)
     }
 
     /// A word that needs no escapes.
-    pub fn keyword(word: &'static str) -> Self {
+    pub fn from_keyword(word: &'static str) -> Self {
         RawText(word.as_bytes())
     }
 
@@ -54,7 +54,7 @@ impl<'a> RawText<'a> {
     }
 
     /// The first `max` characters.
-    pub fn head(self, max: usize) -> Cow<'a, str> {
+    pub fn prefix(self, max: usize) -> Cow<'a, str> {
         // No character is written with more than twelve bytes (a surrogate pair of escapes). A
         // character that is cut here is beyond the ones that are asked for.
         let enough = self.0.len().min(max.saturating_mul(12));
@@ -62,24 +62,24 @@ impl<'a> RawText<'a> {
     }
 
     /// Counts lines and characters of the text.
-    pub fn size(self) -> Size {
+    pub fn size(self) -> TextSize {
         let bytes = self.0;
-        let tally = Tally::of(bytes);
+        let tally = CharTally::of(bytes);
         if tally.backslashes == 0 {
-            return Size { lines: u64::from(!bytes.is_empty()), chars: tally.chars };
+            return TextSize { lines: u64::from(!bytes.is_empty()), chars: tally.chars };
         }
-        if tally.hard == 0 {
+        if tally.long_escapes == 0 {
             // Every backslash makes one character of two.
-            return Size {
+            return TextSize {
                 lines: tally.newlines + u64::from(!bytes.ends_with(b"\\n")),
                 chars: tally.chars - tally.backslashes,
             };
         }
-        self.size_step_by_step(tally.chars)
+        self.size_with_escapes(tally.chars)
     }
 
     /// The same where an escape may be longer, or be a backslash itself.
-    fn size_step_by_step(self, written: u64) -> Size {
+    fn size_with_escapes(self, written: u64) -> TextSize {
         let bytes = self.0;
         let mut chars = written;
         let mut newlines = 0;
@@ -96,26 +96,26 @@ impl<'a> RawText<'a> {
             newlines += u64::from(character == '\n');
             ends_with_newline = character == '\n' && after == bytes.len();
         }
-        Size { lines: newlines + u64::from(!ends_with_newline), chars }
+        TextSize { lines: newlines + u64::from(!ends_with_newline), chars }
     }
 }
 
 /// What a fast look at a string tells.
 #[derive(Default)]
-struct Tally {
+struct CharTally {
     /// Characters as they are written, escapes unresolved.
     chars: u64,
     backslashes: u64,
     newlines: u64,
     /// Backslashes before another one, or before a `u`.
-    hard: u64,
+    long_escapes: u64,
 }
 
-impl Tally {
+impl CharTally {
     /// Counts in blocks small enough for a byte to hold the sums, which the compiler turns into
     /// vector instructions.
     fn of(bytes: &[u8]) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = CharTally::default();
         let after = bytes.get(1..).unwrap_or_default();
         for (block, next) in bytes.chunks(128).zip(after.chunks(128).chain([&[][..]])) {
             let (mut chars, mut backslashes, mut newlines, mut hard) = (0u8, 0u8, 0u8, 0u8);
@@ -131,7 +131,7 @@ impl Tally {
             tally.chars += u64::from(chars);
             tally.backslashes += u64::from(backslashes);
             tally.newlines += u64::from(newlines);
-            tally.hard += u64::from(hard);
+            tally.long_escapes += u64::from(hard);
         }
         tally
     }
@@ -141,8 +141,8 @@ impl Tally {
 fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
     let Some(first) = memchr(b'\\', raw) else {
         return match utf8(raw) {
-            Cow::Borrowed(text) => Cow::Borrowed(head(text, max)),
-            Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
+            Cow::Borrowed(text) => Cow::Borrowed(prefix(text, max)),
+            Cow::Owned(text) => Cow::Owned(prefix(&text, max).to_owned()),
         };
     };
     let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
@@ -180,7 +180,7 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
     }
     let mut text = String::from_utf8(out)
         .unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
-    text.truncate(head(&text, max).len());
+    text.truncate(prefix(&text, max).len());
     Cow::Owned(text)
 }
 
@@ -198,11 +198,11 @@ fn begins_character(byte: u8) -> bool {
 pub fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     // The quick way asks the processor first what it can, which takes as long as all else that a hook does. Only
     // whoever reads much has something of it.
-    const MUCH: usize = 1 << 20;
-    static READ: AtomicUsize = AtomicUsize::new(0);
-    let read = READ.load(Relaxed);
-    let text = if read < MUCH {
-        READ.store(read + bytes.len(), Relaxed);
+    const DETAILED_COUNT_BYTES: usize = 1 << 20;
+    static BYTES_READ: AtomicUsize = AtomicUsize::new(0);
+    let read = BYTES_READ.load(Relaxed);
+    let text = if read < DETAILED_COUNT_BYTES {
+        BYTES_READ.store(read + bytes.len(), Relaxed);
         std::str::from_utf8(bytes).ok()
     } else {
         simdutf8::basic::from_utf8(bytes).ok()
@@ -210,7 +210,7 @@ pub fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     text.map_or_else(|| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-fn head(text: &str, max: usize) -> &str {
+fn prefix(text: &str, max: usize) -> &str {
     if text.len() <= max { text } else { ralph_events::text::prefix(text, max) }
 }
 
@@ -297,10 +297,10 @@ mod tests {
             }
             let raw: RawText<'_> = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(raw.text(), text.as_str());
-            prop_assert_eq!(raw.head(max), ralph_events::text::prefix(&text, max));
+            prop_assert_eq!(raw.prefix(max), ralph_events::text::prefix(&text, max));
             // `str::lines` with the one exception that a lone carriage return at the end is text.
             let lines = text.split('\n').count() as u64 - u64::from(text.is_empty() || text.ends_with('\n'));
-            prop_assert_eq!(raw.size(), Size { lines, chars: text.chars().count() as u64 });
+            prop_assert_eq!(raw.size(), TextSize { lines, chars: text.chars().count() as u64 });
         }
     }
 }

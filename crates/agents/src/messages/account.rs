@@ -12,41 +12,41 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::Dialect;
-use super::outcome::Outcome;
-use crate::json::{Count, Raw, Str, lenient};
-use crate::tools::Recent;
+use super::StreamJsonDialect;
+use super::outcome::ResultLine;
+use crate::json::{Count, RawJson, ShortStr, lenient};
+use crate::tools::RecentMap;
 use ralph_events::event::Usage;
 
-impl Dialect {
+impl StreamJsonDialect {
     /// Tokens as they are told, made into counts that do not overlap.
-    pub(super) fn tokens(&self, told: Tokens) -> Tokens {
+    pub(super) fn tokens(&self, told: TokenCounts) -> TokenCounts {
         if !self.input_includes_cache {
             return told;
         }
         let cached =
             told.cache_read_input_tokens.0.saturating_add(told.cache_creation_input_tokens.0);
-        Tokens { input_tokens: Count(told.input_tokens.0.saturating_sub(cached)), ..told }
+        TokenCounts { input_tokens: Count(told.input_tokens.0.saturating_sub(cached)), ..told }
     }
 }
 
 /// What has been used so far.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct UsageTotals {
     pub(super) total: Usage,
     /// The latest messages, of which more lines may come.
-    messages: Recent<Tokens>,
+    messages: RecentMap<TokenCounts>,
     /// The sum of what the results said of themselves.
-    results: Tokens,
+    results: TokenCounts,
 }
 
-impl Account {
+impl UsageTotals {
     /// Takes the usage of a message, told as often as it likes, and says whether the total changed.
-    pub(super) fn message(&mut self, id: &str, tokens: Tokens) -> bool {
+    pub(super) fn add_message(&mut self, id: &str, tokens: TokenCounts) -> bool {
         let known = match self.messages.get_mut(id) {
             Some(known) => known,
             None => {
-                self.messages.put(id, Tokens::default());
+                self.messages.insert(id, TokenCounts::default());
                 match self.messages.get_mut(id) {
                     Some(known) => known,
                     None => return false,
@@ -54,28 +54,28 @@ impl Account {
             }
         };
         let before = self.total;
-        let more = tokens.beyond(known);
+        let more = tokens.saturating_sub(known);
         *known = known.max(&tokens);
         more.add_to(&mut self.total);
         self.total != before
     }
 
-    pub(super) fn settle(&mut self, line: &Outcome<'_>, dialect: &Dialect) -> Usage {
+    pub(super) fn finish(&mut self, line: &ResultLine<'_>, dialect: &StreamJsonDialect) -> Usage {
         let since_last = dialect.tokens(lenient(line.usage));
         self.results = self.results.plus(&since_last);
-        let models: BTreeMap<Str<'_>, ModelTokens> = lenient(line.model_usage);
-        let seen = Tokens::of(&self.total);
+        let models: BTreeMap<ShortStr<'_>, ModelTokenCounts> = lenient(line.model_usage);
+        let seen = TokenCounts::from_usage(&self.total);
         let tokens = if models.is_empty() {
             self.results.max(&seen)
         } else {
-            models.values().fold(Tokens::default(), |sum, model| sum.plus(&model.tokens()))
+            models.values().fold(TokenCounts::default(), |sum, model| sum.plus(&model.tokens()))
         };
         // It is of all that was done, and never becomes less.
         let before = self.total.cost_usd.unwrap_or(0.0);
         let cost: Option<f64> = lenient(line.total_cost_usd);
         // Behind a proxy, or with a model that the program has no price for, nothing is what it adds up. Tokens of a
         // service are not free, and none were used where a call was refused.
-        let is_told = |cost: f64| cost > 0.0 || tokens == Tokens::default();
+        let is_told = |cost: f64| cost > 0.0 || tokens == TokenCounts::default();
         let cost = cost.filter(|cost| *cost >= before && is_told(*cost));
         self.total = tokens.usage(cost.or(self.total.cost_usd));
         self.total
@@ -84,30 +84,30 @@ impl Account {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Tokens {
+pub(super) struct TokenCounts {
     input_tokens: Count,
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_creation_input_tokens: Count,
 }
 
-impl Tokens {
-    pub(super) fn read(raw: Raw<'_>) -> Self {
-        let mut tokens = Tokens::default();
-        let _ = raw.members(|key, value| match key {
-            b"input_tokens" => tokens.input_tokens = Count(value.count()),
-            b"output_tokens" => tokens.output_tokens = Count(value.count()),
-            b"cache_read_input_tokens" => tokens.cache_read_input_tokens = Count(value.count()),
+impl TokenCounts {
+    pub(super) fn read(raw: RawJson<'_>) -> Self {
+        let mut tokens = TokenCounts::default();
+        let _ = raw.for_each_member(|key, value| match key {
+            b"input_tokens" => tokens.input_tokens = Count(value.as_count()),
+            b"output_tokens" => tokens.output_tokens = Count(value.as_count()),
+            b"cache_read_input_tokens" => tokens.cache_read_input_tokens = Count(value.as_count()),
             b"cache_creation_input_tokens" => {
-                tokens.cache_creation_input_tokens = Count(value.count());
+                tokens.cache_creation_input_tokens = Count(value.as_count());
             }
             _ => {}
         });
         tokens
     }
 
-    fn of(usage: &Usage) -> Self {
-        Tokens {
+    fn from_usage(usage: &Usage) -> Self {
+        TokenCounts {
             input_tokens: Count(usage.input_tokens),
             output_tokens: Count(usage.output_tokens),
             cache_read_input_tokens: Count(usage.cache_read_tokens),
@@ -115,9 +115,9 @@ impl Tokens {
         }
     }
 
-    fn zip(&self, other: &Tokens, with: fn(u64, u64) -> u64) -> Self {
+    fn zip_with(&self, other: &TokenCounts, with: fn(u64, u64) -> u64) -> Self {
         let with = |a: Count, b: Count| Count(with(a.0, b.0));
-        Tokens {
+        TokenCounts {
             input_tokens: with(self.input_tokens, other.input_tokens),
             output_tokens: with(self.output_tokens, other.output_tokens),
             cache_read_input_tokens: with(
@@ -131,16 +131,16 @@ impl Tokens {
         }
     }
 
-    fn plus(&self, other: &Tokens) -> Self {
-        self.zip(other, u64::saturating_add)
+    fn plus(&self, other: &TokenCounts) -> Self {
+        self.zip_with(other, u64::saturating_add)
     }
 
-    fn max(&self, other: &Tokens) -> Self {
-        self.zip(other, u64::max)
+    fn max(&self, other: &TokenCounts) -> Self {
+        self.zip_with(other, u64::max)
     }
 
-    fn beyond(&self, known: &Tokens) -> Self {
-        self.zip(known, u64::saturating_sub)
+    fn saturating_sub(&self, known: &TokenCounts) -> Self {
+        self.zip_with(known, u64::saturating_sub)
     }
 
     fn usage(&self, cost_usd: Option<f64>) -> Usage {
@@ -154,22 +154,22 @@ impl Tokens {
     }
 
     fn add_to(&self, total: &mut Usage) {
-        *total = Tokens::of(total).plus(self).usage(total.cost_usd);
+        *total = TokenCounts::from_usage(total).plus(self).usage(total.cost_usd);
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ModelTokens {
+struct ModelTokenCounts {
     input_tokens: Count,
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_creation_input_tokens: Count,
 }
 
-impl ModelTokens {
-    fn tokens(&self) -> Tokens {
-        Tokens {
+impl ModelTokenCounts {
+    fn tokens(&self) -> TokenCounts {
+        TokenCounts {
             input_tokens: self.input_tokens,
             output_tokens: self.output_tokens,
             cache_read_input_tokens: self.cache_read_input_tokens,

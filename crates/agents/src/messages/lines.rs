@@ -2,39 +2,39 @@
 
 use serde::Deserialize;
 
-use super::account::Tokens;
-use crate::json::{Count, Raw, RawText, Str, Walk};
+use super::account::TokenCounts;
+use crate::json::{Count, RawJson, RawText, ShortStr, Walk};
 
 /// What is needed of a line to know what it is, and all that is needed of most.
 #[derive(Default)]
-pub(super) struct Head<'a> {
+pub(super) struct LineHeader<'a> {
     pub(super) kind: RawText<'a>,
     pub(super) subtype: RawText<'a>,
-    pub(super) message: Option<Message<'a>>,
+    pub(super) message: Option<StreamMessage<'a>>,
     pub(super) from_subagent: bool,
     pub(super) api_error: bool,
     pub(super) replay: bool,
-    pub(super) tool_result_meta: Option<Raw<'a>>,
+    pub(super) tool_result_meta: Option<RawJson<'a>>,
     pub(super) timestamp: Option<RawText<'a>>,
 }
 
-impl<'a> Head<'a> {
-    pub(super) fn of(line: &'a [u8]) -> Option<Self> {
-        let mut head = Head::default();
-        let mut walk = Walk::over(line);
+impl<'a> LineHeader<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut head = LineHeader::default();
+        let mut walk = Walk::new(line);
         walk.object(|key, walk| {
             match key {
                 // In some lines it is a sentence.
                 b"message" if walk.next() == Some(b'{') => {
-                    head.message = Some(Message::take(walk)?);
+                    head.message = Some(StreamMessage::parse(walk)?);
                 }
-                b"type" => head.kind = walk.value()?.text().unwrap_or_default(),
-                b"subtype" => head.subtype = walk.value()?.text().unwrap_or_default(),
+                b"type" => head.kind = walk.value()?.as_text().unwrap_or_default(),
+                b"subtype" => head.subtype = walk.value()?.as_text().unwrap_or_default(),
                 b"parent_tool_use_id" => head.from_subagent = !walk.value()?.is_null(),
                 b"is_api_error_message" => head.api_error = walk.value()?.is_true(),
                 b"isReplay" => head.replay = walk.value()?.is_true(),
                 b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
-                b"timestamp" => head.timestamp = walk.value()?.text(),
+                b"timestamp" => head.timestamp = walk.value()?.as_text(),
                 // The same output a second time, and about half of the line.
                 b"tool_use_result" => walk.skip_value_before(b",\"tool_result_meta\":")?,
                 _ => {
@@ -50,32 +50,32 @@ impl<'a> Head<'a> {
 
 /// A message of the model, or one to it.
 #[derive(Default)]
-pub(super) struct Message<'a> {
+pub(super) struct StreamMessage<'a> {
     pub(super) id: Option<RawText<'a>>,
     pub(super) model: Option<RawText<'a>>,
-    pub(super) blocks: Vec<Block<'a>>,
-    pub(super) usage: Option<Raw<'a>>,
+    pub(super) blocks: Vec<ContentBlock<'a>>,
+    pub(super) usage: Option<RawJson<'a>>,
 }
 
-impl<'a> Message<'a> {
-    fn take(walk: &mut Walk<'a>) -> Option<Self> {
-        let mut message = Message::default();
+impl<'a> StreamMessage<'a> {
+    fn parse(walk: &mut Walk<'a>) -> Option<Self> {
+        let mut message = StreamMessage::default();
         walk.object(|key, walk| {
             match key {
-                b"id" => message.id = walk.value()?.text(),
-                b"model" => message.model = walk.value()?.text(),
+                b"id" => message.id = walk.value()?.as_text(),
+                b"model" => message.model = walk.value()?.as_text(),
                 b"usage" => message.usage = Some(walk.value()?),
                 b"content" if walk.next() == Some(b'[') => walk.array(|walk| {
-                    message.blocks.push(Block::take(walk)?);
+                    message.blocks.push(ContentBlock::parse(walk)?);
                     Some(())
                 })?,
                 // A message of nothing but a text.
                 b"content" => {
-                    if let Some(text) = walk.value()?.text() {
-                        message.blocks.push(Block {
-                            kind: RawText::keyword("text"),
+                    if let Some(text) = walk.value()?.as_text() {
+                        message.blocks.push(ContentBlock {
+                            kind: RawText::from_keyword("text"),
                             text,
-                            ..Block::default()
+                            ..ContentBlock::default()
                         });
                     }
                 }
@@ -91,28 +91,28 @@ impl<'a> Message<'a> {
 
 /// A piece of a message: a text, a tool call, a tool's result.
 #[derive(Default)]
-pub(super) struct Block<'a> {
+pub(super) struct ContentBlock<'a> {
     pub(super) kind: RawText<'a>,
     /// What was said or thought.
     pub(super) text: RawText<'a>,
     /// The id of the tool call, in the call as well as in its result.
     pub(super) id: RawText<'a>,
     pub(super) name: Option<RawText<'a>>,
-    pub(super) input: Option<Raw<'a>>,
-    pub(super) content: Option<Raw<'a>>,
+    pub(super) input: Option<RawJson<'a>>,
+    pub(super) content: Option<RawJson<'a>>,
     pub(super) is_error: bool,
 }
 
-impl<'a> Block<'a> {
-    fn take(walk: &mut Walk<'a>) -> Option<Self> {
-        let mut block = Block::default();
+impl<'a> ContentBlock<'a> {
+    fn parse(walk: &mut Walk<'a>) -> Option<Self> {
+        let mut block = ContentBlock::default();
         walk.object(|key, walk| {
             let value = walk.value()?;
             match key {
-                b"type" => block.kind = value.text().unwrap_or_default(),
-                b"text" | b"thinking" => block.text = value.text().unwrap_or_default(),
-                b"id" | b"tool_use_id" => block.id = value.text().unwrap_or_default(),
-                b"name" => block.name = value.text(),
+                b"type" => block.kind = value.as_text().unwrap_or_default(),
+                b"text" | b"thinking" => block.text = value.as_text().unwrap_or_default(),
+                b"id" | b"tool_use_id" => block.id = value.as_text().unwrap_or_default(),
+                b"name" => block.name = value.as_text(),
                 b"input" => block.input = Some(value),
                 b"content" => block.content = Some(value),
                 b"is_error" => block.is_error = value.is_true(),
@@ -125,23 +125,23 @@ impl<'a> Block<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Partial<'a> {
+pub(super) struct PartialLine<'a> {
     #[serde(borrow)]
-    pub(super) api_message_id: Option<Str<'a>>,
+    pub(super) api_message_id: Option<ShortStr<'a>>,
     pub(super) event: PartialEvent,
 }
 
 #[derive(Deserialize)]
 pub(super) struct PartialEvent {
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<TokenCounts>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct System<'a> {
+pub(super) struct SystemLine<'a> {
     #[serde(borrow)]
-    pub(super) subtype: Option<Str<'a>>,
-    pub(super) session_id: Option<Str<'a>>,
-    pub(super) model: Option<Str<'a>>,
+    pub(super) subtype: Option<ShortStr<'a>>,
+    pub(super) session_id: Option<ShortStr<'a>>,
+    pub(super) model: Option<ShortStr<'a>>,
     #[serde(default)]
     pub(super) attempt: Count,
     #[serde(default)]
@@ -150,13 +150,13 @@ pub(super) struct System<'a> {
     pub(super) retry_delay_ms: Count,
     #[serde(default)]
     pub(super) error_status: Count,
-    pub(super) error: Option<Str<'a>>,
-    pub(super) tasks: Option<Raw<'a>>,
-    pub(super) tool_use_id: Option<Str<'a>>,
-    pub(super) status: Option<Str<'a>>,
+    pub(super) error: Option<ShortStr<'a>>,
+    pub(super) tasks: Option<RawJson<'a>>,
+    pub(super) tool_use_id: Option<ShortStr<'a>>,
+    pub(super) status: Option<ShortStr<'a>>,
     pub(super) summary: Option<RawText<'a>>,
-    pub(super) outcome: Option<Str<'a>>,
-    pub(super) hook_name: Option<Str<'a>>,
+    pub(super) outcome: Option<ShortStr<'a>>,
+    pub(super) hook_name: Option<ShortStr<'a>>,
     pub(super) stderr: Option<RawText<'a>>,
     pub(super) text: Option<RawText<'a>>,
     pub(super) content: Option<RawText<'a>>,
@@ -171,10 +171,10 @@ pub(super) struct RateLimitLine<'a> {
 #[derive(Deserialize)]
 pub(super) struct RateLimitInfo<'a> {
     #[serde(borrow)]
-    pub(super) status: Option<Str<'a>>,
+    pub(super) status: Option<ShortStr<'a>>,
     #[serde(default, rename = "resetsAt")]
     pub(super) resets_at: Count,
     #[serde(rename = "rateLimitType")]
-    pub(super) kind: Option<Str<'a>>,
+    pub(super) kind: Option<ShortStr<'a>>,
     pub(super) utilization: Option<f64>,
 }

@@ -5,49 +5,49 @@ use std::borrow::Cow;
 use jiff::Zoned;
 use serde::Deserialize;
 
-use crate::json::{Count, Raw, RawText, Str, lenient};
-use crate::tools::written;
+use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::tools::json_text;
 use crate::{api, reset};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
 /// A `result` line. What is only a figure is read leniently: the verdict must not be lost over it.
 #[derive(Deserialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct ResultLine<'a> {
     #[serde(borrow)]
-    subtype: Option<Str<'a>>,
+    subtype: Option<ShortStr<'a>>,
     is_error: Option<bool>,
-    terminal_reason: Option<Str<'a>>,
-    stop_reason: Option<Str<'a>>,
-    api_error_type: Option<Str<'a>>,
-    api_error_status: Option<Raw<'a>>,
-    result: Option<Raw<'a>>,
-    error: Option<Raw<'a>>,
-    errors: Option<Raw<'a>>,
-    pub(super) usage: Option<Raw<'a>>,
+    terminal_reason: Option<ShortStr<'a>>,
+    stop_reason: Option<ShortStr<'a>>,
+    api_error_type: Option<ShortStr<'a>>,
+    api_error_status: Option<RawJson<'a>>,
+    result: Option<RawJson<'a>>,
+    error: Option<RawJson<'a>>,
+    errors: Option<RawJson<'a>>,
+    pub(super) usage: Option<RawJson<'a>>,
     #[serde(rename = "modelUsage")]
-    pub(super) model_usage: Option<Raw<'a>>,
-    pub(super) total_cost_usd: Option<Raw<'a>>,
-    pub(super) num_turns: Option<Raw<'a>>,
+    pub(super) model_usage: Option<RawJson<'a>>,
+    pub(super) total_cost_usd: Option<RawJson<'a>>,
+    pub(super) num_turns: Option<RawJson<'a>>,
 }
 
-impl Outcome<'_> {
+impl ResultLine<'_> {
     /// What the agent says of its failure.
     fn message(&self) -> Option<String> {
         #[derive(Deserialize, Default)]
-        struct ErrorObject<'a> {
+        struct ResultError<'a> {
             #[serde(borrow)]
             message: Option<RawText<'a>>,
         }
-        let errors: Vec<Raw<'_>> = lenient(self.errors);
+        let errors: Vec<RawJson<'_>> = lenient(self.errors);
         let errors: Vec<Cow<'_, str>> = errors
             .into_iter()
-            .map(|error| error.text().map_or_else(|| written(error), RawText::text))
+            .map(|error| error.as_text().map_or_else(|| json_text(error), RawText::text))
             .collect();
-        let said = |raw: Option<Raw<'_>>| {
+        let said = |raw: Option<RawJson<'_>>| {
             let raw = raw?;
-            let text = raw.text().map(RawText::text).or_else(|| {
-                let error: ErrorObject<'_> = lenient(Some(raw));
+            let text = raw.as_text().map(RawText::text).or_else(|| {
+                let error: ResultError<'_> = lenient(Some(raw));
                 error.message.map(|message| message.text().into_owned().into())
             })?;
             (!text.is_empty()).then(|| text.into_owned())
@@ -59,7 +59,7 @@ impl Outcome<'_> {
 
     /// What the agent said last, as the result repeats it.
     pub(super) fn text(&self) -> Option<Cow<'_, str>> {
-        self.result.and_then(Raw::text).map(RawText::text)
+        self.result.and_then(RawJson::as_text).map(RawText::text)
     }
 
     /// Why it is no success, if it is none. A failed API call that its last message told of and the end
@@ -74,7 +74,7 @@ impl Outcome<'_> {
         if !self.is_error.unwrap_or(false) && !subtype.starts_with("error") {
             let told = api_error?;
             let words = told.trim_start_matches("[API Error: ");
-            let failure = api::failure(api::leading_status(words), words);
+            let failure = api::classify_failure(api::leading_status(words), words);
             return Some(Failure { message: told.to_owned(), ..failure });
         }
         let mut message = self.message().unwrap_or_else(|| subtype.replace('_', " "));
@@ -101,10 +101,10 @@ impl Outcome<'_> {
             (.., "authentication_error" | "permission_error", _) | (.., 401 | 403) => {
                 FailureKind::Credentials
             }
-            _ => failure_in_words(&message).map_or(FailureKind::Other, |failure| failure.kind),
+            _ => failure_by_message(&message).map_or(FailureKind::Other, |failure| failure.kind),
         };
         let resets_at = (kind == FailureKind::RateLimit)
-            .then(|| limit_ends.or_else(|| reset::claude(&message, &Zoned::now())))
+            .then(|| limit_ends.or_else(|| reset::claude_reset(&message, &Zoned::now())))
             .flatten();
         Some(Failure { kind, message, resets_at })
     }
@@ -112,7 +112,7 @@ impl Outcome<'_> {
 
 /// What kind of failure a sentence tells that the program itself said as its verdict. Never to be
 /// asked about anything that a model or a tool said.
-pub(crate) fn failure_in_words(text: &str) -> Option<Failure> {
+pub(crate) fn failure_by_message(text: &str) -> Option<Failure> {
     const PHRASES: [(&str, FailureKind); 15] = [
         ("You've hit your", FailureKind::RateLimit),
         ("usage limit reached", FailureKind::RateLimit),
@@ -132,7 +132,8 @@ pub(crate) fn failure_in_words(text: &str) -> Option<Failure> {
     ];
     let text = first_line(text)?;
     let (_, kind) = PHRASES.iter().find(|(phrase, _)| text.contains(phrase))?;
-    let resets_at =
-        (*kind == FailureKind::RateLimit).then(|| reset::claude(text, &Zoned::now())).flatten();
+    let resets_at = (*kind == FailureKind::RateLimit)
+        .then(|| reset::claude_reset(text, &Zoned::now()))
+        .flatten();
     Some(Failure { kind: *kind, message: text.to_owned(), resets_at })
 }

@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use crate::json::{Raw, RawText, Str};
-use crate::tools::written;
+use crate::json::{RawJson, RawText, ShortStr};
+use crate::tools::json_text;
 use ralph_events::event::{TodoItem, TodoStatus};
 
 /// What a tool call does to the agent's list.
 #[derive(Debug)]
-pub(super) enum PlanChange {
+pub(super) enum TodoChange {
     /// `TodoWrite`: the whole list.
     Replace(Vec<TodoItem>),
     /// `TaskCreate`.
@@ -17,26 +17,26 @@ pub(super) enum PlanChange {
     Change { id: String, subject: Option<String>, status: Option<Option<TodoStatus>> },
 }
 
-impl PlanChange {
-    pub(super) fn of(tool: &str, input: Option<Raw<'_>>) -> Option<Self> {
+impl TodoChange {
+    pub(super) fn from_tool_call(tool: &str, input: Option<RawJson<'_>>) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Task<'a> {
+        struct TodoTask<'a> {
             #[serde(borrow, rename = "taskId")]
-            id: Option<Raw<'a>>,
+            id: Option<RawJson<'a>>,
             subject: Option<RawText<'a>>,
-            status: Option<Str<'a>>,
+            status: Option<ShortStr<'a>>,
         }
         let input = input?;
         match tool {
-            "TodoWrite" | "todo_write" => todo_items(input).map(PlanChange::Replace),
+            "TodoWrite" | "todo_write" => todo_items(input).map(TodoChange::Replace),
             "TaskCreate" => {
-                let task: Task<'_> = serde_json::from_slice(input.bytes()).ok()?;
-                Some(PlanChange::Add(task.subject?.text().into_owned()))
+                let task: TodoTask<'_> = serde_json::from_slice(input.bytes()).ok()?;
+                Some(TodoChange::Add(task.subject?.text().into_owned()))
             }
             "TaskUpdate" => {
-                let task: Task<'_> = serde_json::from_slice(input.bytes()).ok()?;
-                Some(PlanChange::Change {
-                    id: task.id.map(plain)?,
+                let task: TodoTask<'_> = serde_json::from_slice(input.bytes()).ok()?;
+                Some(TodoChange::Change {
+                    id: task.id.map(id_text)?,
                     subject: task.subject.map(|subject| subject.text().into_owned()),
                     status: task.status.as_deref().map(status),
                 })
@@ -47,31 +47,31 @@ impl PlanChange {
 }
 
 /// The list that a tool for keeping one was given: `{"todos": [{"content": …, "status": …}]}`.
-pub(crate) fn todo_items(input: Raw<'_>) -> Option<Vec<TodoItem>> {
+pub(crate) fn todo_items(input: RawJson<'_>) -> Option<Vec<TodoItem>> {
     #[derive(Deserialize)]
-    struct Write<'a> {
+    struct TodoWrite<'a> {
         #[serde(borrow)]
-        todos: Vec<Entry<'a>>,
+        todos: Vec<TodoInput<'a>>,
     }
     #[derive(Deserialize)]
-    struct Entry<'a> {
+    struct TodoInput<'a> {
         #[serde(borrow, alias = "description")]
         content: RawText<'a>,
-        status: Option<Str<'a>>,
+        status: Option<ShortStr<'a>>,
     }
-    let write: Write<'_> = serde_json::from_slice(input.bytes()).ok()?;
+    let write: TodoWrite<'_> = serde_json::from_slice(input.bytes()).ok()?;
     // What was given up is no work that is left.
     let kept = write.todos.into_iter().filter(|entry| entry.status.as_deref() != Some("cancelled"));
-    let item = |entry: Entry<'_>| TodoItem {
+    let item = |entry: TodoInput<'_>| TodoItem {
         text: entry.content.text().into_owned(),
         status: status(entry.status.as_deref().unwrap_or_default()).unwrap_or(TodoStatus::Pending),
     };
-    Some(kept.take(Todo::MAX).map(item).collect())
+    Some(kept.take(TodoList::MAX).map(item).collect())
 }
 
 /// An id may be a string or a number.
-fn plain(raw: Raw<'_>) -> String {
-    raw.text().map_or_else(|| written(raw), RawText::text).into_owned()
+fn id_text(raw: RawJson<'_>) -> String {
+    raw.as_text().map_or_else(|| json_text(raw), RawText::text).into_owned()
 }
 
 fn status(word: &str) -> Option<TodoStatus> {
@@ -85,19 +85,19 @@ fn status(word: &str) -> Option<TodoStatus> {
 
 /// The list as it stands.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Todo(Vec<(String, TodoItem)>);
+pub(super) struct TodoList(Vec<(String, TodoItem)>);
 
-impl Todo {
+impl TodoList {
     const MAX: usize = 500;
 
     /// Carries out a change that the call `call` makes, and says whether the list is another one now.
-    pub(super) fn apply(&mut self, change: &PlanChange, call: &str) -> bool {
+    pub(super) fn apply(&mut self, change: &TodoChange, call: &str) -> bool {
         match change {
-            PlanChange::Replace(items) => {
+            TodoChange::Replace(items) => {
                 self.0 = items.iter().map(|item| (String::new(), item.clone())).collect();
                 true
             }
-            PlanChange::Add(subject) => {
+            TodoChange::Add(subject) => {
                 if self.0.len() >= Self::MAX {
                     return false;
                 }
@@ -106,7 +106,7 @@ impl Todo {
                 self.0.push((call.to_owned(), item));
                 true
             }
-            PlanChange::Change { id, subject, status } => {
+            TodoChange::Change { id, subject, status } => {
                 let Some(at) = self.0.iter().position(|(known, _)| known == id) else {
                     return false;
                 };

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn request(flags: &[String]) -> Request<'_> {
-    Request {
+fn request(flags: &[String]) -> AgentRequest<'_> {
+    AgentRequest {
         program: "agent",
         flags,
         model: None,
@@ -19,7 +19,7 @@ fn request(flags: &[String]) -> Request<'_> {
     }
 }
 
-fn argv(agent: &str, request: &Request<'_>) -> String {
+fn argv(agent: &str, request: &AgentRequest<'_>) -> String {
     let invocation = by_name(agent).unwrap().invocation(request);
     let args: Vec<&str> = invocation.args.iter().map(|arg| arg.to_str().unwrap()).collect();
     args.join(" ")
@@ -28,10 +28,10 @@ fn argv(agent: &str, request: &Request<'_>) -> String {
 #[test]
 fn the_usual_command_lines() {
     let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
-    let usual = Request { model: Some("opus"), ..request(&flags) };
-    let plain = Request { stream: false, ..usual.clone() };
-    let careful = Request { autonomous: false, ..request(&[]) };
-    let sandboxed = Request { sandboxed: true, ..request(&[]) };
+    let usual = AgentRequest { model: Some("opus"), ..request(&flags) };
+    let plain = AgentRequest { stream: false, ..usual.clone() };
+    let careful = AgentRequest { autonomous: false, ..request(&[]) };
+    let sandboxed = AgentRequest { sandboxed: true, ..request(&[]) };
     for (agent, request, expected) in [
         (
             "claude",
@@ -97,7 +97,7 @@ fn the_usual_command_lines() {
     }
     let git = [PathBuf::from("/repo/.git"), PathBuf::from("/repo/.git/worktrees/x")];
     assert_eq!(
-        argv("codex", &Request { git_directories: &git, ..request(&[]) }),
+        argv("codex", &AgentRequest { git_directories: &git, ..request(&[]) }),
         "exec --json --skip-git-repo-check -s workspace-write --add-dir /repo/.git \
          --add-dir /repo/.git/worktrees/x -"
     );
@@ -105,14 +105,14 @@ fn the_usual_command_lines() {
     assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
     assert!(!invocation.structured);
     assert_eq!(invocation.prompt_via, PromptVia::Stdin);
-    assert!(!text::Text.invocation(&usual).structured);
+    assert!(!text::TextAdapter.invocation(&usual).structured);
 }
 
 #[test]
 fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
     let flags = ["--allowedTools".to_owned(), "X".to_owned()];
-    let argument = Request { prompt_via: Some(PromptVia::Argument), ..request(&flags) };
-    let file = Request { prompt_via: Some(PromptVia::File), ..request(&[]) };
+    let argument = AgentRequest { prompt_via: Some(PromptVia::Argument), ..request(&flags) };
+    let file = AgentRequest { prompt_via: Some(PromptVia::File), ..request(&[]) };
     for (agent, request, end) in [
         ("claude", &argument, "--allowedTools X -- -do it"),
         ("codex", &argument, "--allowedTools X -- -do it"),
@@ -146,11 +146,11 @@ fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
 #[test]
 fn a_prompt_that_is_no_good_argument_reaches_cline_all_the_same() {
     let long = "word ".repeat(30_000);
-    let invocation = cline::Cline.invocation(&Request { prompt: &long, ..request(&[]) });
+    let invocation = cline::Cline.invocation(&AgentRequest { prompt: &long, ..request(&[]) });
     assert_eq!(invocation.prompt_via, PromptVia::Stdin);
     assert_eq!(invocation.args.last().unwrap(), "Follow the instructions below.");
     // A single word would be a command.
-    let invocation = cline::Cline.invocation(&Request { prompt: "history", ..request(&[]) });
+    let invocation = cline::Cline.invocation(&AgentRequest { prompt: "history", ..request(&[]) });
     assert_eq!(invocation.prompt_via, PromptVia::Argument);
     assert_eq!(invocation.args.last().unwrap(), "history\n");
 }
@@ -169,12 +169,12 @@ fn what_the_user_sets_is_not_set_twice() {
         ("cline", "--auto-approve false", "--json --model m --auto-approve false -- -do it"),
     ] {
         let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
-        let request = Request { model: Some("m"), ..request(&flags) };
+        let request = AgentRequest { model: Some("m"), ..request(&flags) };
         assert_eq!(argv(agent, &request), expected, "{agent}");
     }
     let trusting = gemini::Gemini.invocation(&request(&[])).env;
     assert_eq!(trusting, [("GEMINI_CLI_TRUST_WORKSPACE", "true".to_owned())]);
-    let careful = Request { autonomous: false, ..request(&[]) };
+    let careful = AgentRequest { autonomous: false, ..request(&[]) };
     assert!(gemini::Gemini.invocation(&careful).env.is_empty());
 }
 
@@ -182,7 +182,7 @@ fn what_the_user_sets_is_not_set_twice() {
 fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
     let codex = |flags: &[&str]| {
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        argv("codex", &Request { model: Some("m"), ..request(&flags) })
+        argv("codex", &AgentRequest { model: Some("m"), ..request(&flags) })
     };
     assert_eq!(
         codex(&["--full-auto"]),

@@ -4,7 +4,7 @@
 use crate::response_filter;
 use crate::run_spec::RunSpec;
 use crate::world::World;
-use ralph_agents::filter::Answer;
+use ralph_agents::filter::FilterAnswer;
 use ralph_events::env_names;
 use ralph_process::{ChildId, Launch};
 
@@ -32,7 +32,7 @@ impl Evaluator {
         &'a mut self,
         spec: &'a RunSpec,
         world: &'a mut W,
-    ) -> impl FnMut(&[u8]) -> Result<Answer, String> + 'a {
+    ) -> impl FnMut(&[u8]) -> Result<FilterAnswer, String> + 'a {
         move |line| self.ask(line, spec, world)
     }
 
@@ -41,15 +41,15 @@ impl Evaluator {
         line: &[u8],
         spec: &RunSpec,
         world: &mut W,
-    ) -> Result<Answer, String> {
+    ) -> Result<FilterAnswer, String> {
         if self.hurried {
-            return Ok(Answer::none());
+            return Ok(FilterAnswer::none());
         }
         let child = match self.child {
             Some(child) => child,
             None => match start(spec, world) {
                 Ok(Some(child)) => *self.child.insert(child),
-                Ok(None) => return Ok(Answer::default()),
+                Ok(None) => return Ok(FilterAnswer::default()),
                 Err(err) => return Err(format!("cannot be evaluated ({err})")),
             },
         };
@@ -59,7 +59,7 @@ impl Evaluator {
         if printed.as_ref().is_err_and(|err| err.kind() == std::io::ErrorKind::Interrupted) {
             self.hurried = true;
             self.end(world);
-            return Ok(Answer::none());
+            return Ok(FilterAnswer::none());
         }
         response_filter::answer(printed).inspect_err(|_| self.end(world))
     }

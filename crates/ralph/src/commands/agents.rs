@@ -57,7 +57,7 @@ pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
         let found = find(adapter.name(), project.root());
         let said = found.as_ref().and_then(|found| found.said.as_deref());
         let version = said.map(|said| number(said).unwrap_or(said).to_owned());
-        let recorded = adapter.recorded();
+        let recorded = adapter.recorded_version();
         let row = Row {
             agent: adapter.name(),
             is_recorded: version.is_some() && version.as_deref() == recorded,
@@ -65,7 +65,7 @@ pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
             program: found.map(|found| found.path),
             version,
             recorded,
-            install: adapter.install(),
+            install: adapter.install_command(),
         };
         let json = || json_writer::compact(&row).map(|json| json + "\n").unwrap_or_default();
         crate::cli::print(&if args.json { json() } else { strip_control_chars(&row.line()) })?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Read};
 
-use ralph_agents::json::{Raw, RawText};
+use ralph_agents::json::{RawJson, RawText};
 
 /// More than any tool call; what is larger is not looked at.
 const LARGEST: u64 = 128 << 20;
@@ -19,7 +19,7 @@ pub(super) struct Input<'a> {
     pub(super) agent_id: Option<Cow<'a, str>>,
     pub(super) tool_name: Option<Cow<'a, str>>,
     /// As it is written: it may hold a whole file.
-    pub(super) tool_input: Option<Raw<'a>>,
+    pub(super) tool_input: Option<RawJson<'a>>,
     /// A stop hook has kept it from stopping already, and it goes on because of that.
     pub(super) stop_hook_active: bool,
 }
@@ -42,9 +42,9 @@ impl<'a> Input<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, String> {
         let mut input = Input::default();
         let mut wrong = None;
-        let document = Raw::document(bytes);
-        let members = document.members(|key, value| {
-            let key = RawText::written(key).text();
+        let document = RawJson::from_document(bytes);
+        let members = document.for_each_member(|key, value| {
+            let key = RawText::from_quoted(key).text();
             if input.take(&key, value).is_none() {
                 wrong.get_or_insert(key);
             }
@@ -58,15 +58,15 @@ impl<'a> Input<'a> {
 
     /// Takes a field. `None` if it is of another kind than it has to be, or comes a second time, since then
     /// nobody knows which is meant.
-    fn take(&mut self, field: &str, value: Raw<'a>) -> Option<()> {
+    fn take(&mut self, field: &str, value: RawJson<'a>) -> Option<()> {
         match field {
-            "session_id" => self.session_id = value.text()?.text(),
-            "stop_hook_active" => self.stop_hook_active = value.flag()?,
+            "session_id" => self.session_id = value.as_text()?.text(),
+            "stop_hook_active" => self.stop_hook_active = value.as_bool()?,
             _ if value.is_null() => {}
-            "transcript_path" => once(&mut self.transcript_path, value.text()?.text())?,
-            "cwd" => once(&mut self.cwd, value.text()?.text())?,
-            "agent_id" => once(&mut self.agent_id, value.text()?.text())?,
-            "tool_name" => once(&mut self.tool_name, value.text()?.text())?,
+            "transcript_path" => once(&mut self.transcript_path, value.as_text()?.text())?,
+            "cwd" => once(&mut self.cwd, value.as_text()?.text())?,
+            "agent_id" => once(&mut self.agent_id, value.as_text()?.text())?,
+            "tool_name" => once(&mut self.tool_name, value.as_text()?.text())?,
             "tool_input" => once(&mut self.tool_input, value)?,
             _ => {}
         }

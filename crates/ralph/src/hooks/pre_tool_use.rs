@@ -13,7 +13,7 @@ use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
-use ralph_agents::json::{Raw, RawText};
+use ralph_agents::json::{RawJson, RawText};
 use ralph_events::env_names::GUARDED;
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{AllowList, Context, Verdict};
@@ -23,13 +23,13 @@ const MOST_LINKS: usize = 40;
 
 /// What is looked at of a tool's input. The rest, which may be a whole file, is passed over: memory that is
 /// not touched is what makes this quick. `None` if it is no object.
-fn looked_at(input: Raw<'_>) -> Option<Value> {
+fn looked_at(input: RawJson<'_>) -> Option<Value> {
     let mut looked_at = serde_json::Map::new();
     let mut all_read = true;
-    input.members(|key, value| {
-        let key = RawText::written(key).text();
+    input.for_each_member(|key, value| {
+        let key = RawText::from_quoted(key).text();
         if policy::is_looked_at(&key) {
-            let value = match value.text() {
+            let value = match value.as_text() {
                 Some(text) => Some(Value::String(text.text().into_owned())),
                 None => serde_json::from_slice(value.bytes()).ok(),
             };

@@ -174,7 +174,7 @@ fn response_filter(
     response_filter::check(expression, directory).map_err(|bad| {
         let origin = origin(loaded, "agent.responseFilter");
         let message = &bad.message;
-        let marked = bad.marked(expression);
+        let marked = bad.with_marker(expression);
         Error::config(format!("{origin}agent.responseFilter: {message}\n{marked}")).hint(
             "it is an expression as jq knows them, and is given each line of the agent's JSON",
         )
@@ -226,6 +226,6 @@ fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Er
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {
-        error.hint(format!("install it: {}", adapter.install()))
+        error.hint(format!("install it: {}", adapter.install_command()))
     }
 }

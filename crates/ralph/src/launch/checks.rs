@@ -18,9 +18,9 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
         agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
         _ => None,
     };
-    let (key, what) = if cost && (mute.is_some() || !adapter.tells_cost()) {
+    let (key, what) = if cost && (mute.is_some() || !adapter.reports_cost()) {
         ("costUsd", "costs")
-    } else if tokens && (mute.is_some() || !adapter.tells_tokens()) {
+    } else if tokens && (mute.is_some() || !adapter.reports_tokens()) {
         ("tokens", "tokens")
     } else {
         return Ok(());
@@ -33,7 +33,7 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     // What is set already is no advice.
     let has_tokens = run.tokens.or(iteration.tokens).is_some();
     let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
-    let can_count = mute.is_none() && key == "costUsd" && adapter.tells_tokens();
+    let can_count = mute.is_none() && key == "costUsd" && adapter.reports_tokens();
     let others: Vec<&str> = [("tokens", can_count && !has_tokens), ("duration", !has_duration)]
         .into_iter()
         .filter_map(|(key, is_advice)| is_advice.then_some(key))

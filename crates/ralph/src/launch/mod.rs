@@ -580,7 +580,7 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         && !spec.agent.sandboxed
         && spec.agent.args.is_none()
         && adapter.name() != "text"
-        && !adapter.confines_itself()
+        && !adapter.sandboxes_itself()
     {
         events.push(warning(format!(
             "{} runs with its own approval prompts switched off and without a sandbox{}",
