@@ -405,9 +405,9 @@ pub fn journal_reader(data: &[u8]) {
     let facts = reading.facts(None);
     serde_json::to_vec(&facts).unwrap();
     let zone = jiff::tz::TimeZone::UTC;
-    let page = html::draw(&facts, &zone);
+    let page = html::render(&facts, &zone);
     assert!(page.starts_with("<!"));
-    for form in [plain::Form::Terminal, plain::Form::Markdown] {
-        let _ = plain::draw(&facts, &zone, form);
+    for form in [plain::TextFormat::Plain, plain::TextFormat::Markdown] {
+        let _ = plain::render(&facts, &zone, form);
     }
 }

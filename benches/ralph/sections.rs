@@ -15,8 +15,8 @@ use ralph_engine::stall::StallRule;
 use ralph_events::event::Event;
 use ralph_events::line_splitter::LineSplitter;
 use ralph_report::Reporter;
-use ralph_report::json::Json;
-use ralph_report::output::Output;
+use ralph_report::json::JsonReporter;
+use ralph_report::output::OutputStream;
 use ralph_store::runs;
 
 use crate::hooks;
@@ -170,7 +170,7 @@ fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
     table.value("  its speed", speeds.1, speed, Target::AtLeast(200e6));
     let json = || -> io::Result<()> {
         let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
-        driven(&claude, bytes, vec![Box::new(Json::new(Output::new(nowhere)))])
+        driven(&claude, bytes, vec![Box::new(JsonReporter::new(OutputStream::new(nowhere)))])
     };
     let json = timed(json)?;
     table.value("the same with --output json", bytes as f64 / json, speed, Target::None);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ralph::workers::control::Wish;
 use ralph::workers::store::{Known, LaunchNote, Worker, Workers};
 use ralph::workers::watch::Watch;
-use ralph_report::worker_lines::{Status, WorkerState};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 
 use crate::place::{Place, figure, silent};
 use crate::sections::compare;
@@ -34,7 +34,7 @@ fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
             prompt_file: "/src/project/PROMPT.md".into(),
             max_iterations: 100,
             current_iteration: 7,
-            status: if nth % 2 == 0 { Status::Stopped } else { Status::Paused },
+            status: if nth % 2 == 0 { WorkerStatus::Stopped } else { WorkerStatus::Paused },
             started: "2026-01-15T10:30:00.000000".into(),
             finished_iterations: 6,
             finished_ms: 6_000_000,
@@ -110,8 +110,8 @@ fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
     let mut longest = 0_f64;
     for nth in 0..50 {
         let (wish, status) = match nth % 2 {
-            0 => (Wish::Pause, Status::Paused),
-            _ => (Wish::Resume, Status::Running),
+            0 => (Wish::Pause, WorkerStatus::Paused),
+            _ => (Wish::Resume, WorkerStatus::Running),
         };
         let asked = Instant::now();
         worker.ask(wish)?;

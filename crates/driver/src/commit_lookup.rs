@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use ralph_git::is_in_one;
-use ralph_report::summary::Facts;
+use ralph_report::summary::Summary;
 
 /// Of how many commits it is looked up whether they are still there.
 const MOST_LOOKED_UP: usize = 20_000;
@@ -17,7 +17,7 @@ const MOST_TOLD: &str = "--max-count=500";
 /// named for a look, in the repository that `directory` is in. Where there is none that is told; where `git` does not
 /// answer, nobody can tell.
 pub fn look_up(
-    facts: &mut Facts,
+    facts: &mut Summary,
     directory: &Path,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
 ) {
@@ -26,7 +26,7 @@ pub fn look_up(
         return;
     }
     let mut asked = 0;
-    facts.expand(|old, new| {
+    facts.expand_commits(|old, new| {
         asked += 1;
         let range = format!("{old}..{new}");
         // What else is in a merged branch was told when it was made here, or was made elsewhere.
@@ -52,15 +52,15 @@ pub fn look_up(
     let (there, loose): (HashSet<&str>, HashSet<&str>) =
         (there.lines().collect(), loose.lines().collect());
     let gone = asked.iter().filter(|id| !there.contains(*id) || loose.contains(*id));
-    facts.note_gone(&gone.copied().collect());
+    facts.mark_unreachable(&gone.copied().collect());
     let named = ["--not", "--branches", "--remotes", "--tags"];
     if let Some(unnamed) = ask(&["rev-list", "--ignore-missing"], &named) {
-        facts.note_no_branch(&unnamed.lines().collect());
+        facts.mark_detached(&unnamed.lines().collect());
     }
-    if let Some((from, to)) = facts.range() {
+    if let Some((from, to)) = facts.commit_range() {
         let range = format!("{from}..{to}");
         if let Some(shown) = git(&["rev-list", &range, "--"]) {
-            facts.note_shown(&shown.lines().collect());
+            facts.count_range(&shown.lines().collect());
         }
     }
 }
@@ -69,7 +69,7 @@ pub fn look_up(
 mod tests {
     use super::*;
     use ralph_git as git;
-    use ralph_report::summary::{Commit, Iteration};
+    use ralph_report::summary::{CommitSummary, IterationSummary};
 
     fn git(dir: &Path, words: &[&str]) -> String {
         let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
@@ -105,10 +105,10 @@ mod tests {
             commits.find(|(_, subject)| *subject == wanted).unwrap().0.to_owned()
         };
 
-        let mut facts = Facts::default();
-        facts.iterations.push(Iteration::default());
+        let mut facts = Summary::default();
+        facts.iterations.push(IterationSummary::default());
         for (id, since) in [("eleven", "nine"), ("five", "base")] {
-            facts.iterations[0].commits.push(Commit {
+            facts.iterations[0].commits.push(CommitSummary {
                 id: find(id),
                 subject: "as git put it".to_owned(),
                 since: Some(find(since)),

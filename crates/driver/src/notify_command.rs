@@ -19,7 +19,7 @@ use ralph_git as git;
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
-use ralph_report::summary::{Facts, Reading};
+use ralph_report::summary::{Reading, Summary};
 use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
@@ -32,7 +32,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const MAX_SAID: usize = 1024;
 
 /// The event as it is in the journal, with what `ralph report` tells of the run.
-pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Facts, late: bool) -> Vec<u8> {
+pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
     let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
     if let Ok(report) = json_writer::compact(facts)
@@ -142,7 +142,7 @@ pub(super) const DID_NOT_END: &str = "it did not end within 10 s";
 fn run_command(
     directory: &Path,
     command: &str,
-    facts: &Facts,
+    facts: &Summary,
     stdin: &[u8],
 ) -> io::Result<process::CommandOutput> {
     let args = [OsString::from("-c"), OsString::from(command)];

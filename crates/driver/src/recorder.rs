@@ -124,21 +124,21 @@ impl Recorder {
     /// The agent's bytes as they came, for those who show them.
     pub fn raw(&mut self, stream: Stream, bytes: &[u8]) {
         for reporter in &mut self.reporters {
-            reporter.raw(stream, bytes);
+            reporter.raw_output(stream, bytes);
         }
     }
 
     /// A line of the agent's that has not ended: only to be looked at. It is recorded once it has.
     pub fn unfinished(&mut self, line: &[u8]) {
         for reporter in &mut self.reporters {
-            reporter.unfinished(line);
+            reporter.partial_line(line);
         }
     }
 
     /// Whether the user's own filter makes what is shown of the agent's work.
     pub fn filtering(&mut self, on: bool) {
         for reporter in &mut self.reporters {
-            reporter.filtering(self.at, on);
+            reporter.filtering_changed(self.at, on);
         }
     }
 
@@ -152,18 +152,18 @@ impl Recorder {
     /// What that filter printed. It is in no journal: it is only another look at what is.
     pub fn filtered(&mut self, bytes: &[u8]) {
         for reporter in &mut self.reporters {
-            reporter.filtered(self.at, bytes);
+            reporter.filter_output(self.at, bytes);
         }
     }
 
     /// What went wrong with those who watch.
     pub fn trouble(&mut self) -> Option<String> {
-        self.reporters.iter_mut().find_map(|reporter| reporter.trouble())
+        self.reporters.iter_mut().find_map(|reporter| reporter.take_warning())
     }
 
     /// What cannot be kept of the run, so that it must end.
     pub fn failure(&mut self) -> Option<String> {
-        self.reporters.iter_mut().find_map(|reporter| reporter.failure())
+        self.reporters.iter_mut().find_map(|reporter| reporter.take_failure())
     }
 
     /// When somebody wants to be redrawn, by the wall clock.
@@ -192,6 +192,6 @@ impl Recorder {
 
     /// Waits a moment for those who are slow to read, and says whether more waiting is worth it.
     pub fn lags(&mut self, patience: Duration) -> bool {
-        self.reporters.iter_mut().any(|reporter| reporter.lags(patience))
+        self.reporters.iter_mut().any(|reporter| reporter.has_pending_output(patience))
     }
 }

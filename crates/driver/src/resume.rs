@@ -68,7 +68,7 @@ impl Left {
                 || dir.first_words() == FirstWords::Other
                 || dir.has_spent());
         if let Some(time_ms) = last_sign(dir, summary.last_ms) {
-            summary.was_there(time_ms);
+            summary.note_alive(time_ms);
             tracker.note_alive(time_ms);
         }
         Left {

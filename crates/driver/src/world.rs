@@ -12,7 +12,7 @@ use ralph_events::event::Entry;
 use ralph_events::journal;
 use ralph_process::trust::{self, OutsideCommand};
 use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
-use ralph_report::summary::{Facts, Reading};
+use ralph_report::summary::{Reading, Summary};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::proxy::Refusal;
 use ralph_sandbox::{Backend, Sandbox, Trace};
@@ -206,7 +206,7 @@ pub trait World {
         Reading::default()
     }
     /// Adds what git knows of its commits by now.
-    fn look_up(&mut self, _facts: &mut Facts) {}
+    fn look_up(&mut self, _facts: &mut Summary) {}
     /// The settings that switch filter drivers off when git looks at the work tree.
     fn look_settings(&self) -> Vec<OsString> {
         Vec::new()
@@ -830,7 +830,7 @@ impl World for RealWorld {
         journal.map_or_else(|_| Reading::default(), Reading::of)
     }
 
-    fn look_up(&mut self, facts: &mut Facts) {
+    fn look_up(&mut self, facts: &mut Summary) {
         if self.check_links().is_err() {
             return;
         }

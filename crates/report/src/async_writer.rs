@@ -10,42 +10,42 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::output::Target;
+use super::output::OutputTarget;
 
 /// How long a full queue is waited for before anything is left out: a reader that is slow makes room
 /// meanwhile, and nobody notices that a signal is heard so much later.
-const PATIENCE: Duration = Duration::from_millis(250);
+const FULL_QUEUE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How long [`Outbox::lags`] waits before it tells.
-const MOMENT: Duration = Duration::from_millis(20);
+const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The most that goes into one write, which tells nothing of how far it is while it lasts. A reader
 /// at the end of a slow line is to be seen taking something now and then.
-const PIECE: usize = 4 * 1024;
+const MAX_WRITE_BYTES: usize = 4 * 1024;
 
 /// The thread does little, and there may be many runs at once.
 const STACK: usize = 64 * 1024;
 
 /// What a burst leaves allocated.
-const KEPT: usize = 64 * 1024;
+const RETAINED_CAPACITY: usize = 64 * 1024;
 
 /// Where each output really goes.
 type Writers = [Box<dyn Write + Send>; 2];
 
 /// A queue in front of standard output and standard error.
-pub(super) struct Outbox {
-    shared: Arc<Shared>,
+pub(super) struct AsyncWriter {
+    shared: Arc<SharedQueue>,
     limit: usize,
     /// It was full, and half of it is not free yet.
-    refuses: bool,
+    is_full: bool,
     /// Since when nothing has been taken, and how much had been by then, once that matters.
     lagging: Option<(Instant, u64)>,
-    given_up: bool,
+    is_abandoned: bool,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedQueue {
+    state: Mutex<QueueState>,
     /// There is something to write, or nothing will ever be again.
     work: Condvar,
     /// Something was written while somebody waited for it.
@@ -53,14 +53,14 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     queue: Batch,
     /// Bytes that are not written yet, in the queue and in the thread's hands.
     backlog: usize,
     /// Bytes that were written, or were for somebody who is gone.
     done: u64,
-    gone: [bool; 2],
-    awaited: bool,
+    closed_targets: [bool; 2],
+    is_awaited: bool,
     closed: bool,
 }
 
@@ -68,27 +68,27 @@ struct State {
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    starts: Vec<(Target, usize)>,
+    starts: Vec<(OutputTarget, usize)>,
 }
 
-impl std::fmt::Debug for Outbox {
+impl std::fmt::Debug for AsyncWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let backlog = self.backlog();
         f.debug_struct("Outbox").field("backlog", &backlog).finish_non_exhaustive()
     }
 }
 
-impl Outbox {
+impl AsyncWriter {
     /// Holds up to `limit` bytes, or one piece that is larger.
     ///
     /// # Errors
     /// There may be no more threads.
     pub(super) fn new(limit: usize, writers: Writers) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedQueue>::default();
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("display".into()).stack_size(STACK);
         thread.spawn(move || its.write(writers))?;
-        Ok(Outbox { shared, limit, refuses: false, lagging: None, given_up: false })
+        Ok(AsyncWriter { shared, limit, is_full: false, lagging: None, is_abandoned: false })
     }
 
     /// Whether so many bytes may come now. One that has been full takes nothing until half of it is
@@ -96,28 +96,28 @@ impl Outbox {
     pub(super) fn has_room(&mut self, bytes: usize) -> bool {
         let limit = self.limit;
         let fits =
-            |state: &State| state.backlog == 0 || state.backlog.saturating_add(bytes) <= limit;
+            |state: &QueueState| state.backlog == 0 || state.backlog.saturating_add(bytes) <= limit;
         let mut state = self.shared.lock();
-        if self.refuses {
-            self.refuses = state.backlog > limit / 2 || !fits(&state);
+        if self.is_full {
+            self.is_full = state.backlog > limit / 2 || !fits(&state);
         } else if !fits(&state) {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + FULL_QUEUE_TIMEOUT;
             while !fits(&state) {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    self.refuses = true;
+                    self.is_full = true;
                     break;
                 }
                 state = self.shared.await_progress(state, left);
             }
         }
-        !self.refuses
+        !self.is_full
     }
 
     /// Takes bytes, whether or not there is room.
-    pub(super) fn push(&self, target: Target, bytes: &[u8]) {
+    pub(super) fn push(&self, target: OutputTarget, bytes: &[u8]) {
         let mut state = self.shared.lock();
-        if bytes.is_empty() || state.gone[target as usize] {
+        if bytes.is_empty() || state.closed_targets[target as usize] {
             return;
         }
         let queue = &mut state.queue;
@@ -136,15 +136,15 @@ impl Outbox {
     }
 
     /// Nobody reads this output any more.
-    pub(super) fn is_gone(&self, target: Target) -> bool {
-        self.shared.lock().gone[target as usize]
+    pub(super) fn is_closed(&self, target: OutputTarget) -> bool {
+        self.shared.lock().closed_targets[target as usize]
     }
 
     /// Waits a moment for everything to be written. No more waiting is worth it once nothing at all
     /// has been taken for as long as `patience`.
-    pub(super) fn lags(&mut self, patience: Duration) -> bool {
+    pub(super) fn has_pending_output(&mut self, patience: Duration) -> bool {
         let mut state = self.shared.lock();
-        if self.given_up || state.backlog == 0 {
+        if self.is_abandoned || state.backlog == 0 {
             return false;
         }
         let now = Instant::now();
@@ -154,10 +154,10 @@ impl Outbox {
         };
         let left = patience.saturating_sub(now - since);
         if left.is_zero() {
-            self.given_up = true;
+            self.is_abandoned = true;
             return false;
         }
-        let until = now + left.min(MOMENT);
+        let until = now + left.min(LAG_CHECK_INTERVAL);
         while state.backlog > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -169,7 +169,7 @@ impl Outbox {
     }
 }
 
-impl Drop for Outbox {
+impl Drop for AsyncWriter {
     /// The thread ends with the last of it. If that is never, it ends with the process.
     fn drop(&mut self) {
         self.shared.lock().closed = true;
@@ -177,20 +177,20 @@ impl Drop for Outbox {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn await_progress<'s>(
         &self,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, QueueState>,
         at_most: Duration,
-    ) -> MutexGuard<'s, State> {
-        state.awaited = true;
+    ) -> MutexGuard<'s, QueueState> {
+        state.is_awaited = true;
         let waited = self.progress.wait_timeout(state, at_most);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.awaited = false;
+        state.is_awaited = false;
         state
     }
 
@@ -208,25 +208,25 @@ impl Shared {
             std::mem::swap(&mut state.queue, &mut batch);
             drop(state);
             for (target, bytes) in super::screen::segments(&batch.starts, &batch.bytes) {
-                for piece in bytes.chunks(PIECE) {
+                for piece in bytes.chunks(MAX_WRITE_BYTES) {
                     self.write_piece(&mut *writers[target as usize], target, piece);
                 }
             }
             batch.bytes.clear();
-            batch.bytes.shrink_to(KEPT);
+            batch.bytes.shrink_to(RETAINED_CAPACITY);
             batch.starts.clear();
         }
     }
 
-    fn write_piece(&self, writer: &mut dyn Write, target: Target, piece: &[u8]) {
-        let gone = self.lock().gone[target as usize];
+    fn write_piece(&self, writer: &mut dyn Write, target: OutputTarget, piece: &[u8]) {
+        let gone = self.lock().closed_targets[target as usize];
         // Whatever fails once, a closed pipe or terminal, stays closed.
         let failed = gone || writer.write_all(piece).and_then(|()| writer.flush()).is_err();
         let mut state = self.lock();
-        state.gone[target as usize] = failed;
+        state.closed_targets[target as usize] = failed;
         state.backlog -= piece.len();
         state.done += piece.len() as u64;
-        if state.awaited {
+        if state.is_awaited {
             self.progress.notify_one();
         }
     }
@@ -241,14 +241,14 @@ pub(crate) mod tests {
     #[derive(Debug)]
     pub(crate) struct Reader {
         permits: Sender<usize>,
-        written: Receiver<(Target, Vec<u8>)>,
+        written: Receiver<(OutputTarget, Vec<u8>)>,
     }
 
     struct Gate {
-        target: Target,
+        target: OutputTarget,
         /// Shared by both outputs.
         permits: Arc<Mutex<(Receiver<usize>, usize)>>,
-        written: Sender<(Target, Vec<u8>)>,
+        written: Sender<(OutputTarget, Vec<u8>)>,
     }
 
     impl Write for Gate {
@@ -275,7 +275,7 @@ pub(crate) mod tests {
             let (permits, receiver) = channel();
             let shared = Arc::new(Mutex::new((receiver, 0)));
             let (sender, written) = channel();
-            let writers = [Target::Out, Target::Err].map(|target| {
+            let writers = [OutputTarget::Out, OutputTarget::Err].map(|target| {
                 let (permits, written) = (Arc::clone(&shared), sender.clone());
                 Box::new(Gate { target, permits, written }) as Box<dyn Write + Send>
             });
@@ -283,9 +283,9 @@ pub(crate) mod tests {
         }
 
         /// Reads so many bytes, and tells which went where.
-        pub(crate) fn take(&self, count: usize) -> Vec<(Target, String)> {
+        pub(crate) fn take(&self, count: usize) -> Vec<(OutputTarget, String)> {
             self.permits.send(count).unwrap();
-            let mut taken: Vec<(Target, String)> = Vec::new();
+            let mut taken: Vec<(OutputTarget, String)> = Vec::new();
             let mut length = 0;
             while length < count {
                 let (target, bytes) = self.written.recv_timeout(Duration::from_secs(30)).unwrap();
@@ -300,14 +300,14 @@ pub(crate) mod tests {
         }
     }
 
-    fn outbox(limit: usize) -> (Outbox, Reader) {
+    fn outbox(limit: usize) -> (AsyncWriter, Reader) {
         let (reader, writers) = Reader::new();
-        (Outbox::new(limit, writers).unwrap(), reader)
+        (AsyncWriter::new(limit, writers).unwrap(), reader)
     }
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn wait_for_backlog(outbox: &Outbox, bytes: usize) {
+    fn wait_for_backlog(outbox: &AsyncWriter, bytes: usize) {
         let end = Instant::now() + LONG;
         while outbox.backlog() != bytes {
             assert!(Instant::now() < end, "{} bytes are left", outbox.backlog());
@@ -318,16 +318,20 @@ pub(crate) mod tests {
     #[test]
     fn one_order_for_both_outputs() {
         let (mut outbox, reader) = outbox(100);
-        for (target, text) in
-            [(Target::Out, "a"), (Target::Out, "b"), (Target::Err, "c"), (Target::Out, "d")]
-        {
+        for (target, text) in [
+            (OutputTarget::Out, "a"),
+            (OutputTarget::Out, "b"),
+            (OutputTarget::Err, "c"),
+            (OutputTarget::Out, "d"),
+        ] {
             outbox.push(target, text.as_bytes());
         }
         assert_eq!(outbox.backlog(), 4, "nobody has read anything");
         let taken = reader.take(4);
-        let expected = [(Target::Out, "ab"), (Target::Err, "c"), (Target::Out, "d")];
+        let expected =
+            [(OutputTarget::Out, "ab"), (OutputTarget::Err, "c"), (OutputTarget::Out, "d")];
         assert_eq!(taken, expected.map(|(target, text)| (target, text.to_owned())));
-        while outbox.lags(LONG) {}
+        while outbox.has_pending_output(LONG) {}
         assert_eq!(outbox.backlog(), 0);
     }
 
@@ -335,14 +339,14 @@ pub(crate) mod tests {
     fn a_full_queue_refuses_until_half_of_it_is_free() {
         let (mut outbox, reader) = outbox(10);
         assert!(outbox.has_room(50), "one large piece fits into an empty queue");
-        outbox.push(Target::Out, b"12345678");
+        outbox.push(OutputTarget::Out, b"12345678");
         assert!(outbox.has_room(2) && !outbox.has_room(3));
         assert!(!outbox.has_room(1), "it was full");
         // The thread may have taken the eight bytes in one piece, whose progress shows at its end.
         reader.take(8);
         wait_for_backlog(&outbox, 0);
         assert!(outbox.has_room(3));
-        outbox.push(Target::Out, b"more than it holds");
+        outbox.push(OutputTarget::Out, b"more than it holds");
         assert_eq!(outbox.backlog(), 18, "what must be said is taken anyway");
         reader.take(18);
     }
@@ -350,7 +354,7 @@ pub(crate) mod tests {
     #[test]
     fn a_slow_reader_is_waited_for() {
         let (mut outbox, reader) = outbox(10);
-        outbox.push(Target::Out, b"0123456789");
+        outbox.push(OutputTarget::Out, b"0123456789");
         let reading = std::thread::spawn(move || {
             reader.take(10);
             reader
@@ -363,17 +367,17 @@ pub(crate) mod tests {
     #[test]
     fn a_stuck_reader_is_given_up_and_a_slow_one_is_not() {
         let (mut outbox, reader) = outbox(1 << 20);
-        outbox.push(Target::Out, &[b'x'; 2 * PIECE]);
-        assert!(outbox.lags(LONG), "nothing was read");
-        reader.take(PIECE);
-        wait_for_backlog(&outbox, PIECE);
-        assert!(outbox.lags(LONG));
+        outbox.push(OutputTarget::Out, &[b'x'; 2 * MAX_WRITE_BYTES]);
+        assert!(outbox.has_pending_output(LONG), "nothing was read");
+        reader.take(MAX_WRITE_BYTES);
+        wait_for_backlog(&outbox, MAX_WRITE_BYTES);
+        assert!(outbox.has_pending_output(LONG));
         let started = Instant::now();
         let patience = Duration::from_millis(50);
-        while outbox.lags(patience) {}
+        while outbox.has_pending_output(patience) {}
         assert!(started.elapsed() < LONG);
-        assert_eq!(outbox.backlog(), PIECE);
-        assert!(!outbox.lags(LONG), "it stays given up");
+        assert_eq!(outbox.backlog(), MAX_WRITE_BYTES);
+        assert!(!outbox.has_pending_output(LONG), "it stays given up");
     }
 
     #[test]
@@ -388,13 +392,13 @@ pub(crate) mod tests {
             }
         }
         let (reader, [_, err]) = Reader::new();
-        let outbox = Outbox::new(100, [Box::new(Closed), err]).unwrap();
-        outbox.push(Target::Out, b"a");
-        outbox.push(Target::Err, b"b");
-        assert_eq!(reader.take(1), [(Target::Err, "b".to_owned())]);
+        let outbox = AsyncWriter::new(100, [Box::new(Closed), err]).unwrap();
+        outbox.push(OutputTarget::Out, b"a");
+        outbox.push(OutputTarget::Err, b"b");
+        assert_eq!(reader.take(1), [(OutputTarget::Err, "b".to_owned())]);
         wait_for_backlog(&outbox, 0);
-        assert!(outbox.is_gone(Target::Out) && !outbox.is_gone(Target::Err));
-        outbox.push(Target::Out, b"a");
+        assert!(outbox.is_closed(OutputTarget::Out) && !outbox.is_closed(OutputTarget::Err));
+        outbox.push(OutputTarget::Out, b"a");
         assert_eq!(outbox.backlog(), 0);
     }
 }

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::output::{Output, Target};
-use super::screen::Screen;
-use super::{Pace, Reporter};
+use super::output::{OutputStream, OutputTarget};
+use super::screen::TerminalOutput;
+use super::{Backpressure, Reporter};
 use ralph_events::event::{Event, Stamp};
 
 /// What waits for a program that is slow: as much as most runs have in all, since a program cannot
@@ -14,50 +14,50 @@ const QUEUE_BYTES: usize = 64 << 20;
 
 /// `--output json`.
 #[derive(Debug)]
-pub struct Json {
-    screen: Screen,
+pub struct JsonReporter {
+    screen: TerminalOutput,
     /// Where it is said that the events cannot be told any more.
-    aside: Output,
+    stderr: OutputStream,
 }
 
-impl Json {
-    pub fn new(out: Output) -> Self {
-        let screen = Screen::new(out, Output::nobody(), false, false);
-        Json { screen, aside: Output::nobody() }
+impl JsonReporter {
+    pub fn new(out: OutputStream) -> Self {
+        let screen = TerminalOutput::new(out, OutputStream::null(), false, false);
+        JsonReporter { screen, stderr: OutputStream::null() }
     }
 
     /// The events on standard output.
-    pub fn stdio(pace: Pace) -> Self {
-        let Json { screen, aside } = Json::new(Output::stdout());
+    pub fn stdio(pace: Backpressure) -> Self {
+        let JsonReporter { screen, stderr: aside } = JsonReporter::new(OutputStream::stdout());
         match pace {
-            Pace::OfReader => Json { screen, aside },
-            Pace::OfRun => Json {
-                screen: screen.without_waiting(QUEUE_BYTES, skipped),
-                aside: Output::stderr(),
+            Backpressure::WaitForReader => JsonReporter { screen, stderr: aside },
+            Backpressure::DropWhenSlow => JsonReporter {
+                screen: screen.with_async_writer(QUEUE_BYTES, omitted_event),
+                stderr: OutputStream::stderr(),
             },
         }
     }
 }
 
 /// The one line that is in no journal.
-fn skipped(events: u64, out: &mut Vec<u8>) {
+fn omitted_event(events: u64, out: &mut Vec<u8>) {
     let _ = writeln!(out, r#"{{"event":"display_skipped","events":{events}}}"#);
 }
 
-impl Reporter for Json {
+impl Reporter for JsonReporter {
     fn event(&mut self, _at: Stamp, _event: &Event<'_>) {}
 
     fn line(&mut self, line: &[u8]) {
-        if !self.screen.is_gone() {
-            let out = self.screen.to(Target::Out);
+        if !self.screen.is_closed() {
+            let out = self.screen.buffer_for(OutputTarget::Out);
             out.extend_from_slice(line);
             out.push(b'\n');
         }
     }
 
-    fn trouble(&mut self) -> Option<String> {
-        let trouble = self.screen.trouble()?;
-        self.aside.write(format!("ralph: warning: {trouble}\n").as_bytes());
+    fn take_warning(&mut self) -> Option<String> {
+        let trouble = self.screen.take_warning()?;
+        self.stderr.write(format!("ralph: warning: {trouble}\n").as_bytes());
         Some(trouble)
     }
 
@@ -69,8 +69,8 @@ impl Reporter for Json {
         self.screen.finish();
     }
 
-    fn lags(&mut self, patience: Duration) -> bool {
-        self.screen.lags(patience)
+    fn has_pending_output(&mut self, patience: Duration) -> bool {
+        self.screen.has_pending_output(patience)
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn lines_are_passed_on_as_they_are_and_in_one_write() {
         let sink = Sink::default();
-        let mut json = Json::new(sink.output());
+        let mut json = JsonReporter::new(sink.output());
         json.line(br#"{"event":"note"}"#);
         json.line(br#"{"event":"text"}"#);
         assert_eq!(sink.take(), [""; 0], "nothing before the flush");
@@ -93,6 +93,6 @@ mod tests {
         json.line(b"x");
         json.flush();
         json.line(b"y");
-        assert!(json.screen.to(Target::Out).is_empty(), "nothing is kept for nobody");
+        assert!(json.screen.buffer_for(OutputTarget::Out).is_empty(), "nothing is kept for nobody");
     }
 }

@@ -29,11 +29,11 @@ use ralph_events::event::{Event, Stamp, Stream};
 
 /// Who waits for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum Backpressure {
     /// Everything is shown, however long somebody takes to read it.
-    OfReader,
+    WaitForReader,
     /// A reader that stands still misses something, and is told how much.
-    OfRun,
+    DropWhenSlow,
 }
 
 /// Shows events to somebody.
@@ -46,24 +46,24 @@ pub trait Reporter {
     /// forms, so that a face that passes lines on need not write them anew.
     fn line(&mut self, _line: &[u8]) {}
     /// The agent's bytes as they came. They only prepare, too.
-    fn raw(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    fn raw_output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     /// The line that the agent has begun and not ended, for those who can take it back: it comes again, as
     /// an event, when it is whole. Empty if there is none.
-    fn unfinished(&mut self, _line: &[u8]) {}
+    fn partial_line(&mut self, _line: &[u8]) {}
     /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
     /// its work; or not any more.
-    fn filtering(&mut self, _at: Stamp, _on: bool) {}
+    fn filtering_changed(&mut self, _at: Stamp, _on: bool) {}
     /// That command is of no use: what it was given last, and has perhaps not shown, is shown in the usual
     /// way, and so is what follows.
     fn filter_failed(&mut self, _at: Stamp) {}
     /// What that command printed.
-    fn filtered(&mut self, _at: Stamp, _bytes: &[u8]) {}
+    fn filter_output(&mut self, _at: Stamp, _bytes: &[u8]) {}
     /// What went wrong with this face since it was last asked, if a person should know.
-    fn trouble(&mut self) -> Option<String> {
+    fn take_warning(&mut self) -> Option<String> {
         None
     }
     /// What this face has to keep and cannot, if the run must not continue without it.
-    fn failure(&mut self) -> Option<String> {
+    fn take_failure(&mut self) -> Option<String> {
         None
     }
     /// Shows what was prepared. Somebody who is gone (a closed pipe) is no reason to stop a run.
@@ -82,7 +82,7 @@ pub trait Reporter {
     /// After the last call: waits a moment for somebody who is slow to read, and says whether more
     /// waiting is worth it. It is not once everything was read, or nothing was for `patience`; and
     /// then it never is again.
-    fn lags(&mut self, _patience: Duration) -> bool {
+    fn has_pending_output(&mut self, _patience: Duration) -> bool {
         false
     }
 }

@@ -4,9 +4,9 @@
 use rustix::termios::{OptionalActions, Termios};
 
 use super::Reporter;
-use super::output::Output;
+use super::output::OutputStream;
 use super::width;
-use crate::worker_lines::Follower;
+use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
 
 /// Has a terminal forget whatever an agent told it that it did not take back: another screen, the
@@ -19,26 +19,26 @@ const RESET: &[u8] =
 const MAX_LINE: usize = 2_000;
 
 #[derive(Debug)]
-pub struct Mirror {
-    follower: Follower,
-    output: Output,
+pub struct PtyMirror {
+    follower: WorkerTracker,
+    output: OutputStream,
     prepared: Vec<u8>,
     /// How the terminal was before an agent had it.
     before: Option<Termios>,
 }
 
-impl Mirror {
-    pub fn new(follower: Follower) -> Self {
-        Mirror { follower, output: Output::stdout(), prepared: Vec::new(), before: None }
+impl PtyMirror {
+    pub fn new(follower: WorkerTracker) -> Self {
+        PtyMirror { follower, output: OutputStream::stdout(), prepared: Vec::new(), before: None }
     }
 
-    fn say(&mut self, line: &str) {
-        width::one_line(line, MAX_LINE, "…", &mut self.prepared);
+    fn write_line(&mut self, line: &str) {
+        width::push_one_line(line, MAX_LINE, "…", &mut self.prepared);
         self.prepared.extend_from_slice(b"\r\n");
     }
 
     /// From now on keys go to the agent as they are: Ctrl+C, too.
-    fn hand_over(&mut self) {
+    fn enter_raw_mode(&mut self) {
         let terminal = rustix::stdio::stdin();
         if self.before.is_none()
             && let Ok(before) = rustix::termios::tcgetattr(terminal)
@@ -51,7 +51,7 @@ impl Mirror {
         }
     }
 
-    fn take_back(&mut self) {
+    fn restore_terminal(&mut self) {
         if let Some(before) = self.before.take() {
             let terminal = rustix::stdio::stdin();
             let _ = rustix::termios::tcsetattr(terminal, OptionalActions::Flush, &before);
@@ -60,25 +60,25 @@ impl Mirror {
     }
 }
 
-impl Reporter for Mirror {
+impl Reporter for PtyMirror {
     fn event(&mut self, at: Stamp, event: &Event<'_>) {
         match event {
-            Event::AgentStarted { purpose: Purpose::Work, .. } => self.hand_over(),
-            Event::AgentEnded { .. } | Event::RunEnded { .. } => self.take_back(),
+            Event::AgentStarted { purpose: Purpose::Work, .. } => self.enter_raw_mode(),
+            Event::AgentEnded { .. } | Event::RunEnded { .. } => self.restore_terminal(),
             Event::Warning { message } if self.before.is_none() => {
-                self.say(&format!("ralph: warning: {message}"));
+                self.write_line(&format!("ralph: warning: {message}"));
             }
             _ => {}
         }
-        for line in self.follower.take(at, event).said {
+        for line in self.follower.apply(at, event).messages {
             // What is said while an agent has the screen would be in the middle of that.
             if self.before.is_none() {
-                self.say(&line);
+                self.write_line(&line);
             }
         }
     }
 
-    fn raw(&mut self, stream: Stream, bytes: &[u8]) {
+    fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
         if stream == Stream::Stdout && self.before.is_some() {
             self.prepared.extend_from_slice(bytes);
         }
@@ -90,7 +90,7 @@ impl Reporter for Mirror {
     }
 
     fn finish(&mut self) {
-        self.take_back();
+        self.restore_terminal();
         self.flush();
     }
 }

@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 /// Which of the two outputs something goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum OutputTarget {
     Out,
     Err,
 }
 
 /// Somewhere to write to, and silence once nobody is there any more.
-pub struct Output {
+pub struct OutputStream {
     /// `None` after a failed write: a closed pipe or terminal stays closed.
     writer: Option<Box<dyn Write>>,
     fd: Option<BorrowedFd<'static>>,
@@ -23,38 +23,38 @@ pub struct Output {
     failure: Option<io::Error>,
 }
 
-impl std::fmt::Debug for Output {
+impl std::fmt::Debug for OutputStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gone = self.writer.is_none();
         f.debug_struct("Output").field("fd", &self.fd).field("gone", &gone).finish()
     }
 }
 
-impl Output {
+impl OutputStream {
     pub fn stdout() -> Self {
-        Output::of(rustix::stdio::stdout())
+        OutputStream::of(rustix::stdio::stdout())
     }
 
     pub fn stderr() -> Self {
-        Output::of(rustix::stdio::stderr())
+        OutputStream::of(rustix::stdio::stderr())
     }
 
     fn of(fd: BorrowedFd<'static>) -> Self {
-        Output { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd), failure: None }
+        OutputStream { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd), failure: None }
     }
 
     /// Writes to anything that takes bytes.
     pub fn new(writer: impl Write + 'static) -> Self {
-        Output { writer: Some(Box::new(writer)), fd: None, failure: None }
+        OutputStream { writer: Some(Box::new(writer)), fd: None, failure: None }
     }
 
     /// Nobody at all.
-    pub fn nobody() -> Self {
-        Output { writer: None, fd: None, failure: None }
+    pub fn null() -> Self {
+        OutputStream { writer: None, fd: None, failure: None }
     }
 
     /// Whether a write may last for as long as a reader likes. Files and `/dev/null` have none.
-    pub(super) fn may_wait(&self) -> bool {
+    pub(super) fn can_block(&self) -> bool {
         let Some(fd) = self.fd else { return false };
         match rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::RegularFile) => false,
@@ -76,7 +76,7 @@ impl Output {
     }
 
     /// Nobody reads this any more.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.writer.is_none()
     }
 
@@ -100,8 +100,8 @@ impl Output {
         self.fd.map(Unbuffered)
     }
 
-    pub(super) fn is_same_terminal(&self, other: &Output) -> bool {
-        let device = |output: &Output| {
+    pub(super) fn is_same_terminal(&self, other: &OutputStream) -> bool {
+        let device = |output: &OutputStream| {
             let fd = output.fd.filter(|fd| rustix::termios::isatty(fd))?;
             Some(rustix::fs::fstat(fd).ok()?.st_rdev)
         };
@@ -153,8 +153,8 @@ pub(crate) mod tests {
     }
 
     impl Sink {
-        pub(crate) fn output(&self) -> Output {
-            Output::new(self.clone())
+        pub(crate) fn output(&self) -> OutputStream {
+            OutputStream::new(self.clone())
         }
 
         pub(crate) fn text(&self) -> String {

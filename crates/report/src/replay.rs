@@ -25,7 +25,7 @@ pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Json;
+    use crate::json::JsonReporter;
     use crate::output::tests::Sink;
     use ralph_events::journal;
 
@@ -46,7 +46,7 @@ mod tests {
         let journal = include_str!("testdata/run.jsonl");
         let sink = Sink::default();
         let entries = journal.lines().map(|line| serde_json::from_str(line).unwrap());
-        replay(entries, &mut Json::new(sink.output()));
+        replay(entries, &mut JsonReporter::new(sink.output()));
         assert_eq!(sink.text(), journal);
     }
 }

@@ -50,16 +50,16 @@ impl RunSummary {
         let mut run = RunSummary::default();
         let mut entries = entries.filter_kinds(wanted);
         while let Some(entry) = entries.next() {
-            run.pass(entries.take_skipped_stamp());
+            run.note_event(entries.take_skipped_stamp());
             run.fold(&entry);
         }
-        run.pass(entries.take_skipped_stamp());
+        run.note_event(entries.take_skipped_stamp());
         run.unreadable = entries.unreadable();
         run
     }
 
     /// Something of which nothing is told but that it was there.
-    pub(super) fn pass(&mut self, at: Option<Stamp>) {
+    pub(super) fn note_event(&mut self, at: Option<Stamp>) {
         if let Some(at) = at {
             self.iterations = self.iterations.max(at.iteration);
             if self.part_started_ms == 0 {
@@ -74,7 +74,7 @@ impl RunSummary {
     }
 
     /// The run is known to have been there at this moment, by something that it wrote elsewhere.
-    pub fn was_there(&mut self, time_ms: i64) {
+    pub fn note_alive(&mut self, time_ms: i64) {
         if self.outcome.is_none() {
             self.last_ms = self.last_ms.max(time_ms);
         }
@@ -127,7 +127,7 @@ impl RunSummary {
             }
             _ => {}
         }
-        self.pass(Some(at));
+        self.note_event(Some(at));
         if let Event::RunEnded { .. } = entry.event {
             self.last_ms = self.last_ms.max(at.time_ms);
         }
@@ -185,19 +185,19 @@ fn wanted(event: &str, _: &[u8]) -> Want {
 
 /// A run in the list.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct RunRow {
     pub run: RunSummary,
     /// Its process is there.
     pub running: bool,
 }
 
-impl Row {
+impl RunRow {
     /// How the run stands, in a word or two.
-    pub fn state(&self) -> &'static str {
+    pub fn state_label(&self) -> &'static str {
         match self.run.outcome {
             None if self.running => "running",
             None => "cut off",
-            Some(outcome) => outcome_word(outcome),
+            Some(outcome) => outcome_label(outcome),
         }
     }
 
@@ -208,7 +208,7 @@ impl Row {
 }
 
 /// An outcome as a column shows it.
-pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
+pub(super) fn outcome_label(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Complete => "complete",
         Outcome::CompleteScmFailed => "complete, SCM failed",
@@ -224,7 +224,7 @@ pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
 }
 
 /// What a run went on after, in words that follow "after".
-pub(super) fn after_words(outcome: Option<Outcome>) -> &'static str {
+pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         None => "it was cut off",
         Some(Outcome::Complete | Outcome::CompleteScmFailed) => "it was complete",
@@ -240,7 +240,7 @@ pub(super) fn after_words(outcome: Option<Outcome>) -> &'static str {
 }
 
 /// The warning of an agent that prints nothing and runs no tool.
-pub(super) fn silence_words(silent_ms: u64, limit_ms: u64) -> String {
+pub(super) fn silence_warning(silent_ms: u64, limit_ms: u64) -> String {
     let (silent, limit) = (text::format_duration(silent_ms), text::format_duration(limit_ms));
     format!(
         "the agent has been silent for {silent} while none of its tools runs: its connection to the model \
@@ -249,7 +249,7 @@ pub(super) fn silence_words(silent_ms: u64, limit_ms: u64) -> String {
 }
 
 /// What is said of a loop that seems to get nowhere.
-pub(super) fn stalling_words(reason: StallReason, iterations: u32, limit: Option<u32>) -> String {
+pub(super) fn stall_warning(reason: StallReason, iterations: u32, limit: Option<u32>) -> String {
     let mut words = match (reason, iterations) {
         (StallReason::Unchanged, 1) => {
             "the last iteration changed nothing in the repository".to_owned()
@@ -286,13 +286,13 @@ const COLUMNS: [Column; 9] = [
 
 /// The list as aligned columns, no wider than `room` where that is told; one line for each run, in the
 /// order given, after a line of titles.
-pub fn table(rows: &[Row], zone: &TimeZone, now_ms: i64, room: Option<usize>) -> String {
+pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>) -> String {
     let cells: Vec<[String; COLUMNS.len()]> =
         rows.iter().map(|row| cells(row, zone, now_ms)).collect();
     let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
         cells
             .iter()
-            .map(|row| width::columns(&row[column]))
+            .map(|row| width::display_width(&row[column]))
             .chain([COLUMNS[column].0.len()])
             .max()
             .unwrap_or(0)
@@ -317,11 +317,12 @@ pub fn table(rows: &[Row], zone: &TimeZone, now_ms: i64, room: Option<usize>) ->
             if out.len() > start {
                 out.push_str("  ");
             }
-            let pad = width - width::columns(cell);
+            let pad = width - width::display_width(cell);
             let (before, after) = if right { (pad, 0) } else { (0, pad) };
             let _ = write!(out, "{:before$}{cell}{:after$}", "", "");
         }
-        let fits = room.map_or(out.len(), |room| start + width::head(&out[start..], room).len());
+        let fits =
+            room.map_or(out.len(), |room| start + width::prefix_within(&out[start..], room).len());
         out.truncate(fits);
         out.truncate(start + out[start..].trim_end().len());
         out.push('\n');
@@ -329,12 +330,12 @@ pub fn table(rows: &[Row], zone: &TimeZone, now_ms: i64, room: Option<usize>) ->
     out
 }
 
-fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
+fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
     let run = &row.run;
     let usage = run.usage();
     let clean = |text: &str| {
         let mut out = Vec::new();
-        width::one_line(text, 60, "...", &mut out);
+        width::push_one_line(text, 60, "...", &mut out);
         String::from_utf8(out).unwrap_or_default()
     };
     [
@@ -342,7 +343,7 @@ fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
         started(run.started_ms, zone),
         clean(&run.command),
         clean(&run.agent),
-        row.state().to_owned(),
+        row.state_label().to_owned(),
         match run.max_iterations {
             0 => run.iterations.to_string(),
             max => format!("{}/{max}", run.iterations),
@@ -371,8 +372,8 @@ fn started(ms: i64, zone: &TimeZone) -> String {
 }
 
 /// What is said below the list of runs whose journal is not whole.
-pub fn notes(rows: &[Row]) -> String {
-    let note = |Row { run, .. }: &Row| {
+pub fn damage_notes(rows: &[RunRow]) -> String {
+    let note = |RunRow { run, .. }: &RunRow| {
         let words = journal::unreadable_message(run.unreadable)?;
         Some(format!("run {}: {words}; it may have done and used more\n", run.id))
     };
@@ -381,7 +382,7 @@ pub fn notes(rows: &[Row]) -> String {
 
 /// A run as `ralph runs --json` prints it.
 #[derive(Debug, Serialize)]
-struct JsonRow<'a> {
+struct RunJsonRow<'a> {
     id: &'a str,
     started_ms: Option<i64>,
     command: &'a str,
@@ -408,17 +409,17 @@ fn is_zero(value: &u64) -> bool {
 }
 
 /// The list for programs: one JSON object on a line for each run.
-pub fn json(rows: &[Row], now_ms: i64) -> String {
+pub fn json(rows: &[RunRow], now_ms: i64) -> String {
     let mut out = String::new();
     for row in rows {
         let run = &row.run;
-        let line = json_writer::compact(&JsonRow {
+        let line = json_writer::compact(&RunJsonRow {
             id: &run.id,
             started_ms: Some(run.started_ms).filter(|ms| *ms != 0),
             command: &run.command,
             directory: &run.directory,
             agent: &run.agent,
-            state: row.state(),
+            state: row.state_label(),
             outcome: run.outcome,
             exit_code: run.exit_code,
             message: &run.message,
@@ -452,16 +453,16 @@ mod tests {
         include_str!("testdata/run.jsonl").lines()
     }
 
-    fn row(run: RunSummary, running: bool) -> Row {
-        Row { run, running }
+    fn row(run: RunSummary, running: bool) -> RunRow {
+        RunRow { run, running }
     }
 
     #[test]
     fn an_unfinished_run_is_shown_as_what_it_is() {
         let unfinished = fold(journal().take(30));
-        assert_eq!(row(unfinished.clone(), true).state(), "running");
-        assert_eq!(row(unfinished, false).state(), "cut off");
-        assert_eq!(row(fold(journal()), true).state(), "complete");
+        assert_eq!(row(unfinished.clone(), true).state_label(), "running");
+        assert_eq!(row(unfinished, false).state_label(), "cut off");
+        assert_eq!(row(fold(journal()), true).state_label(), "complete");
     }
 
     #[test]
@@ -515,8 +516,10 @@ mod tests {
         assert_eq!(summary.usage(), fold(journal()).usage(), "the last event tells the total");
         let lost = whole.matches("agent_ended").count() as u64;
         assert_eq!(summary.unreadable, lost);
-        assert!(notes(&[row(summary, false)]).contains("lines of the journal cannot be read"));
-        assert_eq!(notes(&[row(fold(journal()), false)]), "");
+        assert!(
+            damage_notes(&[row(summary, false)]).contains("lines of the journal cannot be read")
+        );
+        assert_eq!(damage_notes(&[row(fold(journal()), false)]), "");
     }
 
     #[test]
@@ -541,7 +544,7 @@ RUN              STARTED           COMMAND  AGENT   OUTCOME   ITERATIONS  TIME  
         );
         for room in 0..100 {
             for line in table(&rows, &TimeZone::UTC, now, Some(room)).lines() {
-                assert!(width::columns(line) <= room, "{room}: {line}");
+                assert!(width::display_width(line) <= room, "{room}: {line}");
             }
         }
         assert_eq!(

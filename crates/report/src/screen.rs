@@ -13,82 +13,82 @@ mod live;
 use std::io::Write;
 use std::time::Duration;
 
-use self::live::Live;
-use super::async_writer::Outbox;
-use super::output::{Output, Target};
+use self::live::LiveArea;
+use super::async_writer::AsyncWriter;
+use super::output::{OutputStream, OutputTarget};
 
 /// How to tell of lines that were left out, as a line.
-pub type Notice = fn(lines: u64, out: &mut Vec<u8>);
+pub type OmittedNotice = fn(lines: u64, out: &mut Vec<u8>);
 
 /// Both outputs, and the queue before those that somebody reads.
 #[derive(Debug)]
 struct Outputs {
-    out: Output,
-    err: Output,
-    outbox: Option<Outbox>,
+    out: OutputStream,
+    err: OutputStream,
+    outbox: Option<AsyncWriter>,
     /// Which of them are behind the queue.
     queued: [bool; 2],
 }
 
 impl Outputs {
-    fn write(&mut self, target: Target, bytes: &[u8]) {
+    fn write(&mut self, target: OutputTarget, bytes: &[u8]) {
         match (&self.outbox, target) {
             (Some(outbox), _) if self.queued[target as usize] => outbox.push(target, bytes),
-            (_, Target::Out) => self.out.write(bytes),
-            (_, Target::Err) => self.err.write(bytes),
+            (_, OutputTarget::Out) => self.out.write(bytes),
+            (_, OutputTarget::Err) => self.err.write(bytes),
         }
     }
 
-    fn is_gone(&self, target: Target) -> bool {
+    fn is_closed(&self, target: OutputTarget) -> bool {
         match (&self.outbox, target) {
-            (Some(outbox), _) if self.queued[target as usize] => outbox.is_gone(target),
-            (_, Target::Out) => self.out.is_gone(),
-            (_, Target::Err) => self.err.is_gone(),
+            (Some(outbox), _) if self.queued[target as usize] => outbox.is_closed(target),
+            (_, OutputTarget::Out) => self.out.is_closed(),
+            (_, OutputTarget::Err) => self.err.is_closed(),
         }
     }
 }
 
 /// Standard output and standard error, in one order.
 #[derive(Debug)]
-pub struct Screen {
+pub struct TerminalOutput {
     outputs: Outputs,
     one_terminal: bool,
     /// The status line may be coloured.
     color: bool,
     buffer: Vec<u8>,
     /// Where in `buffer` a run of bytes for a target begins.
-    segments: Vec<(Target, usize)>,
-    live: Option<Live>,
+    segments: Vec<(OutputTarget, usize)>,
+    live: Option<LiveArea>,
     frame: Vec<u8>,
     scratch: String,
-    notice: Notice,
+    notice: OmittedNotice,
     /// Lines that were left out and not told of.
-    missing: u64,
+    omitted_lines: u64,
     /// The last line on standard output has no end yet.
-    in_line: bool,
+    is_mid_line: bool,
     /// A line that is only shown, and will come to `buffer` when it is whole.
     unfinished: Vec<u8>,
 }
 
 /// What is assumed of a terminal that does not tell.
-const USUAL_WIDTH: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 
 /// How much of an unfinished line is looked at to show its end.
-const OPEN_WINDOW: usize = 8 * 1024;
+const PARTIAL_LINE_BYTES: usize = 8 * 1024;
 
 /// How much is kept to be shown first when somebody reads again.
-const HELD: usize = 64 * 1024;
+const MAX_HELD_BYTES: usize = 64 * 1024;
 
 /// A status line is not added to a queue that is longer: only the last one matters, and it comes
 /// again.
 const QUEUE_FOR_STATUS: usize = 1024;
 
-impl Screen {
+impl TerminalOutput {
     /// `status` asks for the area beneath the text, if standard error is a terminal.
-    pub fn new(out: Output, err: Output, status: bool, color: bool) -> Self {
-        let live =
-            (status && err.is_terminal()).then(|| Live::new(err.width().unwrap_or(USUAL_WIDTH)));
-        Screen {
+    pub fn new(out: OutputStream, err: OutputStream, status: bool, color: bool) -> Self {
+        let live = (status && err.is_terminal())
+            .then(|| LiveArea::new(err.width().unwrap_or(DEFAULT_WIDTH)));
+        TerminalOutput {
             one_terminal: out.is_same_terminal(&err),
             outputs: Outputs { out, err, outbox: None, queued: [false; 2] },
             color,
@@ -98,8 +98,8 @@ impl Screen {
             frame: Vec::new(),
             scratch: String::new(),
             notice: |_, _| {},
-            missing: 0,
-            in_line: false,
+            omitted_lines: 0,
+            is_mid_line: false,
             unfinished: Vec::new(),
         }
     }
@@ -107,16 +107,18 @@ impl Screen {
     /// From now on nobody who does not read holds anybody up. Up to `limit` bytes wait for them, and
     /// `notice` tells of what was left out then.
     #[must_use]
-    pub fn without_waiting(mut self, limit: usize, notice: Notice) -> Self {
+    pub fn with_async_writer(mut self, limit: usize, notice: OmittedNotice) -> Self {
         let Outputs { out, err, .. } = &self.outputs;
-        let queued = [out.may_wait(), err.may_wait()];
-        let writer = |one: &Output, other: &Output| one.unbuffered().or_else(|| other.unbuffered());
+        let queued = [out.can_block(), err.can_block()];
+        let writer = |one: &OutputStream, other: &OutputStream| {
+            one.unbuffered().or_else(|| other.unbuffered())
+        };
         if let (Some(out), Some(err)) = (writer(out, err), writer(err, out))
             && queued != [false; 2]
         {
             let writers: [Box<dyn Write + Send>; 2] = [Box::new(out), Box::new(err)];
             // Without a thread it is better to wait than to say nothing.
-            self.outputs.outbox = Outbox::new(limit, writers).ok();
+            self.outputs.outbox = AsyncWriter::new(limit, writers).ok();
             self.outputs.queued = queued;
         }
         self.notice = notice;
@@ -125,10 +127,15 @@ impl Screen {
 
     /// A screen whose outputs are taken for a terminal of this width.
     #[cfg(test)]
-    pub(crate) fn fake(out: Output, err: Output, one_terminal: bool, width: Option<usize>) -> Self {
-        let mut screen = Screen::new(out, err, false, false);
+    pub(crate) fn fake(
+        out: OutputStream,
+        err: OutputStream,
+        one_terminal: bool,
+        width: Option<usize>,
+    ) -> Self {
+        let mut screen = TerminalOutput::new(out, err, false, false);
         screen.one_terminal = one_terminal;
-        screen.live = width.map(Live::new);
+        screen.live = width.map(LiveArea::new);
         screen
     }
 
@@ -138,19 +145,19 @@ impl Screen {
     }
 
     /// The columns that a status line may take.
-    pub fn room(&self) -> usize {
-        self.live.as_ref().map_or(0, Live::room)
+    pub fn status_width(&self) -> usize {
+        self.live.as_ref().map_or(0, LiveArea::width)
     }
 
     /// Neither output has a reader any more.
-    pub fn is_gone(&self) -> bool {
-        self.outputs.is_gone(Target::Out)
-            && (self.one_terminal || self.outputs.is_gone(Target::Err))
+    pub fn is_closed(&self) -> bool {
+        self.outputs.is_closed(OutputTarget::Out)
+            && (self.one_terminal || self.outputs.is_closed(OutputTarget::Err))
     }
 
     /// Why standard output could not be written, in words, once: a disk that is full. A reader who went away
     /// has seen enough.
-    pub fn trouble(&mut self) -> Option<String> {
+    pub fn take_warning(&mut self) -> Option<String> {
         let failure = self.outputs.out.take_failure()?;
         Some(format!("cannot write to standard output: {failure}"))
     }
@@ -163,18 +170,18 @@ impl Screen {
 
     /// Shows a line that is not whole yet, where it can be taken back. What a carriage return would have
     /// written over is not part of it.
-    pub fn set_unfinished(&mut self, line: &[u8]) {
+    pub fn set_partial_line(&mut self, line: &[u8]) {
         self.unfinished.clear();
         if self.live.is_some() && self.one_terminal {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let window = &line[line.len().saturating_sub(OPEN_WINDOW)..];
+            let window = &line[line.len().saturating_sub(PARTIAL_LINE_BYTES)..];
             let start = memchr::memrchr(b'\r', window).map_or(0, |at| at + 1);
             self.unfinished.extend_from_slice(&window[start..]);
         }
     }
 
     /// Where bytes for `target` are to be appended. Lines for standard error are whole lines.
-    pub fn to(&mut self, target: Target) -> &mut Vec<u8> {
+    pub fn buffer_for(&mut self, target: OutputTarget) -> &mut Vec<u8> {
         if self.segments.last().map(|(last, _)| *last) != Some(target) {
             self.segments.push((target, self.buffer.len()));
         }
@@ -187,25 +194,25 @@ impl Screen {
             && !self.buffer.is_empty()
             && !outbox.has_room(self.buffer.len())
         {
-            self.hold();
+            self.hold_back();
             return;
         }
-        self.show(status);
+        self.redraw(status);
     }
 
     /// The same for the last time: there will be no later flush for what cannot be taken now.
     pub fn finish(&mut self) {
-        self.show("");
+        self.redraw("");
     }
 
     /// Waits a moment for everything to be read; see [`super::Reporter::lags`].
-    pub fn lags(&mut self, patience: Duration) -> bool {
-        self.outputs.outbox.as_mut().is_some_and(|outbox| outbox.lags(patience))
+    pub fn has_pending_output(&mut self, patience: Duration) -> bool {
+        self.outputs.outbox.as_mut().is_some_and(|outbox| outbox.has_pending_output(patience))
     }
 
-    fn show(&mut self, status: &str) {
-        if self.missing > 0 {
-            self.tell_of_missing();
+    fn redraw(&mut self, status: &str) {
+        if self.omitted_lines > 0 {
+            self.write_omitted_notice();
         }
         let Some(live) = &mut self.live else {
             self.write_all();
@@ -221,17 +228,17 @@ impl Screen {
             b"" => self.unfinished.as_slice(),
             open => open,
         };
-        live.set_open(open, &mut self.scratch);
+        live.set_partial_line(open, &mut self.scratch);
         let moves = if self.one_terminal {
             ready > 0
         } else {
-            self.segments.iter().any(|(to, _)| *to == Target::Err)
+            self.segments.iter().any(|(to, _)| *to == OutputTarget::Err)
         };
         let busy = || {
             let outbox = self.outputs.outbox.as_ref();
             outbox.is_some_and(|outbox| outbox.backlog() > QUEUE_FOR_STATUS)
         };
-        let changed = live.is_outdated(status);
+        let changed = live.needs_redraw(status);
         let redraws = moves || changed && (status.is_empty() || !busy());
         if !redraws {
             if !self.one_terminal {
@@ -246,51 +253,51 @@ impl Screen {
         } else {
             for (target, bytes) in segments(&self.segments, &self.buffer) {
                 match target {
-                    Target::Out => self.outputs.write(Target::Out, bytes),
-                    Target::Err => self.frame.extend_from_slice(bytes),
+                    OutputTarget::Out => self.outputs.write(OutputTarget::Out, bytes),
+                    OutputTarget::Err => self.frame.extend_from_slice(bytes),
                 }
             }
         }
         live.draw(status, self.color, &mut self.frame);
-        let target = if self.one_terminal { Target::Out } else { Target::Err };
+        let target = if self.one_terminal { OutputTarget::Out } else { OutputTarget::Err };
         self.outputs.write(target, &self.frame);
-        self.note_end(ready);
+        self.track_line_end(ready);
         self.buffer.drain(..ready);
         self.segments.clear();
         if !self.buffer.is_empty() {
-            self.segments.push((Target::Out, 0));
+            self.segments.push((OutputTarget::Out, 0));
         }
         self.trim();
     }
 
     fn write_all(&mut self) {
         if self.one_terminal {
-            self.outputs.write(Target::Out, &self.buffer);
+            self.outputs.write(OutputTarget::Out, &self.buffer);
         } else {
             for (target, bytes) in segments(&self.segments, &self.buffer) {
                 self.outputs.write(target, bytes);
             }
         }
-        self.note_end(self.buffer.len());
+        self.track_line_end(self.buffer.len());
         self.buffer.clear();
         self.segments.clear();
         self.trim();
     }
 
     /// Remembers whether the last line on standard output is a whole one.
-    fn note_end(&mut self, written: usize) {
+    fn track_line_end(&mut self, written: usize) {
         let last_out = segments(&self.segments, &self.buffer[..written])
-            .filter(|(target, _)| self.one_terminal || *target == Target::Out)
+            .filter(|(target, _)| self.one_terminal || *target == OutputTarget::Out)
             .filter_map(|(_, bytes)| bytes.last())
             .last();
         if let Some(last) = last_out {
-            self.in_line = *last != b'\n';
+            self.is_mid_line = *last != b'\n';
         }
     }
 
     /// There is no room for what was collected. What nobody has to read is written; of the rest the
     /// last lines are kept, and those before them are counted.
-    fn hold(&mut self) {
+    fn hold_back(&mut self) {
         if self.outputs.queued != [true; 2] {
             let mut kept = Vec::new();
             let mut only = None;
@@ -306,13 +313,13 @@ impl Screen {
             self.segments.clear();
             self.segments.extend(only);
         }
-        let Some(excess) = self.buffer.len().checked_sub(HELD) else { return };
+        let Some(excess) = self.buffer.len().checked_sub(MAX_HELD_BYTES) else { return };
         let end = memchr::memchr(b'\n', &self.buffer[excess..]).map(|end| excess + end);
         let Some(end) = end.or_else(|| memchr::memrchr(b'\n', &self.buffer[..excess])) else {
             return;
         };
         let cut = end + 1;
-        self.missing += memchr::memchr_iter(b'\n', &self.buffer[..cut]).count() as u64;
+        self.omitted_lines += memchr::memchr_iter(b'\n', &self.buffer[..cut]).count() as u64;
         self.buffer.drain(..cut);
         // The run of bytes that was cut through begins at the cut.
         let first = self.segments.iter().rposition(|(_, start)| *start <= cut).unwrap_or(0);
@@ -324,17 +331,17 @@ impl Screen {
     }
 
     /// Puts the notice before what was kept.
-    fn tell_of_missing(&mut self) {
-        let target = if self.outputs.queued[0] { Target::Out } else { Target::Err };
+    fn write_omitted_notice(&mut self) {
+        let target = if self.outputs.queued[0] { OutputTarget::Out } else { OutputTarget::Err };
         let mut notice = Vec::new();
-        if std::mem::take(&mut self.in_line) && target == Target::Out {
+        if std::mem::take(&mut self.is_mid_line) && target == OutputTarget::Out {
             // The end of that line is among what is missing, and with it the end of its colour.
             if self.color {
                 notice.extend_from_slice(b"\x1b[0m");
             }
             notice.push(b'\n');
         }
-        (self.notice)(std::mem::take(&mut self.missing), &mut notice);
+        (self.notice)(std::mem::take(&mut self.omitted_lines), &mut notice);
         for (_, start) in &mut self.segments {
             *start += notice.len();
         }
@@ -344,18 +351,18 @@ impl Screen {
 
     /// One large burst must not hold its memory for the rest of the night.
     fn trim(&mut self) {
-        const KEPT: usize = 256 * 1024;
-        self.buffer.shrink_to(KEPT);
+        const RETAINED_CAPACITY: usize = 256 * 1024;
+        self.buffer.shrink_to(RETAINED_CAPACITY);
         self.frame.clear();
-        self.frame.shrink_to(KEPT);
+        self.frame.shrink_to(RETAINED_CAPACITY);
     }
 }
 
 /// The runs of bytes, each with its target. Those that begin after the end of `buffer` are left out.
 pub(super) fn segments<'b>(
-    starts: &'b [(Target, usize)],
+    starts: &'b [(OutputTarget, usize)],
     buffer: &'b [u8],
-) -> impl Iterator<Item = (Target, &'b [u8])> {
+) -> impl Iterator<Item = (OutputTarget, &'b [u8])> {
     let ends = starts.iter().skip(1).map(|(_, start)| *start);
     starts.iter().zip(ends.chain([buffer.len()])).map_while(|((target, start), end)| {
         Some((*target, buffer.get(*start..end.min(buffer.len()))?))

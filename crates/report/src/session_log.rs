@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use super::Reporter;
-use crate::stream_merger::Merger;
+use crate::stream_merger::StreamMerger;
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
 use ralph_events::text;
@@ -34,20 +34,20 @@ pub struct SessionLog<S> {
     sink: S,
     zone: TimeZone,
     pending: Vec<u8>,
-    merger: Merger,
+    merger: StreamMerger,
     mode: String,
-    facts: Facts,
+    facts: IterationStats,
     /// How each iteration came out; one that a run was left in and begins again has a second end.
-    ends: BTreeMap<u32, End>,
+    ends: BTreeMap<u32, IterationResult>,
     /// How much of what agents print still goes in.
-    room: u64,
+    bytes_left: u64,
     /// The first thing that went wrong with the file, until somebody asks.
-    trouble: Option<String>,
-    broken: bool,
+    warning: Option<String>,
+    has_failed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum IterationResult {
     Successful,
     Failed,
     Interrupted,
@@ -55,12 +55,12 @@ enum End {
 
 /// What the footer of an iteration tells.
 #[derive(Debug, Default)]
-struct Facts {
+struct IterationStats {
     /// The header, until there is something to put beneath it: what is found before an iteration keeps it
     /// from beginning.
     header: Option<String>,
     /// An agent was started.
-    begun: bool,
+    has_started: bool,
     retries: u32,
     /// The attempt failed, and another is to come.
     retry_due: bool,
@@ -82,18 +82,18 @@ impl<S: Sink> SessionLog<S> {
             sink,
             zone,
             pending: Vec::new(),
-            merger: Merger::default(),
+            merger: StreamMerger::default(),
             mode: String::new(),
-            facts: Facts::default(),
+            facts: IterationStats::default(),
             ends: BTreeMap::new(),
-            room,
-            trouble: None,
-            broken: false,
+            bytes_left: room,
+            warning: None,
+            has_failed: false,
         }
     }
 
     /// Counts what happened in a session before this one. It is written in the log of that session.
-    pub fn recall(&mut self, entry: &Entry<'_>) {
+    pub fn count_previous(&mut self, entry: &Entry<'_>) {
         self.event(entry.at, &entry.event);
         self.pending.clear();
     }
@@ -106,8 +106,8 @@ impl<S: Sink> SessionLog<S> {
     }
 
     /// A line of ralph's own, on a line of its own.
-    fn note(&mut self, words: &str) {
-        self.begin();
+    fn write_note(&mut self, words: &str) {
+        self.start_iteration();
         self.end_output();
         self.pending.extend_from_slice(b"[ralph] ");
         self.pending.extend(words.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
@@ -128,7 +128,7 @@ impl<S: Sink> SessionLog<S> {
     }
 
     /// There is something to tell of the iteration.
-    fn begin(&mut self) {
+    fn start_iteration(&mut self) {
         if let Some(header) = self.facts.header.take() {
             self.pending.extend_from_slice(header.as_bytes());
         }
@@ -141,27 +141,34 @@ impl<S: Sink> SessionLog<S> {
             return;
         }
         let end = match status {
-            "success" | "complete" => End::Successful,
-            "interrupted" => End::Interrupted,
-            _ => End::Failed,
+            "success" | "complete" => IterationResult::Successful,
+            "interrupted" => IterationResult::Interrupted,
+            _ => IterationResult::Failed,
         };
         self.ends.insert(at.iteration, end);
         let failure = match &facts.failure {
-            None if !facts.begun => Some("the agent could not be started"),
+            None if !facts.has_started => Some("the agent could not be started"),
             failure => failure.as_deref(),
         };
         if let Some(failure) = failure {
-            self.note(&format!("failed: {failure}"));
+            self.write_note(&format!("failed: {failure}"));
         }
         self.footer(at, status, duration_ms, usage, facts);
     }
 
-    fn footer(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage, facts: Facts) {
+    fn footer(
+        &mut self,
+        at: Stamp,
+        status: &str,
+        duration_ms: u64,
+        usage: &Usage,
+        facts: IterationStats,
+    ) {
         self.end_output();
         let mut footer = format!(
             "{SINGLE}\nITERATION {} {}\nEnd Time: {}\nDuration: {}\n",
             at.iteration,
-            if facts.begun { "COMPLETE" } else { "NOT STARTED" },
+            if facts.has_started { "COMPLETE" } else { "NOT STARTED" },
             self.time(at.time_ms),
             text::format_duration(duration_ms)
         );
@@ -192,7 +199,7 @@ impl<S: Sink> SessionLog<S> {
         };
         self.end_output();
         let count = |end| self.ends.values().filter(|other| **other == end).count();
-        let interrupted = match count(End::Interrupted) {
+        let interrupted = match count(IterationResult::Interrupted) {
             0 => String::new(),
             n => format!("Interrupted: {n}\n"),
         };
@@ -200,8 +207,8 @@ impl<S: Sink> SessionLog<S> {
             "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {}\nSuccessful: {}\n\
              Failed: {}\n{interrupted}Total Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
             self.ends.len(),
-            count(End::Successful),
-            count(End::Failed),
+            count(IterationResult::Successful),
+            count(IterationResult::Failed),
             text::format_duration(*duration_ms),
             message.replace('\n', " "),
         );
@@ -214,11 +221,11 @@ impl<S: Sink> SessionLog<S> {
         written
     }
 
-    fn note_trouble(&mut self, result: &io::Result<()>) {
+    fn record_warning(&mut self, result: &io::Result<()>) {
         if let Err(err) = result
-            && !std::mem::replace(&mut self.broken, true)
+            && !std::mem::replace(&mut self.has_failed, true)
         {
-            self.trouble = Some(format!("the session log is not complete: {err}"));
+            self.warning = Some(format!("the session log is not complete: {err}"));
         }
     }
 }
@@ -229,17 +236,17 @@ impl<S: Sink> Reporter for SessionLog<S> {
             Event::RunStarted { command, .. } => {
                 self.mode = command.as_ref().to_owned();
                 // An iteration that a session before this one left without an end is begun again.
-                self.facts = Facts::default();
+                self.facts = IterationStats::default();
             }
             Event::RunContinued { iterations, unchecked, .. } => {
                 let s = if *iterations == 1 { "" } else { "s" };
-                self.note(&format!(
+                self.write_note(&format!(
                     "goes on after {iterations} iteration{s}; the summary counts the whole run"
                 ));
                 if let Some(iteration) = *unchecked {
                     self.header(Stamp { iteration, ..at });
-                    self.facts.begun = true;
-                    self.note("the agent had ended; what it did is checked now");
+                    self.facts.has_started = true;
+                    self.write_note("the agent had ended; what it did is checked now");
                 }
             }
             Event::IterationStarted { .. } => self.header(at),
@@ -258,17 +265,17 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 }
             }
             Event::Prompt { .. } => {
-                self.begin();
+                self.start_iteration();
                 self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
             }
-            Event::AgentStarted { purpose: Purpose::Work, .. } => self.facts.begun = true,
+            Event::AgentStarted { purpose: Purpose::Work, .. } => self.facts.has_started = true,
             Event::AgentEnded {
                 purpose, class, failure, exit, ended_by, filter_errors, ..
             } => {
                 self.end_output();
                 self.facts.filter_errors += filter_errors;
                 if *purpose == Purpose::Work {
-                    self.facts.failure = has_failed(*class).then(|| match failure {
+                    self.facts.failure = is_agent_failure(*class).then(|| match failure {
                         Some(failure) if !failure.message.is_empty() => failure.message.clone(),
                         _ => describe_end(*exit, *ended_by),
                     });
@@ -278,28 +285,28 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 self.facts.failure = None;
                 self.facts.retry_due = true;
                 let most = max_failures.saturating_sub(1);
-                self.note(&format!("failed: {message}; retry {failures} of {most}"));
+                self.write_note(&format!("failed: {message}; retry {failures} of {most}"));
             }
             Event::Waiting { reason: WaitReason::RateLimit, until_ms } => {
                 self.facts.failure = None;
                 let until = self.time(*until_ms);
-                self.note(&format!("waiting until {until} for the agent's limit"));
+                self.write_note(&format!("waiting until {until} for the agent's limit"));
             }
-            Event::Warning { message } => self.note(&format!("warning: {message}")),
+            Event::Warning { message } => self.write_note(&format!("warning: {message}")),
             Event::GuardrailEnded { command, passed, cut_off, log, .. } => {
                 let how = match (passed, cut_off) {
                     (true, _) => "passed",
                     (false, true) => "was interrupted",
                     (false, false) => "failed",
                 };
-                self.note(&format!("guardrail {command:?} {how}; its output is in {log}"));
+                self.write_note(&format!("guardrail {command:?} {how}; its output is in {log}"));
             }
             Event::ScmEnded { task, ok, detail, .. } => {
                 let how = if *ok { "done" } else { "failed" };
-                self.note(&format!("{task}: {how}: {detail}"));
+                self.write_note(&format!("{task}: {how}: {detail}"));
             }
-            Event::Vetoed { reason } => self.note(&format!("not complete: {reason}")),
-            Event::StopRequested { signal, .. } => self.note(&format!("received {signal}")),
+            Event::Vetoed { reason } => self.write_note(&format!("not complete: {reason}")),
+            Event::StopRequested { signal, .. } => self.write_note(&format!("received {signal}")),
             Event::IterationEnded {
                 class,
                 guardrails_passed,
@@ -315,22 +322,22 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 };
                 self.iteration_ended(at, status, *duration_ms, usage);
                 let restored = self.sink.restore();
-                self.note_trouble(&restored);
+                self.record_warning(&restored);
             }
             Event::RunEnded { .. } => self.summary(event),
             _ => {}
         }
     }
 
-    fn raw(&mut self, stream: Stream, bytes: &[u8]) {
-        if self.room == 0 {
+    fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
+        if self.bytes_left == 0 {
             return;
         }
-        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
-        self.room -= fits as u64;
+        let fits = bytes.len().min(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
+        self.bytes_left -= fits as u64;
         self.merger.push(stream, &bytes[..fits], &mut self.pending);
-        if self.room == 0 {
-            self.note(
+        if self.bytes_left == 0 {
+            self.write_note(
                 "this log is full (runs.maxRawMegabytes): what agents print is left out from here",
             );
         }
@@ -339,17 +346,17 @@ impl<S: Sink> Reporter for SessionLog<S> {
     fn flush(&mut self) {
         if !self.pending.is_empty() {
             let written = self.write();
-            self.note_trouble(&written);
+            self.record_warning(&written);
         }
     }
 
-    fn trouble(&mut self) -> Option<String> {
-        self.trouble.take()
+    fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
     }
 }
 
 /// Whether the agent is to blame for what became of an attempt.
-fn has_failed(class: Class) -> bool {
+fn is_agent_failure(class: Class) -> bool {
     match class {
         Class::Failed
         | Class::ContextExhausted

@@ -14,8 +14,8 @@ use ralph_events::text;
 
 /// What the run is busy with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    Between,
+enum StatusActivity {
+    Idle,
     Agent(Purpose),
     Guardrail,
     Scm,
@@ -25,7 +25,7 @@ enum Doing {
 
 /// A tool call that has not ended.
 #[derive(Debug)]
-struct Tool {
+struct OpenTool {
     id: String,
     call: String,
     since_ms: i64,
@@ -39,7 +39,7 @@ const MAX_DETAIL: usize = 200;
 
 /// Where the run is, as far as its events tell.
 #[derive(Debug)]
-pub struct Status {
+pub struct StatusLine {
     marks: &'static Marks,
     zone: fn() -> TimeZone,
     /// `None` before the run and after it: then there is nothing to show.
@@ -53,18 +53,18 @@ pub struct Status {
     /// What ended attempts used, and what the current one has used so far.
     spent: Usage,
     current: Usage,
-    doing: Doing,
+    doing: StatusActivity,
     since_ms: i64,
     detail: String,
-    tools: Vec<Tool>,
+    tools: Vec<OpenTool>,
     stopping: bool,
     pausing: bool,
     line: String,
 }
 
-impl Status {
+impl StatusLine {
     pub(crate) fn new(marks: &'static Marks, zone: fn() -> TimeZone) -> Self {
-        Status {
+        StatusLine {
             marks,
             zone,
             started_ms: None,
@@ -75,7 +75,7 @@ impl Status {
             stories: (0, 0),
             spent: Usage::default(),
             current: Usage::default(),
-            doing: Doing::Between,
+            doing: StatusActivity::Idle,
             since_ms: 0,
             detail: String::new(),
             tools: Vec::new(),
@@ -91,7 +91,7 @@ impl Status {
             Event::RunStarted { max_iterations, .. } => {
                 self.started_ms.get_or_insert(at.time_ms);
                 self.max_iterations = *max_iterations;
-                self.turn_to(Doing::Between, "");
+                self.set_activity(StatusActivity::Idle, "");
             }
             Event::RunContinued { usage, duration_ms, unchecked, .. } => {
                 self.iteration = unchecked.unwrap_or(self.iteration);
@@ -103,23 +103,23 @@ impl Status {
                 self.started_ms.get_or_insert(at.time_ms);
                 self.iteration = at.iteration;
                 self.max_iterations = *max_iterations;
-                self.turn_to(Doing::Between, "");
+                self.set_activity(StatusActivity::Idle, "");
             }
             Event::AgentStarted { purpose, .. } => {
                 self.tools.clear();
-                self.turn_to(Doing::Agent(*purpose), "");
+                self.set_activity(StatusActivity::Agent(*purpose), "");
             }
             Event::ToolStarted { id, name, summary, .. } => {
                 self.since_ms = self.now_ms;
                 if self.tools.len() < MAX_TOOLS {
                     let mut call = Vec::new();
-                    width::one_line(name, MAX_DETAIL, "", &mut call);
+                    width::push_one_line(name, MAX_DETAIL, "", &mut call);
                     if !summary.is_empty() {
                         call.push(b'(');
-                        width::one_line(summary, MAX_DETAIL, "", &mut call);
+                        width::push_one_line(summary, MAX_DETAIL, "", &mut call);
                         call.push(b')');
                     }
-                    self.tools.push(Tool {
+                    self.tools.push(OpenTool {
                         id: id.as_ref().to_owned(),
                         call: String::from_utf8(call).unwrap_or_default(),
                         since_ms: self.now_ms,
@@ -143,25 +143,26 @@ impl Status {
                 self.spent.add(usage);
                 self.current = Usage::default();
                 self.tools.clear();
-                self.turn_to(Doing::Between, "");
+                self.set_activity(StatusActivity::Idle, "");
             }
-            Event::Waiting { reason, until_ms } => {
-                self.turn_to(Doing::Waiting { reason: *reason, until_ms: *until_ms }, "")
+            Event::Waiting { reason, until_ms } => self
+                .set_activity(StatusActivity::Waiting { reason: *reason, until_ms: *until_ms }, ""),
+            Event::GuardrailStarted { command, .. } => {
+                self.set_activity(StatusActivity::Guardrail, command)
             }
-            Event::GuardrailStarted { command, .. } => self.turn_to(Doing::Guardrail, command),
-            Event::ScmStarted { task, .. } => self.turn_to(Doing::Scm, task),
+            Event::ScmStarted { task, .. } => self.set_activity(StatusActivity::Scm, task),
             Event::GuardrailEnded { .. } | Event::ScmEnded { .. } => {
-                self.turn_to(Doing::Between, "");
+                self.set_activity(StatusActivity::Idle, "");
             }
             Event::Tasks { done, total, .. } => self.stories = (*done, *total),
             Event::StopRequested { .. } => self.stopping = true,
             Event::PauseRequested => self.pausing = true,
-            Event::Paused => self.turn_to(Doing::Paused, ""),
+            Event::Paused => self.set_activity(StatusActivity::Paused, ""),
             Event::Resumed { max_iterations } => {
                 self.pausing = false;
                 self.max_iterations = *max_iterations;
-                if matches!(self.doing, Doing::Paused) {
-                    self.turn_to(Doing::Between, "");
+                if matches!(self.doing, StatusActivity::Paused) {
+                    self.set_activity(StatusActivity::Idle, "");
                 }
             }
             Event::RunEnded { .. } => self.started_ms = None,
@@ -169,12 +170,12 @@ impl Status {
         }
     }
 
-    fn turn_to(&mut self, doing: Doing, detail: &str) {
+    fn set_activity(&mut self, doing: StatusActivity, detail: &str) {
         self.doing = doing;
         self.since_ms = self.now_ms;
         let mut bytes = std::mem::take(&mut self.detail).into_bytes();
         bytes.clear();
-        width::one_line(detail, MAX_DETAIL, "", &mut bytes);
+        width::push_one_line(detail, MAX_DETAIL, "", &mut bytes);
         self.detail = String::from_utf8(bytes).unwrap_or_default();
     }
 
@@ -188,7 +189,7 @@ impl Status {
     }
 
     /// The run is over, whatever the events said.
-    pub fn end(&mut self) {
+    pub fn finish(&mut self) {
         self.started_ms = None;
     }
 
@@ -199,33 +200,33 @@ impl Status {
             return &self.line;
         };
         self.drawn_ms = self.now_ms;
-        let (activity, ends) = self.activity();
+        let (activity, ends) = self.format_activity();
         // What matters least goes first when there is not enough room: tokens, then the cost.
         for figures in (0..=2).rev() {
             self.line.clear();
-            self.head(started_ms, figures);
-            let head = width::columns(&self.line);
-            let whole = width::columns(&activity) + width::columns(&ends);
-            let least = whole.min(16 + width::columns(&ends));
+            self.format_head(started_ms, figures);
+            let head = width::display_width(&self.line);
+            let whole = width::display_width(&activity) + width::display_width(&ends);
+            let least = whole.min(16 + width::display_width(&ends));
             if head + least > room && figures > 0 {
                 continue;
             }
-            let rest = room.saturating_sub(head + width::columns(&ends));
-            if width::columns(&activity) > rest {
+            let rest = room.saturating_sub(head + width::display_width(&ends));
+            if width::display_width(&activity) > rest {
                 let more = self.marks.more;
-                let rest = rest.saturating_sub(width::columns(more));
-                let _ = write!(self.line, "{}{more}{ends}", width::head(&activity, rest));
+                let rest = rest.saturating_sub(width::display_width(more));
+                let _ = write!(self.line, "{}{more}{ends}", width::prefix_within(&activity, rest));
             } else {
                 let _ = write!(self.line, "{activity}{ends}");
             }
             break;
         }
-        let fits = width::head(&self.line, room).len();
+        let fits = width::prefix_within(&self.line, room).len();
         self.line.truncate(fits);
         &self.line
     }
 
-    fn head(&mut self, started_ms: i64, figures: u8) {
+    fn format_head(&mut self, started_ms: i64, figures: u8) {
         let separator = self.marks.separator;
         let line = &mut self.line;
         if self.iteration > 0 {
@@ -238,7 +239,7 @@ impl Status {
         if let (done, total @ 1..) = self.stories {
             let _ = write!(line, "{done}/{total} stories{separator}");
         }
-        line.push_str(&span(self.now_ms - started_ms));
+        line.push_str(&format_span(self.now_ms - started_ms));
         line.push_str(separator);
         let mut usage = self.spent;
         usage.add(&self.current);
@@ -252,20 +253,20 @@ impl Status {
         }
         if self.stopping {
             let _ = write!(line, "stopping{separator}");
-        } else if self.pausing && !matches!(self.doing, Doing::Paused) {
+        } else if self.pausing && !matches!(self.doing, StatusActivity::Paused) {
             let _ = write!(line, "pausing{separator}");
         }
     }
 
     /// What is being waited for: a part that may be cut, and a part that may not.
-    fn activity(&self) -> (String, String) {
-        let since = |ms: i64| format!(" {}", span(self.now_ms - ms));
+    fn format_activity(&self) -> (String, String) {
+        let since = |ms: i64| format!(" {}", format_span(self.now_ms - ms));
         match self.doing {
-            Doing::Between => ("working".to_owned(), String::new()),
-            Doing::Agent(Purpose::CommitMessage) => {
+            StatusActivity::Idle => ("working".to_owned(), String::new()),
+            StatusActivity::Agent(Purpose::CommitMessage) => {
                 ("commit message".to_owned(), since(self.since_ms))
             }
-            Doing::Agent(Purpose::Work) => match self.tools.as_slice() {
+            StatusActivity::Agent(Purpose::Work) => match self.tools.as_slice() {
                 [] => ("agent thinking".to_owned(), since(self.since_ms)),
                 [tool] => (tool.call.clone(), since(tool.since_ms)),
                 [tool, others @ ..] => (
@@ -273,13 +274,17 @@ impl Status {
                     format!("{} and {} more", since(tool.since_ms), others.len()),
                 ),
             },
-            Doing::Guardrail => (format!("guardrail `{}`", self.detail), since(self.since_ms)),
-            Doing::Paused => ("paused".to_owned(), since(self.since_ms)),
-            Doing::Scm => (format!("SCM {}", self.detail), since(self.since_ms)),
-            Doing::Waiting { reason, until_ms } => {
+            StatusActivity::Guardrail => {
+                (format!("guardrail `{}`", self.detail), since(self.since_ms))
+            }
+            StatusActivity::Paused => ("paused".to_owned(), since(self.since_ms)),
+            StatusActivity::Scm => (format!("SCM {}", self.detail), since(self.since_ms)),
+            StatusActivity::Waiting { reason, until_ms } => {
                 let left = until_ms - self.now_ms;
                 match reason {
-                    WaitReason::Backoff => ("back-off".to_owned(), format!(" {}", span(left))),
+                    WaitReason::Backoff => {
+                        ("back-off".to_owned(), format!(" {}", format_span(left)))
+                    }
                     WaitReason::RateLimit => (
                         String::new(),
                         format!(
@@ -295,7 +300,7 @@ impl Status {
 }
 
 /// A time span in whole seconds: a line that changes more often is not redrawn for it.
-fn span(ms: i64) -> String {
+fn format_span(ms: i64) -> String {
     let seconds = u64::try_from(ms / 1000).unwrap_or(0);
     if seconds < 60 { format!("{seconds}s") } else { text::format_duration(seconds * 1000) }
 }
@@ -363,8 +368,8 @@ mod tests {
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![] }
     }
 
-    fn started() -> Status {
-        let mut status = Status::new(&EMOJI, || TimeZone::UTC);
+    fn started() -> StatusLine {
+        let mut status = StatusLine::new(&EMOJI, || TimeZone::UTC);
         status.event(at(0), &Event::IterationStarted { max_iterations: 10 });
         status
     }
@@ -377,7 +382,7 @@ mod tests {
     #[test]
     fn run_state_of_recorded_run_agrees_with_status_line() {
         let journal = include_bytes!("testdata/run.jsonl").as_slice();
-        let mut status = Status::new(&EMOJI, || TimeZone::UTC);
+        let mut status = StatusLine::new(&EMOJI, || TimeZone::UTC);
         let mut state = RunState::default();
         for entry in ralph_events::journal::entries(journal) {
             status.event(entry.at, &entry.event);
@@ -394,17 +399,17 @@ mod tests {
             let calls = status.tools.iter().map(|tool| (tool.id.clone(), tool.since_ms));
             let calls: Vec<_> = calls.collect();
             let (doing, tools) = match &state.activity {
-                Activity::Idle => (Doing::Between, Vec::new()),
+                Activity::Idle => (StatusActivity::Idle, Vec::new()),
                 Activity::Agent(agent) => {
                     let tools = agent.tools.iter().map(|tool| (tool.id.clone(), tool.since_ms));
-                    (Doing::Agent(agent.purpose), tools.collect())
+                    (StatusActivity::Agent(agent.purpose), tools.collect())
                 }
-                Activity::Guardrail { .. } => (Doing::Guardrail, Vec::new()),
-                Activity::Scm { .. } => (Doing::Scm, Vec::new()),
+                Activity::Guardrail { .. } => (StatusActivity::Guardrail, Vec::new()),
+                Activity::Scm { .. } => (StatusActivity::Scm, Vec::new()),
                 Activity::Waiting { reason, until_ms } => {
-                    (Doing::Waiting { reason: *reason, until_ms: *until_ms }, Vec::new())
+                    (StatusActivity::Waiting { reason: *reason, until_ms: *until_ms }, Vec::new())
                 }
-                Activity::Paused { .. } => (Doing::Paused, Vec::new()),
+                Activity::Paused { .. } => (StatusActivity::Paused, Vec::new()),
                 // Nothing is shown any more.
                 Activity::Ended => continue,
             };
@@ -510,7 +515,7 @@ mod tests {
 
     #[test]
     fn it_wants_to_be_redrawn_only_while_there_is_something_to_show() {
-        let mut status = Status::new(&ASCII, || TimeZone::UTC);
+        let mut status = StatusLine::new(&ASCII, || TimeZone::UTC);
         assert_eq!(status.next_tick(), None);
         assert_eq!(status.render(79), "");
         status.event(at(5_000), &Event::IterationStarted { max_iterations: 0 });
@@ -519,7 +524,7 @@ mod tests {
         status.tick(6_100);
         status.render(79);
         assert_eq!(status.next_tick(), Some(7_100));
-        status.end();
+        status.finish();
         assert_eq!((status.next_tick(), status.render(79)), (None, ""));
     }
 
@@ -559,7 +564,7 @@ mod tests {
                 id: "1".into(), name: name.into(), summary: summary.into(), subagent: false,
             });
             let line = status.render(room);
-            prop_assert!(width::columns(line) <= room);
+            prop_assert!(width::display_width(line) <= room);
             prop_assert!(!line.chars().any(char::is_control));
         }
     }

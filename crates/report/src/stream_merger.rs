@@ -4,24 +4,24 @@
 use ralph_events::event::Stream;
 
 /// What may be held back for a line that does not end.
-const MAX_HELD: usize = 1 << 20;
+const MAX_PENDING: usize = 1 << 20;
 
 /// Puts two streams together.
 #[derive(Debug, Default)]
-pub struct Merger {
+pub struct StreamMerger {
     /// The stream whose line has not ended.
-    open: Option<Stream>,
+    open_stream: Option<Stream>,
     /// What came from the other one meanwhile.
-    held: Vec<u8>,
+    pending: Vec<u8>,
 }
 
-impl Merger {
+impl StreamMerger {
     /// Appends to `out` what can be passed on now. What the last line's own stream says is never held
     /// back.
     pub fn push(&mut self, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
-        if self.open.is_some_and(|open| open != stream) {
-            self.held.extend_from_slice(bytes);
-            if self.held.len() > MAX_HELD {
+        if self.open_stream.is_some_and(|open| open != stream) {
+            self.pending.extend_from_slice(bytes);
+            if self.pending.len() > MAX_PENDING {
                 self.finish(out);
             }
             return;
@@ -30,9 +30,9 @@ impl Merger {
         let (lines, rest) = bytes.split_at(whole);
         out.extend_from_slice(lines);
         if whole > 0 {
-            self.open = None;
-            if !self.held.is_empty() {
-                let held = std::mem::take(&mut self.held);
+            self.open_stream = None;
+            if !self.pending.is_empty() {
+                let held = std::mem::take(&mut self.pending);
                 let other = match stream {
                     Stream::Stdout => Stream::Stderr,
                     Stream::Stderr => Stream::Stdout,
@@ -41,10 +41,10 @@ impl Merger {
             }
         }
         if !rest.is_empty() {
-            match self.open {
-                Some(open) if open != stream => self.held.extend_from_slice(rest),
+            match self.open_stream {
+                Some(open) if open != stream => self.pending.extend_from_slice(rest),
                 _ => {
-                    self.open = Some(stream);
+                    self.open_stream = Some(stream);
                     out.extend_from_slice(rest);
                 }
             }
@@ -53,11 +53,11 @@ impl Merger {
 
     /// Both streams have ended: passes on what is left, and ends the last line.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.open.take().is_some() {
+        if self.open_stream.take().is_some() {
             out.push(b'\n');
         }
-        if !self.held.is_empty() {
-            out.append(&mut self.held);
+        if !self.pending.is_empty() {
+            out.append(&mut self.pending);
             if out.last() != Some(&b'\n') {
                 out.push(b'\n');
             }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn merged(pieces: &[(Stream, &str)]) -> String {
-        let (mut merger, mut out) = (Merger::default(), Vec::new());
+        let (mut merger, mut out) = (StreamMerger::default(), Vec::new());
         for (stream, text) in pieces {
             merger.push(*stream, text.as_bytes(), &mut out);
         }
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_does_not_hold_everything_back() {
-        let (mut merger, mut out) = (Merger::default(), Vec::new());
+        let (mut merger, mut out) = (StreamMerger::default(), Vec::new());
         merger.push(Stream::Stdout, b"...", &mut out);
-        merger.push(Stream::Stderr, &vec![b'x'; MAX_HELD + 1], &mut out);
-        assert!(out.len() > MAX_HELD);
+        merger.push(Stream::Stderr, &vec![b'x'; MAX_PENDING + 1], &mut out);
+        assert!(out.len() > MAX_PENDING);
     }
 
     proptest! {

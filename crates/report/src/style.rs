@@ -59,7 +59,7 @@ impl Capabilities {
         Capabilities { emoji: false, color: false, color_errors: false, status: false };
 
     /// What the terminal of this process can do.
-    pub fn of_this_process() -> Capabilities {
+    pub fn for_stdio() -> Capabilities {
         use std::io::IsTerminal;
         Capabilities::detect(
             |name| std::env::var(name).ok(),
@@ -104,7 +104,7 @@ impl Capabilities {
 
 /// What a sign or a word stands for, and so which colour it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Paint {
+pub(crate) enum TextRole {
     Good,
     Bad,
     Caution,
@@ -113,16 +113,16 @@ pub(crate) enum Paint {
     Faint,
 }
 
-impl Paint {
+impl TextRole {
     pub(crate) fn style(self) -> anstyle::Style {
         let plain = anstyle::Style::new();
         match self {
-            Paint::Good => AnsiColor::Green.on_default(),
-            Paint::Bad => AnsiColor::Red.on_default(),
-            Paint::Caution => AnsiColor::Yellow.on_default(),
-            Paint::Tool => AnsiColor::Cyan.on_default(),
-            Paint::Heading => plain.effects(Effects::BOLD),
-            Paint::Faint => plain.effects(Effects::DIMMED),
+            TextRole::Good => AnsiColor::Green.on_default(),
+            TextRole::Bad => AnsiColor::Red.on_default(),
+            TextRole::Caution => AnsiColor::Yellow.on_default(),
+            TextRole::Tool => AnsiColor::Cyan.on_default(),
+            TextRole::Heading => plain.effects(Effects::BOLD),
+            TextRole::Faint => plain.effects(Effects::DIMMED),
         }
     }
 }
@@ -208,7 +208,7 @@ pub(crate) static ASCII: Marks = Marks {
 };
 
 impl Marks {
-    pub(crate) fn of(emoji: bool) -> &'static Marks {
+    pub(crate) fn for_emoji(emoji: bool) -> &'static Marks {
         if emoji { &EMOJI } else { &ASCII }
     }
 }

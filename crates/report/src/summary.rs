@@ -25,7 +25,7 @@ const MAX_LISTED: usize = 50;
 
 /// What is told of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Facts {
+pub struct Summary {
     pub run: String,
     pub command: String,
     pub directory: String,
@@ -49,7 +49,7 @@ pub struct Facts {
     pub last_branch: Option<String>,
     /// What a run that has not ended is about; nothing if nobody is at it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub doing: Option<Doing>,
+    pub doing: Option<RunActivity>,
     /// `None` for a run that goes on, or that was cut off.
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
@@ -70,25 +70,25 @@ pub struct Facts {
     /// With what they did not tell, as budgets count it; nothing if they told all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
-    pub iterations: Vec<Iteration>,
+    pub iterations: Vec<IterationSummary>,
     /// What `git log` shows from the commit at the beginning to the last; nothing if nobody could ask.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shown: Option<Shown>,
+    pub shown: Option<CommitRangeCounts>,
     /// There is no repository any more in which one could look at the commits.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repository_gone: bool,
     /// What was committed where the run works while nothing of it was at work.
-    pub others: Vec<Commit>,
+    pub others: Vec<CommitSummary>,
     /// When it went on after it had been left.
-    pub continued: Vec<Continued>,
+    pub continued: Vec<ContinuationSummary>,
     pub waits: Vec<Wait>,
     /// What the agent was not allowed to do.
-    pub denied: Listed,
-    pub warnings: Listed,
+    pub denied: CappedList,
+    pub warnings: CappedList,
     /// The SCM tasks that have failed, in whichever iteration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scm: Vec<ScmTask>,
-    pub left: Left,
+    pub scm: Vec<ScmTaskSummary>,
+    pub left: RemainingWork,
     /// `notify.command` was to be told of the end, and is not known to have been.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub untold: bool,
@@ -100,7 +100,7 @@ pub struct Facts {
 /// What a run does that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doing {
+pub enum RunActivity {
     Working,
     /// Until then.
     Waiting {
@@ -114,30 +114,30 @@ pub enum Doing {
 
 /// The first entries of a list that differ, and how many there were in all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Listed {
+pub struct CappedList {
     pub total: u32,
-    pub first: Vec<Told>,
+    pub first: Vec<CountedText>,
 }
 
 /// Something that was told, once or more often.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct CountedText {
     pub text: String,
     pub times: u32,
 }
 
-impl Listed {
+impl CappedList {
     fn push(&mut self, text: String) {
         self.total = self.total.saturating_add(1);
         if let Some(known) = self.first.iter_mut().find(|known| known.text == text) {
             known.times = known.times.saturating_add(1);
         } else if self.first.len() < MAX_LISTED {
-            self.first.push(Told { text, times: 1 });
+            self.first.push(CountedText { text, times: 1 });
         }
     }
 
     /// How many are in no entry of the list.
-    pub fn more(&self) -> u32 {
+    pub fn omitted_count(&self) -> u32 {
         let listed = self.first.iter().fold(0_u32, |sum, told| sum.saturating_add(told.times));
         self.total.saturating_sub(listed)
     }
@@ -145,7 +145,7 @@ impl Listed {
 
 /// One iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Iteration {
+pub struct IterationSummary {
     pub number: u32,
     pub started_ms: i64,
     pub duration_ms: u64,
@@ -180,27 +180,27 @@ pub struct Iteration {
     pub tools: u32,
     pub tool_errors: u32,
     pub denied: u32,
-    pub guardrails: Vec<Check>,
+    pub guardrails: Vec<GuardrailSummary>,
     /// Why a completion did not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vetoed: Option<String>,
     /// The SCM tasks that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scm_failed: Vec<ScmFailure>,
+    pub scm_failed: Vec<ScmFailureSummary>,
     /// Those that were done since its agent last ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_done: Vec<String>,
     /// Why attempts failed.
     pub failures: Vec<String>,
-    pub commits: Vec<Commit>,
+    pub commits: Vec<CommitSummary>,
     /// What was checked out afterwards, if that was something else than before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
 }
 
-impl Iteration {
+impl IterationSummary {
     /// It goes on after it was cut off, and what its checks said then is not what they say now.
-    fn is_checked_again(&mut self) {
+    fn clear_checks(&mut self) {
         self.guardrails.clear();
         self.scm_failed.clear();
         (self.ended, self.cut_off, self.vetoed) = (false, false, None);
@@ -209,7 +209,7 @@ impl Iteration {
 
 /// A guardrail and what it said.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Check {
+pub struct GuardrailSummary {
     pub command: String,
     pub passed: bool,
     /// It was ended with the run, and says nothing.
@@ -219,7 +219,7 @@ pub struct Check {
     pub log: String,
 }
 
-impl Check {
+impl GuardrailSummary {
     /// It found something wrong.
     pub fn failed(&self) -> bool {
         !self.passed && !self.cut_off
@@ -228,14 +228,14 @@ impl Check {
 
 /// An SCM task that failed, and what was said of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ScmFailure {
+pub struct ScmFailureSummary {
     pub task: String,
     pub why: String,
 }
 
 /// What became of an SCM task that has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ScmTask {
+pub struct ScmTaskSummary {
     pub task: String,
     /// The iterations in which it failed.
     pub iterations: Vec<u32>,
@@ -247,7 +247,7 @@ pub struct ScmTask {
 
 /// A run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Continued {
+pub struct ContinuationSummary {
     pub time_ms: i64,
     /// How it had ended; `None` if it was cut off.
     pub after: Option<Outcome>,
@@ -273,7 +273,7 @@ pub struct Wait {
 
 /// A commit, whoever made it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Commit {
+pub struct CommitSummary {
     pub id: String,
     /// When it was seen.
     pub time_ms: i64,
@@ -291,14 +291,14 @@ pub struct Commit {
 
 /// How many commits are in the range that somebody would look at, and how many of them iterations made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct CommitRangeCounts {
     pub commits: u32,
     pub own: u32,
 }
 
 /// What is left to do, as far as anybody said.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Left {
+pub struct RemainingWork {
     /// What the next prompt would carry.
     pub feedback: Vec<String>,
     /// What is open in the plan that the agent keeps for itself.
@@ -314,17 +314,20 @@ pub struct Left {
     pub story: Option<String>,
 }
 
-impl Facts {
+impl Summary {
     /// The commits of the run, first things first.
-    pub fn commits(&self) -> impl DoubleEndedIterator<Item = &Commit> {
+    pub fn commits(&self) -> impl DoubleEndedIterator<Item = &CommitSummary> {
         self.iterations.iter().flat_map(|iteration| &iteration.commits)
     }
 
     /// Puts commits in the place of those that came with others, as `ask` tells of what is in the second and not
     /// in the first; whatever was told by itself is not told again.
-    pub fn expand(&mut self, mut ask: impl FnMut(&str, &str) -> Option<Vec<(String, String)>>) {
+    pub fn expand_commits(
+        &mut self,
+        mut ask: impl FnMut(&str, &str) -> Option<Vec<(String, String)>>,
+    ) {
         let own = self.iterations.iter_mut().map(|iteration| &mut iteration.commits);
-        let mut lists: Vec<&mut Vec<Commit>> = own.chain([&mut self.others]).collect();
+        let mut lists: Vec<&mut Vec<CommitSummary>> = own.chain([&mut self.others]).collect();
         let alone = lists.iter().flat_map(|list| list.iter()).filter(|it| it.since.is_none());
         let mut known: HashSet<String> = alone.map(|commit| commit.id.clone()).collect();
         for list in &mut lists {
@@ -336,7 +339,7 @@ impl Facts {
                 };
                 for (id, subject) in came {
                     if known.insert(id.clone()) {
-                        list.push(Commit { id, subject, since: None, ..commit });
+                        list.push(CommitSummary { id, subject, since: None, ..commit });
                     }
                 }
             }
@@ -344,7 +347,7 @@ impl Facts {
     }
 
     /// Notes which commits no branch has any more.
-    pub fn note_gone(&mut self, gone: &HashSet<&str>) {
+    pub fn mark_unreachable(&mut self, gone: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.others) {
             commit.gone = gone.contains(commit.id.as_str());
@@ -352,7 +355,7 @@ impl Facts {
     }
 
     /// Notes which commits are only where `HEAD` is.
-    pub fn note_no_branch(&mut self, unnamed: &HashSet<&str>) {
+    pub fn mark_detached(&mut self, unnamed: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.others) {
             commit.no_branch = !commit.gone && unnamed.contains(commit.id.as_str());
@@ -360,21 +363,21 @@ impl Facts {
     }
 
     /// From which commit to which one would look to see what was done.
-    pub fn range(&self) -> Option<(&str, &str)> {
+    pub fn commit_range(&self) -> Option<(&str, &str)> {
         let last = self.commits().rfind(|commit| !commit.gone);
         let last = last.or_else(|| self.commits().next_back())?;
         Some((self.head.as_deref()?, &last.id))
     }
 
     /// Notes which commits are in that range.
-    pub fn note_shown(&mut self, ids: &HashSet<&str>) {
+    pub fn count_range(&mut self, ids: &HashSet<&str>) {
         let own = self.commits().filter(|commit| ids.contains(commit.id.as_str())).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        self.shown = Some(Shown { commits: count(ids.len()), own: count(own) });
+        self.shown = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
     }
 
     /// The iteration that is under way, or was when the run was cut off.
-    fn open(&self) -> Option<u32> {
+    fn open_iteration(&self) -> Option<u32> {
         self.iterations.last().filter(|last| !last.ended).map(|last| last.number)
     }
 }

@@ -18,38 +18,38 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use self::filtered::Held;
-use self::pen::Pen;
-use self::speech::Block;
-use super::output::{Output, Target};
-use super::screen::Screen;
-use super::status_line::Status;
+use self::filtered::FilterBacklog;
+use self::pen::LineWriter;
+use self::speech::TextBlock;
+use super::output::{OutputStream, OutputTarget};
+use super::screen::TerminalOutput;
+use super::status_line::StatusLine;
 use super::style::{Marks, Style};
-use super::{Pace, Reporter};
-use crate::worker_lines::Follower;
+use super::{Backpressure, Reporter};
+use crate::worker_lines::WorkerTracker;
 use ralph_events::attempt;
 use ralph_events::event::{Class, Event, Purpose, Stamp, Stream};
 use ralph_events::line_splitter::LineSplitter;
 pub use words::next_step;
-pub(super) use words::{Ending, cut_short};
+pub(super) use words::{RunEnding, cut_short_message};
 
 /// Characters of what a tool works on, of a command, of a message, in a line of ours.
 const MAX_DETAIL: usize = 500;
 /// Characters of a prompt in a line of details.
 const MAX_PROMPT: usize = 200;
 /// What a long text leaves allocated for the next one.
-const KEPT: usize = 256 * 1024;
+const RETAINED_CAPACITY: usize = 256 * 1024;
 
 /// What waits for a terminal or a pager that is slow.
 const QUEUE_BYTES: usize = 4 << 20;
 /// How long an error on the way out waits for one.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a line belongs to. An empty line stands between lines that belong to different things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paragraph {
-    Said,
-    Thought,
+    Text,
+    Thinking,
     Tool,
     Todo,
     Attempt,
@@ -62,10 +62,10 @@ enum Paragraph {
 
 /// The terminal face.
 #[derive(Debug)]
-pub struct Human {
+pub struct TerminalReporter {
     style: Style,
     /// The agent's texts may go on with the next one.
-    in_pieces: bool,
+    streams_fragments: bool,
     /// What a known agent prints on standard error is its program's: banners, warnings, stack traces.
     folds_stderr: bool,
     /// Lines of it in a row, and those of them that were not shown.
@@ -75,20 +75,20 @@ pub struct Human {
     /// Asked only when a time is to be shown: to find out, the whole time zone database is walked
     /// over, which takes longer than everything else before the first agent starts.
     zone: fn() -> TimeZone,
-    screen: Screen,
-    status: Option<Status>,
+    screen: TerminalOutput,
+    status: Option<StatusLine>,
     last: Option<Paragraph>,
-    block: Option<Block>,
+    block: Option<TextBlock>,
     /// The user's own filter shows the agent's work, line by line.
     filter: Option<LineSplitter>,
     /// What only that filter shows, in case that it does not.
-    held: Held,
+    filter_backlog: FilterBacklog,
     /// The last line on standard output was empty, or there was none.
     blank: bool,
     run: String,
     max_iterations: u32,
     /// The agent met a limit last, and when that ends, if it told.
-    limited: bool,
+    is_rate_limited: bool,
     limit_ends_ms: Option<i64>,
     /// The SCM tasks that the last iteration has come to.
     scm_done: Vec<String>,
@@ -100,27 +100,28 @@ pub struct Human {
     scratch: String,
     finished: bool,
     /// The run is a worker's, of which is told in the words that those have.
-    follower: Option<Follower>,
+    worker_tracker: Option<WorkerTracker>,
 }
 
-impl Human {
+impl TerminalReporter {
     /// The face on standard output and standard error, in local time.
-    pub fn stdio(style: Style, pace: Pace) -> Self {
+    pub fn stdio(style: Style, pace: Backpressure) -> Self {
         let (status, color) = (style.status && !style.quiet, style.color_errors);
-        let mut screen = Screen::new(Output::stdout(), Output::stderr(), status, color);
-        if pace == Pace::OfRun {
-            let notice = if style.emoji { skipped } else { skipped_plain };
-            screen = screen.without_waiting(QUEUE_BYTES, notice);
+        let mut screen =
+            TerminalOutput::new(OutputStream::stdout(), OutputStream::stderr(), status, color);
+        if pace == Backpressure::DropWhenSlow {
+            let notice = if style.emoji { omitted_notice } else { omitted_notice_plain };
+            screen = screen.with_async_writer(QUEUE_BYTES, notice);
         }
-        Human::new(style, TimeZone::system, screen)
+        TerminalReporter::new(style, TimeZone::system, screen)
     }
 
-    pub fn new(style: Style, zone: fn() -> TimeZone, screen: Screen) -> Self {
-        let marks = Marks::of(style.emoji);
-        let status = screen.has_status().then(|| Status::new(marks, zone));
-        Human {
+    pub fn new(style: Style, zone: fn() -> TimeZone, screen: TerminalOutput) -> Self {
+        let marks = Marks::for_emoji(style.emoji);
+        let status = screen.has_status().then(|| StatusLine::new(marks, zone));
+        TerminalReporter {
             style,
-            in_pieces: false,
+            streams_fragments: false,
             folds_stderr: false,
             stderr_lines: 0,
             folded: 0,
@@ -131,11 +132,11 @@ impl Human {
             last: None,
             block: None,
             filter: None,
-            held: Held::default(),
+            filter_backlog: FilterBacklog::default(),
             blank: true,
             run: String::new(),
             max_iterations: 0,
-            limited: false,
+            is_rate_limited: false,
             limit_ends_ms: None,
             scm_done: Vec::new(),
             task_problems: Vec::new(),
@@ -143,14 +144,14 @@ impl Human {
             idle: false,
             scratch: String::new(),
             finished: false,
-            follower: None,
+            worker_tracker: None,
         }
     }
 
     /// Shows the run of a worker.
     #[must_use]
-    pub fn of_worker(mut self, follower: Follower) -> Self {
-        self.follower = Some(follower);
+    pub fn for_worker(mut self, follower: WorkerTracker) -> Self {
+        self.worker_tracker = Some(follower);
         self
     }
 
@@ -160,65 +161,65 @@ impl Human {
         is_wanted && self.purpose == Purpose::Work
     }
 
-    fn pen(&mut self, target: Target) -> Pen<'_> {
-        Pen {
+    fn pen(&mut self, target: OutputTarget) -> LineWriter<'_> {
+        LineWriter {
             color: match target {
-                Target::Out => self.style.color,
-                Target::Err => self.style.color_errors,
+                OutputTarget::Out => self.style.color,
+                OutputTarget::Err => self.style.color_errors,
             },
-            more: self.marks.more,
-            out: self.screen.to(target),
+            ellipsis: self.marks.more,
+            out: self.screen.buffer_for(target),
         }
     }
 
     /// Begins a line on standard output.
-    fn line(&mut self, at: Stamp, paragraph: Paragraph) -> Pen<'_> {
+    fn line(&mut self, at: Stamp, paragraph: Paragraph) -> LineWriter<'_> {
         self.paragraph(paragraph);
         self.blank = false;
-        self.stamp(at, Target::Out);
-        self.pen(Target::Out)
+        self.stamp(at, OutputTarget::Out);
+        self.pen(OutputTarget::Out)
     }
 
     /// Begins a line on standard error.
-    fn aside(&mut self, at: Stamp) -> Pen<'_> {
+    fn stderr_line(&mut self, at: Stamp) -> LineWriter<'_> {
         self.end_block();
-        self.stamp(at, Target::Err);
-        self.pen(Target::Err)
+        self.stamp(at, OutputTarget::Err);
+        self.pen(OutputTarget::Err)
     }
 
     fn paragraph(&mut self, paragraph: Paragraph) {
         self.end_block();
         if self.last.replace(paragraph) != Some(paragraph) && !self.blank && !self.style.quiet {
-            self.screen.to(Target::Out).push(b'\n');
+            self.screen.buffer_for(OutputTarget::Out).push(b'\n');
             self.blank = true;
         }
     }
 
-    fn stamp(&mut self, at: Stamp, target: Target) {
+    fn stamp(&mut self, at: Stamp, target: OutputTarget) {
         if self.style.timestamps
             && let Ok(time) = jiff::Timestamp::from_millisecond(at.time_ms)
         {
             let time = (self.zone)().to_datetime(time);
             let (hour, minute, second) = (time.hour(), time.minute(), time.second());
-            let out = self.screen.to(target);
+            let out = self.screen.buffer_for(target);
             let _ = write!(out, "[{hour:02}:{minute:02}:{second:02}] ");
         }
     }
 }
 
-impl Reporter for Human {
+impl Reporter for TerminalReporter {
     fn event(&mut self, at: Stamp, event: &Event<'_>) {
         if let Some(status) = &mut self.status {
             status.event(at, event);
         }
-        if self.screen.is_gone() {
+        if self.screen.is_closed() {
             return;
         }
         match event {
             Event::RunStarted { run, max_iterations, streams_text, plain_text, .. } => {
                 self.run = run.as_ref().to_owned();
                 self.max_iterations = *max_iterations;
-                self.in_pieces = *streams_text;
+                self.streams_fragments = *streams_text;
                 self.folds_stderr = !*plain_text && !self.style.verbose;
             }
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
@@ -227,10 +228,10 @@ impl Reporter for Human {
                 if *purpose == Purpose::Work {
                     self.scm_done.clear();
                 }
-                (self.limited, self.limit_ends_ms) = (false, None);
+                (self.is_rate_limited, self.limit_ends_ms) = (false, None);
             }
             Event::AgentEnded { class, failure, .. } => {
-                self.limited = matches!(class, Class::RateLimited | Class::Overloaded);
+                self.is_rate_limited = matches!(class, Class::RateLimited | Class::Overloaded);
                 self.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
             }
             Event::ScmEnded { task, ok: true, .. } => self.scm_done.push(task.as_ref().to_owned()),
@@ -244,12 +245,12 @@ impl Reporter for Human {
             _ => {}
         }
         if !matches!(event, Event::Output { stream: Stream::Stderr, .. } | Event::Usage(_)) {
-            self.unfold(at);
+            self.show_folded_count(at);
         }
-        if event_is_agents(event) {
+        if is_agent_event(event) {
             match &self.filter {
                 _ if !self.shows_agent() => {}
-                Some(_) => self.held.expect(at),
+                Some(_) => self.filter_backlog.expect_event(at),
                 None => self.agent_event(at, event),
             }
         } else {
@@ -260,53 +261,53 @@ impl Reporter for Human {
         }
         if let Event::AgentEnded { .. } = event {
             self.purpose = Purpose::Work;
-            self.screen.set_unfinished(b"");
+            self.screen.set_partial_line(b"");
         }
     }
 
     fn line(&mut self, line: &[u8]) {
-        self.held.take(line);
+        self.filter_backlog.hold_line(line);
     }
 
-    fn unfinished(&mut self, line: &[u8]) {
+    fn partial_line(&mut self, line: &[u8]) {
         let is_shown = self.shows_agent() && self.filter.is_none();
-        self.screen.set_unfinished(if is_shown { line } else { b"" });
+        self.screen.set_partial_line(if is_shown { line } else { b"" });
     }
 
-    fn filtering(&mut self, at: Stamp, on: bool) {
+    fn filtering_changed(&mut self, at: Stamp, on: bool) {
         self.set_filtering(at, on);
     }
 
     fn filter_failed(&mut self, at: Stamp) {
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.filter_backlog);
         self.set_filtering(at, false);
-        if !self.screen.is_gone() {
-            self.show_held(at, held);
+        if !self.screen.is_closed() {
+            self.show_backlog(at, held);
         }
     }
 
-    fn filtered(&mut self, at: Stamp, bytes: &[u8]) {
-        if !self.screen.is_gone() {
+    fn filter_output(&mut self, at: Stamp, bytes: &[u8]) {
+        if !self.screen.is_closed() {
             self.show_filtered(at, bytes);
         }
     }
 
-    fn trouble(&mut self) -> Option<String> {
-        self.screen.trouble()
+    fn take_warning(&mut self) -> Option<String> {
+        self.screen.take_warning()
     }
 
     fn flush(&mut self) {
         // Nobody should have to wait for the end of a line until something follows it.
-        if !self.in_pieces && self.block.as_ref().is_some_and(|block| !block.cut) {
+        if !self.streams_fragments && self.block.as_ref().is_some_and(|block| !block.cut) {
             self.end_block();
         }
-        let room = self.screen.room();
+        let room = self.screen.status_width();
         let status = self.status.as_mut().map_or("", |it| it.render(room));
         self.screen.flush(status);
     }
 
     fn next_tick(&self) -> Option<i64> {
-        if self.screen.is_gone() {
+        if self.screen.is_closed() {
             return None;
         }
         self.status.as_ref()?.next_tick()
@@ -328,41 +329,41 @@ impl Reporter for Human {
         self.finished = true;
         self.end_block();
         if let Some(status) = &mut self.status {
-            status.end();
+            status.finish();
         }
         self.screen.finish();
     }
 
-    fn lags(&mut self, patience: Duration) -> bool {
-        self.screen.lags(patience)
+    fn has_pending_output(&mut self, patience: Duration) -> bool {
+        self.screen.has_pending_output(patience)
     }
 }
 
-impl Drop for Human {
+impl Drop for TerminalReporter {
     /// An error on the way out must not leave a status line behind.
     fn drop(&mut self) {
         if !self.finished {
             self.finish();
-            while self.lags(LAST_WORDS) {}
+            while self.has_pending_output(FINAL_FLUSH_TIMEOUT) {}
         }
     }
 }
 
-fn skipped(lines: u64, out: &mut Vec<u8>) {
-    tell_of_skipped("…", lines, out);
+fn omitted_notice(lines: u64, out: &mut Vec<u8>) {
+    write_omitted_notice("…", lines, out);
 }
 
-fn skipped_plain(lines: u64, out: &mut Vec<u8>) {
-    tell_of_skipped("...", lines, out);
+fn omitted_notice_plain(lines: u64, out: &mut Vec<u8>) {
+    write_omitted_notice("...", lines, out);
 }
 
-fn tell_of_skipped(more: &str, lines: u64, out: &mut Vec<u8>) {
+fn write_omitted_notice(more: &str, lines: u64, out: &mut Vec<u8>) {
     let were = if lines == 1 { "line was" } else { "lines were" };
     let _ = writeln!(out, "{more} {lines} {were} not shown; `ralph replay` has them");
 }
 
 /// What came out of the agent's streams, rather than from the run itself.
-fn event_is_agents(event: &Event<'_>) -> bool {
+fn is_agent_event(event: &Event<'_>) -> bool {
     matches!(
         event,
         Event::Text { .. }

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthChar;
 use ralph_events::control_chars::ControlCharFilter;
 
 /// Appends at most `max` characters of `text`, clean and on one line, and `mark` if there were more.
-pub fn one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
+pub fn push_one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
     // A sequence is longer than what it leaves, but a text of any length is not walked to its end.
     let window = ralph_events::text::prefix(text, max.saturating_mul(4).saturating_add(64));
     let mut clean = String::new();
@@ -35,7 +35,7 @@ pub fn one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
 }
 
 /// The columns that a character takes, never fewer than a terminal gives it.
-fn columns_of(c: char) -> usize {
+fn char_width(c: char) -> usize {
     match c {
         // Turns the character before it into an emoji of two columns, in some terminals.
         '\u{fe0f}' => 1,
@@ -45,15 +45,15 @@ fn columns_of(c: char) -> usize {
 }
 
 /// The columns that a text takes on one line.
-pub fn columns(text: &str) -> usize {
-    text.chars().map(columns_of).sum()
+pub fn display_width(text: &str) -> usize {
+    text.chars().map(char_width).sum()
 }
 
 /// The beginning of `text` that fits into `room` columns.
-pub fn head(text: &str, room: usize) -> &str {
+pub fn prefix_within(text: &str, room: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices() {
-        used += columns_of(c);
+        used += char_width(c);
         if used > room {
             return &text[..at];
         }
@@ -62,10 +62,10 @@ pub fn head(text: &str, room: usize) -> &str {
 }
 
 /// The end of `text` that fits into `room` columns.
-pub fn tail(text: &str, room: usize) -> &str {
+pub fn suffix_within(text: &str, room: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices().rev() {
-        used += columns_of(c);
+        used += char_width(c);
         if used > room {
             return &text[at + c.len_utf8()..];
         }
@@ -79,7 +79,7 @@ mod tests {
 
     fn line(text: &str, max: usize) -> String {
         let mut out = Vec::new();
-        one_line(text, max, "...", &mut out);
+        push_one_line(text, max, "...", &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn a_cut_by_columns_never_takes_more_than_there_is_room_for() {
-        assert_eq!(columns("日本"), 4);
-        assert_eq!(head("日本", 3), "日");
-        assert_eq!(tail("日本", 3), "本");
-        assert_eq!(head("abc", 9), "abc");
-        assert_eq!(tail("abc", 0), "");
-        assert_eq!(columns("⏸️"), 2);
+        assert_eq!(display_width("日本"), 4);
+        assert_eq!(prefix_within("日本", 3), "日");
+        assert_eq!(suffix_within("日本", 3), "本");
+        assert_eq!(prefix_within("abc", 9), "abc");
+        assert_eq!(suffix_within("abc", 0), "");
+        assert_eq!(display_width("⏸️"), 2);
     }
 }

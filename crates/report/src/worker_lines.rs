@@ -8,14 +8,14 @@ use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp,
 use ralph_events::exit_code;
 
 /// The word in [`Event::StopRequested`] for `ralph kill`, which is no signal.
-pub const KILLED: &str = "ralph kill";
+pub const KILL_REASON: &str = "ralph kill";
 
 /// What a program shows that could not be started, as shells have it.
 const NOT_STARTED: i32 = 127;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum WorkerStatus {
     #[default]
     Running,
     Paused,
@@ -23,19 +23,19 @@ pub enum Status {
     Failed,
 }
 
-impl Status {
+impl WorkerStatus {
     pub fn as_str(self) -> &'static str {
         match self {
-            Status::Running => "running",
-            Status::Paused => "paused",
-            Status::Stopped => "stopped",
-            Status::Failed => "failed",
+            WorkerStatus::Running => "running",
+            WorkerStatus::Paused => "paused",
+            WorkerStatus::Stopped => "stopped",
+            WorkerStatus::Failed => "failed",
         }
     }
 
     /// Its loop has come to its end.
-    pub fn is_over(self) -> bool {
-        matches!(self, Status::Stopped | Status::Failed)
+    pub fn has_ended(self) -> bool {
+        matches!(self, WorkerStatus::Stopped | WorkerStatus::Failed)
     }
 }
 
@@ -82,8 +82,8 @@ impl WorkerOutcome {
         }
     }
 
-    fn status(self) -> Status {
-        if self == WorkerOutcome::Failed { Status::Failed } else { Status::Stopped }
+    fn status(self) -> WorkerStatus {
+        if self == WorkerOutcome::Failed { WorkerStatus::Failed } else { WorkerStatus::Stopped }
     }
 }
 
@@ -95,7 +95,7 @@ pub struct WorkerState {
     pub prompt_file: String,
     pub max_iterations: u32,
     pub current_iteration: u32,
-    pub status: Status,
+    pub status: WorkerStatus,
     pub started: String,
     pub last_iteration_started: Option<String>,
     pub consecutive_failures: u32,
@@ -143,8 +143,8 @@ impl WorkerState {
     }
 
     /// How long it may still take to the limit, if the iterations to come are as those that were.
-    pub fn left_ms(&self) -> Option<u64> {
-        if self.status.is_over() {
+    pub fn remaining_ms(&self) -> Option<u64> {
+        if self.status.has_ended() {
             return None;
         }
         // The one that is under way is counted as a whole: how much of it is left nobody knows.
@@ -157,7 +157,7 @@ impl WorkerState {
 impl WorkerState {
     /// It has come to its end, and there is nothing left for it to do.
     pub fn is_complete(&self) -> bool {
-        self.status.is_over() && self.outcome == Some(WorkerOutcome::Complete)
+        self.status.has_ended() && self.outcome == Some(WorkerOutcome::Complete)
     }
 
     /// How long it has been at work until `now`, pauses left out.
@@ -175,7 +175,7 @@ impl WorkerState {
     }
 
     /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
-    fn cut_off(&mut self) -> bool {
+    fn close_open_iteration(&mut self) -> bool {
         let open = std::mem::take(&mut self.iteration_open);
         self.cut_off_iterations = self.cut_off_iterations.saturating_add(u32::from(open));
         open
@@ -184,34 +184,34 @@ impl WorkerState {
 
 /// What is to be said of one event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct WorkerLines {
     /// For whoever watches, behind `[ralph] NAME: `.
-    pub said: Vec<String>,
+    pub messages: Vec<String>,
     /// For `iterations.log`.
-    pub logged: Vec<String>,
+    pub log_lines: Vec<String>,
 }
 
 /// Follows a worker's run.
 #[derive(Debug, Clone)]
-pub struct Follower {
+pub struct WorkerTracker {
     pub state: WorkerState,
     zone: TimeZone,
     exit: i32,
     class: Class,
     killed: bool,
     /// The iteration has failed, and that has been told.
-    told_of_failure: bool,
+    failure_reported: bool,
 }
 
-impl Follower {
+impl WorkerTracker {
     pub fn new(state: WorkerState, zone: TimeZone) -> Self {
-        Follower {
+        WorkerTracker {
             state,
             zone,
             exit: 0,
             class: Class::NotStarted,
             killed: false,
-            told_of_failure: false,
+            failure_reported: false,
         }
     }
 
@@ -221,14 +221,14 @@ impl Follower {
     }
 
     /// Takes the next event.
-    pub fn take(&mut self, at: Stamp, event: &Event<'_>) -> Told {
-        let mut told = Told::default();
+    pub fn apply(&mut self, at: Stamp, event: &Event<'_>) -> WorkerLines {
+        let mut told = WorkerLines::default();
         let name = self.state.worker_name.clone();
         let time = self.time(at);
         let iteration = at.iteration;
-        let mut say = |words: String| told.said.push(format!("[ralph] {name}: {words}"));
+        let mut say = |words: String| told.messages.push(format!("[ralph] {name}: {words}"));
         let mut log = |words: String| {
-            told.logged.push(format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S")));
+            told.log_lines.push(format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S")));
         };
         let state = &mut self.state;
         match event {
@@ -247,10 +247,10 @@ impl Follower {
                 state.run_id = Some(run.clone().into_owned());
                 state.pid = Some(*pid);
                 state.max_iterations = *max_iterations;
-                state.status = Status::Running;
+                state.status = WorkerStatus::Running;
                 (state.exit_code, state.message, state.outcome) = (None, None, None);
                 if state.started.is_empty() {
-                    state.started = stamp(time);
+                    state.started = format_time(time);
                 }
                 state.ended = None;
             }
@@ -261,7 +261,7 @@ impl Follower {
                         state.cut_off_iterations = state.cut_off_iterations.saturating_sub(1);
                     }
                     ("CHECK", format!("checking what iteration {iteration} did"))
-                } else if state.cut_off() {
+                } else if state.close_open_iteration() {
                     let iteration = state.current_iteration;
                     ("CUT", format!("iteration {iteration} was cut off with its loop"))
                 } else {
@@ -274,8 +274,8 @@ impl Follower {
                 state.current_iteration = iteration;
                 state.iteration_open = true;
                 state.max_iterations = *max_iterations;
-                state.last_iteration_started = Some(stamp(time));
-                self.told_of_failure = false;
+                state.last_iteration_started = Some(format_time(time));
+                self.failure_reported = false;
                 (self.exit, self.class) = (NOT_STARTED, Class::NotStarted);
                 say(format!("starting iteration {iteration}/{max_iterations}"));
                 log(format!("[START] iteration {iteration}/{max_iterations}"));
@@ -301,9 +301,9 @@ impl Follower {
             Event::Retrying { delay_ms, failures, max_failures, .. } => {
                 state.consecutive_failures = *failures;
                 state.total_failures = state.total_failures.saturating_add(1);
-                self.told_of_failure = true;
+                self.failure_reported = true;
                 let next = match delay_ms {
-                    Some(delay_ms) => format!("retrying in {}", duration(*delay_ms, " ")),
+                    Some(delay_ms) => format!("retrying in {}", format_duration(*delay_ms, " ")),
                     None => "no retry follows".to_owned(),
                 };
                 let words = format!(
@@ -317,10 +317,10 @@ impl Follower {
             Event::IterationEnded { cut_off: true, class, duration_ms, .. }
                 if !is_failure(*class) =>
             {
-                state.cut_off();
+                state.close_open_iteration();
                 let words = format!(
                     "iteration {iteration} was cut off after {}",
-                    duration(*duration_ms, " ")
+                    format_duration(*duration_ms, " ")
                 );
                 log(format!("[CUT] {words}"));
                 say(words);
@@ -332,14 +332,14 @@ impl Follower {
                 state.finished_ms = state.finished_ms.saturating_add(*duration_ms);
                 log(format!(
                     "[END] iteration {iteration} exit={exit} duration={}",
-                    duration(*duration_ms, "")
+                    format_duration(*duration_ms, "")
                 ));
-                if !self.told_of_failure && !is_failure(*class) {
+                if !self.failure_reported && !is_failure(*class) {
                     state.consecutive_failures = 0;
                     if *class != Class::TimedOut {
                         say(format!(
                             "iteration {iteration} completed (exit: {exit}, duration: {})",
-                            duration(*duration_ms, " ")
+                            format_duration(*duration_ms, " ")
                         ));
                     }
                 }
@@ -355,30 +355,30 @@ impl Follower {
             }
             // At once: what is running only comes to its end.
             Event::PauseRequested => {
-                state.status = Status::Paused;
+                state.status = WorkerStatus::Paused;
                 log("[PAUSE] paused".to_owned());
                 say("paused".to_owned());
             }
             // Its agent has come to its end.
-            Event::Paused => state.paused_since = Some(stamp(time)),
+            Event::Paused => state.paused_since = Some(format_time(time)),
             Event::Resumed { max_iterations } => {
                 state.end_pause(time);
-                state.status = Status::Running;
+                state.status = WorkerStatus::Running;
                 state.max_iterations = *max_iterations;
                 log("[RESUME] resumed".to_owned());
                 say("resumed".to_owned());
             }
-            Event::StopRequested { signal, .. } => self.killed |= signal == KILLED,
+            Event::StopRequested { signal, .. } => self.killed |= signal == KILL_REASON,
             Event::RunEnded { outcome, exit_code, message, iterations, .. } => {
-                let words = self.ended(*outcome, *iterations, message);
+                let words = self.finish(*outcome, *iterations, message);
                 let state = &mut self.state;
                 state.exit_code = Some(*exit_code);
                 state.message = Some(message.clone().into_owned());
-                state.ended = Some(stamp(time));
-                state.paused_since.get_or_insert_with(|| stamp(time));
+                state.ended = Some(format_time(time));
+                state.paused_since.get_or_insert_with(|| format_time(time));
                 let word = match state.status {
-                    Status::Failed => "FAIL",
-                    Status::Paused => "PAUSE",
+                    WorkerStatus::Failed => "FAIL",
+                    WorkerStatus::Paused => "PAUSE",
                     _ => "DONE",
                 };
                 log(format!("[{word}] {words}"));
@@ -386,29 +386,29 @@ impl Follower {
             }
             _ => {}
         }
-        if let Some(said) = told.said.last() {
+        if let Some(said) = told.messages.last() {
             let prefix = format!("[ralph] {name}: ");
             let words = said.strip_prefix(&prefix).unwrap_or(said);
             self.state.last_event = Some(words.to_owned());
-            self.state.last_event_time = Some(stamp(time));
+            self.state.last_event_time = Some(format_time(time));
         }
         told
     }
 
     /// Its loop is gone, and somebody ends the worker in the place of it: the same is written as if the
     /// loop had done it.
-    pub fn killed_without_its_loop(&mut self, time_ms: i64) -> Told {
+    pub fn mark_killed(&mut self, time_ms: i64) -> WorkerLines {
         let iterations = self.state.current_iteration;
         let at = Stamp { time_ms, iteration: iterations, attempt: 0 };
-        let mut told = Told::default();
-        let cut_off = self.state.cut_off();
+        let mut told = WorkerLines::default();
+        let cut_off = self.state.close_open_iteration();
         if cut_off {
             let time = self.time(at).strftime("%Y-%m-%dT%H:%M:%S").to_string();
-            told.logged
+            told.log_lines
                 .push(format!("{time} [CUT] iteration {iterations} was cut off with its loop"));
         }
         self.killed = true;
-        let end = self.take(
+        let end = self.apply(
             at,
             &Event::RunEnded {
                 branch: None,
@@ -426,19 +426,19 @@ impl Follower {
                 notify: false,
             },
         );
-        told.said.extend(end.said);
-        told.logged.extend(end.logged);
+        told.messages.extend(end.messages);
+        told.log_lines.extend(end.log_lines);
         told
     }
 
     /// The run is over: how is it with the worker, and what is said of it?
-    fn ended(&mut self, outcome: Outcome, iterations: u32, message: &str) -> String {
+    fn finish(&mut self, outcome: Outcome, iterations: u32, message: &str) -> String {
         let state = &mut self.state;
         let s = if iterations == 1 { "" } else { "s" };
         // A loop that a signal interrupted can be resumed.
         let is_over = outcome != Outcome::Interrupted || self.killed;
         state.outcome = is_over.then(|| WorkerOutcome::of(outcome));
-        state.status = state.outcome.map_or(Status::Paused, WorkerOutcome::status);
+        state.status = state.outcome.map_or(WorkerStatus::Paused, WorkerOutcome::status);
         match outcome {
             Outcome::LimitReached => {
                 let cut_off = match state.cut_off_iterations {
@@ -450,7 +450,7 @@ impl Follower {
             Outcome::Complete if state.done_pattern.is_some() => {
                 "done pattern matched, stopping loop".to_owned()
             }
-            Outcome::AgentFailed if self.told_of_failure => {
+            Outcome::AgentFailed if self.failure_reported => {
                 let which =
                     if iterations == 1 { "the only".into() } else { format!("all {iterations}") };
                 format!("{which} iteration{s} failed, stopping loop")
@@ -487,12 +487,12 @@ fn is_failure(class: Class) -> bool {
 }
 
 /// A moment as `state.json` has it.
-fn stamp(time: DateTime) -> String {
+fn format_time(time: DateTime) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
 /// `3m 42s`, with whatever is to stand between the two.
-pub fn duration(ms: u64, between: &str) -> String {
+pub fn format_duration(ms: u64, between: &str) -> String {
     let seconds = ms / 1000;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match (hours, minutes) {
@@ -503,7 +503,7 @@ pub fn duration(ms: u64, between: &str) -> String {
 }
 
 /// Whether a worker may be called this: it is the name of a window, a directory and a branch.
-pub fn is_name(name: &str) -> bool {
+pub fn is_valid_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')

@@ -11,7 +11,7 @@ use super::Driver;
 use crate::world::World;
 use ralph_events::event::{Exit, Stream};
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
-use ralph_report::stream_merger::Merger;
+use ralph_report::stream_merger::StreamMerger;
 
 /// How long a filter may take to print the rest, once the agent has ended.
 const REST_MS: u64 = 2_000;
@@ -27,7 +27,7 @@ pub(super) struct Filter {
 #[derive(Debug)]
 struct Running {
     child: ChildId,
-    merger: Merger,
+    merger: StreamMerger,
     /// It has been told that there is no more to come.
     at_end: bool,
 }
@@ -44,7 +44,7 @@ impl<W: World> Driver<'_, W> {
         let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
         match self.world.start_fed(&launch) {
             Ok((child, _)) => {
-                let merger = Merger::default();
+                let merger = StreamMerger::default();
                 self.filter.running = Some(Running { child, merger, at_end: false });
                 self.recorder.filtering(true);
             }

@@ -9,7 +9,7 @@ use ralph_engine::machine::Input;
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
 use ralph_process::{ChildEnd, ChildId, Signal};
-use ralph_report::worker_lines::KILLED;
+use ralph_report::worker_lines::KILL_REASON;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
@@ -120,7 +120,7 @@ impl<W: World> Driver<'_, W> {
             self.queue.push_back(match request {
                 Request::Pause => Input::Pause,
                 Request::Resume { max_iterations } => Input::Resume { max_iterations },
-                Request::End => Input::Stop { signal: KILLED, now: true },
+                Request::End => Input::Stop { signal: KILL_REASON, now: true },
             });
         }
     }

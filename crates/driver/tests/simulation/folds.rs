@@ -27,8 +27,8 @@ use ralph_events::journal;
 use ralph_events::progress::Tracker;
 use ralph_events::run_state::{Activity, RunState};
 use ralph_report::run_table::RunSummary;
-use ralph_report::summary::{Facts, Reading};
-use ralph_report::worker_lines::{Follower, KILLED, WorkerOutcome, WorkerState};
+use ralph_report::summary::{Reading, Summary};
+use ralph_report::worker_lines::{KILL_REASON, WorkerOutcome, WorkerState, WorkerTracker};
 
 use crate::history;
 
@@ -39,7 +39,7 @@ struct Readers {
     tracker: Tracker,
     summary: RunSummary,
     reading: Reading,
-    worker: Follower,
+    worker: WorkerTracker,
     /// The run was resumed, or paused.
     resumed: bool,
     paused: bool,
@@ -82,7 +82,7 @@ impl Readers {
             tracker: Tracker::default(),
             summary: RunSummary::default(),
             reading: Reading::default(),
-            worker: Follower::new(WorkerState::default(), TimeZone::UTC),
+            worker: WorkerTracker::new(WorkerState::default(), TimeZone::UTC),
             resumed: false,
             paused: false,
             agent_runs: false,
@@ -103,7 +103,7 @@ impl Readers {
         self.tracker.apply(entry);
         self.summary.fold(entry);
         self.reading.fold(entry);
-        self.worker.take(entry.at, &entry.event);
+        self.worker.apply(entry.at, &entry.event);
         match &entry.event {
             Event::RunStarted { .. } => {
                 self.resumed = self.last_ms != i64::MIN;
@@ -121,7 +121,7 @@ impl Readers {
             Event::IterationEnded { class: Class::NotStarted, .. } => {
                 self.start_failed_later |= entry.at.attempt > 1;
             }
-            Event::StopRequested { signal, .. } => self.killed |= signal == KILLED,
+            Event::StopRequested { signal, .. } => self.killed |= signal == KILL_REASON,
             _ => {}
         }
         self.clock_set_back |= entry.at.time_ms < self.last_ms;
@@ -229,7 +229,7 @@ impl Readers {
 
     fn compare_report(&self, now_ms: Option<i64>, differences: &mut Differences) {
         let mut old = self.reading.clone().facts(now_ms);
-        let mut new = Facts::of(&self.state, now_ms);
+        let mut new = Summary::of(&self.state, now_ms);
         if old.outcome.is_none() {
             (old.message, new.message) = (String::new(), String::new());
             if self.resumed || self.paused || self.clock_set_back {

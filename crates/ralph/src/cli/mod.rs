@@ -246,7 +246,7 @@ fn is_worker_command(args: &[OsString]) -> bool {
 fn misunderstood(err: &clap::Error) -> u8 {
     if err.use_stderr() {
         let text = err.render();
-        let color = Capabilities::of_this_process().color_errors;
+        let color = Capabilities::for_stdio().color_errors;
         let text = if color { text.ansi().to_string() } else { text.to_string() };
         let text = match err.kind() {
             // Help in place of a command is no error of anybody's.

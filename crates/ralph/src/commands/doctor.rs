@@ -9,7 +9,7 @@ use crate::recover;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_process::trust;
-use ralph_report::width::one_line;
+use ralph_report::width::push_one_line;
 use ralph_store::project::Project;
 
 pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
@@ -55,7 +55,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     out.push_str("\nThis project\n");
     // A name may hold anything, and a terminal obeys a lot.
     let mut shown = Vec::new();
-    one_line(&dir.to_string_lossy(), 500, "…", &mut shown);
+    push_one_line(&dir.to_string_lossy(), 500, "…", &mut shown);
     out.push_str(&format!("  directory  {}\n", String::from_utf8_lossy(&shown)));
     let sources = Sources {
         project_dir: dir.to_owned(),

@@ -55,7 +55,7 @@ pub fn report(
     let (project, dir) = locate(own, args.run.as_deref())?;
     let mut reading = Reading::of(read_journal(&dir)?);
     if let Some(time_ms) = resume::last_sign(&dir, reading.last_ms()) {
-        reading.was_there(time_ms);
+        reading.note_alive(time_ms);
     }
     let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
     let mut facts = reading.facts(going_on);
@@ -67,9 +67,9 @@ pub fn report(
     look_up(&mut facts, project.root(), &mut |words| git::git(words, project.root()).ok());
     let zone = TimeZone::system();
     crate::cli::print(&match args.format {
-        ReportForm::Text => plain::draw(&facts, &zone, plain::Form::Terminal),
-        ReportForm::Markdown => plain::draw(&facts, &zone, plain::Form::Markdown),
-        ReportForm::Html => html::draw(&facts, &zone),
+        ReportForm::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),
+        ReportForm::Markdown => plain::render(&facts, &zone, plain::TextFormat::Markdown),
+        ReportForm::Html => html::render(&facts, &zone),
         ReportForm::Json => {
             let json = json_writer::pretty(&facts)
                 .map_err(|err| Error::failed(format!("cannot tell it as JSON: {err}")))?;

@@ -11,10 +11,10 @@ use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
-use ralph_report::output::Output;
-use ralph_report::run_table::{Row, RunSummary, json, notes, table};
+use ralph_report::output::OutputStream;
+use ralph_report::run_table::{RunRow, RunSummary, damage_notes, json, table};
 use ralph_report::style::{Capabilities, Style};
-use ralph_report::{Pace, replay};
+use ralph_report::{Backpressure, replay};
 use ralph_store::home;
 use ralph_store::journal_copies;
 use ralph_store::project::Project;
@@ -56,7 +56,7 @@ pub struct ReplayArgs {
 /// # Errors
 /// The directory of runs cannot be read.
 pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
-    let rows: Vec<Row> = all(project)?.iter().filter(|dir| dir.has_started()).map(row).collect();
+    let rows: Vec<RunRow> = all(project)?.iter().filter(|dir| dir.has_started()).map(row).collect();
     let now_ms = jiff::Timestamp::now().as_millisecond();
     if args.json {
         return crate::cli::print(&json(&rows, now_ms));
@@ -65,8 +65,8 @@ pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
         return crate::cli::print("no runs yet\n");
     }
     let zone = jiff::tz::TimeZone::system();
-    crate::cli::print(&table(&rows, &zone, now_ms, Output::stdout().width()))?;
-    let _ = io::stderr().write_all(notes(&rows).as_bytes());
+    crate::cli::print(&table(&rows, &zone, now_ms, OutputStream::stdout().width()))?;
+    let _ = io::stderr().write_all(damage_notes(&rows).as_bytes());
     Ok(0)
 }
 
@@ -76,15 +76,15 @@ pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
     runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
 }
 
-fn row(dir: &RunDir) -> Row {
+fn row(dir: &RunDir) -> RunRow {
     let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
     if run.outcome.is_none()
         && let Some(time_ms) = resume::last_sign(dir, run.last_ms)
     {
-        run.was_there(time_ms);
+        run.note_alive(time_ms);
     }
-    Row { run, running: dir.is_running() }
+    RunRow { run, running: dir.is_running() }
 }
 
 /// # Errors
@@ -95,7 +95,7 @@ pub fn replay(
 ) -> Result<u8, Error> {
     let (_, dir) = locate(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
-    let capable = Capabilities::of_this_process();
+    let capable = Capabilities::for_stdio();
     let style = match args.output {
         OutputForm::Human => Style {
             emoji: capable.emoji,
@@ -106,12 +106,12 @@ pub fn replay(
         },
         _ => Style { verbose: args.verbose, ..Style::default() },
     };
-    let mut reporter = crate::launch::reporter(args.output, style, Pace::OfReader);
+    let mut reporter = crate::launch::reporter(args.output, style, Backpressure::WaitForReader);
     let mut ended = false;
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);
-    if let Some(trouble) = reporter.trouble() {
+    if let Some(trouble) = reporter.take_warning() {
         return Err(Error::failed(trouble));
     }
     if let Some(words) = journal::unreadable_message(entries.unreadable()) {

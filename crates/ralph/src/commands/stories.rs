@@ -39,11 +39,11 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
             [clean(&story.id, MAX_ID), state, clean(&story.title, MAX_TITLE)]
         })
         .collect();
-    let width = |column: usize| rows.iter().map(|row| width::columns(&row[column])).max();
+    let width = |column: usize| rows.iter().map(|row| width::display_width(&row[column])).max();
     let (id_width, state_width) = (width(0).unwrap_or(0), width(1).unwrap_or(0));
     for [id, state, title] in &rows {
         let start = out.len();
-        let pad = |text: &str, width: usize| " ".repeat(width - width::columns(text));
+        let pad = |text: &str, width: usize| " ".repeat(width - width::display_width(text));
         let mark = if state == "next" { '>' } else { ' ' };
         let _ = write!(
             out,
@@ -51,7 +51,8 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
             pad(id, id_width),
             pad(state, state_width)
         );
-        let fits = room.map_or(out.len(), |room| start + width::head(&out[start..], room).len());
+        let fits =
+            room.map_or(out.len(), |room| start + width::prefix_within(&out[start..], room).len());
         out.truncate(fits);
         out.truncate(start + out[start..].trim_end().len());
         out.push('\n');
@@ -113,7 +114,7 @@ fn paragraph(title: &str, text: &str, out: &mut String) {
 /// What an agent wrote must not steer the terminal.
 fn clean(text: &str, max: usize) -> String {
     let mut out = Vec::new();
-    width::one_line(text, max, "...", &mut out);
+    width::push_one_line(text, max, "...", &mut out);
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -154,7 +155,7 @@ Shop: 1 of 4 stories pass (ralph/tasks.json)
 "
         );
         for line in table(&list, 0, "t", Some(20)).lines().skip(2) {
-            assert!(width::columns(line) <= 20, "{line}");
+            assert!(width::display_width(line) <= 20, "{line}");
         }
         assert!(table(&list, 2, "t", None).starts_with("Shop: 1 of 6 stories pass (t)"));
         assert_eq!(count(0, 1), "0 of 1 story passes");

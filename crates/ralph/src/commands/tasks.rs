@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::commands::stories;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
-use ralph_report::output::Output;
+use ralph_report::output::OutputStream;
 use ralph_store::project::Project;
 use ralph_tasks as tasks;
 use ralph_tasks::documents::{self, Documents, TASKS};
@@ -233,9 +233,12 @@ fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
     let list = read(documents)?;
     let gone = task_memory::gone(project, documents, &list);
     let text = match format {
-        Format::Text => {
-            stories::table(&list, gone, &documents.display_path(TASKS), Output::stdout().width())
-        }
+        Format::Text => stories::table(
+            &list,
+            gone,
+            &documents.display_path(TASKS),
+            OutputStream::stdout().width(),
+        ),
         Format::Json => {
             let standings = order::story_statuses(&list);
             let next = order::next(&list).map(|story| story.id.as_str());

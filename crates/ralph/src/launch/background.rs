@@ -8,18 +8,18 @@ use crate::workers::files::WorkerFiles;
 use crate::workers::store::Worker;
 use ralph_driver::session::Session;
 use ralph_events::error::Error;
-use ralph_report::json::Json;
-use ralph_report::mirror::Mirror;
+use ralph_report::json::JsonReporter;
+use ralph_report::mirror::PtyMirror;
 use ralph_report::style::Style;
-use ralph_report::terminal::Human;
-use ralph_report::worker_lines::Follower;
-use ralph_report::{Pace, Reporter};
+use ralph_report::terminal::TerminalReporter;
+use ralph_report::worker_lines::WorkerTracker;
+use ralph_report::{Backpressure, Reporter};
 
 /// A run that others know by name and may ask for something.
 #[derive(Debug)]
 pub(crate) struct Background {
     pub(crate) worker: Worker,
-    pub(crate) follower: Follower,
+    pub(crate) follower: WorkerTracker,
     /// Where they knock.
     pub(crate) door: OwnedFd,
     /// The run to go on with.
@@ -53,11 +53,12 @@ impl Background {
             let _ = session.world.listen_to_keys();
         }
         let window: Box<dyn Reporter> = match form {
-            _ if interactive => Box::new(Mirror::new(follower.clone())),
-            OutputForm::Json => Box::new(Json::stdio(Pace::OfRun)),
-            OutputForm::Human | OutputForm::Plain => {
-                Box::new(Human::stdio(style, Pace::OfRun).of_worker(follower.clone()))
-            }
+            _ if interactive => Box::new(PtyMirror::new(follower.clone())),
+            OutputForm::Json => Box::new(JsonReporter::stdio(Backpressure::DropWhenSlow)),
+            OutputForm::Human | OutputForm::Plain => Box::new(
+                TerminalReporter::stdio(style, Backpressure::DropWhenSlow)
+                    .for_worker(follower.clone()),
+            ),
         };
         Ok(vec![window, Box::new(WorkerFiles::new(worker, follower, kept))])
     }

@@ -33,7 +33,7 @@ use ralph_events::exit_code;
 use ralph_events::redact;
 use ralph_git::environment::refuse_other_repository;
 use ralph_git::head_log::Since;
-use ralph_report::Pace;
+use ralph_report::Backpressure;
 use ralph_sandbox::selection::Choice;
 use ralph_shell_policy::AllowList;
 use ralph_store::home;
@@ -323,7 +323,7 @@ impl Start<'_> {
         }
         let style = style(args, settings);
         let mut reporters = match background {
-            None => vec![reporter(args.output, style, Pace::OfRun)],
+            None => vec![reporter(args.output, style, Backpressure::DropWhenSlow)],
             Some(background) => match background.take_over(&mut session, args.output, style) {
                 Ok(reporters) => reporters,
                 Err(err) => {

@@ -10,11 +10,11 @@ use ralph_driver::session::{self, Keep};
 use ralph_driver::world::{RealWorld, World};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
-use ralph_report::json::Json;
+use ralph_report::json::JsonReporter;
 use ralph_report::session_log::{SessionLog, Sink};
 use ralph_report::style::{Capabilities, Style};
-use ralph_report::terminal::Human;
-use ralph_report::{Pace, Reporter};
+use ralph_report::terminal::TerminalReporter;
+use ralph_report::{Backpressure, Reporter};
 use ralph_store::log_files::{self, LogFile};
 use ralph_store::project::Project;
 
@@ -28,7 +28,7 @@ impl LoopArgs {
 pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     let display = &settings.display;
     let base = match args.output {
-        OutputForm::Human => Capabilities::of_this_process(),
+        OutputForm::Human => Capabilities::for_stdio(),
         OutputForm::Plain | OutputForm::Json => Capabilities::NONE,
     };
     let human = args.output == OutputForm::Human;
@@ -46,10 +46,10 @@ pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     }
 }
 
-pub(crate) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Box<dyn Reporter> {
+pub(crate) fn reporter(form: OutputForm, style: Style, pace: Backpressure) -> Box<dyn Reporter> {
     match form {
-        OutputForm::Json => Box::new(Json::stdio(pace)),
-        OutputForm::Human | OutputForm::Plain => Box::new(Human::stdio(style, pace)),
+        OutputForm::Json => Box::new(JsonReporter::stdio(pace)),
+        OutputForm::Human | OutputForm::Plain => Box::new(TerminalReporter::stdio(style, pace)),
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn session_log(
     let message = format!("Session log: {}", config::display_name(log.path()));
     let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
     if let Some(world) = before {
-        world.recall(&mut |entry| log.recall(entry));
+        world.recall(&mut |entry| log.count_previous(entry));
     }
     Ok((Box::new(log), Event::Note { message: message.into() }))
 }

@@ -168,7 +168,7 @@ fn is_pipe(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ralph_report::worker_lines::Status;
+    use ralph_report::worker_lines::WorkerStatus;
 
     #[test]
     fn the_last_request_counts_and_waits_for_somebody_to_take_it() {
@@ -205,7 +205,7 @@ mod tests {
         let names = ["state.json.broken", "state.json.broken-2"];
         assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
         // What only the loop knows is not for others to say; the limit is.
-        let said = WorkerState { status: Status::Failed, max_iterations: 9, ..state.clone() };
+        let said = WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
         worker.save(&said).unwrap();
         assert_eq!(control.take(), []);
         let expected = WorkerState { max_iterations: 9, ..state };

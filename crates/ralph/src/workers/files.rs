@@ -4,13 +4,13 @@ use super::control::Kept;
 use super::store::{Known, Worker};
 use ralph_events::event::{Event, Stamp};
 use ralph_report::Reporter;
-use ralph_report::worker_lines::{Follower, Status, WorkerState};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 
 /// Keeps the files of a worker in step with its run.
 #[derive(Debug)]
 pub struct WorkerFiles {
     worker: Worker,
-    follower: Follower,
+    follower: WorkerTracker,
     /// What the file holds.
     saved: WorkerState,
     lines: Vec<String>,
@@ -24,7 +24,7 @@ pub struct WorkerFiles {
 
 impl WorkerFiles {
     /// What is written is kept in `kept`, too.
-    pub fn new(worker: Worker, follower: Follower, kept: Kept) -> Self {
+    pub fn new(worker: Worker, follower: WorkerTracker, kept: Kept) -> Self {
         let saved = WorkerState::default();
         WorkerFiles {
             kept,
@@ -60,8 +60,8 @@ impl WorkerFiles {
     /// resumed. Until then it must not be written over.
     fn keep_edited_limit(&mut self) {
         let state = &mut self.follower.state;
-        if state.status == Status::Paused
-            && self.saved.status == Status::Paused
+        if state.status == WorkerStatus::Paused
+            && self.saved.status == WorkerStatus::Paused
             && let Known::State(there) = self.worker.known()
             && there.max_iterations > 0
         {
@@ -72,7 +72,7 @@ impl WorkerFiles {
 
 impl Reporter for WorkerFiles {
     fn event(&mut self, at: Stamp, event: &Event<'_>) {
-        self.lines.extend(self.follower.take(at, event).logged);
+        self.lines.extend(self.follower.apply(at, event).log_lines);
     }
 
     fn flush(&mut self) {
@@ -89,7 +89,7 @@ impl Reporter for WorkerFiles {
         let Err(err) = self.save() else { return };
         // Room was set aside for the last state, which says that the run ended for lack of it.
         self.worker.release();
-        let is_saved = self.save().is_ok() && self.follower.state.status.is_over();
+        let is_saved = self.save().is_ok() && self.follower.state.status.has_ended();
         if !is_saved && !std::mem::replace(&mut self.is_in_trouble, true) {
             self.failure = Some(format!(
                 "cannot write the worker's state in {path}: {err}; free space or permissions are needed to go on"
@@ -97,7 +97,7 @@ impl Reporter for WorkerFiles {
         }
     }
 
-    fn failure(&mut self) -> Option<String> {
+    fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
 
@@ -108,7 +108,7 @@ impl Reporter for WorkerFiles {
         }
     }
 
-    fn trouble(&mut self) -> Option<String> {
+    fn take_warning(&mut self) -> Option<String> {
         self.trouble.take()
     }
 }

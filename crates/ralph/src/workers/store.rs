@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::worktree::Worktree;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
-use ralph_report::worker_lines::{Follower, WorkerState, is_name};
+use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
 use ralph_store::home::ralph_home;
 use ralph_store::journal_copies;
 use ralph_store::lock;
@@ -89,7 +89,7 @@ impl Workers {
     /// # Errors
     /// No worker can be called this.
     pub fn named(&self, name: &str) -> Result<Worker, Error> {
-        if is_name(name) {
+        if is_valid_name(name) {
             return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
         }
         Err(Error::failed(format!("a worker cannot be called {name:?}"))
@@ -362,7 +362,7 @@ impl Worker {
     /// for instance because the disk was full: if the journal of its run has an end, that counts.
     pub fn known(&self) -> Known {
         match self.saved() {
-            Known::State(state) if !state.status.is_over() && !self.is_alive() => {
+            Known::State(state) if !state.status.has_ended() && !self.is_alive() => {
                 Known::State(self.ended_in_journal(&state).map_or(state, Box::new))
             }
             known => known,
@@ -375,7 +375,7 @@ impl Worker {
         if !runs::has_ended(&journal_of(&beginning)?) {
             return None;
         }
-        let mut state = self.told_by_journal().filter(|state| state.status.is_over())?;
+        let mut state = self.told_by_journal().filter(|state| state.status.has_ended())?;
         // The limit may be edited by hand.
         state.max_iterations = saved.max_iterations;
         Some(state)
@@ -494,9 +494,9 @@ impl Worker {
     pub fn told_by_journal(&self) -> Option<WorkerState> {
         let state = self.beginning()?;
         let journal = journal_of(&state)?;
-        let mut follower = Follower::new(state, jiff::tz::TimeZone::system());
+        let mut follower = WorkerTracker::new(state, jiff::tz::TimeZone::system());
         for entry in runs::read_journal(&journal).ok()? {
-            follower.take(entry.at, &entry.event);
+            follower.apply(entry.at, &entry.event);
         }
         Some(follower.state)
     }
@@ -620,7 +620,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use ralph_report::worker_lines::Status;
+    use ralph_report::worker_lines::WorkerStatus;
 
     fn workers() -> (tempfile::TempDir, Workers, Worker) {
         let dir = tempfile::tempdir().unwrap();
@@ -634,7 +634,7 @@ mod tests {
     fn whatever_is_in_a_state_file_it_is_said_and_set_aside() {
         let (_dir, _, worker) = workers();
         assert!(matches!(worker.known(), Known::Nothing));
-        let state = WorkerState { status: Status::Paused, ..WorkerState::default() };
+        let state = WorkerState { status: WorkerStatus::Paused, ..WorkerState::default() };
         worker.save(&state).unwrap();
         let whole = std::fs::read(worker.state_path()).unwrap();
         let cases: [&[u8]; 9] = [

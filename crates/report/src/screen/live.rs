@@ -2,26 +2,26 @@
 
 use std::io::Write as _;
 
-use crate::style::Paint;
+use crate::style::TextRole;
 use crate::width;
 use ralph_events::control_chars::ControlCharFilter;
 
-use super::OPEN_WINDOW;
+use super::PARTIAL_LINE_BYTES;
 
 /// What is drawn beneath the text and taken away again.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct LiveArea {
     width: usize,
     /// As drawn: the unfinished line, and the status line; both empty when nothing is drawn.
     open: String,
     status: String,
     /// The unfinished line as it is now.
-    now_open: String,
+    partial_line: String,
 }
 
-impl Live {
+impl LiveArea {
     pub(super) fn new(width: usize) -> Self {
-        Live { width, ..Live::default() }
+        LiveArea { width, ..LiveArea::default() }
     }
 
     pub(super) fn resize(&mut self, width: usize) {
@@ -29,27 +29,27 @@ impl Live {
     }
 
     /// The columns that a line may take; the last is left free, so that nothing ever wraps.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.width.saturating_sub(1)
     }
 
     /// Something else is drawn than what is to be.
-    pub(super) fn is_outdated(&self, status: &str) -> bool {
-        status != self.status || self.now_open != self.open
+    pub(super) fn needs_redraw(&self, status: &str) -> bool {
+        status != self.status || self.partial_line != self.open
     }
 
     /// Takes the end of the unfinished line, as much of it as fits.
-    pub(super) fn set_open(&mut self, held: &[u8], scratch: &mut String) {
-        self.now_open.clear();
+    pub(super) fn set_partial_line(&mut self, held: &[u8], scratch: &mut String) {
+        self.partial_line.clear();
         if held.is_empty() {
             return;
         }
-        let window = &held[held.len().saturating_sub(OPEN_WINDOW)..];
+        let window = &held[held.len().saturating_sub(PARTIAL_LINE_BYTES)..];
         scratch.clear();
         ControlCharFilter::default().push(&String::from_utf8_lossy(window), scratch);
-        let shown = width::tail(scratch, self.room());
+        let shown = width::suffix_within(scratch, self.width());
         // A tab may take more columns than the one it was counted for.
-        self.now_open.extend(shown.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        self.partial_line.extend(shown.chars().map(|c| if c.is_control() { ' ' } else { c }));
     }
 
     pub(super) fn erase(&self, frame: &mut Vec<u8>) {
@@ -59,7 +59,7 @@ impl Live {
         frame.push(b'\r');
         if !self.open.is_empty() {
             // It may have been wrapped since, by a terminal that was made narrower.
-            let rows = width::columns(&self.open).div_ceil(self.width.max(1)).max(1);
+            let rows = width::display_width(&self.open).div_ceil(self.width.max(1)).max(1);
             let _ = write!(frame, "\x1b[{rows}A");
         }
         frame.extend_from_slice(b"\x1b[J");
@@ -73,14 +73,14 @@ impl Live {
         if status.is_empty() {
             return;
         }
-        std::mem::swap(&mut self.open, &mut self.now_open);
+        std::mem::swap(&mut self.open, &mut self.partial_line);
         self.status.push_str(status);
         if !self.open.is_empty() {
             frame.extend_from_slice(self.open.as_bytes());
             frame.push(b'\n');
         }
         if color {
-            let style = Paint::Faint.style();
+            let style = TextRole::Faint.style();
             let _ = write!(frame, "{}{status}{}\r", style.render(), style.render_reset());
         } else {
             let _ = write!(frame, "{status}\r");

@@ -2,19 +2,19 @@ use super::*;
 use crate::async_writer::tests::Reader;
 use crate::output::tests::Sink;
 
-fn screen(one_terminal: bool, width: Option<usize>) -> (Screen, Sink, Sink) {
+fn screen(one_terminal: bool, width: Option<usize>) -> (TerminalOutput, Sink, Sink) {
     let (out, err) = (Sink::default(), Sink::default());
-    let screen = Screen::fake(out.output(), err.output(), one_terminal, width);
+    let screen = TerminalOutput::fake(out.output(), err.output(), one_terminal, width);
     (screen, out, err)
 }
 
 #[test]
 fn each_output_gets_its_own_in_as_few_writes_as_the_order_allows() {
     let (mut screen, out, err) = screen(false, None);
-    screen.to(Target::Out).extend(b"a\n");
-    screen.to(Target::Out).extend(b"b\n");
-    screen.to(Target::Err).extend(b"warning\n");
-    screen.to(Target::Out).extend(b"c");
+    screen.buffer_for(OutputTarget::Out).extend(b"a\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"b\n");
+    screen.buffer_for(OutputTarget::Err).extend(b"warning\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"c");
     screen.flush("");
     screen.flush("");
     assert_eq!(out.take(), ["a\nb\n", "c"]);
@@ -24,12 +24,12 @@ fn each_output_gets_its_own_in_as_few_writes_as_the_order_allows() {
 #[test]
 fn the_status_line_is_taken_away_before_text_and_drawn_again_after_in_one_write() {
     let (mut screen, out, err) = screen(true, Some(20));
-    screen.to(Target::Out).extend(b"a\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"a\n");
     screen.flush("st");
     assert_eq!(out.take(), ["a\nst\r"]);
     screen.flush("st");
     assert_eq!(out.take(), [""; 0], "nothing changed");
-    screen.to(Target::Err).extend(b"w\n");
+    screen.buffer_for(OutputTarget::Err).extend(b"w\n");
     screen.flush("st2");
     assert_eq!(out.take(), ["\r\x1b[Jw\nst2\r"]);
     screen.flush("");
@@ -41,15 +41,15 @@ fn the_status_line_is_taken_away_before_text_and_drawn_again_after_in_one_write(
 #[test]
 fn an_unfinished_line_is_shown_above_the_status_line_until_it_is_finished() {
     let (mut screen, out, _) = screen(true, Some(11));
-    screen.to(Target::Out).extend(b"one\nunfin");
+    screen.buffer_for(OutputTarget::Out).extend(b"one\nunfin");
     screen.flush("st");
     assert_eq!(out.take(), ["one\nunfin\nst\r"]);
-    screen.to(Target::Out).extend("ished\tlong 日".as_bytes());
+    screen.buffer_for(OutputTarget::Out).extend("ished\tlong 日".as_bytes());
     screen.flush("st");
     assert_eq!(out.take(), ["\r\x1b[1A\x1b[Jed long 日\nst\r"]);
     // Made narrower, the line that was drawn takes two rows.
     screen.live.as_mut().unwrap().resize(6);
-    screen.to(Target::Out).extend(b"\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"\n");
     screen.flush("st");
     assert_eq!(out.take(), ["\r\x1b[2A\x1b[Junfinished\tlong 日\nst\r"]);
 }
@@ -57,24 +57,24 @@ fn an_unfinished_line_is_shown_above_the_status_line_until_it_is_finished() {
 #[test]
 fn a_line_that_is_only_shown_goes_when_the_whole_one_comes() {
     let (mut screen, out, _) = screen(true, Some(20));
-    screen.set_unfinished(b"Working... ");
+    screen.set_partial_line(b"Working... ");
     screen.flush("st");
     assert_eq!(out.take(), ["Working... \nst\r"]);
     screen.flush("st");
     assert_eq!(out.take(), [""; 0], "nothing changed");
-    screen.set_unfinished(b"Working... \r10%\r20%\r");
+    screen.set_partial_line(b"Working... \r10%\r20%\r");
     screen.flush("st");
     assert_eq!(out.take(), ["\r\x1b[1A\x1b[J20%\nst\r"]);
-    screen.to(Target::Out).extend(b"Working... done\n");
-    screen.set_unfinished(b"");
+    screen.buffer_for(OutputTarget::Out).extend(b"Working... done\n");
+    screen.set_partial_line(b"");
     screen.flush("st");
     assert_eq!(out.take(), ["\r\x1b[1A\x1b[JWorking... done\nst\r"]);
     // Nothing is shown that could not be taken back.
-    screen.set_unfinished(b"more");
+    screen.set_partial_line(b"more");
     screen.flush("");
     assert_eq!(out.take(), ["\r\x1b[J"]);
     let (mut screen, out, _) = self::screen(false, Some(20));
-    screen.set_unfinished(b"more");
+    screen.set_partial_line(b"more");
     screen.flush("st");
     assert_eq!(out.take(), [""; 0]);
 }
@@ -82,7 +82,7 @@ fn a_line_that_is_only_shown_goes_when_the_whole_one_comes() {
 #[test]
 fn an_unfinished_line_is_written_at_once_when_nothing_is_drawn_beneath() {
     let (mut screen, out, _) = screen(true, Some(11));
-    screen.to(Target::Out).extend(b"unfin");
+    screen.buffer_for(OutputTarget::Out).extend(b"unfin");
     screen.flush("");
     assert_eq!(out.take(), ["unfin"]);
 }
@@ -90,13 +90,13 @@ fn an_unfinished_line_is_written_at_once_when_nothing_is_drawn_beneath() {
 #[test]
 fn output_into_a_file_leaves_the_status_line_of_the_terminal_alone() {
     let (mut screen, out, err) = screen(false, Some(20));
-    screen.to(Target::Out).extend(b"a");
+    screen.buffer_for(OutputTarget::Out).extend(b"a");
     screen.flush("st");
     assert_eq!((out.take(), err.take()), (vec!["a".into()], vec!["st\r".into()]));
-    screen.to(Target::Out).extend(b"b\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"b\n");
     screen.flush("st");
     assert_eq!((out.take(), err.take()), (vec!["b\n".into()], vec![]));
-    screen.to(Target::Err).extend(b"w\n");
+    screen.buffer_for(OutputTarget::Err).extend(b"w\n");
     screen.flush("st");
     assert_eq!(err.take(), ["\r\x1b[Jw\nst\r"]);
 }
@@ -105,31 +105,31 @@ fn output_into_a_file_leaves_the_status_line_of_the_terminal_alone() {
 fn a_reader_that_is_gone_is_written_to_no_more() {
     let (mut screen, out, err) = screen(false, None);
     *out.closed.borrow_mut() = true;
-    screen.to(Target::Out).extend(b"a\n");
-    screen.to(Target::Err).extend(b"w\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"a\n");
+    screen.buffer_for(OutputTarget::Err).extend(b"w\n");
     screen.flush("");
     assert_eq!(err.text(), "w\n");
-    assert!(!screen.is_gone());
+    assert!(!screen.is_closed());
     *err.closed.borrow_mut() = true;
-    screen.to(Target::Err).extend(b"w\n");
+    screen.buffer_for(OutputTarget::Err).extend(b"w\n");
     screen.flush("");
-    assert!(screen.is_gone());
+    assert!(screen.is_closed());
 }
 
-fn stuck(one_terminal: bool, width: Option<usize>, limit: usize) -> (Screen, Reader) {
+fn stuck(one_terminal: bool, width: Option<usize>, limit: usize) -> (TerminalOutput, Reader) {
     let (mut screen, ..) = screen(one_terminal, width);
     let (reader, writers) = Reader::new();
-    screen.outputs.outbox = Outbox::new(limit, writers).ok();
+    screen.outputs.outbox = AsyncWriter::new(limit, writers).ok();
     screen.outputs.queued = [true; 2];
     screen.notice = |lines, out| drop(writeln!(out, "({lines} missing)"));
     (screen, reader)
 }
 
 /// Reads all that there is.
-fn drain(screen: &mut Screen, reader: &Reader) -> String {
+fn drain(screen: &mut TerminalOutput, reader: &Reader) -> String {
     let backlog = screen.outputs.outbox.as_ref().unwrap().backlog();
     let text = reader.take(backlog).into_iter().map(|(_, text)| text).collect();
-    while screen.lags(Duration::from_secs(30)) {}
+    while screen.has_pending_output(Duration::from_secs(30)) {}
     text
 }
 
@@ -137,15 +137,15 @@ fn drain(screen: &mut Screen, reader: &Reader) -> String {
 fn a_reader_that_stands_still_is_told_how_much_it_missed_and_gets_the_last_of_it() {
     let (mut screen, reader) = stuck(false, None, 100_000);
     let mut number = 0;
-    let mut say = |screen: &mut Screen, flushes: usize| {
+    let mut say = |screen: &mut TerminalOutput, flushes: usize| {
         for _ in 0..flushes {
             for _ in 0..100 {
-                let target = if number % 7 == 0 { Target::Err } else { Target::Out };
-                writeln!(screen.to(target), "{number:09}").unwrap();
+                let target = if number % 7 == 0 { OutputTarget::Err } else { OutputTarget::Out };
+                writeln!(screen.buffer_for(target), "{number:09}").unwrap();
                 number += 1;
             }
             screen.flush("");
-            assert!(screen.buffer.len() <= HELD);
+            assert!(screen.buffer.len() <= MAX_HELD_BYTES);
         }
         number
     };
@@ -162,16 +162,16 @@ fn a_reader_that_stands_still_is_told_how_much_it_missed_and_gets_the_last_of_it
     let after: Vec<u64> = lines[notice + 1..].iter().map(shown).collect();
     assert_eq!(before, (0..10_000).collect::<Vec<_>>());
     assert_eq!(after, (10_000 + missing..said).collect::<Vec<_>>());
-    assert_eq!(screen.missing, 0);
+    assert_eq!(screen.omitted_lines, 0);
 }
 
 #[test]
 fn a_line_whose_end_is_missing_is_ended() {
     let (mut screen, reader) = stuck(false, None, 10);
-    screen.to(Target::Out).extend(b"broken off");
+    screen.buffer_for(OutputTarget::Out).extend(b"broken off");
     screen.flush("");
-    screen.to(Target::Out).extend([b'x'; HELD]);
-    screen.to(Target::Out).extend(b"\nshown\n");
+    screen.buffer_for(OutputTarget::Out).extend([b'x'; MAX_HELD_BYTES]);
+    screen.buffer_for(OutputTarget::Out).extend(b"\nshown\n");
     screen.flush("");
     assert_eq!(drain(&mut screen, &reader), "broken off");
     screen.flush("");
@@ -181,9 +181,9 @@ fn a_line_whose_end_is_missing_is_ended() {
 #[test]
 fn the_last_words_are_there_for_somebody_who_reads_late() {
     let (mut screen, reader) = stuck(false, None, 10);
-    screen.to(Target::Out).extend(b"0123456789\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"0123456789\n");
     screen.flush("");
-    screen.to(Target::Out).extend(b"the end\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"the end\n");
     screen.flush("");
     screen.finish();
     assert_eq!(drain(&mut screen, &reader), "0123456789\nthe end\n");
@@ -206,9 +206,9 @@ fn status_lines_do_not_queue_up() {
 #[test]
 fn what_is_drawn_is_what_was_taken() {
     let (mut screen, reader) = stuck(true, Some(40), 20);
-    screen.to(Target::Out).extend(b"0123456789\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"0123456789\n");
     screen.flush("first");
-    screen.to(Target::Out).extend(b"0123456789\n");
+    screen.buffer_for(OutputTarget::Out).extend(b"0123456789\n");
     screen.flush("second");
     assert_eq!(drain(&mut screen, &reader), "0123456789\nfirst\r");
     screen.flush("third");
@@ -222,11 +222,11 @@ fn a_file_gets_everything_though_a_terminal_takes_nothing() {
     screen.outputs.out = file.output();
     screen.outputs.queued = [false, true];
     for _ in 0..3 {
-        screen.to(Target::Err).extend(b"warning: much\n");
-        screen.to(Target::Out).extend(b"a\n");
+        screen.buffer_for(OutputTarget::Err).extend(b"warning: much\n");
+        screen.buffer_for(OutputTarget::Out).extend(b"a\n");
         screen.flush("");
     }
     assert_eq!(file.text(), "a\na\na\n");
     assert_eq!(screen.buffer, b"warning: much\nwarning: much\n");
-    assert_eq!(screen.segments, [(Target::Err, 0)]);
+    assert_eq!(screen.segments, [(OutputTarget::Err, 0)]);
 }

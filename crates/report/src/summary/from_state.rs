@@ -1,37 +1,37 @@
 //! The facts of a report, taken from a [`RunState`].
 
 use super::{
-    Check, Commit, Continued, Doing, Facts, Iteration, Left, Listed, ScmFailure, ScmTask, Told,
-    Wait,
+    CappedList, CommitSummary, ContinuationSummary, CountedText, GuardrailSummary,
+    IterationSummary, RemainingWork, RunActivity, ScmFailureSummary, ScmTaskSummary, Summary, Wait,
 };
-use crate::run_table::{silence_words, stalling_words};
+use crate::run_table::{silence_warning, stall_warning};
 use ralph_events::event::Outcome;
 use ralph_events::run_state::{
     Activity, CommitRecord, IterationRecord, Repeated, RunEnd, RunState, TaskProgress, Warning,
 };
 use ralph_events::text;
 
-impl Facts {
+impl Summary {
     /// Returns the facts of a run. Pass `now_ms` if the run is alive.
-    pub fn of(state: &RunState, now_ms: Option<i64>) -> Facts {
+    pub fn of(state: &RunState, now_ms: Option<i64>) -> Summary {
         let mut state = state.clone();
         let doing = now_ms.filter(|_| state.end.is_none()).map(|now_ms| {
             state.alive_at(now_ms);
             match state.activity {
-                Activity::Paused { since_ms } => Doing::Paused { since_ms },
-                Activity::Waiting { until_ms, .. } => Doing::Waiting { until_ms },
-                _ => Doing::Working,
+                Activity::Paused { since_ms } => RunActivity::Paused { since_ms },
+                Activity::Waiting { until_ms, .. } => RunActivity::Waiting { until_ms },
+                _ => RunActivity::Working,
             }
         });
         state.close();
-        let mut iterations: Vec<Iteration> =
+        let mut iterations: Vec<IterationSummary> =
             state.iterations.iter().map(|record| iteration(&state, record)).collect();
         if let Some(last) = iterations.last_mut() {
             last.under_way = doing.is_some() && !last.ended;
         }
         let end = state.end.as_ref();
         let info = &state.info;
-        Facts {
+        Summary {
             run: info.run.clone(),
             command: info.command.clone(),
             directory: info.directory.clone(),
@@ -70,8 +70,8 @@ impl Facts {
     }
 }
 
-fn iteration(state: &RunState, record: &IterationRecord) -> Iteration {
-    let guardrails = record.guardrails.iter().map(|result| Check {
+fn iteration(state: &RunState, record: &IterationRecord) -> IterationSummary {
+    let guardrails = record.guardrails.iter().map(|result| GuardrailSummary {
         command: result.command.clone(),
         passed: result.passed,
         cut_off: result.cut_off,
@@ -81,8 +81,8 @@ fn iteration(state: &RunState, record: &IterationRecord) -> Iteration {
     let scm_failed = record
         .scm_failed
         .iter()
-        .map(|failure| ScmFailure { task: failure.task.clone(), why: failure.why.clone() });
-    Iteration {
+        .map(|failure| ScmFailureSummary { task: failure.task.clone(), why: failure.why.clone() });
+    IterationSummary {
         number: record.number,
         started_ms: record.started_ms,
         duration_ms: record.duration_ms,
@@ -111,8 +111,8 @@ fn iteration(state: &RunState, record: &IterationRecord) -> Iteration {
     }
 }
 
-fn commit(record: &CommitRecord) -> Commit {
-    Commit {
+fn commit(record: &CommitRecord) -> CommitSummary {
+    CommitSummary {
         id: record.id.clone(),
         time_ms: record.time_ms,
         subject: record.subject.clone(),
@@ -131,7 +131,7 @@ fn last_words(state: &RunState, end: &RunEnd) -> Option<String> {
 }
 
 /// Returns the end of a rate limit that outlasts the run.
-fn limit_ends_ms(state: &RunState, doing: Option<Doing>) -> Option<i64> {
+fn limit_ends_ms(state: &RunState, doing: Option<RunActivity>) -> Option<i64> {
     let since_ms = match &state.end {
         Some(_) if state.iterations.is_empty() => return None,
         Some(end) => end.time_ms,
@@ -141,8 +141,8 @@ fn limit_ends_ms(state: &RunState, doing: Option<Doing>) -> Option<i64> {
     state.notices.limit_ends_ms.filter(|ends_ms| *ends_ms > since_ms)
 }
 
-fn continued(state: &RunState) -> Vec<Continued> {
-    let continued = state.continued.iter().map(|it| Continued {
+fn continued(state: &RunState) -> Vec<ContinuationSummary> {
+    let continued = state.continued.iter().map(|it| ContinuationSummary {
         time_ms: it.time_ms,
         after: it.after,
         cut_off: it.cut_off,
@@ -162,26 +162,26 @@ fn waits(state: &RunState) -> Vec<Wait> {
     waits.collect()
 }
 
-fn denied(state: &RunState) -> Listed {
+fn denied(state: &RunState) -> CappedList {
     let denied = &state.notices.denied;
-    let told = |it: &Repeated<String>| Told { text: it.item.clone(), times: it.times };
-    Listed { total: denied.total, first: denied.first.iter().map(told).collect() }
+    let told = |it: &Repeated<String>| CountedText { text: it.item.clone(), times: it.times };
+    CappedList { total: denied.total, first: denied.first.iter().map(told).collect() }
 }
 
 /// Warnings about the work come first; those from before it are mostly about the settings.
-fn warnings(state: &RunState) -> Listed {
+fn warnings(state: &RunState) -> CappedList {
     let notices = &state.notices;
-    let mut first: Vec<Told> = Vec::new();
+    let mut first: Vec<CountedText> = Vec::new();
     for warning in &notices.warnings.first {
         let text = warning_text(&warning.item);
         match first.iter_mut().find(|known| known.text == text) {
             Some(known) => known.times = known.times.saturating_add(warning.times),
-            None => first.push(Told { text, times: warning.times }),
+            None => first.push(CountedText { text, times: warning.times }),
         }
     }
     let early = notices.early_warnings.min(first.len());
     first.rotate_left(early);
-    let mut listed = Listed { total: notices.warnings.total, first };
+    let mut listed = CappedList { total: notices.warnings.total, first };
     if let bytes @ 1.. = state.totals.left_out_bytes {
         listed.push(format!(
             "{}B of what agents printed were left out of the journal, which has no room for them \
@@ -196,14 +196,14 @@ fn warning_text(warning: &Warning) -> String {
     match warning {
         Warning::Message { message } => message.clone(),
         Warning::Stalling { reason, iterations, limit } => {
-            stalling_words(*reason, *iterations, *limit)
+            stall_warning(*reason, *iterations, *limit)
         }
-        Warning::ModelSilent { silent_ms, limit_ms } => silence_words(*silent_ms, *limit_ms),
+        Warning::ModelSilent { silent_ms, limit_ms } => silence_warning(*silent_ms, *limit_ms),
     }
 }
 
-fn scm(state: &RunState) -> Vec<ScmTask> {
-    let tasks = state.scm.iter().map(|task| ScmTask {
+fn scm(state: &RunState) -> Vec<ScmTaskSummary> {
+    let tasks = state.scm.iter().map(|task| ScmTaskSummary {
         task: task.task.clone(),
         iterations: task.failed_in.clone(),
         why: task.why.clone(),
@@ -212,15 +212,15 @@ fn scm(state: &RunState) -> Vec<ScmTask> {
     tasks.collect()
 }
 
-fn left(state: &RunState) -> Left {
+fn left(state: &RunState) -> RemainingWork {
     let tasks = state.tasks.as_ref();
     let stories = tasks.map(|tasks| (tasks.done, tasks.total));
     let outcome = state.end.as_ref().map(|end| end.outcome);
     if let Some(Outcome::Complete | Outcome::CompleteScmFailed) = outcome {
         // Nothing is left to do, even if the agent did not tick off its plan.
-        return Left { stories, ..Left::default() };
+        return RemainingWork { stories, ..RemainingWork::default() };
     }
-    Left {
+    RemainingWork {
         feedback: state.resume.feedback.iter().map(|part| part.message.clone()).collect(),
         plan: state.plan.iter().map(|item| item.text.clone()).collect(),
         stories,

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::iteration::{self, Detail};
-use super::overview::{Piece, pieces, summary};
-use super::sections::{Kind, Section, sections};
-use super::words::clean;
-use super::{Check, Facts, Iteration};
+use super::iteration::{self, IterationDetail};
+use super::overview::{TextPart, summary_rows, text_parts};
+use super::sections::{Section, SectionKind, sections};
+use super::words::sanitize;
+use super::{GuardrailSummary, IterationSummary, Summary};
 use ralph_events::text;
 
 /// How many bars are told apart.
@@ -36,7 +36,7 @@ table,tbody{display:block}tr{display:grid;grid-template-columns:2rem 1fr auto au
 tr:first-child,td:nth-child(5){display:none}td{border:0;padding:.15rem .3rem}td:nth-child(n+6){grid-column:2/-1}}";
 
 /// Draws the facts.
-pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
+pub fn render(facts: &Summary, zone: &TimeZone) -> String {
     let mut out = String::new();
     let title = format!("Run {}", facts.run);
     let _ = write!(
@@ -48,17 +48,18 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
          <title>{0}</title>\n<style>\n{STYLE}\n</style>\n<h1>{0}</h1>\n<dl>\n",
         escape(&title)
     );
-    for (name, value) in summary(facts, zone) {
-        let value = clean(&value);
-        let value = pieces(name, &value).into_iter().map(|piece| match piece {
-            Piece::Text(text) => as_text(text),
-            Piece::Command(command) => format!("<code>{}</code>", as_text(command)),
+    for (name, value) in summary_rows(facts, zone) {
+        let value = sanitize(&value);
+        let value = text_parts(name, &value).into_iter().map(|piece| match piece {
+            TextPart::Text(text) => as_text(text),
+            TextPart::Command(command) => format!("<code>{}</code>", as_text(command)),
         });
         let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", value.collect::<String>());
     }
     out.push_str("</dl>\n");
-    let (left, rest): (Vec<Section>, Vec<Section>) =
-        sections(facts, zone).into_iter().partition(|section| section.kind == Kind::Left);
+    let (left, rest): (Vec<Section>, Vec<Section>) = sections(facts, zone)
+        .into_iter()
+        .partition(|section| section.kind == SectionKind::Remaining);
     left.iter().for_each(|section| list(section, &mut out));
     if !facts.iterations.is_empty() {
         out.push_str("<h2>Time and cost of each iteration</h2>\n");
@@ -70,7 +71,7 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
 }
 
 fn list(section: &Section, out: &mut String) {
-    let class = if section.kind == Kind::Guardrails { " class=\"signs\"" } else { "" };
+    let class = if section.kind == SectionKind::Guardrails { " class=\"signs\"" } else { "" };
     let _ = writeln!(out, "<h2>{}</h2>\n<ul{class}>", escape(&section.heading));
     for line in &section.lines {
         let _ = writeln!(out, "<li>{}", escape(line));
@@ -80,13 +81,14 @@ fn list(section: &Section, out: &mut String) {
 
 /// Two rows of bars over the same iterations: how long each took, and what it cost. Of very many, a bar
 /// is the most of several.
-fn chart(iterations: &[Iteration], out: &mut String) {
+fn chart(iterations: &[IterationSummary], out: &mut String) {
     const WIDTH: f64 = 900.0;
     const ROW: f64 = 90.0;
     let rows = [
         (
             "time at work",
-            (|it| it.duration_ms.saturating_sub(it.waited_ms) as f64) as fn(&Iteration) -> f64,
+            (|it| it.duration_ms.saturating_sub(it.waited_ms) as f64)
+                as fn(&IterationSummary) -> f64,
             (|ms| text::format_duration(ms as u64)) as fn(f64) -> String,
         ),
         (
@@ -95,13 +97,13 @@ fn chart(iterations: &[Iteration], out: &mut String) {
             text::format_dollars,
         ),
     ];
-    let bars: Vec<&[Iteration]> =
+    let bars: Vec<&[IterationSummary]> =
         iterations.chunks(iterations.len().div_ceil(MAX_BARS).max(1)).collect();
     // A single iteration is not a wall.
     let step = (WIDTH / bars.len().max(1) as f64).min(75.0);
     let width = (step * 0.8).max(0.5);
     for (name, value, word) in rows {
-        let most_of = |bar: &[Iteration]| bar.iter().map(value).fold(0.0, f64::max);
+        let most_of = |bar: &[IterationSummary]| bar.iter().map(value).fold(0.0, f64::max);
         let most = most_of(iterations);
         if most <= 0.0 {
             continue;
@@ -120,7 +122,12 @@ fn chart(iterations: &[Iteration], out: &mut String) {
             let bad = bar.iter().any(is_bad);
             let told = match bar {
                 [one] => {
-                    format!("iteration {}: {}, {}", one.number, word(value), iteration::state(one))
+                    format!(
+                        "iteration {}: {}, {}",
+                        one.number,
+                        word(value),
+                        iteration::state_label(one)
+                    )
                 }
                 [first, .., last] => {
                     let (first, last) = (first.number, last.number);
@@ -142,34 +149,34 @@ fn chart(iterations: &[Iteration], out: &mut String) {
     }
 }
 
-fn is_bad(iteration: &Iteration) -> bool {
-    iteration.guardrails.iter().any(Check::failed)
+fn is_bad(iteration: &IterationSummary) -> bool {
+    iteration.guardrails.iter().any(GuardrailSummary::failed)
 }
 
-fn table(iterations: &[Iteration], out: &mut String) {
+fn table(iterations: &[IterationSummary], out: &mut String) {
     out.push_str(
         "<div class=\"wide\"><table>\n<tr><th class=\"n\">#<th>outcome<th class=\"n\">time\
          <th class=\"n\">cost<th class=\"n\">tools<th>guardrails<th>commits</tr>\n",
     );
     // A page that a browser takes in without a thought.
-    let (first, middle, last) = iteration::fold(iterations, 100, 400);
+    let (first, middle, last) = iteration::collapse_middle(iterations, 100, 400);
     first.iter().for_each(|iteration| row(iteration, out));
     if !middle.is_empty() {
-        let middle = escape(&iteration::in_short(middle));
+        let middle = escape(&iteration::brief(middle));
         let _ = writeln!(out, "<tr><td class=\"n\">…<td colspan=\"6\" class=\"dim\">{middle}</tr>");
     }
     last.iter().for_each(|iteration| row(iteration, out));
     out.push_str("</table></div>\n");
 }
 
-fn row(iteration: &Iteration, out: &mut String) {
-    let tries = iteration::tries(iteration);
+fn row(iteration: &IterationSummary, out: &mut String) {
+    let tries = iteration::attempts_text(iteration);
     let tries = tries.map(|tries| format!("<div class=\"dim\">{tries}</div>")).unwrap_or_default();
     let _ = write!(
         out,
         "<tr><td class=\"n\">{}<td>{}{tries}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>",
         iteration.number,
-        iteration::state(iteration),
+        iteration::state_label(iteration),
         text::format_duration(iteration.duration_ms),
         iteration::cost(iteration),
         iteration.tools
@@ -186,12 +193,14 @@ fn row(iteration: &Iteration, out: &mut String) {
     out.push_str("<td>");
     for detail in iteration::details(iteration) {
         let _ = match detail {
-            Detail::Commit(text) => {
+            IterationDetail::Commit(text) => {
                 let (id, subject) = text.split_once(' ').unwrap_or((&text, ""));
                 write!(out, "<div><code>{}</code> {}</div>", escape(id), escape(subject))
             }
-            Detail::Plain(text) => write!(out, "<div class=\"dim\">{}</div>", escape(&text)),
-            Detail::Bad(text) => write!(out, "<div class=\"bad\">{}</div>", escape(&text)),
+            IterationDetail::Plain(text) => {
+                write!(out, "<div class=\"dim\">{}</div>", escape(&text))
+            }
+            IterationDetail::Bad(text) => write!(out, "<div class=\"bad\">{}</div>", escape(&text)),
         };
     }
     out.push_str("</tr>\n");
@@ -199,7 +208,7 @@ fn row(iteration: &Iteration, out: &mut String) {
 
 /// Text that cannot be taken for anything else, on one line.
 fn escape(text: &str) -> String {
-    as_text(&clean(text))
+    as_text(&sanitize(text))
 }
 
 fn as_text(text: &str) -> String {

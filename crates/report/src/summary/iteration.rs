@@ -1,22 +1,22 @@
 //! What became of an iteration, or of many at once.
 
-use super::words::{MAX_FAILURES, commit_line, short};
-use super::{Check, Iteration, Listed};
+use super::words::{MAX_FAILURES, commit_line, short_commit_id};
+use super::{CappedList, GuardrailSummary, IterationSummary};
 use ralph_events::event::{Class, EndCause, FailureKind};
 use ralph_events::text;
 
 /// How many commits of an iteration are shown.
 const MAX_COMMITS: usize = 20;
 /// A shorter wait is of no interest.
-const WORTH_TELLING_MS: u64 = 60_000;
+const MIN_WAIT_MS: u64 = 60_000;
 
 /// What became of an iteration, in a word or two.
-pub(super) fn state(iteration: &Iteration) -> &'static str {
+pub(super) fn state_label(iteration: &IterationSummary) -> &'static str {
     if iteration.under_way {
         return "under way";
     }
     let Some(class) = iteration.class.filter(|_| iteration.ended) else { return "not ended" };
-    if iteration.guardrails.iter().any(Check::failed) {
+    if iteration.guardrails.iter().any(GuardrailSummary::failed) {
         return "guardrail failed";
     }
     match class {
@@ -45,8 +45,8 @@ pub(super) fn state(iteration: &Iteration) -> &'static str {
 }
 
 /// How often it was tried, if more than once.
-pub(super) fn tries(iteration: &Iteration) -> Option<String> {
-    let Iteration { begun, attempts, .. } = *iteration;
+pub(super) fn attempts_text(iteration: &IterationSummary) -> Option<String> {
+    let IterationSummary { begun, attempts, .. } = *iteration;
     match (begun, attempts) {
         (0..=1, 0..=1) => None,
         (0..=1, n) => Some(format!("{n} attempts")),
@@ -56,7 +56,7 @@ pub(super) fn tries(iteration: &Iteration) -> Option<String> {
 }
 
 /// What an iteration cost.
-pub(super) fn cost(iteration: &Iteration) -> String {
+pub(super) fn cost(iteration: &IterationSummary) -> String {
     match (iteration.usage.cost_usd, iteration.estimated_cost_usd) {
         (_, Some(guess)) => format!("~{}", text::format_dollars(guess)),
         (Some(told), None) => text::format_dollars(told),
@@ -66,49 +66,55 @@ pub(super) fn cost(iteration: &Iteration) -> String {
 
 /// What is told of an iteration below its figures.
 #[derive(Debug)]
-pub(super) enum Detail {
+pub(super) enum IterationDetail {
     Commit(String),
     Plain(String),
     Bad(String),
 }
 
-pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
+pub(super) fn details(iteration: &IterationSummary) -> Vec<IterationDetail> {
     let mut details = Vec::new();
     let and_more = |shown: usize, all: usize| {
         let more = all.saturating_sub(shown);
-        (more > 0).then(|| Detail::Plain(format!("and {more} more")))
+        (more > 0).then(|| IterationDetail::Plain(format!("and {more} more")))
     };
     let commits = &iteration.commits;
-    details.extend(commits.iter().take(MAX_COMMITS).map(|it| Detail::Commit(commit_line(it))));
+    details.extend(
+        commits.iter().take(MAX_COMMITS).map(|it| IterationDetail::Commit(commit_line(it))),
+    );
     details.extend(and_more(MAX_COMMITS, commits.len()));
     if let Some(head) = iteration.head.as_ref().filter(|_| commits.is_empty()) {
-        details.push(Detail::Plain(format!("HEAD moved to {}", short(head))));
+        details.push(IterationDetail::Plain(format!("HEAD moved to {}", short_commit_id(head))));
     }
-    if iteration.waited_ms >= WORTH_TELLING_MS {
-        details
-            .push(Detail::Plain(format!("waited {}", text::format_duration(iteration.waited_ms))));
+    if iteration.waited_ms >= MIN_WAIT_MS {
+        details.push(IterationDetail::Plain(format!(
+            "waited {}",
+            text::format_duration(iteration.waited_ms)
+        )));
     }
-    let mut failures = Listed::default();
+    let mut failures = CappedList::default();
     iteration.failures.iter().for_each(|why| failures.push(why.clone()));
     let failed = failures.first.iter().take(MAX_FAILURES).map(|told| match told.times {
         1 => format!("failed: {}", told.text),
         times => format!("failed {times} times: {}", told.text),
     });
-    details.extend(failed.map(Detail::Bad));
+    details.extend(failed.map(IterationDetail::Bad));
     details.extend(and_more(MAX_FAILURES, failures.first.len()));
     let scm = iteration.scm_failed.iter().take(MAX_FAILURES);
-    details.extend(scm.map(|it| Detail::Bad(format!("SCM task failed: {}: {}", it.task, it.why))));
+    details.extend(
+        scm.map(|it| IterationDetail::Bad(format!("SCM task failed: {}: {}", it.task, it.why))),
+    );
     let vetoed = iteration.vetoed.iter();
-    details.extend(vetoed.map(|why| Detail::Bad(format!("not complete: {why}"))));
+    details.extend(vetoed.map(|why| IterationDetail::Bad(format!("not complete: {why}"))));
     details
 }
 
 /// The first and the last of the iterations, and those between that are not worth a line each.
-pub(super) fn fold(
-    iterations: &[Iteration],
+pub(super) fn collapse_middle(
+    iterations: &[IterationSummary],
     first: usize,
     last: usize,
-) -> (&[Iteration], &[Iteration], &[Iteration]) {
+) -> (&[IterationSummary], &[IterationSummary], &[IterationSummary]) {
     if iterations.len() <= first + last + 1 {
         return (iterations, &[], &[]);
     }
@@ -118,7 +124,7 @@ pub(super) fn fold(
 }
 
 /// What is told of many iterations at once.
-pub(super) fn in_short(iterations: &[Iteration]) -> String {
+pub(super) fn brief(iterations: &[IterationSummary]) -> String {
     let mut states: Vec<(&str, u32)> = Vec::new();
     let (mut took, mut commits) = (0_u64, 0);
     let (mut cost, mut guessed) = (None, "");
@@ -131,7 +137,7 @@ pub(super) fn in_short(iterations: &[Iteration]) -> String {
         if let Some(own) = iteration.estimated_cost_usd.or(iteration.usage.cost_usd) {
             *cost.get_or_insert(0.0) += own;
         }
-        let word = state(iteration);
+        let word = state_label(iteration);
         match states.iter_mut().find(|(known, _)| *known == word) {
             Some((_, count)) => *count += 1,
             None => states.push((word, 1)),
@@ -142,7 +148,7 @@ pub(super) fn in_short(iterations: &[Iteration]) -> String {
         states.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
     let cost =
         cost.map(|cost| format!(", {guessed}{}", text::format_dollars(cost))).unwrap_or_default();
-    let number = |iteration: Option<&Iteration>| iteration.map_or(0, |it| it.number);
+    let number = |iteration: Option<&IterationSummary>| iteration.map_or(0, |it| it.number);
     format!(
         "{} to {}: {}; {}{cost}, {commits} commits",
         number(iterations.first()),

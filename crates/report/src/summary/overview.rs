@@ -2,18 +2,18 @@
 
 use jiff::tz::TimeZone;
 
-use super::words::{MAX_FAILURES, moment, short};
-use super::{Doing, Facts, ScmTask, Shown};
-use crate::run_table::outcome_word;
-use crate::terminal::Ending;
+use super::words::{MAX_FAILURES, format_time, short_commit_id};
+use super::{CommitRangeCounts, RunActivity, ScmTaskSummary, Summary};
+use crate::run_table::outcome_label;
+use crate::terminal::RunEnding;
 use ralph_events::event::{Class, Outcome};
 use ralph_events::journal;
 use ralph_events::text;
 
 /// What the report begins with: names and values.
-pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, String)> {
+pub(super) fn summary_rows(facts: &Summary, zone: &TimeZone) -> Vec<(&'static str, String)> {
     let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
-    if is_known(facts) {
+    if is_readable(facts) {
         let took = text::format_duration(facts.duration_ms);
         if !facts.command.is_empty() {
             items.extend([
@@ -27,44 +27,45 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
         }));
         let ended = facts.ended_ms.filter(|_| facts.outcome.is_some());
         items.push(("Started", started(facts, zone)));
-        items.extend(ended.map(|ms| ("Ended", moment(ms, zone))));
+        items.extend(ended.map(|ms| ("Ended", format_time(ms, zone))));
         let name = if facts.doing.is_some() { "So far" } else { "Took" };
-        items.extend([(name, format!("{took}, {}", iterations(facts))), ("Used", used(facts))]);
+        items
+            .extend([(name, format!("{took}, {}", iterations(facts))), ("Used", cost_line(facts))]);
         items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
         items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
     }
-    items.extend(untold(facts).map(|untold| ("Told", untold)));
-    items.extend(damage(facts).map(|damage| ("Journal", damage)));
-    items.extend(next(facts, zone).map(|next| ("Next", next)));
+    items.extend(unsent_notification_note(facts).map(|untold| ("Told", untold)));
+    items.extend(unreadable_lines_note(facts).map(|damage| ("Journal", damage)));
+    items.extend(next_step(facts, zone).map(|next| ("Next", next)));
     items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
     items
 }
 
 /// A part of a value: some of them name commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum TextPart<'a> {
     Text(&'a str),
     Command(&'a str),
 }
 
 /// The parts of a value of the summary. Only where all words are ours do backticks mean anything.
-pub(super) fn pieces<'a>(name: &str, value: &'a str) -> Vec<Piece<'a>> {
+pub(super) fn text_parts<'a>(name: &str, value: &'a str) -> Vec<TextPart<'a>> {
     if !matches!(name, "Next" | "Told") || !value.matches('`').count().is_multiple_of(2) {
-        return vec![Piece::Text(value)];
+        return vec![TextPart::Text(value)];
     }
     let parts = value.split('`').enumerate().filter(|(_, part)| !part.is_empty());
     let piece = |(at, part): (usize, &'a str)| match at % 2 {
-        0 => Piece::Text(part),
-        _ => Piece::Command(part),
+        0 => TextPart::Text(part),
+        _ => TextPart::Command(part),
     };
     parts.map(piece).collect()
 }
 
 /// What to do about it.
-fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
-    let limit_ends = facts.limit_ends_ms.map(|ms| moment(ms, zone));
-    if facts.outcome.is_none() && facts.doing.is_none() && is_known(facts) {
+fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
+    let limit_ends = facts.limit_ends_ms.map(|ms| format_time(ms, zone));
+    if facts.outcome.is_none() && facts.doing.is_none() && is_readable(facts) {
         let limit = limit_ends.map(|time| format!("the limit ends at {time}; "));
         return Some(
             limit.unwrap_or_default() + &format!("`ralph resume {}` goes on with it", facts.run),
@@ -72,7 +73,7 @@ fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
     }
     let last = facts.iterations.last();
     let outcome = facts.outcome?;
-    let ending = Ending {
+    let ending = RunEnding {
         run: &facts.run,
         outcome,
         message: &facts.message,
@@ -86,24 +87,24 @@ fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
 }
 
 /// How it came out, with its exit code; or how it stands.
-fn outcome(facts: &Facts, zone: &TimeZone) -> String {
+fn outcome(facts: &Summary, zone: &TimeZone) -> String {
     if let Some(outcome) = facts.outcome {
-        let words = ended(facts, outcome);
+        let words = end_message(facts, outcome);
         return match facts.exit_code {
             Some(code) => format!("{words} (exit code {code})"),
             None => words,
         };
     }
-    if !is_known(facts) {
+    if !is_readable(facts) {
         return "nothing is known of it: its journal is empty, or cannot be read".to_owned();
     }
-    let open = facts.iterations.last().map(|last| match facts.open() {
+    let open = facts.iterations.last().map(|last| match facts.open_iteration() {
         Some(number) => format!(", in iteration {number}"),
         None => format!(", after iteration {}", last.number),
     });
     let open = open.unwrap_or_default();
     match facts.doing {
-        Some(Doing::Working) => {
+        Some(RunActivity::Working) => {
             let since = started(facts, zone);
             match facts.iterations.last().filter(|last| !last.ended) {
                 Some(last) => {
@@ -113,25 +114,25 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
                 None => format!("running since {since}{open}"),
             }
         }
-        Some(Doing::Waiting { until_ms }) => {
-            format!("running, and waits until {}{open}", moment(until_ms, zone))
+        Some(RunActivity::Waiting { until_ms }) => {
+            format!("running, and waits until {}{open}", format_time(until_ms, zone))
         }
-        Some(Doing::Paused { since_ms }) => {
-            format!("paused since {}{open}", moment(since_ms, zone))
+        Some(RunActivity::Paused { since_ms }) => {
+            format!("paused since {}{open}", format_time(since_ms, zone))
         }
         None => {
-            let last = facts.ended_ms.map_or_else(|| "-".to_owned(), |ms| moment(ms, zone));
+            let last = facts.ended_ms.map_or_else(|| "-".to_owned(), |ms| format_time(ms, zone));
             format!("cut off{open}: killed, or the machine went down; last heard of {last}")
         }
     }
 }
 
 /// How it ended. What an agent or a system said of it is not by itself an outcome.
-fn ended(facts: &Facts, outcome: Outcome) -> String {
+fn end_message(facts: &Summary, outcome: Outcome) -> String {
     let message = facts.message.as_str();
     let last = facts.iterations.last().and_then(|last| last.class);
     let what = match (outcome, last) {
-        _ if message.is_empty() => return outcome_word(outcome).to_owned(),
+        _ if message.is_empty() => return outcome_label(outcome).to_owned(),
         (Outcome::AgentFailed, Some(Class::RateLimited | Class::Overloaded)) => {
             "stopped by a limit of the agent's"
         }
@@ -148,15 +149,15 @@ fn ended(facts: &Facts, outcome: Outcome) -> String {
 }
 
 /// Anything of it can be read.
-fn is_known(facts: &Facts) -> bool {
+fn is_readable(facts: &Summary) -> bool {
     facts.started_ms.is_some() || !facts.iterations.is_empty()
 }
 
-fn started(facts: &Facts, zone: &TimeZone) -> String {
-    facts.started_ms.map_or_else(|| "an unknown time".to_owned(), |ms| moment(ms, zone))
+fn started(facts: &Summary, zone: &TimeZone) -> String {
+    facts.started_ms.map_or_else(|| "an unknown time".to_owned(), |ms| format_time(ms, zone))
 }
 
-fn iterations(facts: &Facts) -> String {
+fn iterations(facts: &Summary) -> String {
     let done = facts.iterations.len();
     match (facts.max_iterations, done) {
         (0, 1) => "1 iteration".to_owned(),
@@ -168,7 +169,7 @@ fn iterations(facts: &Facts) -> String {
 }
 
 /// What it cost. A guess is called one.
-fn used(facts: &Facts) -> String {
+fn cost_line(facts: &Summary) -> String {
     let cost = match (facts.usage.cost_usd, facts.estimated_cost_usd) {
         (None, None) => "no cost told".to_owned(),
         (Some(told), None) => text::format_dollars(told),
@@ -188,7 +189,7 @@ fn used(facts: &Facts) -> String {
 }
 
 /// How much was committed, and how to look at it.
-fn committed(facts: &Facts) -> Option<String> {
+fn committed(facts: &Summary) -> Option<String> {
     let count = facts.commits().count();
     if count == 0 {
         return None;
@@ -196,17 +197,19 @@ fn committed(facts: &Facts) -> Option<String> {
     if facts.repository_gone {
         return Some(format!("{count}, in a repository that is gone"));
     }
-    let Some((from, to)) = facts.range() else { return Some(count.to_string()) };
+    let Some((from, to)) = facts.commit_range() else { return Some(count.to_string()) };
     let no_branch = facts.commits().any(|commit| commit.no_branch && commit.id == to);
-    let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short(to));
+    let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short_commit_id(to));
     let is_gone = facts.commits().any(|commit| commit.gone && commit.id == to);
     let keep = match (no_branch, is_gone) {
         (true, _) => keep.as_str(),
         (false, true) => ", on no branch any more",
         (false, false) => "",
     };
-    let log = format!("git log {}..{}{keep}", short(from), short(to));
-    let Some(Shown { commits, own }) = facts.shown else { return Some(format!("{count}: {log}")) };
+    let log = format!("git log {}..{}{keep}", short_commit_id(from), short_commit_id(to));
+    let Some(CommitRangeCounts { commits, own }) = facts.shown else {
+        return Some(format!("{count}: {log}"));
+    };
     // Whatever is named with the command is what the command shows.
     let others = match commits - own.min(commits) {
         0 => String::new(),
@@ -221,8 +224,8 @@ fn committed(facts: &Facts) -> Option<String> {
 }
 
 /// In how many iterations a task failed, and whether that was made good.
-fn scm_task(task: &ScmTask) -> String {
-    let ScmTask { task, iterations, why, made_good } = task;
+fn scm_task(task: &ScmTaskSummary) -> String {
+    let ScmTaskSummary { task, iterations, why, made_good } = task;
     let count = iterations.len();
     let s = if count == 1 { "" } else { "s" };
     let last = iterations.last().copied().unwrap_or_default();
@@ -234,7 +237,7 @@ fn scm_task(task: &ScmTask) -> String {
 }
 
 /// That nobody was told, and how they will be.
-fn untold(facts: &Facts) -> Option<String> {
+fn unsent_notification_note(facts: &Summary) -> Option<String> {
     let run = &facts.run;
     facts.untold.then(|| {
         format!(
@@ -243,7 +246,7 @@ fn untold(facts: &Facts) -> Option<String> {
     })
 }
 
-fn damage(facts: &Facts) -> Option<String> {
+fn unreadable_lines_note(facts: &Summary) -> Option<String> {
     let words = journal::unreadable_message(facts.unreadable)?;
     Some(format!("{words}; there was more than is told here"))
 }

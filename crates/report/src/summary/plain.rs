@@ -4,29 +4,30 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::iteration::{self, Detail};
-use super::overview::{Piece, pieces, summary};
-use super::sections::{Kind, Section, sections};
-use super::words::clean;
-use super::{Facts, Iteration};
+use super::iteration::{self, IterationDetail};
+use super::overview::{TextPart, summary_rows, text_parts};
+use super::sections::{Section, SectionKind, sections};
+use super::words::sanitize;
+use super::{IterationSummary, Summary};
 use ralph_events::text;
 
 /// In which signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    Terminal,
+pub enum TextFormat {
+    Plain,
     Markdown,
 }
 
 /// Draws the facts.
-pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
-    let mut page = Page { out: String::new(), form };
+pub fn render(facts: &Summary, zone: &TimeZone, form: TextFormat) -> String {
+    let mut page = TextPage { out: String::new(), form };
     page.title(&format!("Run {}", facts.run));
-    for (name, value) in summary(facts, zone) {
+    for (name, value) in summary_rows(facts, zone) {
         page.item(name, &value);
     }
     let sections = sections(facts, zone);
-    let is_ahead = |section: &&Section| form == Form::Markdown && section.kind == Kind::Left;
+    let is_ahead =
+        |section: &&Section| form == TextFormat::Markdown && section.kind == SectionKind::Remaining;
     sections.iter().filter(is_ahead).for_each(|section| page.section(section));
     page.iterations(&facts.iterations);
     let rest = sections.iter().filter(|section| !is_ahead(section));
@@ -34,45 +35,45 @@ pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
     page.out
 }
 
-struct Page {
+struct TextPage {
     out: String,
-    form: Form,
+    form: TextFormat,
 }
 
-impl Page {
+impl TextPage {
     fn title(&mut self, title: &str) {
-        let title = clean(title);
+        let title = sanitize(title);
         let _ = match self.form {
-            Form::Terminal => writeln!(self.out, "{title}\n"),
-            Form::Markdown => writeln!(self.out, "# {}\n", escape(&title)),
+            TextFormat::Plain => writeln!(self.out, "{title}\n"),
+            TextFormat::Markdown => writeln!(self.out, "# {}\n", escape(&title)),
         };
     }
 
     fn heading(&mut self, heading: &str) {
         let _ = match self.form {
-            Form::Terminal => writeln!(self.out, "\n{heading}"),
-            Form::Markdown => writeln!(self.out, "\n## {heading}\n"),
+            TextFormat::Plain => writeln!(self.out, "\n{heading}"),
+            TextFormat::Markdown => writeln!(self.out, "\n## {heading}\n"),
         };
     }
 
     fn item(&mut self, name: &str, value: &str) {
-        let value = clean(value);
-        if self.form == Form::Terminal {
+        let value = sanitize(value);
+        if self.form == TextFormat::Plain {
             let _ = writeln!(self.out, "{:<10} {value}", format!("{name}:"));
             return;
         }
-        let value = pieces(name, &value).into_iter().map(|piece| match piece {
-            Piece::Text(text) => escape(text),
-            Piece::Command(command) => format!("`{command}`"),
+        let value = text_parts(name, &value).into_iter().map(|piece| match piece {
+            TextPart::Text(text) => escape(text),
+            TextPart::Command(command) => format!("`{command}`"),
         });
         let _ = writeln!(self.out, "- **{name}:** {}", value.collect::<String>());
     }
 
     fn bullet(&mut self, line: &str) {
-        let line = clean(line);
+        let line = sanitize(line);
         let _ = match self.form {
-            Form::Terminal => writeln!(self.out, "  {line}"),
-            Form::Markdown => writeln!(self.out, "- {}", escape(&line)),
+            TextFormat::Plain => writeln!(self.out, "  {line}"),
+            TextFormat::Markdown => writeln!(self.out, "- {}", escape(&line)),
         };
     }
 
@@ -81,43 +82,44 @@ impl Page {
         section.lines.iter().for_each(|line| self.bullet(line));
     }
 
-    fn iterations(&mut self, iterations: &[Iteration]) {
+    fn iterations(&mut self, iterations: &[IterationSummary]) {
         if iterations.is_empty() {
             return;
         }
         self.heading("Iterations");
         // As many as one looks through.
         let (first, last) = match self.form {
-            Form::Terminal => (10, 40),
-            Form::Markdown => (50, 150),
+            TextFormat::Plain => (10, 40),
+            TextFormat::Markdown => (50, 150),
         };
-        if self.form == Form::Markdown {
+        if self.form == TextFormat::Markdown {
             self.out.push_str("| # | outcome | time | cost | tools | commits |\n");
             self.out.push_str("|--:|---|--:|--:|--:|---|\n");
         }
-        let (first, middle, last) = iteration::fold(iterations, first, last);
+        let (first, middle, last) = iteration::collapse_middle(iterations, first, last);
         first.iter().for_each(|iteration| self.iteration(iteration));
         if !middle.is_empty() {
-            let middle = iteration::in_short(middle);
+            let middle = iteration::brief(middle);
             let _ = match self.form {
-                Form::Terminal => writeln!(self.out, "    …  {middle}"),
-                Form::Markdown => writeln!(self.out, "| … | {middle} | | | | |"),
+                TextFormat::Plain => writeln!(self.out, "    …  {middle}"),
+                TextFormat::Markdown => writeln!(self.out, "| … | {middle} | | | | |"),
             };
         }
         last.iter().for_each(|iteration| self.iteration(iteration));
     }
 
-    fn iteration(&mut self, iteration: &Iteration) {
-        let (state, tries) = (iteration::state(iteration), iteration::tries(iteration));
+    fn iteration(&mut self, iteration: &IterationSummary) {
+        let (state, tries) =
+            (iteration::state_label(iteration), iteration::attempts_text(iteration));
         let (cost, time) =
             (iteration::cost(iteration), text::format_duration(iteration.duration_ms));
         let (number, tools, details) =
             (iteration.number, iteration.tools, iteration::details(iteration));
-        if self.form == Form::Markdown {
+        if self.form == TextFormat::Markdown {
             let details = details.iter().map(|detail| match detail {
-                Detail::Commit(text) | Detail::Plain(text) | Detail::Bad(text) => {
-                    escape(&clean(text))
-                }
+                IterationDetail::Commit(text)
+                | IterationDetail::Plain(text)
+                | IterationDetail::Bad(text) => escape(&sanitize(text)),
             });
             let details = details.collect::<Vec<String>>().join("<br>");
             let tries = tries.map(|tries| format!(" ({tries})")).unwrap_or_default();
@@ -135,8 +137,10 @@ impl Page {
             "  {number:>3}  {state:<19}  {time:>8}  {cost:>8}  {tools:>4} tool{s}{tries}"
         );
         for detail in details {
-            let (Detail::Commit(text) | Detail::Plain(text) | Detail::Bad(text)) = detail;
-            let _ = writeln!(self.out, "       {}", clean(&text));
+            let (IterationDetail::Commit(text)
+            | IterationDetail::Plain(text)
+            | IterationDetail::Bad(text)) = detail;
+            let _ = writeln!(self.out, "       {}", sanitize(&text));
         }
     }
 }

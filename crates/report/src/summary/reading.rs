@@ -7,9 +7,10 @@ use std::sync::LazyLock;
 use memchr::memmem;
 
 use super::{
-    Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, ScmFailure, ScmTask, Wait,
+    CommitSummary, ContinuationSummary, GuardrailSummary, IterationSummary, MAX_LISTED,
+    RemainingWork, RunActivity, ScmFailureSummary, ScmTaskSummary, Summary, Wait,
 };
-use crate::run_table::{RunSummary, silence_words, stalling_words};
+use crate::run_table::{RunSummary, silence_warning, stall_warning};
 use ralph_events::attempt;
 use ralph_events::event::{
     self, Class, Entry, Event, Outcome, Purpose, Stamp, Stream, TodoItem, TodoStatus, Usage,
@@ -27,7 +28,7 @@ const MAX_LAST_WORDS: usize = 500;
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     summary: RunSummary,
-    facts: Facts,
+    facts: Summary,
     /// The tools that are running, by their id.
     tools: VecDeque<(String, String)>,
     /// What of the output of the agent that is running is not in the journal, and of those before it.
@@ -69,10 +70,10 @@ impl Reading {
         let mut reading = Reading::default();
         let mut entries = entries.filter_kinds(wanted);
         while let Some(entry) = entries.next() {
-            reading.summary.pass(entries.take_skipped_stamp());
+            reading.summary.note_event(entries.take_skipped_stamp());
             reading.fold(&entry);
         }
-        reading.summary.pass(entries.take_skipped_stamp());
+        reading.summary.note_event(entries.take_skipped_stamp());
         reading.facts.unreadable = entries.unreadable();
         reading
     }
@@ -83,8 +84,8 @@ impl Reading {
     }
 
     /// The run is known to have been there at this moment, by something that it wrote elsewhere.
-    pub fn was_there(&mut self, time_ms: i64) {
-        self.summary.was_there(time_ms);
+    pub fn note_alive(&mut self, time_ms: i64) {
+        self.summary.note_alive(time_ms);
     }
 
     pub fn fold(&mut self, entry: &Entry<'_>) {
@@ -108,11 +109,11 @@ impl Reading {
             Event::RunContinued { after, cut_off, unchecked, .. } => {
                 let (time_ms, after) = (at.time_ms, *after);
                 let (cut_off, unchecked) = (*cut_off, *unchecked);
-                facts.continued.push(Continued { time_ms, after, cut_off, unchecked });
+                facts.continued.push(ContinuationSummary { time_ms, after, cut_off, unchecked });
                 let last = facts.iterations.last_mut();
                 if let Some(open) = last.filter(|last| Some(last.number) == unchecked) {
                     self.begun_ms = Some(time_ms);
-                    open.is_checked_again();
+                    open.clear_checks();
                 }
             }
             Event::ToolStarted { id, name, summary, .. } => {
@@ -161,10 +162,10 @@ impl Reading {
                 ended_ms: None,
             }),
             Event::Stalling { reason, iterations, limit } => {
-                facts.warnings.push(stalling_words(*reason, *iterations, *limit));
+                facts.warnings.push(stall_warning(*reason, *iterations, *limit));
             }
             Event::ModelSilent { silent_ms, limit_ms } => {
-                facts.warnings.push(silence_words(*silent_ms, *limit_ms));
+                facts.warnings.push(silence_warning(*silent_ms, *limit_ms));
             }
             Event::ScmEnded { task, ok, detail, .. } => {
                 facts.scm_ended(at.iteration, task, *ok, detail)
@@ -254,7 +255,7 @@ impl Reading {
         self.waiting = false;
         self.end_iteration(last_ms);
         if let Some(usage) = self.running.take() {
-            self.used(&usage);
+            self.settle_usage(&usage);
         }
         self.left_out_before += std::mem::take(&mut self.left_out);
     }
@@ -288,7 +289,7 @@ impl Reading {
             let why = attempt::why_it_gave_up(message);
             let ran = last.class != Some(Class::NotStarted);
             let words = if ran { self.last_words.as_str() } else { "" };
-            last.failures.extend(why.map(|why| in_its_words(why, words)));
+            last.failures.extend(why.map(|why| failure_with_stderr(why, words)));
             if why.is_some() && last.class == Some(Class::NotStarted) {
                 last.attempts += 1;
             }
@@ -296,7 +297,7 @@ impl Reading {
     }
 
     /// The end of what an agent prints on its standard error.
-    fn heard(&mut self, text: &str, joined: bool) {
+    fn record_stderr(&mut self, text: &str, joined: bool) {
         if text.trim().is_empty() {
             return;
         }
@@ -331,18 +332,20 @@ impl Reading {
             Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
                 self.running = Some(*usage);
             }
-            Event::Output { stream: Stream::Stderr, text, joined } => self.heard(text, *joined),
+            Event::Output { stream: Stream::Stderr, text, joined } => {
+                self.record_stderr(text, *joined)
+            }
             Event::AgentEnded { class, usage, failure, .. } => {
                 self.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
                 self.running = None;
-                self.used(usage);
+                self.settle_usage(usage);
             }
             _ => {}
         }
     }
 
     /// What an attempt had used when it ended, or when it was cut off.
-    fn used(&mut self, usage: &Usage) {
+    fn settle_usage(&mut self, usage: &Usage) {
         self.spending.end_attempt(usage);
         if let Some(iteration) = self.facts.iterations.last_mut() {
             iteration.usage.add(usage);
@@ -363,17 +366,17 @@ impl Reading {
             // what they say now.
             Some(again) => {
                 again.begun += 1;
-                again.is_checked_again();
+                again.clear_checks();
                 again.class = None;
                 (again.ended_by, again.failure) = (None, None);
                 again.scm_done.clear();
             }
             None => {
-                self.facts.iterations.push(Iteration {
+                self.facts.iterations.push(IterationSummary {
                     number,
                     started_ms: entry.at.time_ms,
                     begun: 1,
-                    ..Iteration::default()
+                    ..IterationSummary::default()
                 });
                 self.unpriced.push(Usage::default());
             }
@@ -387,7 +390,7 @@ impl Reading {
             facts.head = Some(head.to_owned());
         }
         let before = self.head.replace(head.to_owned());
-        let made = |commit: &event::Commit| Commit {
+        let made = |commit: &event::Commit| CommitSummary {
             id: commit.id.clone(),
             time_ms,
             subject: commit.subject.clone(),
@@ -401,7 +404,7 @@ impl Reading {
         }
         for commit in commits {
             if let Some(replaced) = &commit.replaces {
-                forget(replaced, &mut facts.iterations);
+                remove_commit(replaced, &mut facts.iterations);
                 self.commits.remove(replaced);
             }
             // A branch that is merged brings what was told when it was made there.
@@ -416,13 +419,13 @@ impl Reading {
     }
 
     /// All that was found. `now_ms` for a run that is going on.
-    pub fn facts(mut self, now_ms: Option<i64>) -> Facts {
+    pub fn facts(mut self, now_ms: Option<i64>) -> Summary {
         let doing = now_ms.filter(|_| self.summary.outcome.is_none()).map(|now_ms| {
             self.summary.last_ms = self.summary.last_ms.max(now_ms);
             match (self.paused_ms, self.facts.waits.last().filter(|_| self.waiting)) {
-                (Some(since_ms), _) => Doing::Paused { since_ms },
-                (None, Some(wait)) => Doing::Waiting { until_ms: wait.until_ms },
-                (None, None) => Doing::Working,
+                (Some(since_ms), _) => RunActivity::Paused { since_ms },
+                (None, Some(wait)) => RunActivity::Waiting { until_ms: wait.until_ms },
+                (None, None) => RunActivity::Working,
             }
         });
         self.end_part();
@@ -453,7 +456,7 @@ impl Reading {
             matches!(summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed));
         if complete {
             // The plan that the agent forgot to tick off is not work that is left.
-            facts.left = Left { stories: facts.left.stories, ..Left::default() };
+            facts.left = RemainingWork { stories: facts.left.stories, ..RemainingWork::default() };
         }
         if summary.outcome.is_none() {
             let met = self.limit_ends_ms.filter(|_| doing.is_none());
@@ -461,7 +464,7 @@ impl Reading {
         }
         let by_events = summary.duration_ms(None);
         let pauses = u64::try_from(self.pauses_ms).unwrap_or(0);
-        Facts {
+        Summary {
             doing,
             duration_ms: self.took_ms.unwrap_or_else(|| by_events.saturating_sub(pauses)),
             usage,
@@ -481,7 +484,7 @@ impl Reading {
     }
 }
 
-impl Facts {
+impl Summary {
     fn scm_ended(&mut self, iteration: u32, task: &str, ok: bool, detail: &str) {
         let known = self.scm.iter().position(|known| known.task == task);
         if ok {
@@ -495,13 +498,13 @@ impl Facts {
             }
             return;
         }
-        let (task, why) = (task.to_owned(), last_word(detail).to_owned());
+        let (task, why) = (task.to_owned(), failure_line(detail).to_owned());
         if let Some(last) = self.iterations.last_mut() {
-            last.scm_failed.push(ScmFailure { task: task.clone(), why: why.clone() });
+            last.scm_failed.push(ScmFailureSummary { task: task.clone(), why: why.clone() });
         }
         let at = known.unwrap_or_else(|| {
             let (iterations, why) = (Vec::new(), String::new());
-            self.scm.push(ScmTask { task, iterations, why, made_good: false });
+            self.scm.push(ScmTaskSummary { task, iterations, why, made_good: false });
             self.scm.len() - 1
         });
         if let Some(known) = self.scm.get_mut(at) {
@@ -514,7 +517,7 @@ impl Facts {
 }
 
 /// The line that tells why a program failed: its last, but for git's advice below it.
-fn last_word(said: &str) -> &str {
+fn failure_line(said: &str) -> &str {
     let lines = || said.lines().map(str::trim).rev().filter(|line| !line.is_empty());
     let is_error = |line: &&str| line.starts_with("fatal: ") || line.starts_with("error: ");
     lines()
@@ -524,7 +527,7 @@ fn last_word(said: &str) -> &str {
 }
 
 /// Why an attempt failed, with what the agent printed last on its standard error: an exit code alone tells little.
-fn in_its_words(why: &str, last_words: &str) -> String {
+fn failure_with_stderr(why: &str, last_words: &str) -> String {
     match last_words.trim() {
         words if words.is_empty() || why.contains(words) => why.to_owned(),
         words => format!("{why}: {words}"),
@@ -532,7 +535,7 @@ fn in_its_words(why: &str, last_words: &str) -> String {
 }
 
 /// Takes a commit out that was amended.
-fn forget(id: &str, iterations: &mut [Iteration]) {
+fn remove_commit(id: &str, iterations: &mut [IterationSummary]) {
     for iteration in iterations.iter_mut().rev() {
         if let Some(at) = iteration.commits.iter().position(|commit| commit.id == id) {
             iteration.commits.remove(at);
@@ -542,7 +545,7 @@ fn forget(id: &str, iterations: &mut [Iteration]) {
 }
 
 /// What is told of the iteration that is open.
-fn into_iteration(event: &Event<'_>, iteration: &mut Iteration, last_words: &str) {
+fn into_iteration(event: &Event<'_>, iteration: &mut IterationSummary, last_words: &str) {
     match event {
         Event::AgentStarted { purpose: Purpose::Work, .. } => {
             iteration.attempts += 1;
@@ -575,10 +578,10 @@ fn into_iteration(event: &Event<'_>, iteration: &mut Iteration, last_words: &str
             }
             // One that never ran has printed nothing.
             let words = if *class == Class::NotStarted { "" } else { last_words };
-            iteration.failures.push(in_its_words(message, words));
+            iteration.failures.push(failure_with_stderr(message, words));
         }
         Event::GuardrailEnded { command, exit, passed, cut_off, log, .. } => {
-            iteration.guardrails.push(Check {
+            iteration.guardrails.push(GuardrailSummary {
                 command: command.as_ref().to_owned(),
                 passed: *passed,
                 cut_off: *cut_off,

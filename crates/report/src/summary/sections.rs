@@ -2,10 +2,10 @@
 
 use jiff::tz::TimeZone;
 
-use super::words::{commit_line, moment};
-use super::{Continued, Doing, Facts, Iteration, Listed, Wait};
-use crate::run_table::after_words;
-use crate::terminal::cut_short;
+use super::words::{commit_line, format_time};
+use super::{CappedList, ContinuationSummary, IterationSummary, RunActivity, Summary, Wait};
+use crate::run_table::continued_after_text;
+use crate::terminal::cut_short_message;
 use ralph_events::event::{Class, Outcome, WaitReason};
 use ralph_events::text;
 
@@ -21,31 +21,31 @@ const CUT_SHORT_MS: i64 = 2_000;
 pub(super) struct Section {
     pub(super) heading: String,
     pub(super) lines: Vec<String>,
-    pub(super) kind: Kind,
+    pub(super) kind: SectionKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SectionKind {
     /// What whoever reads from the top wants to know first, and whoever looks at a terminal, last.
-    Left,
+    Remaining,
     /// Signs below each other.
     Guardrails,
     Other,
 }
 
 /// What follows the iterations.
-pub(super) fn sections(facts: &Facts, zone: &TimeZone) -> Vec<Section> {
+pub(super) fn sections(facts: &Summary, zone: &TimeZone) -> Vec<Section> {
     let history = "Guardrails, from the first iteration to the last".to_owned();
     let others = format!("Committed while the run was not at work ({})", facts.others.len());
     let (denied, warnings) = (&facts.denied, &facts.warnings);
     let sections = [
-        (Kind::Guardrails, history, guardrails(facts)),
-        (Kind::Other, "Went on".to_owned(), went_on(facts, zone)),
-        (Kind::Other, waited_in_all(facts), limits_waited_for(facts, zone)),
-        (Kind::Other, others, facts.others.iter().map(commit_line).collect()),
-        (Kind::Other, format!("Denied to the agent ({})", denied.total), listed(denied)),
-        (Kind::Other, format!("Warnings ({})", warnings.total), listed(warnings)),
-        (Kind::Left, "Left to do".to_owned(), left_to_do(facts)),
+        (SectionKind::Guardrails, history, guardrails(facts)),
+        (SectionKind::Other, "Went on".to_owned(), continuation_lines(facts, zone)),
+        (SectionKind::Other, total_wait(facts), rate_limit_lines(facts, zone)),
+        (SectionKind::Other, others, facts.others.iter().map(commit_line).collect()),
+        (SectionKind::Other, format!("Denied to the agent ({})", denied.total), list_lines(denied)),
+        (SectionKind::Other, format!("Warnings ({})", warnings.total), list_lines(warnings)),
+        (SectionKind::Remaining, "Left to do".to_owned(), remaining_lines(facts)),
     ];
     let bounded = sections.map(|(kind, heading, mut lines)| {
         let more = lines.len().saturating_sub(MAX_LINES + 1);
@@ -58,19 +58,20 @@ pub(super) fn sections(facts: &Facts, zone: &TimeZone) -> Vec<Section> {
     bounded.into_iter().filter(|section| !section.lines.is_empty()).collect()
 }
 
-fn listed(list: &Listed) -> Vec<String> {
+fn list_lines(list: &CappedList) -> Vec<String> {
     let lines = list.first.iter().map(|told| match told.times {
         1 => told.text.clone(),
         times => format!("{times} times: {}", told.text),
     });
-    let more = Some(list.more()).filter(|more| *more > 0);
+    let more = Some(list.omitted_count()).filter(|more| *more > 0);
     lines.chain(more.map(|more| format!("and {more} more"))).collect()
 }
 
 /// When the run went on after it had been left, a line each.
-fn went_on(facts: &Facts, zone: &TimeZone) -> Vec<String> {
-    let line = |continued: &Continued| {
-        let (time, after) = (moment(continued.time_ms, zone), after_words(continued.after));
+fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
+    let line = |continued: &ContinuationSummary| {
+        let (time, after) =
+            (format_time(continued.time_ms, zone), continued_after_text(continued.after));
         let again = continued.cut_off.map(|n| format!("; iteration {n} was begun again"));
         let checked = continued
             .unchecked
@@ -80,31 +81,31 @@ fn went_on(facts: &Facts, zone: &TimeZone) -> Vec<String> {
     facts.continued.iter().map(line).collect()
 }
 
-fn limits(facts: &Facts) -> impl Iterator<Item = &Wait> {
+fn limits(facts: &Summary) -> impl Iterator<Item = &Wait> {
     facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit)
 }
 
-fn waited_in_all(facts: &Facts) -> String {
+fn total_wait(facts: &Summary) -> String {
     let waited = |wait: &Wait| wait.ended_ms.map_or(0, |ended| (ended - wait.from_ms).max(0));
     let all = limits(facts).map(waited).sum::<i64>().unsigned_abs();
     format!("Limits waited for ({} in all)", text::format_duration(all))
 }
 
 /// The limits that the run sat out, a line each.
-fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
+fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
     let length =
         |from: i64, until: i64| text::format_duration(u64::try_from(until - from).unwrap_or(0));
     let line = |wait: &Wait| {
         let Wait { iteration, from_ms, until_ms, ended_ms, .. } = *wait;
-        let from = moment(from_ms, zone);
+        let from = format_time(from_ms, zone);
         let planned = length(from_ms, until_ms);
         let how = match ended_ms {
             Some(ended) if ended + CUT_SHORT_MS < until_ms => {
                 format!("for {} of {planned}, then it was stopped", length(from_ms, ended))
             }
             Some(ended) => format!("for {}", length(from_ms, ended)),
-            None if facts.doing == Some(Doing::Waiting { until_ms }) => {
-                format!("until {}", moment(until_ms, zone))
+            None if facts.doing == Some(RunActivity::Waiting { until_ms }) => {
+                format!("until {}", format_time(until_ms, zone))
             }
             None => format!("for {planned}, but the run was cut off meanwhile"),
         };
@@ -114,15 +115,15 @@ fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
 }
 
 /// What is left, a line each.
-fn left_to_do(facts: &Facts) -> Vec<String> {
+fn remaining_lines(facts: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     let is_over = facts.doing.is_none() && !is_complete(facts);
     // Whoever is killed ends nothing, and what it was at may never have been begun again.
     let cut_off = facts.iterations.last().filter(|last| last.cut_off || is_over && !last.ended);
     // After a budget, that is said with what to do about it.
     let is_told = facts.outcome == Some(Outcome::Budget);
-    let cut_off = cut_off.filter(|last| did_anything(last) && !is_told);
-    lines.extend(cut_off.map(|last| cut_short(last.number, &last.scm_done)));
+    let cut_off = cut_off.filter(|last| has_done_work(last) && !is_told);
+    lines.extend(cut_off.map(|last| cut_short_message(last.number, &last.scm_done)));
     let undone = facts.scm.iter().filter(|task| !task.made_good);
     lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
     let left = &facts.left;
@@ -141,7 +142,7 @@ fn left_to_do(facts: &Facts) -> Vec<String> {
 }
 
 /// Whether an iteration may have done anything. An agent that is turned away does nothing.
-fn did_anything(iteration: &Iteration) -> bool {
+fn has_done_work(iteration: &IterationSummary) -> bool {
     let turned_away = matches!(
         iteration.class,
         Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
@@ -150,12 +151,12 @@ fn did_anything(iteration: &Iteration) -> bool {
     iteration.tools > 0 || !turned_away && iteration.failure.is_none()
 }
 
-fn is_complete(facts: &Facts) -> bool {
+fn is_complete(facts: &Summary) -> bool {
     matches!(facts.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
 }
 
 /// A line for each guardrail, with a sign for each iteration, and one that explains the signs.
-fn guardrails(facts: &Facts) -> Vec<String> {
+fn guardrails(facts: &Summary) -> Vec<String> {
     let mut commands: Vec<&str> = Vec::new();
     for check in facts.iterations.iter().flat_map(|iteration| &iteration.guardrails) {
         if !commands.contains(&check.command.as_str()) && commands.len() < MAX_LINES {
@@ -166,7 +167,7 @@ fn guardrails(facts: &Facts) -> Vec<String> {
         return Vec::new();
     }
     let line = |command: &str| {
-        let sign = |iteration: &Iteration| {
+        let sign = |iteration: &IterationSummary| {
             let own = iteration.guardrails.iter().rfind(|check| check.command == command);
             match own {
                 None => '.',

@@ -118,7 +118,7 @@ fn dollars(cost: f64) -> Usage {
 }
 
 /// What is told of events at these seconds and in these iterations.
-fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Facts {
+fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Summary {
     let mut reading = Reading::default();
     for (seconds, iteration, event) in events {
         reading.fold(&at(seconds * 1000, iteration, event));
@@ -126,12 +126,12 @@ fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Facts {
     reading.facts(now_s.map(|now| now * 1000))
 }
 
-fn terminal(facts: &Facts) -> String {
-    plain::draw(facts, &TimeZone::UTC, plain::Form::Terminal)
+fn terminal(facts: &Summary) -> String {
+    plain::render(facts, &TimeZone::UTC, plain::TextFormat::Plain)
 }
 
 /// A night: a red guardrail, a limit, a denied tool, and no end.
-fn night() -> Facts {
+fn night() -> Summary {
     let feedback = Feedback { action: FailAction::Append, message: "tests <b>fail</b>".into() };
     let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
     let mut reading = Reading::default();
@@ -216,7 +216,10 @@ fn every_fact_is_where_it_happened() {
     assert_eq!((facts.usage.cost_usd, facts.outcome), (Some(0.75), None));
     assert_eq!(
         facts.denied,
-        Listed { total: 1, first: vec![Told { text: "Bash: rm -rf /".to_owned(), times: 1 }] }
+        CappedList {
+            total: 1,
+            first: vec![CountedText { text: "Bash: rm -rf /".to_owned(), times: 1 }]
+        }
     );
     let commits = |nth: usize| facts.iterations[nth].commits.len();
     assert_eq!((commits(0), commits(1), commits(2)), (1, 1, 0));
@@ -244,7 +247,7 @@ fn a_run_that_is_complete_has_nothing_left() {
     let items = vec![TodoItem { text: "tick me".into(), status: TodoStatus::Pending }];
     let facts =
         read(vec![(1, 1, Event::Todo { items }), (2, 1, run_ended(Outcome::Complete, 1))], None);
-    assert_eq!(facts.left, Left::default());
+    assert_eq!(facts.left, RemainingWork::default());
 }
 
 #[test]
@@ -291,13 +294,13 @@ Left to do
 
 #[test]
 fn what_an_agent_said_is_text_and_nothing_else() {
-    let markdown = plain::draw(&night(), &TimeZone::UTC, plain::Form::Markdown);
+    let markdown = plain::render(&night(), &TimeZone::UTC, plain::TextFormat::Markdown);
     assert!(markdown.contains(r"- **Asked:** Make \*all\* tests pass"), "{markdown}");
     assert!(
         markdown.contains(r"| bbb2222 Fix \<the\> parser \| and more<br>waited 1h0m |"),
         "{markdown}"
     );
-    let html = html::draw(&night(), &TimeZone::UTC);
+    let html = html::render(&night(), &TimeZone::UTC);
     assert!(html.contains("Fix &lt;the&gt; parser | and more"), "{html}");
     assert_eq!(html.matches("<rect").count(), 6, "two bars for each iteration");
     assert!(!html.contains("://"), "nothing comes from elsewhere");
@@ -330,7 +333,7 @@ fn a_run_of_ten_thousand_iterations_can_be_read() {
         )
     );
     assert!(text.lines().any(|line| line.ends_with("(failed 1428 times) make test")));
-    let html = html::draw(&facts, &TimeZone::UTC);
+    let html = html::render(&facts, &TimeZone::UTC);
     assert!(html.len() < 1 << 20, "{}", html.len());
     assert!(html.matches("<rect").count() <= 600);
 }
@@ -351,8 +354,8 @@ fn nothing_that_others_wrote_gets_out_of_its_place() {
         None,
     );
     let text = terminal(&facts);
-    let html = html::draw(&facts, &TimeZone::UTC);
-    let markdown = plain::draw(&facts, &TimeZone::UTC, plain::Form::Markdown);
+    let html = html::render(&facts, &TimeZone::UTC);
+    let markdown = plain::render(&facts, &TimeZone::UTC, plain::TextFormat::Markdown);
     for page in [&text, &html, &markdown] {
         assert!(
             !page.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'),

@@ -2,32 +2,32 @@
 
 use jiff::tz::TimeZone;
 
-use super::Commit;
+use super::CommitSummary;
 use crate::width;
 
 /// How many failures are shown, of an iteration or of SCM tasks.
 pub(super) const MAX_FAILURES: usize = 5;
 
-pub(super) fn moment(ms: i64, zone: &TimeZone) -> String {
+pub(super) fn format_time(ms: i64, zone: &TimeZone) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(
         |_| "-".to_owned(),
         |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
     )
 }
 
-pub(super) fn commit_line(commit: &Commit) -> String {
+pub(super) fn commit_line(commit: &CommitSummary) -> String {
     let gone = if commit.gone { " (on no branch any more)" } else { "" };
-    format!("{} {}{gone}", short(&commit.id), commit.subject)
+    format!("{} {}{gone}", short_commit_id(&commit.id), commit.subject)
 }
 
 /// The beginning of a commit's name.
-pub(super) fn short(id: &str) -> &str {
+pub(super) fn short_commit_id(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
 }
 
 /// On one line, and nothing in it that steers a terminal or turns what follows around.
-pub(super) fn clean(text: &str) -> String {
+pub(super) fn sanitize(text: &str) -> String {
     let mut out = Vec::new();
-    width::one_line(text, 300, "…", &mut out);
+    width::push_one_line(text, 300, "…", &mut out);
     String::from_utf8(out).unwrap_or_default()
 }

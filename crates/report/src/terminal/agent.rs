@@ -2,8 +2,8 @@
 
 use super::speech::Speaker;
 use super::words::plural;
-use super::{Human, Paragraph};
-use crate::style::Paint;
+use super::{Paragraph, TerminalReporter};
+use crate::style::TextRole;
 use ralph_events::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
 use ralph_events::text;
 
@@ -13,28 +13,29 @@ const MAX_STDERR_LINES: usize = 5;
 /// Entries of a todo list that are shown.
 const MAX_TODOS: usize = 100;
 
-impl Human {
+impl TerminalReporter {
     pub(super) fn agent_event(&mut self, at: Stamp, event: &Event<'_>) {
         match event {
             Event::Text { text, joined, subagent } => {
                 let speaker = if *subagent { Speaker::Subagent } else { Speaker::Agent };
-                self.speak(at, speaker, text, *joined);
+                self.write_text(at, speaker, text, *joined);
             }
             Event::Thinking { text, joined, subagent } => {
-                let speaker = if *subagent { Speaker::SubagentThought } else { Speaker::Thought };
-                self.speak(at, speaker, text, *joined);
+                let speaker = if *subagent { Speaker::SubagentThinking } else { Speaker::Thinking };
+                self.write_text(at, speaker, text, *joined);
             }
-            Event::Output { stream: Stream::Stderr, joined, .. } if self.folds(*joined) => {}
+            Event::Output { stream: Stream::Stderr, joined, .. }
+                if self.folds_stderr_line(*joined) => {}
             Event::Output { stream, text, joined } => {
-                self.speak(at, Speaker::Output(*stream), text, *joined)
+                self.write_text(at, Speaker::Output(*stream), text, *joined)
             }
             Event::ToolStarted { name, summary, subagent, .. } => {
                 let mark = self.marks.tool;
                 let mut pen = self.line(at, Paragraph::Tool);
-                pen.say(indent(*subagent)).paint(Paint::Tool, mark);
-                pen.say(" ").turn(Paint::Heading).quote(name).plain();
+                pen.text(indent(*subagent)).paint(TextRole::Tool, mark);
+                pen.text(" ").start_style(TextRole::Heading).untrusted(name).plain();
                 if !summary.is_empty() {
-                    pen.say("(").quote(summary).say(")");
+                    pen.text("(").untrusted(summary).text(")");
                 }
                 pen.end();
             }
@@ -42,8 +43,8 @@ impl Human {
             Event::Todo { items } => self.todo(at, items),
             Event::Notice { text } | Event::Retracted { reason: text } => {
                 let mark = self.marks.notice;
-                let mut pen = self.line(at, Paragraph::Said);
-                pen.say(mark).say(" ").turn(Paint::Faint).quote(text);
+                let mut pen = self.line(at, Paragraph::Text);
+                pen.text(mark).text(" ").start_style(TextRole::Faint).untrusted(text);
                 pen.plain().end();
             }
             Event::LeftOut { events, bytes } => {
@@ -54,8 +55,8 @@ impl Human {
                     plural(*events)
                 );
                 let mark = self.marks.more;
-                let mut pen = self.line(at, Paragraph::Said);
-                pen.say(mark).say(" ").turn(Paint::Faint).say(&words);
+                let mut pen = self.line(at, Paragraph::Text);
+                pen.text(mark).text(" ").start_style(TextRole::Faint).text(&words);
                 pen.plain().end();
             }
             _ => {}
@@ -63,7 +64,7 @@ impl Human {
     }
 
     /// Whether a line of standard error is one too many in a row to be shown.
-    fn folds(&mut self, joined: bool) -> bool {
+    fn folds_stderr_line(&mut self, joined: bool) -> bool {
         if !joined {
             self.stderr_lines += 1;
             self.folded += usize::from(self.folds_stderr && self.stderr_lines > MAX_STDERR_LINES);
@@ -72,7 +73,7 @@ impl Human {
     }
 
     /// Tells how many lines of standard error were not shown, now that something else is.
-    pub(super) fn unfold(&mut self, at: Stamp) {
+    pub(super) fn show_folded_count(&mut self, at: Stamp) {
         self.stderr_lines = 0;
         let lines = std::mem::take(&mut self.folded);
         if lines == 0 {
@@ -83,8 +84,8 @@ impl Human {
             self.marks.more,
             plural(lines as u64)
         );
-        let mut pen = self.line(at, Paragraph::Said);
-        pen.turn(Paint::Faint).say(&words).plain().end();
+        let mut pen = self.line(at, Paragraph::Text);
+        pen.start_style(TextRole::Faint).text(&words).plain().end();
     }
 
     fn tool_ended(&mut self, at: Stamp, event: &Event<'_>) {
@@ -94,17 +95,17 @@ impl Human {
         };
         let marks = self.marks;
         let (mark, word, paint) = match (denied, failed) {
-            (true, _) => (marks.denied, "Denied", Paint::Bad),
-            (_, true) => (marks.error, "Error", Paint::Bad),
-            _ => (marks.ok, "Result", Paint::Good),
+            (true, _) => (marks.denied, "Denied", TextRole::Bad),
+            (_, true) => (marks.error, "Error", TextRole::Bad),
+            _ => (marks.ok, "Result", TextRole::Good),
         };
         let (line_s, char_s) = (plural(*lines), plural(*chars));
         let size = format!(" ({lines} line{line_s}, {chars} char{char_s})");
         let indent = indent(*subagent);
         let mut pen = self.line(at, Paragraph::Tool);
-        pen.say(indent).head(mark, paint, word);
-        pen.say(" ").say(marks.from).say(" ").quote(name);
-        pen.paint(Paint::Faint, &size).end();
+        pen.text(indent).mark(mark, paint, word);
+        pen.text(" ").text(marks.from).text(" ").untrusted(name);
+        pen.paint(TextRole::Faint, &size).end();
         self.preview(at, indent, preview, (*lines, *chars));
     }
 
@@ -113,34 +114,34 @@ impl Human {
             return;
         }
         let marks = self.marks;
-        self.line(at, Paragraph::Todo).head(marks.todo, Paint::Heading, "Todo List").end();
+        self.line(at, Paragraph::Todo).mark(marks.todo, TextRole::Heading, "Todo List").end();
         for item in items.iter().take(MAX_TODOS) {
             let mut pen = self.line(at, Paragraph::Todo);
-            pen.say("  ");
+            pen.text("  ");
             match item.status {
                 TodoStatus::Completed => {
-                    pen.say(marks.done).say(" ").turn(Paint::Faint);
-                    pen.quote(&item.text).plain();
+                    pen.text(marks.done).text(" ").start_style(TextRole::Faint);
+                    pen.untrusted(&item.text).plain();
                 }
                 TodoStatus::InProgress => {
-                    pen.say(marks.active).say(" ").turn(Paint::Heading);
-                    pen.quote(&item.text).plain();
-                    pen.say(" ").say(marks.from).say(" ACTIVE");
+                    pen.text(marks.active).text(" ").start_style(TextRole::Heading);
+                    pen.untrusted(&item.text).plain();
+                    pen.text(" ").text(marks.from).text(" ACTIVE");
                 }
                 TodoStatus::Pending => {
-                    pen.say(marks.pending).say(" ").quote(&item.text);
+                    pen.text(marks.pending).text(" ").untrusted(&item.text);
                 }
             }
             pen.end();
         }
         if items.len() > MAX_TODOS {
             let rest = format!("  {} {} more", marks.more, items.len() - MAX_TODOS);
-            self.line(at, Paragraph::Todo).say(&rest).end();
+            self.line(at, Paragraph::Todo).text(&rest).end();
         }
         let done = items.iter().filter(|item| item.status == TodoStatus::Completed).count();
         let (all, percent) = (items.len(), done * 100 / items.len());
         let progress = format!("  {}Progress: {done}/{all} ({percent}%)", marks.progress);
-        self.line(at, Paragraph::Todo).say(&progress).end();
+        self.line(at, Paragraph::Todo).text(&progress).end();
     }
 }
 

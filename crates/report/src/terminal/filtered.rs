@@ -6,7 +6,7 @@ use memchr::memmem;
 
 use super::speech::Speaker;
 use super::words::plural;
-use super::{Human, Paragraph};
+use super::{Paragraph, TerminalReporter};
 use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Entry, Event, Stamp};
 use ralph_events::line_splitter::LineSplitter;
@@ -14,15 +14,15 @@ use ralph_events::line_splitter::LineSplitter;
 /// The longest line that is held.
 const MAX_LINE: usize = 64 * 1024;
 /// How much is held of what a filter may not show.
-const MAX_HELD: usize = 1 << 20;
+const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// How much is kept of what a filter printed last.
 const MAX_PRINTED: usize = 64 * 1024;
 /// So many of the last events are looked for in there.
-const MAX_SOUGHT: usize = 1_000;
+const MAX_MATCHED_EVENTS: usize = 1_000;
 /// Fewer characters than this are found almost anywhere, unless they are a line by themselves.
-const TELLING: usize = 4;
+const MIN_MATCH_CHARS: usize = 4;
 /// How long a filter may take to show what it was given.
-const LAG_MS: i64 = 1_000;
+const FILTER_LAG_MS: i64 = 1_000;
 
 /// Events that only the user's filter shows, as they are in the journal.
 ///
@@ -31,11 +31,11 @@ const LAG_MS: i64 = 1_000;
 /// while after it was given the event; or if it printed something after that and nothing for a while. The
 /// rest it may not have shown.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct FilterBacklog {
     events: VecDeque<HeldEvent>,
     bytes: usize,
     /// Events that there was no room for.
-    lost: u64,
+    dropped_events: u64,
     /// The next line is to be held.
     expected: Option<Stamp>,
     /// The end of what the filter printed, and how much that was in all.
@@ -52,27 +52,27 @@ struct HeldEvent {
     printed_bytes: usize,
 }
 
-impl Held {
+impl FilterBacklog {
     /// An event comes that is to be held.
-    pub(super) fn expect(&mut self, at: Stamp) {
+    pub(super) fn expect_event(&mut self, at: Stamp) {
         self.expected = Some(at);
     }
 
     /// Takes the line of the latest event, if it is to be held.
-    pub(super) fn take(&mut self, line: &[u8]) {
+    pub(super) fn hold_line(&mut self, line: &[u8]) {
         let Some(at) = self.expected.take() else { return };
         self.bytes += line.len();
         let (line, printed_bytes) = (line.to_vec(), self.printed_bytes);
         self.events.push_back(HeldEvent { at, line, printed_bytes });
-        while self.bytes > MAX_HELD {
-            self.lost += 1;
+        while self.bytes > MAX_BACKLOG_BYTES {
+            self.dropped_events += 1;
             self.drop_first();
         }
     }
 
     /// The filter has printed something.
-    fn printed(&mut self, now_ms: i64, bytes: &[u8]) {
-        self.come_past(now_ms.saturating_sub(LAG_MS));
+    fn record_output(&mut self, now_ms: i64, bytes: &[u8]) {
+        self.drop_until(now_ms.saturating_sub(FILTER_LAG_MS));
         self.printed_ms = Some(now_ms);
         self.printed_bytes += bytes.len();
         self.printed.extend_from_slice(bytes);
@@ -82,29 +82,29 @@ impl Held {
     }
 
     /// The filter has failed: leaves out what it has shown.
-    fn leave_out_shown(&mut self, now_ms: i64) {
+    fn drop_shown(&mut self, now_ms: i64) {
         if let Some(printed_ms) = self.printed_ms
-            && printed_ms <= now_ms.saturating_sub(LAG_MS)
+            && printed_ms <= now_ms.saturating_sub(FILTER_LAG_MS)
         {
-            self.come_past(printed_ms.saturating_add(1));
+            self.drop_until(printed_ms.saturating_add(1));
         }
-        let printed = Printed::new(&self.printed, self.printed_bytes);
-        let first = self.events.len().saturating_sub(MAX_SOUGHT);
+        let printed = FilterOutput::new(&self.printed, self.printed_bytes);
+        let first = self.events.len().saturating_sub(MAX_MATCHED_EVENTS);
         let shown = self.events.iter().enumerate().skip(first).rev().find(|(_, held)| {
             let Ok(Entry { event, .. }) = serde_json::from_slice(&held.line) else { return false };
-            words(&event).is_some_and(|words| printed.has(&words, held.printed_bytes))
+            match_key(&event).is_some_and(|words| printed.contains_line(&words, held.printed_bytes))
         });
         if let Some((last, _)) = shown {
             self.events.drain(..=last);
-            self.lost = 0;
+            self.dropped_events = 0;
         }
     }
 
     /// The filter has come past what it was given before this moment.
-    fn come_past(&mut self, before_ms: i64) {
+    fn drop_until(&mut self, before_ms: i64) {
         while self.events.front().is_some_and(|held| held.at.time_ms < before_ms) {
             self.drop_first();
-            self.lost = 0;
+            self.dropped_events = 0;
         }
     }
 
@@ -117,7 +117,7 @@ impl Held {
 }
 
 /// What of an event would be among what a filter printed of it: its last line that says anything.
-fn words(event: &Event<'_>) -> Option<String> {
+fn match_key(event: &Event<'_>) -> Option<String> {
     let text = match event {
         Event::Text { text, .. } | Event::Thinking { text, .. } | Event::Output { text, .. } => {
             text.as_ref()
@@ -127,12 +127,12 @@ fn words(event: &Event<'_>) -> Option<String> {
     };
     let (mut words, mut scratch) = (String::new(), String::new());
     let mut lines = ControlCharFilter::default().filter(text, &mut scratch).lines();
-    push_words(lines.rfind(|line| !line.trim().is_empty())?, &mut words);
+    push_normalized(lines.rfind(|line| !line.trim().is_empty())?, &mut words);
     Some(words)
 }
 
 /// Appends a line without what a filter is likely to change: capitals and blanks.
-fn push_words(line: &str, out: &mut String) {
+fn push_normalized(line: &str, out: &mut String) {
     for (at, word) in line.split_whitespace().enumerate() {
         if at > 0 {
             out.push(' ');
@@ -142,35 +142,38 @@ fn push_words(line: &str, out: &mut String) {
 }
 
 /// What a filter printed, to be searched.
-struct Printed {
+struct FilterOutput {
     /// Its lines, each between two ends of lines.
     text: String,
     /// Where each begins: in all that was printed, and in `text`.
-    begins: Vec<(usize, usize)>,
+    line_starts: Vec<(usize, usize)>,
 }
 
-impl Printed {
+impl FilterOutput {
     /// `end` is the end of all that was printed, and `bytes` in all.
     fn new(end: &[u8], bytes: usize) -> Self {
-        let mut printed = Printed { text: "\n".to_owned(), begins: Vec::new() };
+        let mut printed = FilterOutput { text: "\n".to_owned(), line_starts: Vec::new() };
         let mut at = bytes - end.len();
         let mut scratch = String::new();
         for line in end.split_inclusive(|byte| *byte == b'\n') {
-            printed.begins.push((at, printed.text.len() - 1));
+            printed.line_starts.push((at, printed.text.len() - 1));
             at += line.len();
             let line = String::from_utf8_lossy(line);
-            push_words(ControlCharFilter::default().filter(&line, &mut scratch), &mut printed.text);
+            push_normalized(
+                ControlCharFilter::default().filter(&line, &mut scratch),
+                &mut printed.text,
+            );
             printed.text.push('\n');
         }
         printed
     }
 
     /// Whether a line is, or has in it, these words, among those that came after so many bytes.
-    fn has(&self, words: &str, after: usize) -> bool {
-        let first = self.begins.partition_point(|(at, _)| *at < after);
-        let Some((_, from)) = self.begins.get(first) else { return false };
+    fn contains_line(&self, words: &str, after: usize) -> bool {
+        let first = self.line_starts.partition_point(|(at, _)| *at < after);
+        let Some((_, from)) = self.line_starts.get(first) else { return false };
         let text = &self.text.as_bytes()[*from..];
-        if words.chars().count() < TELLING {
+        if words.chars().count() < MIN_MATCH_CHARS {
             memmem::find(text, format!("\n{words}\n").as_bytes()).is_some()
         } else {
             memmem::find(text, words.as_bytes()).is_some()
@@ -178,27 +181,27 @@ impl Printed {
     }
 }
 
-impl Human {
+impl TerminalReporter {
     /// Shows the lines that are whole.
     pub(super) fn show_filtered(&mut self, at: Stamp, bytes: &[u8]) {
         if !self.style.show_stream || self.style.quiet {
             return;
         }
-        self.held.printed(at.time_ms, bytes);
+        self.filter_backlog.record_output(at.time_ms, bytes);
         let mut lines = self.filter.take().unwrap_or_else(|| LineSplitter::new(MAX_LINE));
         lines.push(bytes, |line| {
-            self.speak(at, Speaker::Filter, &String::from_utf8_lossy(line.bytes), line.joined);
+            self.write_text(at, Speaker::Filter, &String::from_utf8_lossy(line.bytes), line.joined);
         });
         self.filter = Some(lines);
     }
 
     pub(super) fn set_filtering(&mut self, at: Stamp, on: bool) {
-        self.held = Held::default();
+        self.filter_backlog = FilterBacklog::default();
         match (self.filter.take(), on) {
             (None, true) => self.filter = Some(LineSplitter::new(MAX_LINE)),
             (Some(mut lines), false) => {
                 lines.finish(|line| {
-                    self.speak(
+                    self.write_text(
                         at,
                         Speaker::Filter,
                         &String::from_utf8_lossy(line.bytes),
@@ -212,13 +215,13 @@ impl Human {
     }
 
     /// Shows in the usual way what a filter has not, or may not have, shown.
-    pub(super) fn show_held(&mut self, at: Stamp, mut held: Held) {
-        held.leave_out_shown(at.time_ms);
-        if held.lost > 0 {
-            let (more, lost) = (self.marks.more, held.lost);
+    pub(super) fn show_backlog(&mut self, at: Stamp, mut held: FilterBacklog) {
+        held.drop_shown(at.time_ms);
+        if held.dropped_events > 0 {
+            let (more, lost) = (self.marks.more, held.dropped_events);
             let were = if lost == 1 { "was" } else { "were" };
             let mut pen = self.line(at, Paragraph::Run);
-            pen.say(&format!(
+            pen.text(&format!(
                 "{more} {lost} event{} {were} not shown; `ralph replay` has them",
                 plural(lost)
             ));
@@ -243,18 +246,18 @@ mod tests {
 
     /// Filters are given events and print, at these moments; what is left when they fail.
     fn left(story: &[(i64, Result<&'static str, &str>)], failed_ms: i64) -> Vec<String> {
-        let mut held = Held::default();
+        let mut held = FilterBacklog::default();
         for (time_ms, what) in story {
             let at = Stamp { time_ms: *time_ms, iteration: 1, attempt: 1 };
             match what {
                 Ok(given) => {
-                    held.expect(at);
-                    held.take(&serde_json::to_vec(&Entry { at, event: text(given) }).unwrap());
+                    held.expect_event(at);
+                    held.hold_line(&serde_json::to_vec(&Entry { at, event: text(given) }).unwrap());
                 }
-                Err(printed) => held.printed(*time_ms, printed.as_bytes()),
+                Err(printed) => held.record_output(*time_ms, printed.as_bytes()),
             }
         }
-        held.leave_out_shown(failed_ms);
+        held.drop_shown(failed_ms);
         let words = |held: &HeldEvent| match serde_json::from_slice(&held.line).unwrap() {
             Entry { event: Event::Text { text, .. }, .. } => text.into_owned(),
             other => panic!("{other:?}"),

@@ -3,33 +3,33 @@
 use std::io::Write as _;
 
 use super::MAX_DETAIL;
-use crate::style::Paint;
+use crate::style::TextRole;
 use crate::width;
 
 /// Appends to a line of one of the outputs.
-pub(super) struct Pen<'a> {
+pub(super) struct LineWriter<'a> {
     pub(super) out: &'a mut Vec<u8>,
     pub(super) color: bool,
-    pub(super) more: &'static str,
+    pub(super) ellipsis: &'static str,
 }
 
-impl Pen<'_> {
+impl LineWriter<'_> {
     /// Our own words.
-    pub(super) fn say(&mut self, words: &str) -> &mut Self {
+    pub(super) fn text(&mut self, words: &str) -> &mut Self {
         self.out.extend_from_slice(words.as_bytes());
         self
     }
 
-    pub(super) fn paint(&mut self, paint: Paint, words: &str) -> &mut Self {
-        self.turn(paint).say(words).plain()
+    pub(super) fn paint(&mut self, paint: TextRole, words: &str) -> &mut Self {
+        self.start_style(paint).text(words).plain()
     }
 
     /// A sign and the words that it stands for.
-    pub(super) fn head(&mut self, mark: &str, paint: Paint, words: &str) -> &mut Self {
-        self.say(mark).say(" ").paint(paint, words)
+    pub(super) fn mark(&mut self, mark: &str, paint: TextRole, words: &str) -> &mut Self {
+        self.text(mark).text(" ").paint(paint, words)
     }
 
-    pub(super) fn turn(&mut self, paint: Paint) -> &mut Self {
+    pub(super) fn start_style(&mut self, paint: TextRole) -> &mut Self {
         if self.color {
             let _ = write!(self.out, "{}", paint.style().render());
         }
@@ -44,12 +44,12 @@ impl Pen<'_> {
     }
 
     /// Somebody else's words, clean and on this line.
-    pub(super) fn quote(&mut self, words: &str) -> &mut Self {
-        self.quote_up_to(words, MAX_DETAIL)
+    pub(super) fn untrusted(&mut self, words: &str) -> &mut Self {
+        self.untrusted_up_to(words, MAX_DETAIL)
     }
 
-    pub(super) fn quote_up_to(&mut self, words: &str, max: usize) -> &mut Self {
-        width::one_line(words, max, self.more, self.out);
+    pub(super) fn untrusted_up_to(&mut self, words: &str, max: usize) -> &mut Self {
+        width::push_one_line(words, max, self.ellipsis, self.out);
         self
     }
 

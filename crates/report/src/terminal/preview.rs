@@ -1,9 +1,9 @@
 //! What stands beneath a headline: a tool's or a command's output, cut to what is wanted of it, and notes.
 
 use super::words::plural;
-use super::{Human, KEPT};
-use crate::output::Target;
-use crate::style::Paint;
+use super::{RETAINED_CAPACITY, TerminalReporter};
+use crate::output::OutputTarget;
+use crate::style::TextRole;
 use crate::width;
 use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::Stamp;
@@ -12,7 +12,7 @@ use ralph_events::text;
 /// The characters of one of the last lines that are shown.
 const MAX_LAST_LINE: usize = 300;
 
-impl Human {
+impl TerminalReporter {
     /// Lines of a tool's or a command's output beneath its headline. `total` is the size of all of it.
     pub(super) fn preview(&mut self, at: Stamp, indent: &str, shown: &str, total: (u64, u64)) {
         if self.style.max_output_lines == 0 || self.style.max_output_chars == 0 {
@@ -49,7 +49,7 @@ impl Human {
             self.preview_line(at, indent, false, &words);
         }
         scratch.clear();
-        scratch.shrink_to(KEPT);
+        scratch.shrink_to(RETAINED_CAPACITY);
         self.scratch = scratch;
     }
 
@@ -74,22 +74,22 @@ impl Human {
     /// Somebody else's words on one line beneath a headline.
     pub(super) fn note(&mut self, at: Stamp, label: &str, words: &str, max: usize) {
         let mut line = label.as_bytes().to_vec();
-        width::one_line(words, max, self.marks.more, &mut line);
+        width::push_one_line(words, max, self.marks.more, &mut line);
         self.preview_line(at, "", true, &String::from_utf8_lossy(&line));
     }
 
     pub(super) fn preview_line(&mut self, at: Stamp, indent: &str, first: bool, line: &str) {
-        self.stamp(at, Target::Out);
+        self.stamp(at, OutputTarget::Out);
         let mark = self.marks.preview;
-        let mut pen = self.pen(Target::Out);
-        pen.say(indent);
+        let mut pen = self.pen(OutputTarget::Out);
+        pen.text(indent);
         if first {
-            pen.say("  ").paint(Paint::Faint, mark).say("  ");
+            pen.text("  ").paint(TextRole::Faint, mark).text("  ");
         } else if !line.is_empty() {
-            pen.say("     ");
+            pen.text("     ");
         }
         if !line.is_empty() {
-            pen.paint(Paint::Faint, line);
+            pen.paint(TextRole::Faint, line);
         }
         pen.end();
     }

@@ -1,18 +1,19 @@
 //! The run's own steps: iterations, guardrails, SCM, waits, and how it all ended.
 
 use super::words::{
-    Ending, ONLY_REPEATED, cause_words, class_words, exit_words, figures, of, outcome_words, plural,
+    PROMPT_ECHO_MESSAGE, RunEnding, describe_cause, describe_class, describe_exit,
+    describe_outcome, format_figures, format_progress, plural,
 };
-use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
-use crate::run_table::{after_words, silence_words, stalling_words};
-use crate::style::Paint;
+use super::{MAX_DETAIL, MAX_PROMPT, Paragraph, TerminalReporter};
+use crate::run_table::{continued_after_text, silence_warning, stall_warning};
+use crate::style::TextRole;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::text;
 
 /// Processes that are named one by one.
 const MAX_PROCESSES: usize = 5;
 
-impl Human {
+impl TerminalReporter {
     pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>) {
         if self.worker_event(at, event) {
             return;
@@ -25,27 +26,30 @@ impl Human {
                 if loud =>
             {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.say(marks.run).say(&format!(" Goes on after {}", after_words(*after)));
+                pen.text(marks.run)
+                    .text(&format!(" Goes on after {}", continued_after_text(*after)));
                 if let Some(iteration) = cut_off {
-                    pen.say(&format!(": iteration {iteration} is begun again"));
+                    pen.text(&format!(": iteration {iteration} is begun again"));
                 }
                 if let Some(iteration) = unchecked {
-                    pen.say(&format!(
+                    pen.text(&format!(
                         ": what the agent of iteration {iteration} did is checked now, without another agent"
                     ));
                 }
-                pen.say(" ").say(&figures(Some(*iterations), usage, &[], *duration_ms)).end();
+                pen.text(" ")
+                    .text(&format_figures(Some(*iterations), usage, &[], *duration_ms))
+                    .end();
             }
             Event::IterationStarted { max_iterations } if loud => {
-                let (number, rule) = (of(at.iteration, *max_iterations), marks.rule);
+                let (number, rule) = (format_progress(at.iteration, *max_iterations), marks.rule);
                 self.line(at, Paragraph::Iteration)
-                    .paint(Paint::Heading, &format!("{rule} Iteration {number} {rule}"))
+                    .paint(TextRole::Heading, &format!("{rule} Iteration {number} {rule}"))
                     .end();
             }
             Event::AgentStarted { purpose: Purpose::CommitMessage, .. } if loud => {
                 let mut pen = self.line(at, Paragraph::Scm);
-                pen.say(marks.scm);
-                pen.say(" Asking the agent for a commit message").end();
+                pen.text(marks.scm);
+                pen.text(" Asking the agent for a commit message").end();
             }
             Event::AgentEnded { .. } => self.agent_ended(at, event),
             Event::Leftovers { processes, kept } if !processes.is_empty() => {
@@ -53,10 +57,10 @@ impl Human {
             }
             Event::SandboxReady { backend, network, guardrails, limits } if loud => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.say(marks.notice).say(" Sandbox: ").quote(backend);
-                pen.say(", network: ").quote(network);
+                pen.text(marks.notice).text(" Sandbox: ").untrusted(backend);
+                pen.text(", network: ").untrusted(network);
                 if !guardrails {
-                    pen.say("; guardrails and SCM tasks run outside of it");
+                    pen.text("; guardrails and SCM tasks run outside of it");
                 }
                 pen.end();
                 if self.style.verbose {
@@ -67,31 +71,34 @@ impl Human {
             }
             Event::NetworkRefused { host, port, why, allow } => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.head(marks.denied, Paint::Caution, "Refused");
-                pen.say(": ").quote(host).say(&format!(":{port}, because ")).quote(why);
-                pen.say("; to allow it: \"allowedDomains\": [\"").quote(allow).say("\"]").end();
+                pen.mark(marks.denied, TextRole::Caution, "Refused");
+                pen.text(": ").untrusted(host).text(&format!(":{port}, because ")).untrusted(why);
+                pen.text("; to allow it: \"allowedDomains\": [\"")
+                    .untrusted(allow)
+                    .text("\"]")
+                    .end();
             }
             Event::Retrying { class, message, delay_ms, failures, max_failures } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 if let Some(delay_ms) = delay_ms {
-                    pen.head(marks.retry, Paint::Caution, "Retrying");
-                    pen.say(&format!(" in {}: ", text::format_duration(*delay_ms)));
+                    pen.mark(marks.retry, TextRole::Caution, "Retrying");
+                    pen.text(&format!(" in {}: ", text::format_duration(*delay_ms)));
                 } else {
-                    pen.head(marks.retry, Paint::Caution, "Failed");
-                    pen.say(": ");
+                    pen.mark(marks.retry, TextRole::Caution, "Failed");
+                    pen.text(": ");
                 }
                 if message.is_empty() {
-                    pen.say(class_words(*class));
+                    pen.text(describe_class(*class));
                 } else {
-                    pen.quote(message);
+                    pen.untrusted(message);
                 }
-                pen.say(&format!(" (failure {failures} of {max_failures})"));
+                pen.text(&format!(" (failure {failures} of {max_failures})"));
                 pen.end();
             }
             Event::Waiting { reason, until_ms } => self.waiting(at, *reason, *until_ms),
             Event::GuardrailStarted { command, .. } if loud => {
                 let mut pen = self.line(at, Paragraph::Guardrail);
-                pen.say(marks.guardrail).say(" Guardrail: ").quote(command);
+                pen.text(marks.guardrail).text(" Guardrail: ").untrusted(command);
                 pen.end();
             }
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
@@ -99,11 +106,11 @@ impl Human {
                 for part in parts {
                     let last = at.iteration >= self.max_iterations;
                     let mut pen = self.line(at, Paragraph::Run);
-                    pen.head(marks.retry, Paint::Caution, "Not done");
+                    pen.mark(marks.retry, TextRole::Caution, "Not done");
                     // After the last iteration there is nobody left to be told.
                     if !last {
                         let action = part.action.as_str();
-                        pen.say(&format!(": the next iteration is told ({action})"));
+                        pen.text(&format!(": the next iteration is told ({action})"));
                     }
                     pen.end();
                     self.preview_both_ends(at, &part.message);
@@ -112,57 +119,57 @@ impl Human {
             Event::ScmStarted { argv, .. } if loud => {
                 let command = shell_words::join(argv);
                 let mut pen = self.line(at, Paragraph::Scm);
-                pen.say(marks.scm).say(" ").quote(&command).end();
+                pen.text(marks.scm).text(" ").untrusted(&command).end();
             }
             Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
             Event::CompletionChecked { complete: true, found, .. } if loud => {
                 // Its word only: gates may still refuse it.
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.say(marks.notice).say(" The agent says that it is done");
+                pen.text(marks.notice).text(" The agent says that it is done");
                 if let Some(found) = found {
-                    pen.say(": ").quote(found);
+                    pen.text(": ").untrusted(found);
                 }
                 pen.end();
             }
             Event::Tasks { .. } => self.tasks(at, event),
             Event::TaskListAccepted { list } if loud => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.say(marks.notice).say(" Task list accepted as it is: ").quote(list).end();
+                pen.text(marks.notice).text(" Task list accepted as it is: ").untrusted(list).end();
             }
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.head(marks.denied, Paint::Bad, "Not complete");
-                pen.say(": ").quote(reason).end();
+                pen.mark(marks.denied, TextRole::Bad, "Not complete");
+                pen.text(": ").untrusted(reason).end();
             }
             Event::Stalling { reason, iterations, limit } => {
-                let message = stalling_words(*reason, *iterations, *limit);
+                let message = stall_warning(*reason, *iterations, *limit);
                 self.warn(at, &message);
             }
             Event::ModelSilent { silent_ms, limit_ms } => {
-                self.warn(at, &silence_words(*silent_ms, *limit_ms));
+                self.warn(at, &silence_warning(*silent_ms, *limit_ms));
             }
             // To the letter, so that scripts can wait for it.
             Event::StopRequested { now: false, .. } => {
-                let mut pen = self.aside(at);
-                pen.say("Received signal, shutting down...").end();
+                let mut pen = self.stderr_line(at);
+                pen.text("Received signal, shutting down...").end();
                 if !self.style.quiet && !self.idle {
-                    let mut pen = self.aside(at);
-                    pen.say("What is running may finish; a second signal ends it now.").end();
+                    let mut pen = self.stderr_line(at);
+                    pen.text("What is running may finish; a second signal ends it now.").end();
                 }
             }
             Event::StopRequested { now: true, signal } => {
                 let idle = self.idle;
-                let mut pen = self.aside(at);
-                pen.say("Received ").quote(signal);
-                pen.say(if idle { ", shutting down..." } else { ", ending the agent now..." })
+                let mut pen = self.stderr_line(at);
+                pen.text("Received ").untrusted(signal);
+                pen.text(if idle { ", shutting down..." } else { ", ending the agent now..." })
                     .end();
             }
-            Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
-            Event::Paused => self.say_aside(at, "Paused."),
+            Event::PauseRequested => self.write_stderr(at, "Pausing after what is running..."),
+            Event::Paused => self.write_stderr(at, "Paused."),
             Event::DialogOpened { dialog } => {
-                self.say_aside(at, &format!("A dialog waits for a person: {dialog}."));
+                self.write_stderr(at, &format!("A dialog waits for a person: {dialog}."));
             }
-            Event::Resumed { .. } => self.say_aside(at, "Resumed."),
+            Event::Resumed { .. } => self.write_stderr(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event),
             _ => {}
@@ -171,10 +178,10 @@ impl Human {
 
     /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
     fn worker_event(&mut self, at: Stamp, event: &Event<'_>) -> bool {
-        let Some(follower) = &mut self.follower else { return false };
-        let told = follower.take(at, event).said;
+        let Some(follower) = &mut self.worker_tracker else { return false };
+        let told = follower.apply(at, event).messages;
         for line in &told {
-            self.line(at, Paragraph::Run).quote(line).end();
+            self.line(at, Paragraph::Run).untrusted(line).end();
         }
         let in_other_words = matches!(
             event,
@@ -183,9 +190,9 @@ impl Human {
         in_other_words && !told.is_empty()
     }
 
-    fn say_aside(&mut self, at: Stamp, words: &str) {
-        let mut pen = self.aside(at);
-        pen.say(words).end();
+    fn write_stderr(&mut self, at: Stamp, words: &str) {
+        let mut pen = self.stderr_line(at);
+        pen.text(words).end();
     }
 
     fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
@@ -194,14 +201,14 @@ impl Human {
         };
         let mark = self.marks.run;
         let mut pen = self.line(at, Paragraph::Run);
-        pen.say(mark).say(" ").turn(Paint::Heading).say("Run ");
-        pen.quote(run).plain().say(": ").quote(agent);
+        pen.text(mark).text(" ").start_style(TextRole::Heading).text("Run ");
+        pen.untrusted(run).plain().text(": ").untrusted(agent);
         if *max_iterations > 0 {
             let s = plural(u64::from(*max_iterations));
-            pen.say(&format!(", at most {max_iterations} iteration{s}"));
+            pen.text(&format!(", at most {max_iterations} iteration{s}"));
         }
         if !completion.is_empty() {
-            pen.say(", done when ").quote(completion);
+            pen.text(", done when ").untrusted(completion);
         }
         pen.end();
         if !prompt.is_empty() {
@@ -221,23 +228,23 @@ impl Human {
             let known = begins && *problems == self.task_problems;
             let mark = self.marks.todo;
             let mut pen = self.line(at, Paragraph::Run);
-            pen.say(mark).say(" ");
+            pen.text(mark).text(" ");
             match total {
-                _ if *unreadable => pen.say("Stories: not known while the list cannot be read"),
-                0 => pen.say("No stories yet"),
-                _ => pen.say(&format!("Stories: {done} of {total} pass")),
+                _ if *unreadable => pen.text("Stories: not known while the list cannot be read"),
+                0 => pen.text("No stories yet"),
+                _ => pen.text(&format!("Stories: {done} of {total} pass")),
             };
             if let Some(story) = story.as_deref().filter(|_| begins && !unreadable) {
-                pen.say(", next ").quote(story);
+                pen.text(", next ").untrusted(story);
                 if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
-                    pen.say(": ").quote(title);
+                    pen.text(": ").untrusted(title);
                 }
             }
             if let Some(first) = problems.first().filter(|_| known) {
-                pen.say("; not complete: ").quote(first);
+                pen.text("; not complete: ").untrusted(first);
                 match problems.len() - 1 {
                     0 => {}
-                    more => drop(pen.say(&format!("; and {more} more"))),
+                    more => drop(pen.text(&format!("; and {more} more"))),
                 }
             }
             pen.end();
@@ -276,38 +283,40 @@ impl Human {
             return;
         }
         let counts = [("tools", *tools), ("errors", *tool_errors), ("denied", *denied)];
-        let figures = figures(None, usage, &counts, *duration_ms);
+        let figures = format_figures(None, usage, &counts, *duration_ms);
         if *purpose == Purpose::CommitMessage && answered {
             let mut pen = self.line(at, Paragraph::Scm);
-            pen.say(marks.scm).say(" Commit message written ");
-            pen.say(&figures).end();
+            pen.text(marks.scm).text(" Commit message written ");
+            pen.text(&figures).end();
             return;
         }
         let (mark, paint, words) = match class {
-            Class::Answered => (marks.ok, Paint::Good, "Complete"),
+            Class::Answered => (marks.ok, TextRole::Good, "Complete"),
             Class::Limited | Class::Interrupted => {
-                (marks.stopped, Paint::Caution, class_words(*class))
+                (marks.stopped, TextRole::Caution, describe_class(*class))
             }
             // Whether that is a failure is for the run to say.
-            Class::Empty if *repeats_prompt => (marks.warning, Paint::Caution, ONLY_REPEATED),
-            Class::Empty => (marks.warning, Paint::Caution, class_words(*class)),
-            _ => (marks.error, Paint::Bad, class_words(*class)),
+            Class::Empty if *repeats_prompt => {
+                (marks.warning, TextRole::Caution, PROMPT_ECHO_MESSAGE)
+            }
+            Class::Empty => (marks.warning, TextRole::Caution, describe_class(*class)),
+            _ => (marks.error, TextRole::Bad, describe_class(*class)),
         };
         let mut pen = self.line(at, Paragraph::Attempt);
-        pen.head(mark, paint, words);
+        pen.mark(mark, paint, words);
         if !answered {
             if let Some(failure) = failure
                 && !failure.message.is_empty()
             {
-                pen.say(": ").quote(&failure.message);
+                pen.text(": ").untrusted(&failure.message);
             }
             if let Some(exit) = exit.filter(|exit| !exit.success()) {
-                pen.say(&format!(" [{exit}]"));
+                pen.text(&format!(" [{exit}]"));
             }
         }
-        pen.say(" ").say(&figures).end();
+        pen.text(" ").text(&figures).end();
         if let Some(cause) = ended_by {
-            self.preview_line(at, "", true, cause_words(*cause));
+            self.preview_line(at, "", true, describe_cause(*cause));
         }
         if *filter_errors > 0 {
             let lines = format!("{filter_errors} line{}", plural(*filter_errors));
@@ -323,12 +332,12 @@ impl Human {
             [(&ended, if kept { "Left running" } else { "Ended" }), (&survived, "Could not end")]
         {
             if !processes.is_empty() {
-                self.leftovers_of_kind(at, processes, words, kept);
+                self.write_leftovers(at, processes, words, kept);
             }
         }
     }
 
-    fn leftovers_of_kind(&mut self, at: Stamp, processes: &[Leftover], words: &str, kept: bool) {
+    fn write_leftovers(&mut self, at: Stamp, processes: &[Leftover], words: &str, kept: bool) {
         let count = processes.len();
         let what = if count == 1 { "process" } else { "processes" };
         let whose = if kept { "of the agent's" } else { "that the agent had left running" };
@@ -350,9 +359,9 @@ impl Human {
 
     fn warn(&mut self, at: Stamp, message: &str) {
         let mark = self.marks.warning;
-        let mut pen = self.aside(at);
-        pen.paint(Paint::Caution, mark).say(" ");
-        pen.quote_up_to(message, 4 * MAX_DETAIL).end();
+        let mut pen = self.stderr_line(at);
+        pen.paint(TextRole::Caution, mark).text(" ");
+        pen.untrusted_up_to(message, 4 * MAX_DETAIL).end();
     }
 
     fn waiting(&mut self, at: Stamp, reason: WaitReason, until_ms: i64) {
@@ -360,16 +369,16 @@ impl Human {
         if reason == WaitReason::Backoff {
             return;
         }
-        let until = self.moment(at, until_ms);
+        let until = self.format_time(at, until_ms);
         let left = text::format_duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
         let mark = self.marks.wait;
         let mut pen = self.line(at, Paragraph::Run);
-        pen.head(mark, Paint::Caution, "Rate limit");
-        pen.say(&format!(": waiting until {until} ({left})")).end();
+        pen.mark(mark, TextRole::Caution, "Rate limit");
+        pen.text(&format!(": waiting until {until} ({left})")).end();
     }
 
     /// A time as somebody says it who is there: of another day with the day.
-    fn moment(&self, at: Stamp, ms: i64) -> String {
+    fn format_time(&self, at: Stamp, ms: i64) -> String {
         let local = |ms| {
             let time = jiff::Timestamp::from_millisecond(ms).ok()?;
             Some((self.zone)().to_datetime(time))
@@ -403,19 +412,19 @@ impl Human {
         }
         let marks = self.marks;
         let (mark, paint, words) = match (passed, timed_out) {
-            (true, _) => (marks.ok, Paint::Good, "Guardrail passed"),
-            (false, true) => (marks.error, Paint::Bad, "Guardrail timed out"),
-            _ if *cut_off => (marks.stopped, Paint::Caution, "Guardrail interrupted"),
-            (false, false) => (marks.error, Paint::Bad, "Guardrail failed"),
+            (true, _) => (marks.ok, TextRole::Good, "Guardrail passed"),
+            (false, true) => (marks.error, TextRole::Bad, "Guardrail timed out"),
+            _ if *cut_off => (marks.stopped, TextRole::Caution, "Guardrail interrupted"),
+            (false, false) => (marks.error, TextRole::Bad, "Guardrail failed"),
         };
-        let (exit, time) = (exit_words(*exit), text::format_duration(*duration_ms));
+        let (exit, time) = (describe_exit(*exit), text::format_duration(*duration_ms));
         let mut pen = self.line(at, Paragraph::Guardrail);
-        pen.head(mark, paint, words).say(": ").quote(command);
-        pen.say(&format!(" ({exit}, {time}"));
+        pen.mark(mark, paint, words).text(": ").untrusted(command);
+        pen.text(&format!(" ({exit}, {time}"));
         if !passed && !cut_off {
-            pen.say(", fail action: ").say(fail_action.as_str());
+            pen.text(", fail action: ").text(fail_action.as_str());
         }
-        pen.say(")").end();
+        pen.text(")").end();
         // The feedback, which follows unless it is to be quiet, names the log too.
         if self.style.quiet && !log.is_empty() {
             self.note(at, "Log: ", log, MAX_DETAIL);
@@ -428,14 +437,14 @@ impl Human {
         };
         let marks = self.marks;
         let (mark, paint, words) = if *ok {
-            (marks.ok, Paint::Good, "SCM task done")
+            (marks.ok, TextRole::Good, "SCM task done")
         } else {
-            (marks.error, Paint::Bad, "SCM task failed")
+            (marks.error, TextRole::Bad, "SCM task failed")
         };
         let time = text::format_duration(*duration_ms);
         let mut pen = self.line(at, Paragraph::Scm);
-        pen.head(mark, paint, words).say(": ").quote(task);
-        pen.say(&format!(" ({time})")).end();
+        pen.mark(mark, paint, words).text(": ").untrusted(task);
+        pen.text(&format!(" ({time})")).end();
         if !detail.is_empty() {
             let size = (detail.lines().count() as u64, detail.chars().count() as u64);
             self.preview(at, "", detail, size);
@@ -459,15 +468,15 @@ impl Human {
         };
         let marks = self.marks;
         let (mark, paint) = match outcome {
-            Outcome::Complete => (marks.ok, Paint::Good),
-            Outcome::CompleteScmFailed => (marks.warning, Paint::Caution),
+            Outcome::Complete => (marks.ok, TextRole::Good),
+            Outcome::CompleteScmFailed => (marks.warning, TextRole::Caution),
             Outcome::LimitReached | Outcome::Interrupted | Outcome::Budget | Outcome::Stalled => {
-                (marks.stopped, Paint::Caution)
+                (marks.stopped, TextRole::Caution)
             }
-            _ => (marks.error, Paint::Bad),
+            _ => (marks.error, TextRole::Bad),
         };
         let counts = [("tools", *tools), ("errors", *tool_errors)];
-        let mut figures = figures(Some(*iterations), usage, &counts, *duration_ms);
+        let mut figures = format_figures(Some(*iterations), usage, &counts, *duration_ms);
         if *cut_off {
             let words = format!("iterations: {iterations}");
             figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
@@ -477,11 +486,11 @@ impl Human {
             figures = figures.replacen("cost: ", "cost told: ", 1);
         }
         let words = match outcome {
-            Outcome::AgentFailed if self.limited => "Run stopped by a limit of the agent's",
-            outcome => outcome_words(*outcome),
+            Outcome::AgentFailed if self.is_rate_limited => "Run stopped by a limit of the agent's",
+            outcome => describe_outcome(*outcome),
         };
         let mut pen = self.line(at, Paragraph::End);
-        pen.head(mark, paint, words);
+        pen.mark(mark, paint, words);
         // Where words and figures have said it all, the message would only say it again.
         let told = matches!(
             outcome,
@@ -493,12 +502,12 @@ impl Human {
         // Nobody was asked to do anything: it was done before.
         let was_done = *iterations == 0 && *outcome == Outcome::Complete;
         if (!told || was_done) && !message.is_empty() {
-            pen.say(": ").quote(message);
+            pen.text(": ").untrusted(message);
         }
-        pen.say(" ").say(&figures).end();
+        pen.text(" ").text(&figures).end();
         let limit_ends = self.limit_ends_ms.filter(|ms| *ms > at.time_ms);
-        let limit_ends = limit_ends.map(|ms| self.moment(at, ms));
-        let ending = Ending {
+        let limit_ends = limit_ends.map(|ms| self.format_time(at, ms));
+        let ending = RunEnding {
             run: &self.run,
             outcome: *outcome,
             message,

@@ -1,6 +1,6 @@
 //! Which event becomes which text.
 
-use super::speech::{MAX_TEXT, MAX_THOUGHT};
+use super::speech::{MAX_TEXT, MAX_THINKING};
 use super::*;
 use crate::output::tests::Sink;
 use crate::replay::replay;
@@ -22,8 +22,8 @@ fn emoji() -> Style {
 /// What appears on standard output and standard error.
 fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
     let (out, err) = (Sink::default(), Sink::default());
-    let screen = Screen::fake(out.output(), err.output(), false, None);
-    let mut human = Human::new(style, || TimeZone::UTC, screen);
+    let screen = TerminalOutput::fake(out.output(), err.output(), false, None);
+    let mut human = TerminalReporter::new(style, || TimeZone::UTC, screen);
     for event in events {
         human.event(at(START), event);
     }
@@ -175,13 +175,13 @@ fn a_text_of_any_length_is_cut_and_counted() {
     let shown = out(emoji(), &[said(&long, false), said("12\n3", true)]);
     assert_eq!(shown, format!("{} … [11 more characters]\n", "é".repeat(MAX_TEXT)));
     let thought = Event::Thinking {
-        text: "x".repeat(MAX_THOUGHT + 1).into(),
+        text: "x".repeat(MAX_THINKING + 1).into(),
         joined: false,
         subagent: false,
     };
     assert_eq!(
         out(Style::default(), &[thought]),
-        format!("[THINK] {} ... [1 more characters]\n", "x".repeat(MAX_THOUGHT))
+        format!("[THINK] {} ... [1 more characters]\n", "x".repeat(MAX_THINKING))
     );
 }
 
@@ -435,10 +435,10 @@ fn every_end_says_what_to_do_next() {
 #[test]
 fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
     let sink = Sink::default();
-    let screen = Screen::fake(sink.output(), Sink::default().output(), true, Some(60));
-    let mut human = Human::new(Style::default(), || TimeZone::UTC, screen);
+    let screen = TerminalOutput::fake(sink.output(), Sink::default().output(), true, Some(60));
+    let mut human = TerminalReporter::new(Style::default(), || TimeZone::UTC, screen);
     // Of an agent whose texts come in pieces.
-    human.in_pieces = true;
+    human.streams_fragments = true;
     assert_eq!(human.next_tick(), None);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
@@ -463,8 +463,9 @@ fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
 
 #[test]
 fn a_face_without_a_status_line_asks_for_no_wake_up() {
-    let screen = Screen::fake(Sink::default().output(), Sink::default().output(), false, None);
-    let mut human = Human::new(emoji(), || TimeZone::UTC, screen);
+    let screen =
+        TerminalOutput::fake(Sink::default().output(), Sink::default().output(), false, None);
+    let mut human = TerminalReporter::new(emoji(), || TimeZone::UTC, screen);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
     assert_eq!(human.next_tick(), None);
@@ -487,8 +488,8 @@ fn golden_runs() {
     ] {
         let sink = Sink::default();
         // Both outputs into one, as in a terminal.
-        let screen = Screen::fake(sink.output(), sink.output(), false, None);
-        let mut human = Human::new(style, || TimeZone::UTC, screen);
+        let screen = TerminalOutput::fake(sink.output(), sink.output(), false, None);
+        let mut human = TerminalReporter::new(style, || TimeZone::UTC, screen);
         let entries =
             journal.lines().map(|line| serde_json::from_str::<Entry<'static>>(line).unwrap());
         replay(entries, &mut human);

@@ -1,51 +1,54 @@
 //! The `[ralph] …` lines on standard error: what `--verbose` adds.
 
-use super::pen::Pen;
-use super::words::of;
-use super::{Human, MAX_DETAIL, MAX_PROMPT};
+use super::pen::LineWriter;
+use super::words::format_progress;
+use super::{MAX_DETAIL, MAX_PROMPT, TerminalReporter};
 use ralph_events::event::{Event, Exit, Stamp};
 use ralph_events::text;
 
-impl Human {
+impl TerminalReporter {
     /// The details that `--verbose` adds.
     pub(super) fn details(&mut self, at: Stamp, event: &Event<'_>) {
         let max = self.max_iterations;
         match event {
             Event::RunStarted { run, version, directory, pid, .. } => {
                 let mut pen = self.detail(at);
-                pen.say("Run ").quote(run).say(" of ralph ").quote(version).say(" in ");
-                pen.quote(directory).say(&format!(" (pid {pid})")).end();
+                pen.text("Run ").untrusted(run).text(" of ralph ").untrusted(version).text(" in ");
+                pen.untrusted(directory).text(&format!(" (pid {pid})")).end();
             }
             Event::IterationStarted { max_iterations } => {
-                let number = of(at.iteration, *max_iterations);
-                self.detail(at).say(&format!("Iteration {number} starting")).end();
+                let number = format_progress(at.iteration, *max_iterations);
+                self.detail(at).text(&format!("Iteration {number} starting")).end();
             }
             Event::Prompt { bytes, preview, feedback } => {
                 let with = if *feedback { ", with feedback" } else { "" };
                 let mut pen = self.detail(at);
-                pen.say(&format!("Prompt ({bytes} bytes{with}): "));
-                pen.quote_up_to(preview, MAX_PROMPT).end();
+                pen.text(&format!("Prompt ({bytes} bytes{with}): "));
+                pen.untrusted_up_to(preview, MAX_PROMPT).end();
             }
             Event::AgentStarted { argv, .. } => {
                 let command = shell_words::join(argv);
-                self.detail(at).say("Agent command: ").quote_up_to(&command, 4 * MAX_DETAIL).end();
+                self.detail(at)
+                    .text("Agent command: ")
+                    .untrusted_up_to(&command, 4 * MAX_DETAIL)
+                    .end();
             }
             Event::Session { id, model } => {
                 let mut pen = self.detail(at);
-                pen.say("Session: ").quote(id.as_deref().unwrap_or("-"));
+                pen.text("Session: ").untrusted(id.as_deref().unwrap_or("-"));
                 if let Some(model) = model {
-                    pen.say(", model: ").quote(model);
+                    pen.text(", model: ").untrusted(model);
                 }
                 pen.end();
             }
             Event::BackgroundTasks { running } => {
-                self.detail(at).say(&format!("Background tasks of the agent: {running}")).end();
+                self.detail(at).text(&format!("Background tasks of the agent: {running}")).end();
             }
             Event::AgentEnded { exit, duration_ms, .. } => {
                 self.exited(at, "Agent", *exit, *duration_ms)
             }
             Event::GuardrailStarted { command, .. } => {
-                self.detail(at).say("Running guardrail: ").quote(command).end();
+                self.detail(at).text("Running guardrail: ").untrusted(command).end();
             }
             Event::GuardrailEnded { exit, duration_ms, .. } => {
                 self.exited(at, "Guardrail", *exit, *duration_ms)
@@ -54,33 +57,34 @@ impl Human {
                 let actions: Vec<_> = parts.iter().map(|part| part.action.as_str()).collect();
                 let actions =
                     if actions.is_empty() { "none".to_owned() } else { actions.join(", ") };
-                self.detail(at).say("Feedback for the next prompt: ").say(&actions).end();
+                self.detail(at).text("Feedback for the next prompt: ").text(&actions).end();
             }
             Event::ScmStarted { argv, .. } => {
                 let command = shell_words::join(argv);
-                self.detail(at).say("SCM command: ").quote(&command).end();
+                self.detail(at).text("SCM command: ").untrusted(&command).end();
             }
             Event::ScmEnded { task, ok, duration_ms, .. } => {
                 let word = if *ok { "done" } else { "failed" };
                 let mut pen = self.detail(at);
-                pen.say("SCM task ").quote(task);
-                pen.say(&format!(" {word} ({})", text::format_duration(*duration_ms))).end();
+                pen.text("SCM task ").untrusted(task);
+                pen.text(&format!(" {word} ({})", text::format_duration(*duration_ms))).end();
             }
             Event::CompletionChecked { complete, found, .. } => {
                 let mut pen = self.detail(at);
-                pen.say("Completion check: ");
+                pen.text("Completion check: ");
                 match found {
-                    Some(found) => pen.say("found \"").quote(found).say("\", "),
-                    None => pen.say("nothing found, "),
+                    Some(found) => pen.text("found \"").untrusted(found).text("\", "),
+                    None => pen.text("nothing found, "),
                 };
-                pen.say(if *complete { "complete" } else { "not complete" }).end();
+                pen.text(if *complete { "complete" } else { "not complete" }).end();
             }
             Event::IterationEnded { duration_ms, .. } => {
-                let (number, time) = (of(at.iteration, max), text::format_duration(*duration_ms));
-                self.detail(at).say(&format!("Iteration {number} ended ({time})")).end();
+                let (number, time) =
+                    (format_progress(at.iteration, max), text::format_duration(*duration_ms));
+                self.detail(at).text(&format!("Iteration {number} ended ({time})")).end();
             }
             Event::Note { message } => {
-                self.detail(at).quote_up_to(message, 4 * MAX_DETAIL).end();
+                self.detail(at).untrusted_up_to(message, 4 * MAX_DETAIL).end();
             }
             _ => {}
         }
@@ -93,13 +97,13 @@ impl Human {
             Some(Exit::Signal(signal)) => format!("{who} was ended by signal {signal} ({time})"),
             None => format!("{who} ended ({time})"),
         };
-        self.detail(at).say(&words).end();
+        self.detail(at).text(&words).end();
     }
 
     /// Begins a line of details.
-    fn detail(&mut self, at: Stamp) -> Pen<'_> {
-        let mut pen = self.aside(at);
-        pen.say("[ralph] ");
+    fn detail(&mut self, at: Stamp) -> LineWriter<'_> {
+        let mut pen = self.stderr_line(at);
+        pen.text("[ralph] ");
         pen
     }
 }

@@ -6,7 +6,7 @@ use ralph_events::text;
 
 /// `(cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)`, without
 /// what nobody told and without counts of nothing.
-pub(super) fn figures(
+pub(super) fn format_figures(
     iterations: Option<u32>,
     usage: &Usage,
     counts: &[(&str, u32)],
@@ -44,18 +44,18 @@ pub(super) fn plural(count: u64) -> &'static str {
 }
 
 /// `2/10`, or `2` where there is no limit.
-pub(super) fn of(iteration: u32, max_iterations: u32) -> String {
+pub(super) fn format_progress(iteration: u32, max_iterations: u32) -> String {
     match max_iterations {
         0 => iteration.to_string(),
         max => format!("{iteration}/{max}"),
     }
 }
 
-pub(super) fn exit_words(exit: Option<Exit>) -> String {
+pub(super) fn describe_exit(exit: Option<Exit>) -> String {
     exit.map_or_else(|| "no exit code".to_owned(), |exit| exit.to_string())
 }
 
-pub(super) fn class_words(class: Class) -> &'static str {
+pub(super) fn describe_class(class: Class) -> &'static str {
     match class {
         Class::Answered => "The agent answered",
         Class::Empty => "The agent said nothing",
@@ -72,9 +72,9 @@ pub(super) fn class_words(class: Class) -> &'static str {
 }
 
 /// Of an agent that says nothing of its own, whatever it prints.
-pub(super) const ONLY_REPEATED: &str = "The agent repeated its prompt and said nothing else";
+pub(super) const PROMPT_ECHO_MESSAGE: &str = "The agent repeated its prompt and said nothing else";
 
-pub(super) fn cause_words(cause: EndCause) -> &'static str {
+pub(super) fn describe_cause(cause: EndCause) -> &'static str {
     match cause {
         EndCause::Inactivity => "Ended: it printed nothing for the inactivity limit",
         EndCause::SilentModel => "Ended: it printed nothing while none of its tools ran",
@@ -88,7 +88,7 @@ pub(super) fn cause_words(cause: EndCause) -> &'static str {
     }
 }
 
-pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
+pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Complete => "Run complete",
         Outcome::CompleteScmFailed => "Run complete, but an SCM task failed",
@@ -105,7 +105,7 @@ pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
 
 /// How a run stands that has ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ending<'a> {
+pub(crate) struct RunEnding<'a> {
     pub(crate) run: &'a str,
     pub(crate) outcome: Outcome,
     pub(crate) message: &'a str,
@@ -119,7 +119,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) limit_ends: Option<&'a str>,
 }
 
-impl Ending<'_> {
+impl RunEnding<'_> {
     /// What somebody who comes back in the morning can do about it.
     pub(crate) fn next_step(&self) -> Option<String> {
         // One that was stopped after its last iteration needs more of them to go on.
@@ -139,14 +139,14 @@ impl Ending<'_> {
         }
         // An agent that was turned away has done nothing.
         if self.cut_off && stuck == Outcome::Budget && self.limit_ends.is_none() {
-            next.push_str(&format!("; {}", cut_short(self.iterations, self.scm_done)));
+            next.push_str(&format!("; {}", cut_short_message(self.iterations, self.scm_done)));
         }
         Some(next)
     }
 }
 
 /// What is said of an iteration that did not come to its end, only to these SCM tasks.
-pub(crate) fn cut_short(iteration: u32, scm_done: &[String]) -> String {
+pub(crate) fn cut_short_message(iteration: u32, scm_done: &[String]) -> String {
     if scm_done.is_empty() {
         return format!(
             "what iteration {iteration} did lies in the work tree, unchecked and not committed by ralph"

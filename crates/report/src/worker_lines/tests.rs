@@ -1,7 +1,7 @@
 use super::*;
 use ralph_events::event::{Usage, WaitReason};
 
-fn follower() -> Follower {
+fn follower() -> WorkerTracker {
     let state = WorkerState {
         worker_name: "agent".into(),
         max_iterations: 100,
@@ -9,7 +9,7 @@ fn follower() -> Follower {
         inactivity_timeout: 60,
         ..WorkerState::default()
     };
-    Follower::new(state, TimeZone::UTC)
+    WorkerTracker::new(state, TimeZone::UTC)
 }
 
 fn at(iteration: u32) -> Stamp {
@@ -70,13 +70,16 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
 }
 
 /// All that is said of these events, and all that is logged without its time.
-fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<String>, Vec<String>) {
+fn tell(
+    follower: &mut WorkerTracker,
+    events: &[(u32, Event<'static>)],
+) -> (Vec<String>, Vec<String>) {
     let mut all = (Vec::new(), Vec::new());
     for (iteration, event) in events {
-        let told = follower.take(at(*iteration), event);
-        all.0.extend(told.said);
+        let told = follower.apply(at(*iteration), event);
+        all.0.extend(told.messages);
         all.1.extend(
-            told.logged.iter().map(|line| {
+            told.log_lines.iter().map(|line| {
                 line.strip_prefix("2024-01-15T10:30:00 ").expect("the time").to_owned()
             }),
         );
@@ -155,7 +158,7 @@ fn failures_are_counted_and_the_fifth_stops_the_loop() {
     assert_eq!(logged[2], "[FAIL] 5 consecutive failures, stopping loop");
     let state = &follower.state;
     assert_eq!((state.consecutive_failures, state.total_failures), (5, 3));
-    assert_eq!((state.status, state.exit_code), (Status::Failed, Some(1)));
+    assert_eq!((state.status, state.exit_code), (WorkerStatus::Failed, Some(1)));
 }
 
 #[test]
@@ -263,26 +266,26 @@ fn an_iteration_that_was_cut_off_is_neither_done_nor_a_failure_nor_a_success() {
     let state = &follower.state;
     assert_eq!((state.finished_iterations, state.cut_off_iterations), (1, 2));
     assert_eq!((state.consecutive_failures, state.total_failures), (1, 1));
-    assert_eq!((state.average_ms(), state.left_ms()), (Some(4_000), Some(4_000)));
+    assert_eq!((state.average_ms(), state.remaining_ms()), (Some(4_000), Some(4_000)));
     tell(&mut follower, &[(4, start())]);
-    assert_eq!(follower.state.left_ms(), Some(4_000), "the one under way is still to come");
+    assert_eq!(follower.state.remaining_ms(), Some(4_000), "the one under way is still to come");
     tell(&mut follower, &[(4, iteration_ended(Class::Answered, 1))]);
-    assert_eq!(follower.state.left_ms(), Some(0));
+    assert_eq!(follower.state.remaining_ms(), Some(0));
     let (said, _) = tell(&mut follower, &[(4, run_ended(Outcome::LimitReached, 0, 4))]);
     assert_eq!(said, ["[ralph] agent: loop complete after 4 iterations, 2 of them cut off"]);
 }
 
 #[test]
 fn how_a_loop_ends_decides_what_becomes_of_its_worker() {
-    let killed = || Event::StopRequested { signal: KILLED.into(), now: true };
+    let killed = || Event::StopRequested { signal: KILL_REASON.into(), now: true };
     let hung_up = || Event::StopRequested { signal: "SIGHUP".into(), now: true };
     for (before, outcome, status, words) in [
-        (None, Outcome::LimitReached, Status::Stopped, "loop complete after 3 iterations"),
-        (None, Outcome::Complete, Status::Stopped, "done pattern matched, stopping loop"),
-        (Some(killed()), Outcome::Interrupted, Status::Stopped, "killed"),
-        (Some(hung_up()), Outcome::Interrupted, Status::Paused, "the message"),
-        (None, Outcome::PromptLost, Status::Failed, "the message"),
-        (None, Outcome::Budget, Status::Stopped, "the message"),
+        (None, Outcome::LimitReached, WorkerStatus::Stopped, "loop complete after 3 iterations"),
+        (None, Outcome::Complete, WorkerStatus::Stopped, "done pattern matched, stopping loop"),
+        (Some(killed()), Outcome::Interrupted, WorkerStatus::Stopped, "killed"),
+        (Some(hung_up()), Outcome::Interrupted, WorkerStatus::Paused, "the message"),
+        (None, Outcome::PromptLost, WorkerStatus::Failed, "the message"),
+        (None, Outcome::Budget, WorkerStatus::Stopped, "the message"),
     ] {
         let mut follower = follower();
         follower.class = Class::Answered;
@@ -297,16 +300,16 @@ fn how_a_loop_ends_decides_what_becomes_of_its_worker() {
 fn a_pause_shows_at_once_and_a_new_limit_when_it_ends() {
     let mut follower = follower();
     tell(&mut follower, &[(1, Event::PauseRequested)]);
-    assert_eq!(follower.state.status, Status::Paused);
+    assert_eq!(follower.state.status, WorkerStatus::Paused);
     tell(&mut follower, &[(1, Event::Resumed { max_iterations: 70 })]);
-    assert_eq!((follower.state.status, follower.state.max_iterations), (Status::Running, 70));
+    assert_eq!((follower.state.status, follower.state.max_iterations), (WorkerStatus::Running, 70));
 }
 
 #[test]
 fn states_of_other_versions_can_be_read() {
     let state: WorkerState =
         serde_json::from_str(r#"{"worker_name":"a","status":"paused","later":1}"#).unwrap();
-    assert_eq!((state.worker_name.as_str(), state.status), ("a", Status::Paused));
+    assert_eq!((state.worker_name.as_str(), state.status), ("a", WorkerStatus::Paused));
     let json = serde_json::to_value(follower().state).unwrap();
     for key in ["prompt_file", "done_pattern", "last_iteration_started", "pid", "run_id"] {
         assert!(json.get(key).is_some(), "{key}");
@@ -316,11 +319,11 @@ fn states_of_other_versions_can_be_read() {
 #[test]
 fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
     for name in ["agent", "a", "worker-1", "A_b", "1"] {
-        assert!(is_name(name), "{name}");
+        assert!(is_valid_name(name), "{name}");
     }
     let long = "a".repeat(65);
     for name in ["", "-a", ".a", "a.b", "a:b", "a b", "../x", "ä", "a/b", "_a", "a\n", &long] {
-        assert!(!is_name(name), "{name:?}");
+        assert!(!is_valid_name(name), "{name:?}");
     }
 }
 
@@ -328,7 +331,7 @@ fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
 fn elapsed_time_leaves_pauses_out() {
     let mut follower = follower();
     let mut at = |seconds: i64, event: &Event<'static>| {
-        follower.take(Stamp { time_ms: seconds * 1_000, iteration: 1, attempt: 1 }, event);
+        follower.apply(Stamp { time_ms: seconds * 1_000, iteration: 1, attempt: 1 }, event);
         let now = jiff::Timestamp::from_second(1_000).unwrap();
         follower.state.elapsed_ms(TimeZone::UTC.to_datetime(now)).unwrap() / 1_000
     };

@@ -16,7 +16,7 @@ use ralph_engine::rules::Budget;
 use ralph_events::env_names;
 use ralph_events::error::Error;
 use ralph_process as process;
-use ralph_report::worker_lines::{Follower, Status, WorkerState};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 
 /// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ const GRACE_MS: u64 = 2_000;
 pub fn pause(which: &Which) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
     let runs = |worker: &Worker| {
-        matches!(worker.known(), Known::State(state) if state.status == Status::Running)
+        matches!(worker.known(), Known::State(state) if state.status == WorkerStatus::Running)
             && worker.is_alive()
     };
     let chosen = which.choose(&workers, runs)?;
@@ -54,11 +54,11 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
     let name = &worker.name;
     let state = mended(worker)?;
     match state.status {
-        Status::Paused => {
+        WorkerStatus::Paused => {
             warn(&format!("worker '{name}' is already paused"));
             return Ok(());
         }
-        Status::Running => {}
+        WorkerStatus::Running => {}
         _ if all => return Ok(()),
         over => {
             return Err(Error::failed(format!(
@@ -68,7 +68,9 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
             .hint(format!("ralph status {name}")));
         }
     }
-    request(worker, Wish::Pause, Status::Paused, |state| state.status != Status::Running)?;
+    request(worker, Wish::Pause, WorkerStatus::Paused, |state| {
+        state.status != WorkerStatus::Running
+    })?;
     crate::cli::print(&format!("paused ralph loop for {name}\n")).map(drop)
 }
 
@@ -99,7 +101,7 @@ pub struct More {
 
 /// One that is paused, or whose loop is gone without having come to its end.
 fn can_go_on(state: &WorkerState, alive: bool) -> bool {
-    if alive { state.status == Status::Paused } else { !state.status.is_over() }
+    if alive { state.status == WorkerStatus::Paused } else { !state.status.has_ended() }
 }
 
 /// What it is given stays its limit. One that has come to its end goes on, too, unless it is complete, or has used its
@@ -122,13 +124,13 @@ fn resume_one(
     }
     let mut state = mended(worker)?;
     let mut alive = worker.is_alive();
-    if alive && state.status == Status::Running {
+    if alive && state.status == WorkerStatus::Running {
         // Its loop knows better than what somebody may have written there. One that was just killed may wait
         // for the disk before it is gone.
         let mut watch = Watch::new(worker);
         worker.knock();
         let told = watch.look_within(MOMENT, || match worker.known() {
-            Known::State(state) if state.status == Status::Paused => Some(Some(*state)),
+            Known::State(state) if state.status == WorkerStatus::Paused => Some(Some(*state)),
             _ => (!worker.is_alive()).then_some(None),
         });
         match told {
@@ -138,7 +140,7 @@ fn resume_one(
         }
     }
     // One that has just come to its end is about to leave.
-    let alive = alive && !(state.status.is_over() && see_it_gone(worker));
+    let alive = alive && !(state.status.has_ended() && see_it_gone(worker));
     if alive && !can_go_on(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
@@ -159,7 +161,7 @@ fn resume_one(
         }
         state.max_iterations = limit;
     }
-    if state.status.is_over() {
+    if state.status.has_ended() {
         if state.max_iterations <= begun {
             warn(&format!(
                 "worker '{name}' is not paused: it has used up its iterations; \
@@ -175,7 +177,9 @@ fn resume_one(
         if limit.is_some() {
             worker.save(&state).map_err(|err| unusable(worker, &err))?;
         }
-        request(worker, Wish::Resume, Status::Running, |state| state.status != Status::Paused)?;
+        request(worker, Wish::Resume, WorkerStatus::Running, |state| {
+            state.status != WorkerStatus::Paused
+        })?;
     } else {
         start_again(worker, state, more.budget)?;
     }
@@ -221,7 +225,7 @@ fn mended(worker: &Worker) -> Result<WorkerState, Error> {
 fn request(
     worker: &Worker,
     wish: Wish,
-    status: Status,
+    status: WorkerStatus,
     heard: impl Fn(&WorkerState) -> bool,
 ) -> Result<(), Error> {
     let mut watch = Watch::new(worker);
@@ -243,10 +247,10 @@ fn request(
 }
 
 /// Writes the state of a worker whose loop is gone.
-fn write_in_its_place(worker: &Worker, status: Status) -> Result<(), Error> {
+fn write_in_its_place(worker: &Worker, status: WorkerStatus) -> Result<(), Error> {
     let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
     let mut state = worker.state()?;
-    if !state.status.is_over() {
+    if !state.status.has_ended() {
         state.status = status;
     }
     worker.save(&state).map_err(|err| unusable(worker, &err))
@@ -276,13 +280,13 @@ fn start_again(worker: &Worker, state: WorkerState, budget: Budget) -> Result<()
 fn end_in_its_place(worker: &Worker) -> Result<(), Error> {
     let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
     let state = worker.state()?;
-    if state.status.is_over() {
+    if state.status.has_ended() {
         return Ok(());
     }
-    let mut follower = Follower::new(state, TimeZone::system());
-    let told = follower.killed_without_its_loop(Timestamp::now().as_millisecond());
+    let mut follower = WorkerTracker::new(state, TimeZone::system());
+    let told = follower.mark_killed(Timestamp::now().as_millisecond());
     worker
-        .append_log(&told.logged)
+        .append_log(&told.log_lines)
         .and_then(|()| worker.save(&follower.state))
         .map_err(|err| unusable(worker, &err))
 }
@@ -366,7 +370,8 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
 /// Its loop is gone, and was to be.
 fn is_over(worker: &Worker) -> bool {
     // What is half written or missing tells of nothing that is to go on.
-    !worker.is_alive() && !matches!(worker.known(), Known::State(state) if !state.status.is_over())
+    !worker.is_alive()
+        && !matches!(worker.known(), Known::State(state) if !state.status.has_ended())
 }
 
 /// Kills a worker that is held. One that was asked already may be gone by now.
@@ -374,7 +379,7 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
     let name = &worker.name;
     // One that cannot be mended is ended all the same.
     let state = mended(worker).unwrap_or_default();
-    if !worker.is_alive() && state.status.is_over() && !asked {
+    if !worker.is_alive() && state.status.has_ended() && !asked {
         warn(&format!("worker '{name}' is not running"));
         return Ok(());
     }
@@ -423,7 +428,7 @@ pub fn rm(args: &RmArgs) -> Result<u8, Error> {
 fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
     let name = &worker.name;
     let status = match worker.known() {
-        Known::State(state) if !state.status.is_over() => Some(state.status.as_str()),
+        Known::State(state) if !state.status.has_ended() => Some(state.status.as_str()),
         _ => worker.is_alive().then_some("running"),
     };
     if let Some(status) = status {

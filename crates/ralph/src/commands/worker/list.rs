@@ -8,8 +8,8 @@ use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::text;
-use ralph_report::width::columns;
-use ralph_report::worker_lines::{Status, WorkerOutcome, WorkerState, duration};
+use ralph_report::width::display_width;
+use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
 
 /// A worker, as it is looked at.
 struct Seen {
@@ -26,8 +26,8 @@ impl Seen {
     /// In one word, as scripts know it.
     fn status(&self) -> &'static str {
         match &self.known {
-            Known::State(state) if state.status.is_over() || self.alive => state.status.as_str(),
-            Known::State(state) if state.status == Status::Paused => "paused",
+            Known::State(state) if state.status.has_ended() || self.alive => state.status.as_str(),
+            Known::State(state) if state.status == WorkerStatus::Paused => "paused",
             // It was to run, and does not.
             Known::State(_) => "gone",
             Known::Nothing if self.alive => "starting",
@@ -39,21 +39,23 @@ impl Seen {
     fn described_status(&self) -> String {
         let Known::State(state) = &self.known else { return self.status().to_owned() };
         let word = match (state.status, state.outcome) {
-            (Status::Stopped, Some(WorkerOutcome::Complete)) => "complete",
-            (Status::Stopped, Some(outcome)) => return format!("ended ({})", outcome.as_str()),
-            (Status::Stopped, None) => "ended",
-            (Status::Failed, _) => "failed",
-            (Status::Paused, _) if self.alive && state.iteration_open => "pausing",
-            (Status::Paused, _) => "paused",
-            (Status::Running, _) if !self.alive => "interrupted",
-            (Status::Running, _) if state.waiting => "waiting",
-            (Status::Running, _) => "working",
+            (WorkerStatus::Stopped, Some(WorkerOutcome::Complete)) => "complete",
+            (WorkerStatus::Stopped, Some(outcome)) => {
+                return format!("ended ({})", outcome.as_str());
+            }
+            (WorkerStatus::Stopped, None) => "ended",
+            (WorkerStatus::Failed, _) => "failed",
+            (WorkerStatus::Paused, _) if self.alive && state.iteration_open => "pausing",
+            (WorkerStatus::Paused, _) => "paused",
+            (WorkerStatus::Running, _) if !self.alive => "interrupted",
+            (WorkerStatus::Running, _) if state.waiting => "waiting",
+            (WorkerStatus::Running, _) => "working",
         };
         word.to_owned()
     }
 
     fn is_over(&self) -> bool {
-        matches!(&self.known, Known::State(state) if state.status.is_over())
+        matches!(&self.known, Known::State(state) if state.status.has_ended())
     }
 }
 
@@ -102,7 +104,7 @@ fn object(seen: &Seen) -> serde_json::Value {
         "alive": seen.alive,
         "elapsed_seconds": state.and_then(|state| elapsed_ms(state)).map(|ms| ms / 1000),
         "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
-        "left_seconds": state.and_then(|state| state.left_ms()).map(|ms| ms / 1000),
+        "left_seconds": state.and_then(|state| state.remaining_ms()).map(|ms| ms / 1000),
         "cost_usd": state.and_then(|state| state.cost_usd),
         "last_event": state.and_then(|state| state.last_event.as_deref()),
         "metadata": {
@@ -117,7 +119,7 @@ fn object(seen: &Seen) -> serde_json::Value {
 /// From its beginning to its end, or to now, without pauses.
 fn elapsed_ms(state: &WorkerState) -> Option<u64> {
     let now = match &state.ended {
-        Some(ended) if state.status.is_over() => ended.parse().ok()?,
+        Some(ended) if state.status.has_ended() => ended.parse().ok()?,
         _ => jiff::Zoned::now().datetime(),
     };
     state.elapsed_ms(now)
@@ -126,7 +128,7 @@ fn elapsed_ms(state: &WorkerState) -> Option<u64> {
 /// `12s`, `3m 42s`, `5h 7m`: as exactly as somebody wants to know who looks at many.
 fn about(ms: u64) -> String {
     match ms / 1000 {
-        seconds @ 0..3600 => duration(seconds * 1000, " "),
+        seconds @ 0..3600 => format_duration(seconds * 1000, " "),
         seconds if seconds < 48 * 3600 => {
             format!("{}h {}m", seconds / 3600, seconds / 60 % 60)
         }
@@ -149,7 +151,7 @@ fn row(seen: &Seen) -> [String; COLUMNS.len()] {
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
         of_state(|state| elapsed_ms(state).map(about)),
         of_state(|state| state.average_ms().map(about)),
-        of_state(|state| state.left_ms().map(about)),
+        of_state(|state| state.remaining_ms().map(about)),
         of_state(|state| state.cost_usd.map(text::format_dollars)),
         of_state(|state| {
             state.last_event.as_deref().map(|words| text::truncate(words, 40, "…").into_owned())
@@ -164,13 +166,13 @@ fn table(all: &[Seen]) -> String {
     let mut widths = [0; COLUMNS.len()];
     for cells in rows.iter().chain([&head]) {
         for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(columns(cell));
+            *width = (*width).max(display_width(cell));
         }
     }
     let mut table = String::new();
     for cells in [&head].into_iter().chain(&rows) {
         let padded = |(cell, width): (&String, usize)| {
-            format!("{cell}{:1$}", "", width.saturating_sub(columns(cell)))
+            format!("{cell}{:1$}", "", width.saturating_sub(display_width(cell)))
         };
         let cells: Vec<String> = cells.iter().zip(widths).map(padded).collect();
         table.push_str(cells.join("  ").trim_end());
@@ -232,17 +234,17 @@ fn described(state: &WorkerState, alive: bool) -> String {
 fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String {
     let name = &state.worker_name;
     let mut status = state.status.as_str().to_owned();
-    if !alive && !state.status.is_over() {
+    if !alive && !state.status.has_ended() {
         status.push_str(&format!(" (its process is gone; `ralph resume {name}` starts it again)"));
     }
     if alive
-        && state.status == Status::Running
+        && state.status == WorkerStatus::Running
         && state.waiting
         && let Some(why) = &state.last_event
     {
         status.push_str(&format!(" ({why})"));
     }
-    if let Some(message) = state.message.as_deref().filter(|_| state.status.is_over()) {
+    if let Some(message) = state.message.as_deref().filter(|_| state.status.has_ended()) {
         status.push_str(&format!(" ({message})"));
     }
     let iteration = format!("{}/{}", state.current_iteration, state.max_iterations);
@@ -270,7 +272,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
         ("Done pattern", state.done_pattern.clone()),
         ("Elapsed", elapsed_ms.map(about)),
         ("Average iteration", state.average_ms().map(about)),
-        ("Left at most, about", state.left_ms().map(about)),
+        ("Left at most, about", state.remaining_ms().map(about)),
         ("Cost", state.cost_usd.map(text::format_dollars)),
         ("Last event", last),
         ("Directory", directory),

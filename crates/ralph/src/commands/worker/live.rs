@@ -58,18 +58,18 @@ fn fit(text: &str, size: Option<(usize, usize)>) -> String {
     let shown = if lines.len() <= room { lines.len() } else { room - 1 };
     let mut fitting = String::new();
     for line in lines.iter().take(shown) {
-        let head = width::head(line, columns);
+        let head = width::prefix_within(line, columns);
         if head.len() == line.len() {
             fitting.push_str(line);
         } else {
-            fitting.push_str(width::head(line, columns - 1));
+            fitting.push_str(width::prefix_within(line, columns - 1));
             fitting.push('…');
         }
         fitting.push('\n');
     }
     if lines.len() > shown {
         let more = format!("… and {} more lines", lines.len() - shown);
-        fitting.push_str(width::head(&more, columns));
+        fitting.push_str(width::prefix_within(&more, columns));
         fitting.push('\n');
     }
     fitting
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(fit("漢字漢字\n", Some((5, 9))), "漢字…\n");
         for size in [(1, 1), (1, 2), (2, 2)] {
             let fitted = fit("漢字漢字\nab\n\n", Some(size));
-            assert!(fitted.lines().all(|line| width::columns(line) <= size.0), "{size:?}");
+            assert!(fitted.lines().all(|line| width::display_width(line) <= size.0), "{size:?}");
         }
     }
 }

@@ -20,9 +20,9 @@ use ralph_process as process;
 use ralph_process::Interrupts;
 use ralph_process::trust;
 use ralph_report::style::{Capabilities, Style};
-use ralph_report::terminal::Human;
-use ralph_report::worker_lines::Follower;
-use ralph_report::{Pace, Reporter};
+use ralph_report::terminal::TerminalReporter;
+use ralph_report::worker_lines::WorkerTracker;
+use ralph_report::{Backpressure, Reporter};
 use ralph_store::project::Project;
 
 /// However quiet it is, one looks again after this long.
@@ -37,7 +37,7 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         Error::failed(format!("worker '{}' has not done anything yet", worker.name))
     })?;
     let path = Project::new(state.directory.into()).runs_dir().join(run).join("events.jsonl");
-    let capable = Capabilities::of_this_process();
+    let capable = Capabilities::for_stdio();
     let style = Style {
         emoji: capable.emoji,
         color: capable.color,
@@ -45,12 +45,12 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         ..Style::default()
     };
     // As its window shows it.
-    let follower = Follower::new(worker.beginning().unwrap_or_default(), TimeZone::system());
-    let mut face = Human::stdio(style, Pace::OfReader).of_worker(follower);
+    let follower = WorkerTracker::new(worker.beginning().unwrap_or_default(), TimeZone::system());
+    let mut face = TerminalReporter::stdio(style, Backpressure::WaitForReader).for_worker(follower);
     follow(&path, args.follow.then_some(&worker), &mut face)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     face.finish();
-    face.trouble().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
+    face.take_warning().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
 }
 
 /// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
@@ -156,7 +156,7 @@ pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Resul
             Ok(state) => state,
             Err(error) => return Some(Err(error)),
         };
-        if state.status.is_over() && !alive {
+        if state.status.has_ended() && !alive {
             return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
         }
         (!alive).then(|| {

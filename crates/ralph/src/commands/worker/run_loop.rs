@@ -17,7 +17,7 @@ use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, ResumePoint};
 use ralph_process as process;
-use ralph_report::worker_lines::{Follower, Status, WorkerState};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
@@ -153,10 +153,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
                 ..ResumePoint::default()
             },
         });
-        state = WorkerState { status: Status::Running, worker_name: state.worker_name, ..*before };
+        state = WorkerState {
+            status: WorkerStatus::Running,
+            worker_name: state.worker_name,
+            ..*before
+        };
         state.directory = spec.directory.to_string_lossy().into_owned();
     }
-    let follower = Follower::new(state, TimeZone::system());
+    let follower = WorkerTracker::new(state, TimeZone::system());
     let interactive = args.interactive;
     let background = Background { worker: worker.clone(), follower, door, resume, interactive };
     loaded.warnings.extend(damage);

@@ -14,7 +14,7 @@ use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_process::Interrupts;
-use ralph_report::worker_lines::{Status, WorkerState};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::lock;
 use ralph_store::project::Project;
 
@@ -199,7 +199,7 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
     };
     match worker.known() {
         _ if worker.is_alive() => Err(taken("running")),
-        Known::State(state) if !state.status.is_over() => {
+        Known::State(state) if !state.status.has_ended() => {
             let error = taken(state.status.as_str());
             Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
         }
@@ -347,7 +347,7 @@ fn wait_for_start(
         }
         match worker.known() {
             Known::State(state)
-                if is_new(&state) && (state.current_iteration > 0 || state.status.is_over()) =>
+                if is_new(&state) && (state.current_iteration > 0 || state.status.has_ended()) =>
             {
                 return Some(Ok(*state));
             }
@@ -377,7 +377,7 @@ fn wait_for_start(
             return Err(Error::new(ErrorKind::Interrupted, message));
         }
     };
-    if state.status == Status::Failed && state.current_iteration == 0 {
+    if state.status == WorkerStatus::Failed && state.current_iteration == 0 {
         let why = state.message.unwrap_or_default();
         return Err(Error::failed(format!("the loop of '{name}' did not start: {why}")));
     }

@@ -168,7 +168,7 @@ fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
         (30, 1, iteration_started()),
         (31, 1, agent_started()),
     ];
-    assert_eq!(read(events, Some(40)).doing, Some(Doing::Working));
+    assert_eq!(read(events, Some(40)).doing, Some(RunActivity::Working));
 }
 
 #[test]
@@ -191,12 +191,12 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
     assert!(live.contains("    1  under way                1m0s "), "{live}");
     // A command can be taken as it is.
     let cut_off = read(begin(), None);
-    let markdown = plain::draw(&cut_off, &TimeZone::UTC, plain::Form::Markdown);
+    let markdown = plain::render(&cut_off, &TimeZone::UTC, plain::TextFormat::Markdown);
     assert!(
         markdown.contains("\n- **Next:** `ralph resume 20261115-2027-ab12` goes on"),
         "{markdown}"
     );
-    let page = html::draw(&cut_off, &TimeZone::UTC);
+    let page = html::render(&cut_off, &TimeZone::UTC);
     assert!(page.contains("<dd><code>ralph resume 20261115-2027-ab12</code> goes on"), "{page}");
     let unknown = read(Vec::new(), None);
     assert!(!terminal(&unknown).contains("1970"), "nobody knows when");

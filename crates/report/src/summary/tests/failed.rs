@@ -218,7 +218,7 @@ fn what_ended_an_agent_is_told_and_a_guess_is_called_one() {
             ],
             None,
         );
-        iteration::state(&facts.iterations.remove(0))
+        iteration::state_label(&facts.iterations.remove(0))
     };
     assert_eq!(ended(Some(EndCause::Budget), None), "run's budget");
     assert_eq!(ended(Some(EndCause::IterationBudget), None), "iteration's budget");

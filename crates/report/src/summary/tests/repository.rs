@@ -31,17 +31,17 @@ fn commits_are_of_whoever_made_them() {
         ],
         None,
     );
-    let subjects = |commits: &[Commit]| -> Vec<String> {
+    let subjects = |commits: &[CommitSummary]| -> Vec<String> {
         commits.iter().map(|commit| commit.subject.clone()).collect()
     };
     assert_eq!(subjects(&facts.iterations[0].commits), ["made well"], "what was amended is gone");
     assert_eq!(subjects(&facts.iterations[1].commits), ["lost"]);
     assert_eq!(subjects(&facts.others), ["by a person"]);
     let mut facts = facts;
-    facts.note_gone(&HashSet::from(["three"]));
+    facts.mark_unreachable(&HashSet::from(["three"]));
     let told = terminal(&facts);
     assert!(told.contains("Commits:   2: git log base..two\n"), "{told}");
-    facts.note_shown(&HashSet::from(["two", "people", "merged"]));
+    facts.count_range(&HashSet::from(["two", "people", "merged"]));
     let told = terminal(&facts);
     let words =
         "Commits:   3: git log base..two (2 of them not by the run); 1 more by the run is not";
@@ -88,9 +88,9 @@ fn what_was_not_committed_or_pushed_is_told_in_every_form() {
     ] {
         assert!(told.contains(line), "{line:?} in {told}");
     }
-    let markdown = plain::draw(&facts, &TimeZone::UTC, plain::Form::Markdown);
+    let markdown = plain::render(&facts, &TimeZone::UTC, plain::TextFormat::Markdown);
     let json = serde_json::to_string(&facts).unwrap();
-    for page in [markdown, html::draw(&facts, &TimeZone::UTC), json] {
+    for page in [markdown, html::render(&facts, &TimeZone::UTC), json] {
         assert!(page.contains("hook says no") && page.contains("fatal: no way"), "{page}");
     }
 }
