@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use ralph_git::is_in_one;
+use ralph_git::is_in_repository;
 use ralph_report::summary::Summary;
 
 /// Of how many commits it is looked up whether they are still there.
@@ -21,7 +21,7 @@ pub fn look_up(
     directory: &Path,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
 ) {
-    facts.repository_gone = facts.commits().next().is_some() && !is_in_one(directory);
+    facts.repository_gone = facts.commits().next().is_some() && !is_in_repository(directory);
     if facts.repository_gone {
         return;
     }
@@ -118,7 +118,7 @@ mod tests {
             });
         }
         facts.head = Some(find("three"));
-        look_up(&mut facts, at, &mut |words| git::git(words, at).ok());
+        look_up(&mut facts, at, &mut |words| git::run_git(words, at).ok());
         let subjects: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
         assert_eq!(
             subjects,

@@ -40,8 +40,8 @@ use super::task_gate::TaskGate;
 use super::world::World;
 use commit_guard::StagedRun;
 use display::Filter;
-use ralph_git::ScmRun;
-use ralph_git::commit_guard::Staged;
+use ralph_git::ScmProcess;
+use ralph_git::commit_guard::StagedSnapshot;
 use response::Evaluator;
 use stall_check::Look;
 
@@ -104,9 +104,9 @@ enum Task {
     None,
     Agent(Box<AgentTask>),
     Guardrail(GuardrailTask),
-    Scm(ScmRun),
+    Scm(ScmProcess),
     /// Another git is busy with the same repository; tried again at this moment.
-    ScmWaits(ScmRun, u64),
+    ScmWaits(ScmProcess, u64),
     /// What is staged is looked at, before and after an agent is asked for a commit message.
     Staged(StagedRun),
     Look(Look),
@@ -123,9 +123,9 @@ struct Driver<'s, W> {
     queue: VecDeque<Input>,
     commit_message: Option<String>,
     /// What was staged when that was asked for.
-    staged: Option<Staged>,
+    staged: Option<StagedSnapshot>,
     /// A message for that of which nothing came: the commit failed.
-    unused_message: Option<(String, Staged)>,
+    unused_message: Option<(String, StagedSnapshot)>,
     /// Iterations in a row in which the agent used no tool.
     without_tools: u32,
     signals: u32,

@@ -106,7 +106,7 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let mut facts = Reading::of(dir.read_journal()?).facts(None);
     (facts.run, facts.untold) = (dir.id.clone(), false);
     let root = project.root();
-    commit_lookup::look_up(&mut facts, root, &mut |words| git::git(words, root).ok());
+    commit_lookup::look_up(&mut facts, root, &mut |words| git::run_git(words, root).ok());
     let said = run_command(project.root(), command, &facts, &message(at, &event, &facts, true));
     let failed = match said {
         Err(err) if err.kind() == io::ErrorKind::Interrupted => return Err(err),

@@ -8,7 +8,7 @@ use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
 use ralph_events::progress::{ResumePoint, Tracker};
-use ralph_git::head_log::Moved;
+use ralph_git::head_log::NewCommits;
 use ralph_report::run_table::RunSummary;
 use ralph_store::guardrail_logs;
 use ralph_store::runs::{FirstWords, RunDir};
@@ -125,8 +125,8 @@ pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
 
 /// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
 /// commit of its own that was being made then: that is there, or it is not.
-pub fn found_commits(moved: Moved, committing: Option<&str>) -> Vec<Event<'static>> {
-    let Moved { head, mut commits } = moved;
+pub fn found_commits(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'static>> {
+    let NewCommits { head, mut commits } = moved;
     let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
     let is_own = |commit: &Commit, own: &str| match commit.subject.strip_suffix('…') {
         Some(beginning) => own.starts_with(beginning),
@@ -231,7 +231,7 @@ mod tests {
             (Some("mine and long"), &["mine an…"], &[(1, false)]),
         ] {
             let commits = found.iter().map(|subject| commit(subject)).collect();
-            let events = found_commits(Moved { head: "h".to_owned(), commits }, committing);
+            let events = found_commits(NewCommits { head: "h".to_owned(), commits }, committing);
             let whose = events.iter().map(|event| match event {
                 Event::Repository { commits, by_others, .. } => (commits.len(), *by_others),
                 other => panic!("{other:?}"),

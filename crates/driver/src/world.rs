@@ -30,12 +30,12 @@ use ralph_tasks::documents;
 
 use super::commit_lookup;
 use ralph_git as git;
-use ralph_git::branch::{self, NoBranch};
-use ralph_git::config_trust::{self, Repository};
-use ralph_git::hardening::{self, Purpose};
-use ralph_git::head_log::{self, Moved, Since};
+use ralph_git::branch::{self, DetachedReason};
+use ralph_git::config_trust::{self, ConfigRepository};
+use ralph_git::hardening::{self, GitPurpose};
+use ralph_git::head_log::{self, LogPosition, NewCommits};
 use ralph_git::link_guard::{self, LinkGuard};
-use ralph_git::lock_files::{self, Abandoned};
+use ralph_git::lock_files::{self, LockStatus};
 use ralph_git::work_tree;
 
 /// How long git may take to tell what became of commits.
@@ -176,9 +176,9 @@ pub trait World {
     /// Removes a file; one that is not there is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Whether a lock of git's was left by one that is gone.
-    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+    fn abandoned(&mut self, lock: &Path) -> LockStatus {
         let _ = lock;
-        Abandoned::No
+        LockStatus::InUse
     }
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
@@ -212,7 +212,7 @@ pub trait World {
         Vec::new()
     }
     /// What was committed where the run works since this was last asked; see [`head_log::Watch::look`].
-    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+    fn moved(&mut self, thorough: bool) -> Option<NewCommits> {
         let _ = thorough;
         None
     }
@@ -229,7 +229,7 @@ pub trait World {
         Uncommitted::default()
     }
     /// Why what is committed where the run works is on no branch, if it is on none.
-    fn no_branch(&mut self) -> Option<NoBranch> {
+    fn no_branch(&mut self) -> Option<DetachedReason> {
         None
     }
     /// What others have asked of this run since it was last looked at.
@@ -259,7 +259,7 @@ pub struct RealWorld {
     me: Holder,
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
-    repository: Option<head_log::Watch>,
+    repository: Option<head_log::HeadLog>,
     /// The repository was looked at thoroughly since something last happened.
     is_looked_at: bool,
     /// The settings that switch filter drivers off, as the configuration was at the start.
@@ -387,18 +387,18 @@ impl RealWorld {
     fn without_agent_hooks(&mut self, launch: &Launch<'_>) -> io::Result<Vec<OsString>> {
         let unchanged = Ok(launch.args.to_vec());
         let is_git = Path::new(launch.program).file_name() == Some(OsStr::new("git"));
-        let repository = Repository::find(self.project.root(), None).filter(|_| is_git);
+        let repository = ConfigRepository::find(self.project.root(), None).filter(|_| is_git);
         let Some(repository) = repository else { return unchanged };
         let home = home::ralph_home(|name| std::env::var_os(name));
         let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
-        if self.cell.is_none() && !repository.had_sandbox(&records) {
+        if self.cell.is_none() && !repository.last_run_was_sandboxed(&records) {
             return unchanged;
         }
-        let words = hardening::words(Purpose::Work, &[], &config_trust::LIST);
+        let words = hardening::git_args(GitPurpose::Write, &[], &config_trust::LIST_CONFIG_ARGS);
         let git = OutsideCommand::find(launch.program, launch.env)?;
         let (program, env, root) = (git.program(), git.env(), self.project.root());
         let output = self.system.run_to_end(program, &words, root, env, LOOKUP_PATIENCE)?;
-        let restriction = repository.restrict_by(&output).map_err(|error| {
+        let restriction = repository.restrict_from_output(&output).map_err(|error| {
             let parts: Vec<String> = std::iter::once(error.message).chain(error.hints).collect();
             io::Error::other(parts.join("; "))
         })?;
@@ -413,10 +413,10 @@ impl RealWorld {
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
     /// what was committed since then.
-    pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
-        let (watch, moved) = head_log::Watch::begin(self.project.root(), since);
+    pub fn watch_repository(&mut self, since: LogPosition<'_>) -> Option<NewCommits> {
+        let (watch, moved) = head_log::HeadLog::open(self.project.root(), since);
         self.repository = Some(watch);
-        if git::is_in_one(self.project.root()) {
+        if git::is_in_repository(self.project.root()) {
             self.filters_off = self.find_filters();
         }
         moved
@@ -424,18 +424,22 @@ impl RealWorld {
 
     /// The settings that switch filter drivers off. None if git does not answer: then it answers no look, either.
     fn find_filters(&mut self) -> Vec<OsString> {
-        let words = hardening::words(Purpose::Look, &[], &hardening::FILTER_KEYS);
-        let git = OutsideCommand::find(OsStr::new("git"), &hardening::env(Purpose::Look));
+        let words = hardening::git_args(GitPurpose::ReadOnly, &[], &hardening::LIST_FILTERS_ARGS);
+        let git =
+            OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly));
         let Ok(git) = git else { return Vec::new() };
         let (program, env, root) = (git.program(), git.env(), self.project.root());
         let output = self.system.run_to_end(program, &words, root, env, LOOKUP_PATIENCE);
-        output.map_or_else(|_| Vec::new(), |output| hardening::without_filters(&output.stdout))
+        output
+            .map_or_else(|_| Vec::new(), |output| hardening::disable_filters_config(&output.stdout))
     }
 
     /// Asks git for something and waits for the answer. Nothing that a repository names is executed.
     fn git_look(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
-        let args = hardening::words(Purpose::Look, &self.filters_off, words);
-        let git = OutsideCommand::find(OsStr::new("git"), &hardening::env(Purpose::Look)).ok()?;
+        let args = hardening::git_args(GitPurpose::ReadOnly, &self.filters_off, words);
+        let git =
+            OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly))
+                .ok()?;
         let (program, env) = (git.program(), git.env());
         let output =
             self.system.run_to_end(program, &args, directory, env, LOOKUP_PATIENCE).ok()?;
@@ -467,9 +471,9 @@ impl RealWorld {
         let RealWorld { system, files, lock, cell, links, link_warnings, .. } = self;
         drop(system);
         drop(cell);
-        link_guard::keep_warnings(link_warnings);
+        link_guard::queue_warnings(link_warnings);
         // After an error the record still tells the next ralph to check.
-        link_guard::keep_warnings(match links.map(LinkGuard::finish) {
+        link_guard::queue_warnings(match links.map(LinkGuard::finish) {
             Some(Ok(warnings)) => warnings,
             Some(Err(err)) => vec![format!("the git directories could not be checked: {err}")],
             None => Vec::new(),
@@ -533,7 +537,7 @@ impl RealWorld {
 
     /// That the repository is gone, and what to do before the run goes on.
     fn left_without_repository(&self) -> Option<String> {
-        let lost = self.repository.as_ref().and_then(head_log::Watch::lost)?;
+        let lost = self.repository.as_ref().and_then(head_log::HeadLog::missing_repository)?;
         Some(format!(
             "the repository is gone: there was {} when the run began; what the agent did is in the files, its \
              history is not: put it back, or make a new one (git init)",
@@ -691,11 +695,11 @@ impl World for RealWorld {
     }
 
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
-        work_tree::of_file(path, budget)
+        work_tree::file_fingerprint(path, budget)
     }
 
     fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64> {
-        work_tree::of_tree(path, most)
+        work_tree::tree_fingerprint(path, most)
     }
 
     fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
@@ -810,13 +814,13 @@ impl World for RealWorld {
         stuck.or(gone)
     }
 
-    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+    fn abandoned(&mut self, lock: &Path) -> LockStatus {
         // In another machine nobody sees who is at work.
         let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
         if self.cell.as_ref().is_some_and(is_elsewhere) {
-            return Abandoned::No;
+            return LockStatus::InUse;
         }
-        lock_files::abandoned(lock, self.project.root())
+        lock_files::lock_status(lock, self.project.root())
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
@@ -835,11 +839,12 @@ impl World for RealWorld {
             return;
         }
         let root = self.project.root();
-        let git = OutsideCommand::find(OsStr::new("git"), &hardening::env(Purpose::Look));
+        let git =
+            OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly));
         let Ok(git) = git else { return };
         let filters_off = self.filters_off.clone();
         commit_lookup::look_up(facts, root, &mut |words| {
-            let args = hardening::words(Purpose::Look, &filters_off, words);
+            let args = hardening::git_args(GitPurpose::ReadOnly, &filters_off, words);
             let system = &mut self.system;
             let output = system.run_to_end(git.program(), &args, root, git.env(), LOOKUP_PATIENCE);
             let output = output.ok().filter(|output| output.exit.success())?;
@@ -851,38 +856,41 @@ impl World for RealWorld {
         self.filters_off.clone()
     }
 
-    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+    fn moved(&mut self, thorough: bool) -> Option<NewCommits> {
         // Between the end of an agent and the start of the next one nothing has happened that there is to look for.
         if self.is_looked_at || self.stuck_traces().next().is_some() {
             return None;
         }
         self.is_looked_at = thorough;
-        self.repository.as_mut().and_then(|watch| watch.look(thorough))
+        self.repository.as_mut().and_then(|watch| watch.new_commits(thorough))
     }
 
     fn replaced_repository(&mut self) -> Option<PathBuf> {
-        self.repository.as_ref().and_then(head_log::Watch::replaced).map(Path::to_owned)
+        self.repository
+            .as_ref()
+            .and_then(head_log::HeadLog::replaced_repository)
+            .map(Path::to_owned)
     }
 
     fn branch(&mut self) -> Option<String> {
-        branch::branch(self.project.root())
+        branch::current_branch(self.project.root())
     }
 
     fn uncommitted(&mut self) -> Uncommitted {
         let root = self.project.root().to_owned();
-        if !git::is_in_one(&root) || self.check_links().is_err() {
+        if !git::is_in_repository(&root) || self.check_links().is_err() {
             return Uncommitted::default();
         }
         let files = self.status_files(&root, &["."]);
         let modules = self.git_look(&root, &["ls-files", "--stage", "-z"]).unwrap_or_default();
-        let mut submodules = git::submodules_in(&modules, &root);
+        let mut submodules = git::parse_submodules(&modules, &root);
         submodules.truncate(MAX_SUBMODULES);
         submodules.retain(|path| !self.status_files(&root.join(path), &[]).is_empty());
         Uncommitted { files, submodules }
     }
 
-    fn no_branch(&mut self) -> Option<NoBranch> {
-        branch::no_branch(self.project.root()).filter(|_| self.stuck().is_none())
+    fn no_branch(&mut self) -> Option<DetachedReason> {
+        branch::detached_reason(self.project.root()).filter(|_| self.stuck().is_none())
     }
 
     fn lost(&mut self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{common_of, directory_of, git, read, top_of};
+use super::{common_dir, git_dir, read_git_file, run_git, work_tree_root};
 
 /// Returns the directories that a commit in `directory` writes to: the one that all worktrees
 /// share, and the worktree's own. Where there is no repository yet, the one that `git init` would make.
@@ -10,15 +10,15 @@ use super::{common_of, directory_of, git, read, top_of};
 /// A `.git` that leads elsewhere counts only if the repository there names this work tree as its own. Agents can
 /// write such a file, and it must not open another repository to them.
 pub fn git_directories(directory: &Path) -> Vec<PathBuf> {
-    let Some(top) = top_of(directory) else { return vec![directory.join(".git")] };
-    let Some(own) = directory_of(directory).and_then(|own| own.canonicalize().ok()) else {
+    let Some(top) = work_tree_root(directory) else { return vec![directory.join(".git")] };
+    let Some(own) = git_dir(directory).and_then(|own| own.canonicalize().ok()) else {
         return Vec::new();
     };
     let is_inside = top.join(".git").symlink_metadata().is_ok_and(|about| about.is_dir());
     if !is_inside && !claims_work_tree(&own, top) {
         return Vec::new();
     }
-    let common = common_of(&own).canonicalize().unwrap_or_else(|_| own.clone());
+    let common = common_dir(&own).canonicalize().unwrap_or_else(|_| own.clone());
     let is_worktree_of_it = own == common || own.starts_with(common.join("worktrees"));
     let is_repository = ["HEAD", "objects", "refs"].iter().all(|name| common.join(name).exists());
     let mut found = if is_worktree_of_it && is_repository { vec![common, own] } else { Vec::new() };
@@ -32,27 +32,27 @@ fn claims_work_tree(git_dir: &Path, top: &Path) -> bool {
     let is_same = |path: PathBuf, other: PathBuf| {
         path.canonicalize().is_ok_and(|path| other.canonicalize().is_ok_and(|other| path == other))
     };
-    if let Some(pointer) = read(&git_dir.join("gitdir")) {
+    if let Some(pointer) = read_git_file(&git_dir.join("gitdir")) {
         return is_same(git_dir.join(pointer.trim()), top.join(".git"));
     }
     let config = git_dir.join("config");
     let words =
         ["config".as_ref(), "--file".as_ref(), config.as_os_str(), "core.worktree".as_ref()];
-    let told = git(&words, top);
+    let told = run_git(&words, top);
     told.is_ok_and(|told| is_same(git_dir.join(told.trim()), top.to_owned()))
 }
 
 /// Returns the variables that make commits in `directory` those of the author and the committer whom git is configured
 /// for there. Agents may hide the user's configuration from git, and then a commit would fail. Empty for what is not
 /// configured.
-pub fn identity(directory: &Path) -> Vec<(&'static str, String)> {
+pub fn commit_identity_env(directory: &Path) -> Vec<(&'static str, String)> {
     let kinds = [
         ("GIT_AUTHOR_IDENT", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
         ("GIT_COMMITTER_IDENT", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
     ];
     let known = kinds.into_iter().filter_map(|(ident, name, email)| {
         // Without this, git would make an identity up from the names of the user and the host.
-        let told = git(&["-c", "user.useConfigOnly=true", "var", ident], directory).ok()?;
+        let told = run_git(&["-c", "user.useConfigOnly=true", "var", ident], directory).ok()?;
         let (who, rest) = told.rsplit_once(" <")?;
         let (address, _) = rest.split_once('>')?;
         Some([(name, who.to_owned()), (email, address.to_owned())])
@@ -79,7 +79,7 @@ mod tests {
     }
 
     fn run(at: &Path, words: &[&str]) {
-        super::super::git_at_length(words, at).unwrap();
+        super::super::run_git_slow(words, at).unwrap();
     }
 
     fn scene() -> (tempfile::TempDir, PathBuf) {
@@ -157,6 +157,9 @@ mod tests {
             ("GIT_COMMITTER_NAME", "Bot"),
             ("GIT_COMMITTER_EMAIL", "ann@example.com"),
         ];
-        assert_eq!(identity(&root), expected.map(|(name, value)| (name, value.to_owned())));
+        assert_eq!(
+            commit_identity_env(&root),
+            expected.map(|(name, value)| (name, value.to_owned()))
+        );
     }
 }

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use ralph_store::safe_fs;
 
-use super::{directory_of, read};
+use super::{git_dir, read_git_file};
 
 /// A longer todo list is not read.
-const MAX_TODO: u64 = 4 << 20;
+const MAX_TODO_BYTES: u64 = 4 << 20;
 
 /// Why commits are on no branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoBranch {
+pub enum DetachedReason {
     /// Somebody has checked out a commit, or a tag.
     Detached,
     /// A rebase is under way, of this branch if it is known.
@@ -23,14 +23,14 @@ pub enum NoBranch {
     Bisection,
 }
 
-impl NoBranch {
+impl DetachedReason {
     /// What it means for a commit that was just made, and what to do about it.
     pub fn advice(&self) -> String {
         let (why, what) = match self {
-            NoBranch::Detached => {
+            DetachedReason::Detached => {
                 ("HEAD is detached".to_owned(), "`git switch -c NAME` there makes a branch of it")
             }
-            NoBranch::Rebase { branch, is_safe } => (
+            DetachedReason::Rebase { branch, is_safe } => (
                 match branch {
                     Some(branch) => format!("a rebase of {branch} is under way"),
                     None => "a rebase is under way".to_owned(),
@@ -42,7 +42,7 @@ impl NoBranch {
                      then `git rebase --abort` ends it"
                 },
             ),
-            NoBranch::Bisection => (
+            DetachedReason::Bisection => (
                 "a bisection is under way".to_owned(),
                 "`git switch -c NAME` there makes a branch of it, and `git bisect reset` would drop it",
             ),
@@ -52,32 +52,32 @@ impl NoBranch {
 }
 
 /// The branch that is checked out in the work tree of a directory.
-pub fn branch(directory: &Path) -> Option<String> {
-    let head = read(&directory_of(directory)?.join("HEAD"))?;
+pub fn current_branch(directory: &Path) -> Option<String> {
+    let head = read_git_file(&git_dir(directory)?.join("HEAD"))?;
     Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
 }
 
 /// Why commits in the work tree of a directory are on no branch; nothing if they are on one, or if the repository keeps
 /// its names in another way.
-pub fn no_branch(directory: &Path) -> Option<NoBranch> {
-    let git = directory_of(directory)?;
-    if read(&git.join("HEAD"))?.starts_with("ref: ") {
+pub fn detached_reason(directory: &Path) -> Option<DetachedReason> {
+    let git = git_dir(directory)?;
+    if read_git_file(&git.join("HEAD"))?.starts_with("ref: ") {
         return None;
     }
     let rebase = ["rebase-merge", "rebase-apply"].map(|name| git.join(name));
     if let Some(state) = rebase.iter().find(|state| state.symlink_metadata().is_ok()) {
-        let name = read(&state.join("head-name"));
+        let name = read_git_file(&state.join("head-name"));
         let branch =
             name.and_then(|name| Some(name.trim().strip_prefix("refs/heads/")?.to_owned()));
-        return Some(NoBranch::Rebase { branch, is_safe: is_safe_rebase(state) });
+        return Some(DetachedReason::Rebase { branch, is_safe: is_safe_rebase(state) });
     }
     let is_bisected = git.join("BISECT_LOG").exists();
-    Some(if is_bisected { NoBranch::Bisection } else { NoBranch::Detached })
+    Some(if is_bisected { DetachedReason::Bisection } else { DetachedReason::Detached })
 }
 
 /// Whether `git rebase --continue` executes nothing that an agent may have written into the todo list.
 fn is_safe_rebase(state: &Path) -> bool {
-    const STEPS: [&str; 19] = [
+    const SAFE_REBASE_STEPS: [&str; 19] = [
         "pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label",
         "l", "reset", "t", "merge", "m", "noop",
     ];
@@ -88,12 +88,12 @@ fn is_safe_rebase(state: &Path) -> bool {
         // It applies patches, and has no todo list.
         return true;
     }
-    let todo = safe_fs::read_own(&state.join("git-rebase-todo"), MAX_TODO);
+    let todo = safe_fs::read_own(&state.join("git-rebase-todo"), MAX_TODO_BYTES);
     let Some(todo) = todo.ok().and_then(|todo| String::from_utf8(todo).ok()) else {
         return false;
     };
     let steps = todo.lines().filter_map(|line| line.split_ascii_whitespace().next());
-    steps.filter(|step| !step.starts_with('#')).all(|step| STEPS.contains(&step))
+    steps.filter(|step| !step.starts_with('#')).all(|step| SAFE_REBASE_STEPS.contains(&step))
 }
 
 #[cfg(test)]
@@ -108,25 +108,25 @@ mod tests {
             std::fs::create_dir_all(git.join(name).parent().unwrap()).unwrap();
             std::fs::write(git.join(name), text).unwrap();
         };
-        assert_eq!(no_branch(dir.path()), None, "there is no repository");
+        assert_eq!(detached_reason(dir.path()), None, "there is no repository");
         write("HEAD", "ref: refs/heads/main\n");
         write("rebase-apply/applying", "");
-        assert_eq!(no_branch(dir.path()), None, "`git am` stays on its branch");
+        assert_eq!(detached_reason(dir.path()), None, "`git am` stays on its branch");
         std::fs::remove_dir_all(git.join("rebase-apply")).unwrap();
         write("HEAD", "0123456789012345678901234567890123456789\n");
-        assert_eq!(no_branch(dir.path()), Some(NoBranch::Detached));
+        assert_eq!(detached_reason(dir.path()), Some(DetachedReason::Detached));
         write("BISECT_LOG", "");
-        assert_eq!(no_branch(&dir.path().join("below")), Some(NoBranch::Bisection));
+        assert_eq!(detached_reason(&dir.path().join("below")), Some(DetachedReason::Bisection));
         write("rebase-merge/head-name", "refs/heads/a/b\n");
-        let rebase = no_branch(dir.path());
+        let rebase = detached_reason(dir.path());
         let branch = Some("a/b".to_owned());
-        assert_eq!(rebase, Some(NoBranch::Rebase { branch, is_safe: false }), "no todo list");
+        assert_eq!(rebase, Some(DetachedReason::Rebase { branch, is_safe: false }), "no todo list");
         let advice = rebase.map(|rebase| rebase.advice()).unwrap();
         assert!(advice.starts_with("a rebase of a/b is under way, so"), "{advice}");
         write("rebase-merge/head-name", "detached HEAD\n");
         write("rebase-merge/git-rebase-todo", "pick 1234 one\n");
-        let rebase = Some(NoBranch::Rebase { branch: None, is_safe: true });
-        assert_eq!(no_branch(dir.path()), rebase);
+        let rebase = Some(DetachedReason::Rebase { branch: None, is_safe: true });
+        assert_eq!(detached_reason(dir.path()), rebase);
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         let state = git.join("rebase-merge");
         std::fs::create_dir_all(&state).unwrap();
         std::fs::write(git.join("HEAD"), "0123456789012345678901234567890123456789\n").unwrap();
-        let advice = || no_branch(dir.path()).unwrap().advice();
+        let advice = || detached_reason(dir.path()).unwrap().advice();
         let todo = state.join("git-rebase-todo");
         let safe =
             "pick 12 a\n\tr 34 b\n# exec x\n\nfixup -C 56 c\nlabel l\nmerge -C 78 l # m\nnoop\n";

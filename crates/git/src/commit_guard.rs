@@ -9,40 +9,40 @@ use ralph_store::project::is_run_time_file;
 
 /// What git is asked besides [`status::WORDS`](super::status::WORDS). A file that was renamed is one that is gone and
 /// one that is new: so each is told in one field.
-pub const MORE_WORDS: &[&str] = &["--no-renames"];
+pub const STATUS_ARGS: &[&str] = &["--no-renames"];
 
 /// The mode of what is a repository of its own.
-const REPOSITORY: &str = "160000";
+const GITLINK_MODE: &str = "160000";
 
 /// How many files are named.
-const NAMED: usize = 5;
+const MAX_NAMED_FILES: usize = 5;
 
 /// What there was at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Staged {
+pub struct StagedSnapshot {
     /// The commit that is checked out, and the branch.
     head: String,
     branch: String,
     /// All that is staged, as a number.
     index: u64,
     /// The files that differ from that, as a number, and the first of them.
-    beside: u64,
-    differ: Vec<String>,
-    more: bool,
+    unstaged: u64,
+    differing_files: Vec<String>,
+    has_more_files: bool,
     /// Repositories that are part of what is staged and were not before, the first of them.
     repositories: Vec<String>,
 }
 
 /// How something differs from what was there before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct StagedChange {
     /// What changed, in words.
-    pub what: String,
+    pub description: String,
     /// What would be committed now is not what was staged, or not in the place where it was to be.
-    pub moved: bool,
+    pub commit_changed: bool,
 }
 
-impl Staged {
+impl StagedSnapshot {
     /// The repositories inside of this one that are to be committed for the first time, but for those that are declared
     /// in these `.gitmodules`: only which commit they are at is committed, and nobody could find it.
     pub fn new_repositories<'a>(&'a self, gitmodules: &'a str) -> impl Iterator<Item = &'a str> {
@@ -55,12 +55,12 @@ impl Staged {
     }
 
     /// Whether the same would be committed in the same place.
-    pub fn is_same_commit(&self, other: &Staged) -> bool {
+    pub fn commits_same(&self, other: &StagedSnapshot) -> bool {
         (&self.head, &self.branch, self.index) == (&other.head, &other.branch, other.index)
     }
 
     /// What is another than it was before.
-    pub fn since(&self, before: &Staged) -> Option<Change> {
+    pub fn changes_since(&self, before: &StagedSnapshot) -> Option<StagedChange> {
         let mut what = Vec::new();
         if self.branch != before.branch {
             what.push(match self.branch.as_str() {
@@ -76,46 +76,52 @@ impl Staged {
             what.push("what is staged was changed".to_owned());
         }
         let moved = !what.is_empty();
-        if self.beside != before.beside {
-            let new = self.differ.iter().filter(|file| !before.differ.contains(file));
+        if self.unstaged != before.unstaged {
+            let new =
+                self.differing_files.iter().filter(|file| !before.differing_files.contains(file));
             let files: Vec<&str> = new.map(String::as_str).collect();
-            let more = if self.more { " and more" } else { "" };
+            let more = if self.has_more_files { " and more" } else { "" };
             what.push(match files.as_slice() {
                 [] => "files were changed".to_owned(),
-                [file] if !self.more => format!("{file} was changed"),
+                [file] if !self.has_more_files => format!("{file} was changed"),
                 files => format!("{}{more} were changed", files.join(", ")),
             });
         }
-        (!what.is_empty()).then(|| Change { what: what.join(" and "), moved })
+        (!what.is_empty())
+            .then(|| StagedChange { description: what.join(" and "), commit_changed: moved })
     }
 }
 
 /// Reads what git says, however much it is.
 #[derive(Debug, Default)]
-pub struct Reader {
-    staged: Staged,
+pub struct StagedStatusReader {
+    staged: StagedSnapshot,
     index: DefaultHasher,
-    beside: DefaultHasher,
+    unstaged: DefaultHasher,
     /// The beginning of a field.
-    rest: Vec<u8>,
+    partial_field: Vec<u8>,
 }
 
-impl Reader {
+impl StagedStatusReader {
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while let Some(end) = memchr::memchr(0, bytes) {
-            self.rest.extend_from_slice(&bytes[..end]);
-            let field = std::mem::take(&mut self.rest);
+            self.partial_field.extend_from_slice(&bytes[..end]);
+            let field = std::mem::take(&mut self.partial_field);
             self.field(&String::from_utf8_lossy(&field));
             bytes = &bytes[end + 1..];
         }
-        self.rest.extend_from_slice(bytes);
+        self.partial_field.extend_from_slice(bytes);
     }
 
     /// All that it said; nothing if it told of no commit and no branch, so that it was not to its end.
-    pub fn end(self) -> Option<Staged> {
-        let Reader { staged, index, beside, rest } = self;
+    pub fn end(self) -> Option<StagedSnapshot> {
+        let StagedStatusReader { staged, index, unstaged: beside, partial_field: rest } = self;
         let is_whole = rest.is_empty() && !staged.head.is_empty();
-        is_whole.then(|| Staged { index: index.finish(), beside: beside.finish(), ..staged })
+        is_whole.then(|| StagedSnapshot {
+            index: index.finish(),
+            unstaged: beside.finish(),
+            ..staged
+        })
     }
 
     fn field(&mut self, field: &str) {
@@ -140,17 +146,17 @@ impl Reader {
                     (state.get(..1), mode, object, file).hash(&mut self.index);
                 }
                 let named = &mut self.staged.repositories;
-                if mode == REPOSITORY && before != REPOSITORY && named.len() < NAMED {
+                if mode == GITLINK_MODE && before != GITLINK_MODE && named.len() < MAX_NAMED_FILES {
                     named.push(file.to_owned());
                 }
                 if !state.ends_with('.') {
-                    field.hash(&mut self.beside);
+                    field.hash(&mut self.unstaged);
                     self.differs(file);
                 }
             }
             "u" => field.hash(&mut self.index),
             "?" if !is_run_time_file(told) => {
-                told.hash(&mut self.beside);
+                told.hash(&mut self.unstaged);
                 self.differs(told);
             }
             _ => {}
@@ -159,9 +165,9 @@ impl Reader {
 
     fn differs(&mut self, file: &str) {
         let staged = &mut self.staged;
-        staged.more = staged.differ.len() >= NAMED;
-        if !staged.more {
-            staged.differ.push(file.replace(char::is_control, "?"));
+        staged.has_more_files = staged.differing_files.len() >= MAX_NAMED_FILES;
+        if !staged.has_more_files {
+            staged.differing_files.push(file.replace(char::is_control, "?"));
         }
     }
 }
@@ -170,8 +176,8 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn read(told: &str) -> Option<Staged> {
-        let mut reader = Reader::default();
+    fn read(told: &str) -> Option<StagedSnapshot> {
+        let mut reader = StagedStatusReader::default();
         // In pieces, as a pipe hands them over.
         for piece in told.replace('|', "\0").as_bytes().chunks(7) {
             reader.feed(piece);
@@ -208,8 +214,9 @@ mod tests {
                 Some(("HEAD is on no branch any more and x was changed", true))
             }),
         ] {
-            let change = read(&after).unwrap().since(&before);
-            let told = change.as_ref().map(|change| (change.what.as_str(), change.moved));
+            let change = read(&after).unwrap().changes_since(&before);
+            let told =
+                change.as_ref().map(|change| (change.description.as_str(), change.commit_changed));
             assert_eq!(told, expected, "{after}");
         }
     }

@@ -16,33 +16,33 @@ use ralph_process::CommandOutput;
 use ralph_process::trust::{self, AgentWritable};
 use ralph_store::project_record::ProjectRecord;
 
-use super::{common_of, directory_of, top_of};
+use super::{common_dir, work_tree_root};
 
 /// Asks git for its whole configuration, with the file that each value comes from.
-pub const LIST: [&str; 4] = ["config", "--list", "-z", "--show-origin"];
+pub const LIST_CONFIG_ARGS: [&str; 4] = ["config", "--list", "-z", "--show-origin"];
 
 /// The directories of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repository {
+pub struct ConfigRepository {
     /// The directory that relative paths of git start from.
     pub(crate) top: PathBuf,
     /// The directory that all worktrees share, without links.
     pub(crate) common_dir: PathBuf,
 }
 
-impl Repository {
+impl ConfigRepository {
     /// The repository of `directory`, or the one that is named.
-    pub fn find(directory: &Path, git_dir: Option<&Path>) -> Option<Repository> {
+    pub fn find(directory: &Path, git_dir: Option<&Path>) -> Option<ConfigRepository> {
         let (top, git_dir) = match git_dir {
             Some(git_dir) => (directory.to_owned(), git_dir.to_owned()),
-            None => (top_of(directory)?.to_owned(), directory_of(directory)?),
+            None => (work_tree_root(directory)?.to_owned(), super::git_dir(directory)?),
         };
-        let common_dir = common_of(&git_dir).canonicalize().ok()?;
-        Some(Repository { top: top.canonicalize().ok()?, common_dir })
+        let common_dir = common_dir(&git_dir).canonicalize().ok()?;
+        Some(ConfigRepository { top: top.canonicalize().ok()?, common_dir })
     }
 
     /// Whether the last run of a project in this repository had a sandbox.
-    pub fn had_sandbox(&self, records: &[ProjectRecord]) -> bool {
+    pub fn last_run_was_sandboxed(&self, records: &[ProjectRecord]) -> bool {
         let is_here = |record: &ProjectRecord| {
             let git = record.git.iter().flat_map(|git| git.repositories.values());
             git.into_iter().any(|dirs| dirs.common_dir == self.common_dir)
@@ -54,7 +54,7 @@ impl Repository {
     ///
     /// # Errors
     /// Agents can write to a file of the configuration, or git cannot read one.
-    pub fn restrict_by(&self, output: &CommandOutput) -> Result<Restriction, Error> {
+    pub fn restrict_from_output(&self, output: &CommandOutput) -> Result<ConfigRestriction, Error> {
         if !output.exit.success() {
             let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(Error::failed(format!("cannot read git's configuration: {why}")));
@@ -68,11 +68,11 @@ impl Repository {
         list: &[u8],
         writable: &AgentWritable,
         home: Option<&Path>,
-    ) -> Result<Restriction, Error> {
+    ) -> Result<ConfigRestriction, Error> {
         let entries = self.parse(list);
         // The file of an `include` may appear later.
         let included = entries.iter().filter(|entry| is_include(&entry.key)).filter_map(|entry| {
-            let path = expand(&entry.value, home);
+            let path = expand_home(&entry.value, home);
             Some(entry.origin.as_deref()?.parent()?.join(path))
         });
         let files = entries.iter().filter_map(|entry| entry.origin.clone()).chain(included);
@@ -89,17 +89,17 @@ impl Repository {
         }
         let path = entries.iter().rfind(|entry| entry.key == "core.hookspath");
         let own = self.common_dir.join("hooks");
-        let hooks = path.map_or(own.clone(), |path| self.top.join(expand(&path.value, home)));
+        let hooks = path.map_or(own.clone(), |path| self.top.join(expand_home(&path.value, home)));
         let is_trusted = hooks == own || writable.is_trusted(&hooks);
         let untrusted = if is_trusted { untrusted_hook(&hooks, writable) } else { Some(hooks) };
-        let Some(untrusted) = untrusted else { return Ok(Restriction::default()) };
+        let Some(untrusted) = untrusted else { return Ok(ConfigRestriction::default()) };
         let shown = untrusted.strip_prefix(&self.top).unwrap_or(&untrusted).display();
         let warning = match is_trusted {
             true => format!("git hooks are not run: agents can write to what {shown} leads to"),
             false => format!("the git hooks in {shown} are not run: agents can write there"),
         };
         let settings = vec!["core.hooksPath=/dev/null".into()];
-        Ok(Restriction { settings, warning: Some(warning) })
+        Ok(ConfigRestriction { settings, warning: Some(warning) })
     }
 
     /// Whether this is a configuration file that the sandbox keeps from agents.
@@ -115,7 +115,7 @@ impl Repository {
         leads_to_trusted && (is_config || is_own)
     }
 
-    fn parse(&self, list: &[u8]) -> Vec<Entry> {
+    fn parse(&self, list: &[u8]) -> Vec<GitConfigEntry> {
         let mut fields = list.split(|byte| *byte == 0);
         let mut entries = Vec::new();
         while let (Some(origin), Some(entry)) = (fields.next(), fields.next()) {
@@ -124,14 +124,18 @@ impl Repository {
             let end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
             let (key, value) = entry.split_at(end);
             let value = OsStr::from_bytes(value.strip_prefix(b"\n").unwrap_or(value)).to_owned();
-            entries.push(Entry { origin, key: String::from_utf8_lossy(key).into_owned(), value });
+            entries.push(GitConfigEntry {
+                origin,
+                key: String::from_utf8_lossy(key).into_owned(),
+                value,
+            });
         }
         entries
     }
 }
 
 /// One value of the configuration.
-struct Entry {
+struct GitConfigEntry {
     /// The file that it comes from. `None` for the command line and the environment.
     origin: Option<PathBuf>,
     key: String,
@@ -140,7 +144,7 @@ struct Entry {
 
 /// What git must not use when it writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Restriction {
+pub struct ConfigRestriction {
     /// Settings for the command line (`-c`).
     pub settings: Vec<OsString>,
     pub warning: Option<String>,
@@ -151,7 +155,7 @@ fn is_include(key: &str) -> bool {
 }
 
 /// A path of the configuration, with `~/` replaced.
-fn expand(value: &OsStr, home: Option<&Path>) -> PathBuf {
+fn expand_home(value: &OsStr, home: Option<&Path>) -> PathBuf {
     match (value.as_bytes().strip_prefix(b"~/"), home) {
         (Some(below), Some(home)) => home.join(OsStr::from_bytes(below)),
         _ => PathBuf::from(value),
@@ -176,20 +180,20 @@ mod tests {
 
     use super::*;
 
-    fn repository() -> (tempfile::TempDir, Repository, AgentWritable) {
+    fn repository() -> (tempfile::TempDir, ConfigRepository, AgentWritable) {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         let top = dir.join("p");
         fs::create_dir_all(top.join(".git/hooks")).unwrap();
         fs::create_dir_all(dir.join("home/hooks")).unwrap();
         let writable = AgentWritable::new([top.clone()]);
-        (temp, Repository { common_dir: top.join(".git"), top }, writable)
+        (temp, ConfigRepository { common_dir: top.join(".git"), top }, writable)
     }
 
     fn restrict(
-        (temp, repository, writable): &(tempfile::TempDir, Repository, AgentWritable),
+        (temp, repository, writable): &(tempfile::TempDir, ConfigRepository, AgentWritable),
         list: &str,
-    ) -> Result<Restriction, Error> {
+    ) -> Result<ConfigRestriction, Error> {
         let home = temp.path().canonicalize().unwrap().join("home");
         repository.restrict(list.replace('|', "\0").as_bytes(), writable, Some(&home))
     }
@@ -217,7 +221,7 @@ mod tests {
         let hooks = scene.1.common_dir.join("hooks");
         fs::write(hooks.join("run"), "").unwrap();
         symlink("run", hooks.join("pre-commit")).unwrap();
-        assert_eq!(restrict(&scene, "").unwrap(), Restriction::default());
+        assert_eq!(restrict(&scene, "").unwrap(), ConfigRestriction::default());
         symlink("../../scripts/hook", hooks.join("post-checkout")).unwrap();
         let warning = restrict(&scene, "").unwrap().warning.unwrap();
         assert!(warning.contains(".git/hooks/post-checkout"), "{warning}");

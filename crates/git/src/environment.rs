@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
 
-use super::{common_of, directory_of, top_of};
+use super::{common_dir, git_dir, work_tree_root};
 
 /// Refuses `GIT_DIR` and its kin unless they name the repository of this directory: every git that ralph or an agent
 /// starts would work on another one.
@@ -16,11 +16,11 @@ pub fn refuse_other_repository(
     directory: &Path,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<(), Error> {
-    let git = directory_of(directory);
-    let common = git.as_deref().map(common_of);
+    let git = git_dir(directory);
+    let common = git.as_deref().map(common_dir);
     let expected: [(&str, Option<PathBuf>); 5] = [
         ("GIT_DIR", git.clone()),
-        ("GIT_WORK_TREE", top_of(directory).map(Path::to_owned)),
+        ("GIT_WORK_TREE", work_tree_root(directory).map(Path::to_owned)),
         ("GIT_COMMON_DIR", common.clone()),
         ("GIT_INDEX_FILE", git.map(|git| git.join("index"))),
         ("GIT_OBJECT_DIRECTORY", common.map(|common| common.join("objects"))),
@@ -28,8 +28,8 @@ pub fn refuse_other_repository(
     for (name, expected) in expected {
         let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
         // git resolves it from where it is started.
-        let named = real(&directory.join(&value));
-        if expected.map(|path| real(&path)).as_ref() != Some(&named) {
+        let named = canonical_path(&directory.join(&value));
+        if expected.map(|path| canonical_path(&path)).as_ref() != Some(&named) {
             let (value, directory) = (Path::new(&value).display(), directory.display());
             return Err(Error::input(format!(
                 "{name}={value} is not the repository of {directory}: commits would go elsewhere"
@@ -41,7 +41,7 @@ pub fn refuse_other_repository(
 }
 
 /// The path without links, as far as it exists.
-fn real(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     let in_parent = || Some(parent?.join(path.file_name()?));
     path.canonicalize().ok().or_else(in_parent).unwrap_or_else(|| path.to_owned())

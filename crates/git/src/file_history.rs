@@ -10,15 +10,15 @@ use ralph_events::error::Error;
 const MAX_COMMITS: &str = "--max-count=1000";
 
 /// The histories of a file that are read: with all that merges left out, and under the names that it had before.
-const HISTORIES: [&[&str]; 2] = [&["--full-history", "-m", "--no-renames"], &["--follow", "-m"]];
+const HISTORY_ARGS: [&[&str]; 2] = [&["--full-history", "-m", "--no-renames"], &["--follow", "-m"]];
 
 /// How far the history of a file goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum HistoryExtent {
     /// To its beginning, or to where the caller stopped.
-    Whole,
+    Complete,
     /// To where a shallow clone was cut off.
-    Cut,
+    Truncated,
 }
 
 /// Hands the committed versions of a file to `keep_going`, the newest first, until it refuses one. Each content is
@@ -29,39 +29,43 @@ pub enum Reach {
 pub fn file_versions(
     path: &Path,
     mut keep_going: impl FnMut(&str) -> bool,
-) -> Result<Reach, Error> {
+) -> Result<HistoryExtent, Error> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(Reach::Whole);
+        return Ok(HistoryExtent::Complete);
     };
-    if super::top_of(directory).is_none() || has_no_commit(directory) {
-        return Ok(Reach::Whole);
+    if super::work_tree_root(directory).is_none() || is_empty_repository(directory) {
+        return Ok(HistoryExtent::Complete);
     }
     let (mut seen, mut last) = (HashSet::new(), None);
-    for history in HISTORIES {
+    for history in HISTORY_ARGS {
         let words =
             ["--literal-pathspecs", "log", MAX_COMMITS, "--format=", "--raw", "--no-abbrev"];
         let words = words.iter().chain(history).map(OsStr::new).chain(["--".as_ref(), name]);
-        let log = super::git(&words.collect::<Vec<_>>(), directory)?;
+        let log = super::run_git(&words.collect::<Vec<_>>(), directory)?;
         for blob in log.lines().filter_map(new_blob) {
             if last.as_deref() == Some(blob) {
                 break;
             }
             if seen.insert(blob.to_owned())
-                && !keep_going(&super::git(&["cat-file", "blob", blob], directory)?)
+                && !keep_going(&super::run_git(&["cat-file", "blob", blob], directory)?)
             {
                 last = Some(blob.to_owned());
                 break;
             }
         }
     }
-    let is_shallow = super::git(&["rev-parse", "--is-shallow-repository"], directory)?;
-    Ok(if is_shallow.trim() == "true" && last.is_none() { Reach::Cut } else { Reach::Whole })
+    let is_shallow = super::run_git(&["rev-parse", "--is-shallow-repository"], directory)?;
+    Ok(if is_shallow.trim() == "true" && last.is_none() {
+        HistoryExtent::Truncated
+    } else {
+        HistoryExtent::Complete
+    })
 }
 
 /// Whether git knows the repository and says that nothing was committed.
-fn has_no_commit(directory: &Path) -> bool {
+fn is_empty_repository(directory: &Path) -> bool {
     super::is_repository(directory)
-        && super::git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
+        && super::run_git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
 }
 
 /// The new content in a line of `git log --raw`: `:100644 100644 OLD NEW M\tpath`. `None` for a deletion.

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// What is not wanted of any call: a file system monitor, submodules, helpers for addresses, work in the
 /// background; and a bare repository that is in the way (`HEAD`, `objects`, `refs` and `config` in a directory).
-const ALWAYS: &[&str] = &[
+const BASE_CONFIG: &[&str] = &[
     "core.fsmonitor=false",
     "core.alternateRefsCommand=",
     "core.pager=cat",
@@ -27,36 +27,36 @@ const ALWAYS: &[&str] = &[
 ];
 
 /// What a look needs even less: the project's own hooks, and whatever fetches what is missing.
-const FOR_A_LOOK: &[&str] =
+const READ_ONLY_CONFIG: &[&str] =
     &["core.hooksPath=/dev/null", "core.sshCommand=false", "credential.helper="];
 
-const ENV_FOR_A_LOOK: &[(&str, &str)] =
+const READ_ONLY_ENV: &[(&str, &str)] =
     &[("GIT_OPTIONAL_LOCKS", "0"), ("GIT_NO_LAZY_FETCH", "1"), ("GIT_ALLOW_PROTOCOL", "none")];
 
 /// What git is called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum GitPurpose {
     /// To know something, or to change what only git keeps.
-    Look,
+    ReadOnly,
     /// To do what the user would do by hand, with the hooks of the project's own: a commit, a checkout.
-    Work,
+    Write,
 }
 
 /// The whole command line, but for the program. `settings` are added to those of every call.
-pub fn words(
-    purpose: Purpose,
+pub fn git_args(
+    purpose: GitPurpose,
     settings: &[OsString],
     command: &[impl AsRef<OsStr>],
 ) -> Vec<OsString> {
-    let more = if purpose == Purpose::Look { FOR_A_LOOK } else { &[] };
-    let always = ALWAYS.iter().chain(more).map(OsString::from);
+    let more = if purpose == GitPurpose::ReadOnly { READ_ONLY_CONFIG } else { &[] };
+    let always = BASE_CONFIG.iter().chain(more).map(OsString::from);
     let settings = always.chain(settings.iter().cloned());
     let settings = settings.flat_map(|setting| [OsString::from("-c"), setting]);
     settings.chain(command.iter().map(|word| word.as_ref().to_owned())).collect()
 }
 
 /// Asks git for the keys of all filter drivers, each followed by a zero byte. The exit code is 1 if there are none.
-pub const FILTER_KEYS: [&str; 5] =
+pub const LIST_FILTERS_ARGS: [&str; 5] =
     ["config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|smudge|process)$"];
 
 /// The settings for a look that switch these filter drivers off.
@@ -64,7 +64,7 @@ pub const FILTER_KEYS: [&str; 5] =
 /// The configuration is the user's, but `.gitattributes` is not: an agent may attach a filter to any file, and git would
 /// run it outside the sandbox to compare that file with the index. Without the filter, a filtered file counts as
 /// changed once its size or time differs from the index, even if the filter would make the content the same.
-pub fn without_filters(keys: &[u8]) -> Vec<OsString> {
+pub fn disable_filters_config(keys: &[u8]) -> Vec<OsString> {
     let keys = keys.split(|byte| *byte == 0);
     let names = keys.filter_map(|key| {
         let end = key.iter().rposition(|byte| *byte == b'.')?;
@@ -78,8 +78,8 @@ pub fn without_filters(keys: &[u8]) -> Vec<OsString> {
 }
 
 /// What git has in its environment besides.
-pub fn env(purpose: Purpose) -> Vec<(OsString, Option<OsString>)> {
-    let more = if purpose == Purpose::Look { ENV_FOR_A_LOOK } else { &[] };
+pub fn git_env(purpose: GitPurpose) -> Vec<(OsString, Option<OsString>)> {
+    let more = if purpose == GitPurpose::ReadOnly { READ_ONLY_ENV } else { &[] };
     more.iter().map(|(name, value)| (name.into(), Some(value.into()))).collect()
 }
 
@@ -89,12 +89,13 @@ mod tests {
 
     #[test]
     fn every_filter_is_switched_off_once() {
-        let settings = without_filters(b"filter.lfs.clean\0filter.lfs.process\0filter.a.b.clean\0");
+        let settings =
+            disable_filters_config(b"filter.lfs.clean\0filter.lfs.process\0filter.a.b.clean\0");
         let settings: Vec<_> = settings.iter().map(|setting| setting.to_str().unwrap()).collect();
         let lfs = ["filter.lfs.clean=", "filter.lfs.smudge=", "filter.lfs.process="];
         assert!(lfs.iter().all(|setting| settings.contains(setting)), "{settings:?}");
         assert!(settings.contains(&"filter.a.b.required=false"), "{settings:?}");
         assert_eq!(settings.len(), 8);
-        assert!(without_filters(b"").is_empty());
+        assert!(disable_filters_config(b"").is_empty());
     }
 }

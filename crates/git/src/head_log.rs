@@ -16,16 +16,16 @@ use ralph_events::text;
 use ralph_store::dir_identity::{DirChange, DirHandle};
 use ralph_store::safe_fs;
 
-use super::{directory_of, has_repository, head, top_of};
+use super::{git_dir, has_repository, head_commit, work_tree_root};
 
 /// How much is read of what is new; of more than that, the end.
-const MOST: u64 = 1 << 20;
+const MAX_LOG_BYTES: u64 = 1 << 20;
 /// How long a subject may be.
 const MAX_SUBJECT: usize = 200;
 
 /// What came of the repository since it was last looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moved {
+pub struct NewCommits {
     /// The commit that is checked out now.
     pub head: String,
     /// What was committed, first things first.
@@ -34,7 +34,7 @@ pub struct Moved {
 
 /// From when on something is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Since<'a> {
+pub enum LogPosition<'a> {
     Now,
     /// There was no commit then.
     Ever,
@@ -44,61 +44,63 @@ pub enum Since<'a> {
 
 /// Looks at where `HEAD` goes.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct HeadLog {
     root: PathBuf,
     /// The log, once there is one, and how much of it is known.
     log: Option<PathBuf>,
-    known: u64,
+    read_bytes: u64,
     /// The last line that is known, by which the place is found again if git has cut the log short.
     last: Vec<u8>,
     head: Option<String>,
     /// Where the work tree begins whose repository was there at the beginning.
     top: Option<PathBuf>,
-    is_lost: bool,
+    is_missing: bool,
     /// The directory of that repository. While it is open, no other gets its number.
-    own: Option<(DirHandle, File)>,
+    repository_dir: Option<(DirHandle, File)>,
 }
 
-impl Watch {
+impl HeadLog {
     /// Where it stands now, with what was committed since then, if the log still tells when that was.
-    pub fn begin(root: &Path, since: Since<'_>) -> (Watch, Option<Moved>) {
-        let mut watch = Watch { root: root.to_owned(), ..Watch::default() };
-        watch.find();
-        watch.top = top_of(root).filter(|top| has_repository(top)).map(Path::to_owned);
+    pub fn open(root: &Path, since: LogPosition<'_>) -> (HeadLog, Option<NewCommits>) {
+        let mut watch = HeadLog { root: root.to_owned(), ..HeadLog::default() };
+        watch.find_log();
+        watch.top = work_tree_root(root).filter(|top| has_repository(top)).map(Path::to_owned);
         // That of a linked work tree is a file, which git may write anew.
         let own = watch.top.as_ref().map(|top| top.join(".git")).filter(|own| own.is_dir());
-        watch.own = own.and_then(|own| Some((DirHandle::new(&own), File::open(&own).ok()?)));
+        watch.repository_dir =
+            own.and_then(|own| Some((DirHandle::new(&own), File::open(&own).ok()?)));
         let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
-        watch.known = whole.len;
+        watch.read_bytes = whole.len;
         watch.remember(&whole.bytes);
         let place = match since {
-            Since::Now => None,
-            Since::Ever => Some(0).filter(|_| whole.start == 0),
-            Since::Commit(id) => {
-                lines(&whole.bytes).filter(|(_, line)| line.new == id).last().map(|(end, _)| end)
-            }
+            LogPosition::Now => None,
+            LogPosition::Ever => Some(0).filter(|_| whole.start == 0),
+            LogPosition::Commit(id) => parse_entries(&whole.bytes)
+                .filter(|(_, line)| line.new == id)
+                .last()
+                .map(|(end, _)| end),
         };
         if let Some(end) = place {
             watch.last.clear();
-            watch.known = whole.start + end as u64;
+            watch.read_bytes = whole.start + end as u64;
             watch.remember(&whole.bytes[..end]);
         }
-        let moved = watch.look(true);
-        watch.head = head(root);
-        let here = |head: &String| Moved { head: head.clone(), commits: Vec::new() };
+        let moved = watch.new_commits(true);
+        watch.head = head_commit(root);
+        let here = |head: &String| NewCommits { head: head.clone(), commits: Vec::new() };
         let moved = moved.or_else(|| watch.head.as_ref().map(here));
         (watch, moved)
     }
 
     /// What is new. It costs next to nothing if nothing is, unless it is to be `thorough`: then a repository
     /// is found that was not there before, and one that keeps no such log is asked where it stands.
-    pub fn look(&mut self, thorough: bool) -> Option<Moved> {
-        let found = !thorough || self.find();
+    pub fn new_commits(&mut self, thorough: bool) -> Option<NewCommits> {
+        let found = !thorough || self.find_log();
         let size = |log: &PathBuf| std::fs::metadata(log).ok().map(|meta| meta.len());
         let size = self.log.as_ref().and_then(size);
         if thorough {
             let found = self.log.as_ref().filter(|_| size.is_some());
-            self.is_lost = self.top.as_ref().is_some_and(|top| {
+            self.is_missing = self.top.as_ref().is_some_and(|top| {
                 // A log that is there is in a repository that is, unless it is elsewhere, as that of a linked work tree.
                 !found.is_some_and(|log| log.starts_with(top)) && !has_repository(top)
             });
@@ -108,45 +110,45 @@ impl Watch {
             return None;
         }
         let commits = match size {
-            Some(size) if size != self.known => self.read_on().unwrap_or_default(),
+            Some(size) if size != self.read_bytes => self.read_new().unwrap_or_default(),
             Some(_) => return None,
             None if thorough => Vec::new(),
             None => return None,
         };
-        let now = head(&self.root);
+        let now = head_commit(&self.root);
         let moved = now != self.head;
         self.head.clone_from(&now);
         let head = now.filter(|_| moved || !commits.is_empty())?;
-        Some(Moved { head, commits })
+        Some(NewCommits { head, commits })
     }
 
     /// The repository that was there at the beginning and was not at the last thorough look.
-    pub fn lost(&self) -> Option<PathBuf> {
-        self.top.as_ref().filter(|_| self.is_lost).map(|top| top.join(".git"))
+    pub fn missing_repository(&self) -> Option<PathBuf> {
+        self.top.as_ref().filter(|_| self.is_missing).map(|top| top.join(".git"))
     }
 
     /// The repository that is in the place of the one that was there at the beginning.
-    pub fn replaced(&self) -> Option<&Path> {
-        let (own, _) = self.own.as_ref()?;
+    pub fn replaced_repository(&self) -> Option<&Path> {
+        let (own, _) = self.repository_dir.as_ref()?;
         (own.change() == DirChange::Replaced).then(|| own.path())
     }
 
     /// Looks for the log until there is one, and tells whether there is a repository at all.
-    fn find(&mut self) -> bool {
+    fn find_log(&mut self) -> bool {
         if self.log.is_some() {
             return true;
         }
-        let Some(git) = directory_of(&self.root) else { return false };
+        let Some(git) = git_dir(&self.root) else { return false };
         self.log = Some(git.join("logs/HEAD")).filter(|log| log.is_file());
         true
     }
 
-    fn read_on(&mut self) -> io::Result<Vec<Commit>> {
+    fn read_new(&mut self) -> io::Result<Vec<Commit>> {
         let Some(log) = &self.log else { return Ok(Vec::new()) };
         let last = self.last.len() as u64;
-        let mut part = read_from(log, self.known.saturating_sub(last))?;
+        let mut part = read_from(log, self.read_bytes.saturating_sub(last))?;
         let mut new = part.bytes.as_slice();
-        let goes_on = part.start + last == self.known && new.starts_with(&self.last);
+        let goes_on = part.start + last == self.read_bytes && new.starts_with(&self.last);
         if goes_on {
             new = &new[self.last.len()..];
         } else {
@@ -158,17 +160,17 @@ impl Watch {
                 Some(rest) => new = rest,
                 // It is another repository than before, and all of it is new.
                 None if new.iter().take_while(|byte| **byte == b'0').count() >= 40 => {}
-                None => match self.place_of_head(new) {
+                None => match self.head_offset(new) {
                     Some(place) => new = &new[place..],
                     // Somebody has emptied it. What follows is told by it again.
                     None => {
                         let end =
                             new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                         self.last.clear();
-                        self.known = part.len - (new.len() - end) as u64;
+                        self.read_bytes = part.len - (new.len() - end) as u64;
                         let known = new[..end].to_vec();
                         self.remember(&known);
-                        return Ok(self.since_head());
+                        return Ok(self.commits_since_head());
                     }
                 },
             }
@@ -176,27 +178,28 @@ impl Watch {
         // A line that is still being written is read when it is whole.
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let unread = new.len() - whole;
-        let commits = lines(&new[..whole]).filter_map(|(_, line)| line.commit()).collect();
+        let commits = parse_entries(&new[..whole]).filter_map(|(_, line)| line.commit()).collect();
         let (new, known) = (new[..whole].to_vec(), part.len - unread as u64);
-        self.known = known;
+        self.read_bytes = known;
         self.remember(&new);
         Ok(commits)
     }
 
     /// Where in the log what is new begins, by what was checked out before.
-    fn place_of_head(&self, bytes: &[u8]) -> Option<usize> {
+    fn head_offset(&self, bytes: &[u8]) -> Option<usize> {
         let head = self.head.as_deref()?;
-        let to = lines(bytes).filter(|(_, line)| line.new == head).last().map(|(end, _)| end);
-        let from = || lines(bytes).position(|(_, line)| line.old == head);
+        let to =
+            parse_entries(bytes).filter(|(_, line)| line.new == head).last().map(|(end, _)| end);
+        let from = || parse_entries(bytes).position(|(_, line)| line.old == head);
         to.or_else(|| match from()? {
             0 => Some(0),
-            nth => lines(bytes).nth(nth - 1).map(|(end, _)| end),
+            nth => parse_entries(bytes).nth(nth - 1).map(|(end, _)| end),
         })
     }
 
     /// All that is there now and was not where `HEAD` was before, as one.
-    fn since_head(&self) -> Vec<Commit> {
-        let new = head(&self.root).filter(|new| self.head.as_ref() != Some(new));
+    fn commits_since_head(&self) -> Vec<Commit> {
+        let new = head_commit(&self.root).filter(|new| self.head.as_ref() != Some(new));
         let commit = new.zip(self.head.clone()).map(|(id, since)| Commit {
             id,
             subject: "all up to this one: git's own log of it was emptied".to_owned(),
@@ -214,21 +217,21 @@ impl Watch {
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct LogChunk {
     /// Where in the file it begins, and how long the file is.
     start: u64,
     len: u64,
     bytes: Vec<u8>,
 }
 
-fn read_from(path: &Path, from: u64) -> io::Result<Part> {
+fn read_from(path: &Path, from: u64) -> io::Result<LogChunk> {
     let mut file = safe_fs::open_file(path)?;
     let end = file.metadata()?.len();
-    let start = from.max(end.saturating_sub(MOST)).min(end);
+    let start = from.max(end.saturating_sub(MAX_LOG_BYTES)).min(end);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    file.take(MOST).read_to_end(&mut bytes)?;
-    Ok(Part { start, len: start + bytes.len() as u64, bytes })
+    file.take(MAX_LOG_BYTES).read_to_end(&mut bytes)?;
+    Ok(LogChunk { start, len: start + bytes.len() as u64, bytes })
 }
 
 fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -240,14 +243,14 @@ fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 
 /// A line of the log: `OLD NEW NAME <MAIL> SECONDS ZONE\tMESSAGE`.
 #[derive(Debug)]
-struct Line<'a> {
+struct ReflogEntry<'a> {
     old: &'a str,
     new: &'a str,
     message: Cow<'a, str>,
 }
 
 /// The lines that can be read, and where each ends.
-fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Line<'_>)> {
+fn parse_entries(bytes: &[u8]) -> impl Iterator<Item = (usize, ReflogEntry<'_>)> {
     let mut end = 0;
     bytes.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
         end += line.len();
@@ -259,11 +262,11 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Line<'_>)> {
         let is_id = |id: &str| {
             matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit())
         };
-        (is_id(old) && is_id(new)).then_some((end, Line { old, new, message }))
+        (is_id(old) && is_id(new)).then_some((end, ReflogEntry { old, new, message }))
     })
 }
 
-impl Line<'_> {
+impl ReflogEntry<'_> {
     /// The commit that was made or brought here by this move, if it was one that does.
     fn commit(&self) -> Option<Commit> {
         let message = self.message.as_ref();

@@ -25,7 +25,7 @@ use ralph_store::dir_handle::{self, FROM_SANDBOX};
 use ralph_store::home;
 use ralph_store::project_record::{self, GitBaseline, GitDirs, ProjectHome};
 
-use super::read;
+use super::read_git_file;
 
 /// Directories nested more deeply than this are an error.
 const MAX_DEPTH: usize = 64;
@@ -38,7 +38,7 @@ const FSMONITOR_SOCKET: &str = "fsmonitor--daemon.ipc";
 
 /// What was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Moved {
+struct QuarantinedLink {
     path: PathBuf,
     /// The target of a link, empty for a pipe, socket or device.
     target: PathBuf,
@@ -54,7 +54,7 @@ type Repositories = BTreeMap<PathBuf, GitDirs>;
 
 /// Where git looks for a repository.
 #[derive(Debug, Clone, Copy)]
-struct Places<'a> {
+struct RepositoryPaths<'a> {
     /// The directory that git is called in, without links.
     directory: &'a Path,
     /// The repository that is named instead (`--git-dir`).
@@ -63,14 +63,14 @@ struct Places<'a> {
 
 /// What one project's run started with: the record's baseline with the project's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct RunBaseline {
     root: PathBuf,
     git: GitBaseline,
     /// The file of the record, for messages.
     record: Option<PathBuf>,
 }
 
-impl Known {
+impl RunBaseline {
     /// Whether a link at `path` had to be there at the start of the run.
     fn covers(&self, path: &Path) -> bool {
         let dirs = self.git.repositories.values();
@@ -82,7 +82,7 @@ impl Known {
     }
 
     /// Whether it is about one of these repositories.
-    fn concerns(&self, repositories: &Repositories) -> bool {
+    fn shares_repository(&self, repositories: &Repositories) -> bool {
         repositories.iter().any(|(at, dirs)| {
             [at, &dirs.git_dir, &dirs.common_dir].into_iter().any(|path| self.covers(path))
         })
@@ -96,7 +96,7 @@ impl Known {
 /// Watches the git directories of a project during a run.
 #[derive(Debug)]
 pub struct LinkGuard {
-    known: Known,
+    known: RunBaseline,
     /// Where the baseline is recorded, if it could be.
     record: Option<ProjectHome>,
 }
@@ -109,13 +109,13 @@ impl LinkGuard {
     /// The git directories cannot be read, a link cannot be moved, or a repository was replaced.
     pub fn start(home: Option<&Path>, root: &Path) -> io::Result<(LinkGuard, Vec<String>)> {
         let root = root.canonicalize()?;
-        let places = Places { directory: &root, git_dir: None };
+        let places = RepositoryPaths { directory: &root, git_dir: None };
         let known = open_records(home, &places);
-        let moved = set_new_links_aside(&places, &known)?;
+        let moved = quarantine_new_links(&places, &known)?;
         let mut warnings: Vec<String> = warning(&moved).into_iter().collect();
         if let Some(home) = home {
             // What cannot be written now is compared with once more.
-            known.iter().for_each(|known| drop(forget_killed(home, known)));
+            known.iter().for_each(|known| drop(remove_killed_runs(home, known)));
         }
         let git = baseline(&root)?;
         let me = std::process::id();
@@ -137,7 +137,7 @@ impl LinkGuard {
         }
         let record = record.filter(|_| recorded.is_ok());
         let file = record.as_ref().map(ProjectHome::file);
-        Ok((LinkGuard { known: Known { root, git, record: file }, record }, warnings))
+        Ok((LinkGuard { known: RunBaseline { root, git, record: file }, record }, warnings))
     }
 
     /// Moves links aside that were not there at the start. Returns warnings about them.
@@ -145,8 +145,8 @@ impl LinkGuard {
     /// # Errors
     /// As [`start`](LinkGuard::start). git must not be called then.
     pub fn check(&self) -> io::Result<Vec<String>> {
-        let places = Places { directory: &self.known.root, git_dir: None };
-        let moved = set_new_links_aside(&places, std::slice::from_ref(&self.known))?;
+        let places = RepositoryPaths { directory: &self.known.root, git_dir: None };
+        let moved = quarantine_new_links(&places, std::slice::from_ref(&self.known))?;
         Ok(warning(&moved).into_iter().collect())
     }
 
@@ -156,8 +156,9 @@ impl LinkGuard {
     /// # Errors
     /// There is such a run.
     pub fn refuse_other_agents(&self, home: Option<&Path>) -> io::Result<()> {
-        let places = Places { directory: &self.known.root, git_dir: None };
-        find_agent_at_work(&open_records(home, &places)).map_or(Ok(()), |agent| Err(agent.error()))
+        let places = RepositoryPaths { directory: &self.known.root, git_dir: None };
+        find_conflicting_agent(&open_records(home, &places))
+            .map_or(Ok(()), |agent| Err(agent.error()))
     }
 
     /// Checks for the last time, when nothing of the run is left, and records that. Without this the next ralph
@@ -181,23 +182,23 @@ impl LinkGuard {
 
 /// The records of runs that are at work or were killed, as far as they are about the same repositories. Links of a
 /// repository without such runs are the user's.
-fn open_records(home: Option<&Path>, places: &Places<'_>) -> Vec<Known> {
+fn open_records(home: Option<&Path>, places: &RepositoryPaths<'_>) -> Vec<RunBaseline> {
     let records = home.map(project_record::all_records).unwrap_or_default();
     let known = records.into_iter().filter_map(|record| {
         let git = record.git.filter(|git| !git.open_runs.is_empty())?;
         let file = home.map(|home| ProjectHome::new(home, &record.root).file());
-        Some(Known { git, root: record.root, record: file })
+        Some(RunBaseline { git, root: record.root, record: file })
     });
-    let mut known: Vec<Known> = known.collect();
+    let mut known: Vec<RunBaseline> = known.collect();
     if !known.is_empty() {
         let repositories = places.repositories();
-        known.retain(|known| known.concerns(&repositories));
+        known.retain(|known| known.shares_repository(&repositories));
     }
     known
 }
 
 /// Removes killed runs from the record of a project whose repository was just checked.
-fn forget_killed(home: &Path, known: &Known) -> io::Result<()> {
+fn remove_killed_runs(home: &Path, known: &RunBaseline) -> io::Result<()> {
     if known.git.open_runs.iter().any(|pid| process::has_exited(*pid)) {
         ProjectHome::new(home, &known.root).update(|record| {
             if let Some(git) = &mut record.git {
@@ -210,41 +211,41 @@ fn forget_killed(home: &Path, known: &Known) -> io::Result<()> {
 
 /// A run of another process that is at work in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct AgentAtWork {
+struct ConflictingAgent {
     root: PathBuf,
     pid: u32,
 }
 
-impl AgentAtWork {
+impl ConflictingAgent {
     fn error(&self) -> io::Error {
         let message = format!(
             "the agent of the run in {} (process {}) puts links into the git directory",
-            shown(&self.root),
+            display_path(&self.root),
             self.pid
         );
         let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
-        io::Error::other(Refused { message, hint: hint.to_owned() })
+        io::Error::other(LinkError { message, hint: hint.to_owned() })
     }
 }
 
-fn find_agent_at_work(known: &[Known]) -> Option<AgentAtWork> {
+fn find_conflicting_agent(known: &[RunBaseline]) -> Option<ConflictingAgent> {
     let me = std::process::id();
     known.iter().find_map(|known| {
         let is_other = |pid: &&u32| **pid != me && !process::has_exited(**pid);
         let pid = *known.git.open_runs.iter().find(is_other)?;
-        Some(AgentAtWork { root: known.root.clone(), pid })
+        Some(ConflictingAgent { root: known.root.clone(), pid })
     })
 }
 
 /// Whether a call of git changes the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum GitAccess {
     Read,
     Write,
 }
 
 /// The paths that this process has moved aside, and how often.
-static MOVED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+static QUARANTINED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 
 /// Checks the repository of `directory`, or the one that is named, before git is called outside a run. Warnings are kept
 /// for [`take_warnings`].
@@ -257,22 +258,22 @@ static MOVED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 pub(super) fn check_before_git(
     directory: &Path,
     git_dir: Option<&Path>,
-    access: Access,
+    access: GitAccess,
 ) -> io::Result<()> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let directory = directory.canonicalize()?;
-    let places = Places { directory: &directory, git_dir };
+    let places = RepositoryPaths { directory: &directory, git_dir };
     let known = open_records(home.as_deref(), &places);
-    let moved = set_new_links_aside(&places, &known)?;
-    remember_moved(&moved);
-    if access == Access::Read {
+    let moved = quarantine_new_links(&places, &known)?;
+    record_quarantined(&moved);
+    if access == GitAccess::Read {
         return Ok(());
     }
-    let moved = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
-    match (find_agent_at_work(&known), moved.iter().find(|(_, times)| **times > 1)) {
+    let moved = QUARANTINED.lock().unwrap_or_else(PoisonError::into_inner);
+    match (find_conflicting_agent(&known), moved.iter().find(|(_, times)| **times > 1)) {
         (Some(agent), _) if !moved.is_empty() => Err(agent.error()),
-        (_, Some((path, _))) => Err(io::Error::other(Refused {
-            message: format!("{} was moved aside and came back", shown(path)),
+        (_, Some((path, _))) => Err(io::Error::other(LinkError {
+            message: format!("{} was moved aside and came back", display_path(path)),
             hint: "find the process that makes it, and end it".to_owned(),
         })),
         _ => Ok(()),
@@ -283,39 +284,39 @@ pub(super) fn check_before_git(
 pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let Ok(directory) = directory.canonicalize() else { return };
-    let places = Places { directory: &directory, git_dir };
+    let places = RepositoryPaths { directory: &directory, git_dir };
     let known = open_records(home.as_deref(), &places);
-    match set_new_links_aside(&places, &known) {
+    match quarantine_new_links(&places, &known) {
         Ok(moved) if moved.is_empty() => {}
         Ok(moved) => {
-            remember_moved(&moved);
+            record_quarantined(&moved);
             let message = "links appeared in the git directory while git was writing to it; check the files that they \
                            lead to";
-            keep_warnings(vec![message.to_owned()]);
+            queue_warnings(vec![message.to_owned()]);
         }
         Err(err) => {
-            keep_warnings(vec![format!("the git directories could not be checked: {err}")]);
+            queue_warnings(vec![format!("the git directories could not be checked: {err}")]);
         }
     }
 }
 
 /// Counts what was moved. Keeps a warning about it, once for each path.
-fn remember_moved(moved: &[Moved]) {
-    let mut known = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut is_first = |moved: &Moved| {
+fn record_quarantined(moved: &[QuarantinedLink]) {
+    let mut known = QUARANTINED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_first = |moved: &QuarantinedLink| {
         let times = known.entry(moved.path.clone()).or_default();
         *times += 1;
         *times == 1
     };
-    let new: Vec<Moved> = moved.iter().filter(|moved| is_first(moved)).cloned().collect();
-    keep_warnings(warning(&new).into_iter().collect());
+    let new: Vec<QuarantinedLink> = moved.iter().filter(|moved| is_first(moved)).cloned().collect();
+    queue_warnings(warning(&new).into_iter().collect());
 }
 
-static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static PENDING_WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps warnings of a place that cannot print them, each of them once.
-pub fn keep_warnings(warnings: Vec<String>) {
-    let mut kept = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+pub fn queue_warnings(warnings: Vec<String>) {
+    let mut kept = PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
     for warning in warnings {
         if !kept.contains(&warning) {
             kept.push(warning);
@@ -325,12 +326,12 @@ pub fn keep_warnings(warnings: Vec<String>) {
 
 /// The warnings that have not been printed yet.
 pub fn take_warnings() -> Vec<String> {
-    std::mem::take(&mut *WARNINGS.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The git directories of `root` and all links in them.
 fn baseline(root: &Path) -> io::Result<GitBaseline> {
-    let repositories = Places { directory: root, git_dir: None }.repositories();
+    let repositories = RepositoryPaths { directory: root, git_dir: None }.repositories();
     let mut links = list_entry_links(&repositories);
     links.extend(list_links(&repositories)?);
     Ok(GitBaseline { repositories, links, open_runs: Vec::new() })
@@ -338,7 +339,10 @@ fn baseline(root: &Path) -> io::Result<GitBaseline> {
 
 /// Moves aside what is new by any of the baselines. The links called `.git` come first: what they lead to is no git
 /// directory of this project, and is not searched.
-fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<Moved>> {
+fn quarantine_new_links(
+    places: &RepositoryPaths<'_>,
+    known: &[RunBaseline],
+) -> io::Result<Vec<QuarantinedLink>> {
     if known.is_empty() {
         return Ok(Vec::new());
     }
@@ -349,11 +353,11 @@ fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<M
         };
         for (path, target) in links.into_iter().filter(is_new) {
             let was = known.iter().find_map(|known| known.git.links.get(&path));
-            let to = move_aside(repositories, &path, was).map_err(|err| {
+            let to = quarantine_link(repositories, &path, was).map_err(|err| {
                 let why = dir_handle::describe(err);
-                io::Error::other(format!("cannot move {} aside: {why}", described(&path, &target)))
+                io::Error::other(format!("cannot move {} aside: {why}", describe(&path, &target)))
             })?;
-            moved.push(Moved { path, target, to });
+            moved.push(QuarantinedLink { path, target, to });
         }
         io::Result::Ok(())
     };
@@ -366,7 +370,7 @@ fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<M
 }
 
 /// Fails if a `.git` leads to another directory than at the start of a run.
-fn refuse_replaced(found: &Repositories, known: &[Known]) -> io::Result<()> {
+fn refuse_replaced(found: &Repositories, known: &[RunBaseline]) -> io::Result<()> {
     for (dot_git, now) in found {
         let is_in_place = now.git_dir == *dot_git && now.common_dir == *dot_git;
         for known in known {
@@ -382,82 +386,82 @@ fn refuse_replaced(found: &Repositories, known: &[Known]) -> io::Result<()> {
                 None => is_in_place || !dot_git.starts_with(&known.root),
             };
             if !is_same {
-                return Err(replaced(dot_git, was, now, known.record.as_deref()));
+                return Err(replaced_error(dot_git, was, now, known.record.as_deref()));
             }
         }
     }
     Ok(())
 }
 
-fn replaced(
+fn replaced_error(
     dot_git: &Path,
     was: Option<&GitDirs>,
     now: &GitDirs,
     record: Option<&Path>,
 ) -> io::Error {
-    let was = was.map(|was| format!(", not to {} as before", shown(&was.git_dir)));
+    let was = was.map(|was| format!(", not to {} as before", display_path(&was.git_dir)));
     let message = format!(
         "{} was replaced since the run started: it leads to {} now{}",
-        shown(dot_git),
-        shown(&now.git_dir),
+        display_path(dot_git),
+        display_path(&now.git_dir),
         was.unwrap_or_default()
     );
     let restore = "restore it if the agent replaced it".to_owned();
     let hint = record.map_or(restore.clone(), |record| {
-        let record = shown(record);
+        let record = display_path(record);
         format!("{restore}; if you did, remove the key \"git\" from {record}")
     });
-    io::Error::other(Refused { message, hint })
+    io::Error::other(LinkError { message, hint })
 }
 
 /// An error with a hint.
 #[derive(Debug)]
-struct Refused {
+struct LinkError {
     message: String,
     hint: String,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for LinkError {}
 
 /// The hint for an error of this module.
 pub fn hint(err: &io::Error) -> &str {
-    let refused = err.get_ref().and_then(|err| err.downcast_ref::<Refused>());
+    let refused = err.get_ref().and_then(|err| err.downcast_ref::<LinkError>());
     refused.map_or("remove what is named there if it is not yours", |refused| &refused.hint)
 }
 
-fn shown(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     path.to_string_lossy().replace(char::is_control, "?")
 }
 
-fn described(path: &Path, target: &Path) -> String {
+fn describe(path: &Path, target: &Path) -> String {
     match target.as_os_str().is_empty() {
-        true => format!("{} (a pipe, socket or device)", shown(path)),
-        false => format!("{} -> {}", shown(path), shown(target)),
+        true => format!("{} (a pipe, socket or device)", display_path(path)),
+        false => format!("{} -> {}", display_path(path), display_path(target)),
     }
 }
 
 /// Describes what was moved, in one message.
-fn warning(moved: &[Moved]) -> Option<String> {
+fn warning(moved: &[QuarantinedLink]) -> Option<String> {
     if moved.is_empty() {
         return None;
     }
     let mut named: Vec<String> = moved
         .iter()
         .take(MAX_NAMED)
-        .map(|Moved { path, target, to }| {
-            format!("{} (now {})", described(path, target), shown(to))
+        .map(|QuarantinedLink { path, target, to }| {
+            format!("{} (now {})", describe(path, target), display_path(to))
         })
         .collect();
     if moved.len() > MAX_NAMED {
         named.push(format!("{} more", moved.len() - MAX_NAMED));
     }
-    let is_special = |moved: &Moved| moved.target.as_os_str().is_empty();
+    let is_special = |moved: &QuarantinedLink| moved.target.as_os_str().is_empty();
     let (what, why) = if !moved.iter().any(is_special) {
         ("symbolic links", "would follow them")
     } else if moved.iter().all(is_special) {
@@ -471,12 +475,12 @@ fn warning(moved: &[Moved]) -> Option<String> {
     ))
 }
 
-impl Places<'_> {
+impl RepositoryPaths<'_> {
     /// Finds every `.git` in the directory and above it. git uses the first that it accepts, so all of them count.
     fn repositories(&self) -> Repositories {
         let mut found = Repositories::new();
         let mut add = |at: PathBuf, git_dir: PathBuf| {
-            let common = read(&git_dir.join("commondir"));
+            let common = read_git_file(&git_dir.join("commondir"));
             let common = common.and_then(|it| git_dir.join(it.trim_end()).canonicalize().ok());
             let common_dir = common.unwrap_or_else(|| git_dir.clone());
             found.insert(at, GitDirs { git_dir, common_dir });
@@ -485,7 +489,7 @@ impl Places<'_> {
             let dot_git = top.join(".git");
             let Ok(meta) = dot_git.symlink_metadata() else { continue };
             let git_dir =
-                if meta.is_dir() { Some(dot_git.clone()) } else { leads_to(&dot_git, top) };
+                if meta.is_dir() { Some(dot_git.clone()) } else { git_dir_target(&dot_git, top) };
             // What leads nowhere is still there.
             let git_dir = git_dir.unwrap_or_else(|| dot_git.clone());
             add(dot_git, git_dir);
@@ -498,12 +502,12 @@ impl Places<'_> {
 }
 
 /// The git directory that a link or a file called `.git` leads to.
-fn leads_to(dot_git: &Path, top: &Path) -> Option<PathBuf> {
+fn git_dir_target(dot_git: &Path, top: &Path) -> Option<PathBuf> {
     let real = dot_git.canonicalize().ok()?;
     if real.is_dir() {
         return Some(real);
     }
-    let text = read(&real)?;
+    let text = read_git_file(&real)?;
     top.join(text.trim_end().strip_prefix("gitdir: ")?).canonicalize().ok()
 }
 
@@ -528,14 +532,17 @@ fn list_links(repositories: &Repositories) -> io::Result<Links> {
 
 fn unreadable(dir: &Path, err: Errno) -> io::Error {
     let why = dir_handle::describe(err);
-    io::Error::other(format!("cannot look for links in {}: {why}", shown(dir)))
+    io::Error::other(format!("cannot look for links in {}: {why}", display_path(dir)))
 }
 
 /// The error for directories that are nested too deeply. It names the first of them: the whole path can be very long.
 fn too_deep(top: &Path, path: &Path) -> io::Error {
     let below = path.strip_prefix(top).unwrap_or(path);
     let first: PathBuf = below.components().take(3).collect();
-    io::Error::other(format!("{} is nested too deeply to be checked", shown(&top.join(first))))
+    io::Error::other(format!(
+        "{} is nested too deeply to be checked",
+        display_path(&top.join(first))
+    ))
 }
 
 /// The git directories, without those that are in another one.
@@ -584,7 +591,7 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
         match kind {
             FileType::RegularFile => {}
             // git replaces loose objects and does not write through them.
-            FileType::Directory if is_objects && is_fan_out(name) => {}
+            FileType::Directory if is_objects && is_object_dir(name) => {}
             FileType::Directory => match dir_handle::enter(dir, name) {
                 Ok(below) => walk(&below, &path.join(name), top, links)?,
                 // Another process has just replaced or removed it.
@@ -592,7 +599,7 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
                 Err(err) => return Err(unreadable(&path.join(name), err)),
             },
             // git reads no such name at the top of a git directory: what was moved there stays.
-            _ if path == top && was_moved_aside(name) => {}
+            _ if path == top && is_quarantined(name) => {}
             FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
                 Ok(target) => {
                     let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
@@ -633,17 +640,17 @@ fn is_symlink_ref(top: &Path, link: &Path, target: &Path) -> bool {
 }
 
 /// Whether this is a directory of loose objects: `objects/ab`.
-fn is_fan_out(name: &OsStr) -> bool {
+fn is_object_dir(name: &OsStr) -> bool {
     name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-fn was_moved_aside(name: &OsStr) -> bool {
+fn is_quarantined(name: &OsStr) -> bool {
     memchr::memmem::find(name.as_bytes(), FROM_SANDBOX.as_bytes()).is_some()
 }
 
 /// Moves a link to the top of its git directory, where git looks at no such name. (In `refs` or `worktrees` git would
 /// follow it under any name.) A link that was there with another target is restored. Returns the new path.
-fn move_aside(
+fn quarantine_link(
     repositories: &Repositories,
     path: &Path,
     was: Option<&PathBuf>,
@@ -872,16 +879,16 @@ mod tests {
         fs::write(own.join("commondir"), "../..\n").unwrap();
         let (guard, _) = LinkGuard::start(Some(&scene.home), &tree).unwrap();
         drop(guard);
-        let check = |places: &Places<'_>| {
-            set_new_links_aside(places, &open_records(Some(&scene.home), places))
+        let check = |places: &RepositoryPaths<'_>| {
+            quarantine_new_links(places, &open_records(Some(&scene.home), places))
         };
         let planted = scene.plant("packed-refs");
-        let places = Places { directory: &scene.root, git_dir: None };
+        let places = RepositoryPaths { directory: &scene.root, git_dir: None };
         assert_eq!(check(&places).unwrap().len(), 1);
         assert!(!planted.is_symlink());
         // A repository can be named, too.
         let planted = scene.plant("packed-refs");
-        let places = Places { directory: Path::new("/"), git_dir: Some(&scene.git) };
+        let places = RepositoryPaths { directory: Path::new("/"), git_dir: Some(&scene.git) };
         assert_eq!(check(&places).unwrap().len(), 1);
         assert!(!planted.is_symlink());
         // A run in the main worktree settles what was killed in another one.
@@ -893,7 +900,9 @@ mod tests {
         assert!(warnings.len() == 1 && !planted.is_symlink(), "{warnings:?}");
         guard.finish().unwrap();
         let own = scene.plant("packed-refs");
-        assert!(check(&Places { directory: &scene.root, git_dir: None }).unwrap().is_empty());
+        assert!(
+            check(&RepositoryPaths { directory: &scene.root, git_dir: None }).unwrap().is_empty()
+        );
         assert!(own.is_symlink());
     }
 }

@@ -18,14 +18,14 @@ use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 use ralph_store::safe_fs;
 
-use super::{common_of, directory_of, top_of};
+use super::{common_dir, git_dir, work_tree_root};
 
 /// Names that change by themselves: of other repositories, and of what git and jj remember for their own sake.
-const NO_WORK: [&[u8]; 3] = [b"refs/remotes", b"refs/prefetch", b"refs/jj"];
+const IGNORED_REFS: [&[u8]; 3] = [b"refs/remotes", b"refs/prefetch", b"refs/jj"];
 
 /// How many names there may be in files of their own, and how many work trees.
-const MOST_FILES: usize = 20_000;
-const MOST_TREES: usize = 1_000;
+const MAX_REF_FILES: usize = 20_000;
+const MAX_WORKTREES: usize = 1_000;
 /// A list of names that is larger is known by its size and time.
 const MAX_LIST: u64 = 64 << 20;
 /// No name in a file of its own stands for more than this.
@@ -33,14 +33,14 @@ const MAX_VALUE: u64 = 4 << 10;
 
 /// What all of it looks like from a project; `None` if there are too many names for anybody to tell.
 pub fn fingerprint(project: &Path) -> Option<u64> {
-    let Some(own) = directory_of(project) else { return Some(0) };
-    let common = common_of(&own);
-    let mut print = Print::default();
-    print.other_trees(project, &own, &common)?;
-    let loose = print.loose(&common)?;
-    print.packed(&common.join("packed-refs"), &loose);
+    let Some(own) = git_dir(project) else { return Some(0) };
+    let common = common_dir(&own);
+    let mut print = RefsHash::default();
+    print.hash_other_worktrees(project, &own, &common)?;
+    let loose = print.hash_loose_refs(&common)?;
+    print.hash_packed_refs(&common.join("packed-refs"), &loose);
     // The other format that git knows: whenever a name changes, so does the list of tables.
-    print.add(b"reftable", &value(&common.join("reftable/tables.list")));
+    print.add(b"reftable", &read_small_file(&common.join("reftable/tables.list")));
     // A stash below the newest is only here.
     let stashes = common.join("logs/refs/stash").symlink_metadata();
     print.add(b"stashes", &stashes.map_or(0, |log| log.len()));
@@ -48,41 +48,41 @@ pub fn fingerprint(project: &Path) -> Option<u64> {
 }
 
 #[derive(Debug, Default)]
-struct Print {
+struct RefsHash {
     /// In any order: a directory has none.
     total: u64,
     /// The branches that other runs are working on.
-    of_others: HashSet<Vec<u8>>,
+    other_run_branches: HashSet<Vec<u8>>,
 }
 
-impl Print {
+impl RefsHash {
     fn add(&mut self, name: &[u8], value: &impl Hash) {
         let mut hasher = DefaultHasher::new();
         (name, value).hash(&mut hasher);
         self.total = self.total.wrapping_add(hasher.finish());
     }
 
-    fn counts(&self, name: &[u8]) -> bool {
+    fn is_relevant(&self, name: &[u8]) -> bool {
         let is_in = |above: &[u8]| {
             name.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         };
-        !self.of_others.contains(name) && !NO_WORK.iter().any(|above| is_in(above))
+        !self.other_run_branches.contains(name) && !IGNORED_REFS.iter().any(|above| is_in(above))
     }
 
     /// What is checked out and staged in the work trees that are not this one. Files that are only changed there
     /// would have to be looked for, by a git in each.
-    fn other_trees(&mut self, project: &Path, own: &Path, common: &Path) -> Option<()> {
+    fn hash_other_worktrees(&mut self, project: &Path, own: &Path, common: &Path) -> Option<()> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let (own, within) =
-            (real(own), top_of(project).and_then(|top| project.strip_prefix(top).ok()));
+            (real(own), work_tree_root(project).and_then(|top| project.strip_prefix(top).ok()));
         let main = common.ends_with(".git").then(|| common.parent()).flatten();
         let mut trees = vec![(OsString::new(), common.to_owned(), main.map(Path::to_owned))];
         for tree in common.join("worktrees").read_dir().into_iter().flatten().flatten() {
             let state = tree.path();
-            let top = super::read(&state.join("gitdir"))
+            let top = super::read_git_file(&state.join("gitdir"))
                 .and_then(|file| Some(state.join(file.trim()).parent()?.to_owned()));
             trees.push((tree.file_name(), state, top));
-            if trees.len() > MOST_TREES {
+            if trees.len() > MAX_WORKTREES {
                 return None;
             }
         }
@@ -90,25 +90,26 @@ impl Print {
             if real(&state) == own {
                 continue;
             }
-            let head = value(&state.join("HEAD"));
+            let head = read_small_file(&state.join("HEAD"));
             let is_busy = |top: &PathBuf| {
-                is_worked_on(top) || within.is_some_and(|within| is_worked_on(&top.join(within)))
+                has_running_run(top)
+                    || within.is_some_and(|within| has_running_run(&top.join(within)))
             };
             if top.as_ref().is_some_and(is_busy) {
                 let branch = head.as_deref().and_then(|head| head.strip_prefix(b"ref: "));
-                self.of_others.extend(branch.map(|branch| branch.trim_ascii().to_owned()));
+                self.other_run_branches.extend(branch.map(|branch| branch.trim_ascii().to_owned()));
                 continue;
             }
             let index = state.join("index").symlink_metadata().ok();
             let index = index.map(|index| (index.len(), index.mtime(), index.mtime_nsec()));
-            let heads = (head, value(&state.join("reftable/tables.list")));
+            let heads = (head, read_small_file(&state.join("reftable/tables.list")));
             self.add(name.as_bytes(), &(heads, index));
         }
         Some(())
     }
 
     /// The names that have files of their own; all of them, also those that count for nothing.
-    fn loose(&mut self, common: &Path) -> Option<HashSet<Vec<u8>>> {
+    fn hash_loose_refs(&mut self, common: &Path) -> Option<HashSet<Vec<u8>>> {
         let mut names = HashSet::new();
         let mut left = vec![b"refs".to_vec()];
         while let Some(above) = left.pop() {
@@ -121,19 +122,19 @@ impl Print {
                     continue;
                 }
                 if kind.is_dir() {
-                    if self.counts(&name) {
+                    if self.is_relevant(&name) {
                         left.push(name);
                     }
                     continue;
                 }
-                if names.len() >= MOST_FILES {
+                if names.len() >= MAX_REF_FILES {
                     return None;
                 }
-                if self.counts(&name) {
+                if self.is_relevant(&name) {
                     let value = if kind.is_symlink() {
                         entry.path().read_link().ok().map(|to| to.as_os_str().as_bytes().to_owned())
                     } else {
-                        value(&entry.path())
+                        read_small_file(&entry.path())
                     };
                     self.add(&name, &value.as_deref().map(<[u8]>::trim_ascii));
                 }
@@ -144,7 +145,7 @@ impl Print {
     }
 
     /// The names that are in git's list of them, but for those that have another meaning since.
-    fn packed(&mut self, list: &Path, loose: &HashSet<Vec<u8>>) {
+    fn hash_packed_refs(&mut self, list: &Path, loose: &HashSet<Vec<u8>>) {
         let Ok(file) = safe_fs::open_file(list) else { return };
         let Ok(meta) = file.metadata() else { return };
         let Ok(bytes) = safe_fs::read_limited(file, MAX_LIST) else {
@@ -153,7 +154,7 @@ impl Print {
         for line in bytes.split(|byte| *byte == b'\n') {
             let Some(space) = memchr::memchr(b' ', line) else { continue };
             let (id, name) = (&line[..space], &line[space + 1..]);
-            if name.starts_with(b"refs/") && !loose.contains(name) && self.counts(name) {
+            if name.starts_with(b"refs/") && !loose.contains(name) && self.is_relevant(name) {
                 self.add(name, &Some(id));
             }
         }
@@ -161,14 +162,14 @@ impl Print {
 }
 
 /// What is in a small file.
-fn value(path: &Path) -> Option<Vec<u8>> {
+fn read_small_file(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     safe_fs::open_file(path).ok()?.take(MAX_VALUE).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
 /// Whether a run of ralph is at work in a directory.
-fn is_worked_on(directory: &Path) -> bool {
+fn has_running_run(directory: &Path) -> bool {
     let project = Project::new(directory.to_owned());
     lock::read_holder(&project.lock_path()).is_some_and(|holder| {
         RunDir { path: project.runs_dir().join(&holder.run), id: holder.run }.is_running()

@@ -6,7 +6,7 @@ pub const PROGRAM: &str = "git";
 
 /// What it is asked. No program that the repository names is run for it (a file system monitor, a submodule's), no
 /// lock is taken, and the names are those from the top of the repository.
-pub const WORDS: [&str; 6] = [
+pub const STATUS_ARGS: [&str; 6] = [
     "status",
     "--porcelain=v2",
     "-z",
@@ -17,10 +17,10 @@ pub const WORDS: [&str; 6] = [
 
 /// What tells the files of a merge, a rebase or the like that has come to conflicts nobody has resolved. In the whole
 /// repository, whichever part of it the project is.
-pub const UNMERGED: [&str; 5] = ["ls-files", "--unmerged", "-z", "--full-name", ":/"];
+pub const UNMERGED_ARGS: [&str; 5] = ["ls-files", "--unmerged", "-z", "--full-name", ":/"];
 
 /// The files that it tells of, each once. Nothing else that git may print is one.
-pub fn unmerged(told: &str) -> Vec<&str> {
+pub fn parse_unmerged(told: &str) -> Vec<&str> {
     let mut files: Vec<&str> = told
         .split('\0')
         .filter_map(|entry| {
@@ -35,14 +35,14 @@ pub fn unmerged(told: &str) -> Vec<&str> {
 
 /// One thing that git says, and the file that it is about, if its content is not told by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct StatusRecord<'a> {
     pub line: &'a str,
     pub file: Option<&'a str>,
 }
 
 /// What there is to know of the work tree: the commit, the branch, and every file that differs from it,
 /// but for ralph's own.
-pub fn said(status: &str) -> impl Iterator<Item = Said<'_>> {
+pub fn parse_records(status: &str) -> impl Iterator<Item = StatusRecord<'_>> {
     let mut fields = status.split('\0');
     std::iter::from_fn(move || {
         loop {
@@ -55,7 +55,7 @@ pub fn said(status: &str) -> impl Iterator<Item = Said<'_>> {
                 "u" => 10,
                 "?" => 1,
                 "#" if line.starts_with("# branch.oid") || line.starts_with("# branch.head") => {
-                    return Some(Said { line, file: None });
+                    return Some(StatusRecord { line, file: None });
                 }
                 _ => continue,
             };
@@ -65,7 +65,7 @@ pub fn said(status: &str) -> impl Iterator<Item = Said<'_>> {
             }
             match line.splitn(words + 1, ' ').nth(words) {
                 Some(file) if !is_run_time_file(file) => {
-                    return Some(Said { line, file: Some(file) });
+                    return Some(StatusRecord { line, file: Some(file) });
                 }
                 _ => {}
             }
@@ -84,12 +84,12 @@ mod tests {
             2 R. N... 100644 100644 100644 aa bb R100 new\0old\0\
             u UU N... 100644 100644 100644 100644 aa bb cc both\0\
             ? .ralph/guardrail_001_x.log\0? .ralph/runs/x\0? fresh file\0";
-        let files: Vec<Option<&str>> = said(status).map(|said| said.file).collect();
+        let files: Vec<Option<&str>> = parse_records(status).map(|said| said.file).collect();
         let expected =
             [None, None, Some("src/a b.rs"), Some("new"), Some("both"), Some("fresh file")];
         assert_eq!(files, expected);
-        assert_eq!(said("").count(), 0);
-        assert_eq!(said("1 short\0\0?\0").count(), 0);
+        assert_eq!(parse_records("").count(), 0);
+        assert_eq!(parse_records("1 short\0\0?\0").count(), 0);
     }
 
     #[test]
@@ -97,9 +97,9 @@ mod tests {
         let told = "warning: something else\n100644 aa 1\ta b|100644 bb 2\ta b|100644 cc 3\ta b|\
             100644 aa 2\tours|100644 aa 3\tdir/theirs|";
         let told = told.replace('|', "\0");
-        assert_eq!(unmerged(&told), ["a b", "ours", "dir/theirs"]);
+        assert_eq!(parse_unmerged(&told), ["a b", "ours", "dir/theirs"]);
         for nothing in ["", "warning: a\tb\n", "100644 aa 0\tmerged\0"] {
-            assert_eq!(unmerged(nothing), [""; 0], "{nothing}");
+            assert_eq!(parse_unmerged(nothing), [""; 0], "{nothing}");
         }
     }
 }

@@ -9,14 +9,14 @@ use std::path::Path;
 use ralph_store::{active_marker, safe_fs};
 
 /// A larger file is known by its size and time.
-const MAX_CONTENT: u64 = 1 << 20;
+const MAX_CONTENT_BYTES: u64 = 1 << 20;
 
 /// Directories that are no part of anybody's work.
-const NOT_LOOKED_INTO: [&str; 5] = [".git", ".hg", ".jj", ".svn", ".ralph"];
+const IGNORED_DIRS: [&str; 5] = [".git", ".hg", ".jj", ".svn", ".ralph"];
 
 /// What a file looks like, and how much had to be read for that, `budget` at most. A file that is not
 /// there looks like that, too.
-pub fn of_file(path: &Path, budget: u64) -> (u64, u64) {
+pub fn file_fingerprint(path: &Path, budget: u64) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let mut read = 0;
     match path.symlink_metadata() {
@@ -37,17 +37,17 @@ pub fn of_file(path: &Path, budget: u64) -> (u64, u64) {
 }
 
 fn content(path: &Path, is_file: bool, size: u64, budget: u64) -> Option<Vec<u8>> {
-    if !is_file || size > MAX_CONTENT.min(budget) {
+    if !is_file || size > MAX_CONTENT_BYTES.min(budget) {
         return None;
     }
     let mut bytes = Vec::new();
-    safe_fs::open_file(path).ok()?.take(MAX_CONTENT).read_to_end(&mut bytes).ok()?;
+    safe_fs::open_file(path).ok()?.take(MAX_CONTENT_BYTES).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
 /// What everything in a directory looks like, by names, sizes and times. `None` if there are more than
 /// `most` files, or they cannot be read: then nobody can tell.
-pub fn of_tree(root: &Path, most: usize) -> Option<u64> {
+pub fn tree_fingerprint(root: &Path, most: usize) -> Option<u64> {
     let (mut total, mut count) = (0_u64, 0);
     let mut left = vec![root.to_owned()];
     while let Some(directory) = left.pop() {
@@ -61,7 +61,7 @@ pub fn of_tree(root: &Path, most: usize) -> Option<u64> {
             let name = entry.file_name();
             let Ok(meta) = entry.metadata() else { continue };
             if name == active_marker::MARKER_FILE
-                || NOT_LOOKED_INTO.iter().any(|skipped| name == *skipped)
+                || IGNORED_DIRS.iter().any(|skipped| name == *skipped)
             {
                 continue;
             }
@@ -91,7 +91,7 @@ mod tests {
     fn a_file_is_its_content_and_a_large_one_its_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let look = || of_file(&path, 1 << 30);
+        let look = || file_fingerprint(&path, 1 << 30);
         let gone = look().0;
         std::fs::write(&path, "one").unwrap();
         let one = look();
@@ -101,7 +101,7 @@ mod tests {
         assert!(gone != one.0 && one.0 != two.0);
         std::fs::write(&path, "one").unwrap();
         assert_eq!(look(), one, "whenever it was written");
-        assert_eq!(of_file(&path, 2).1, 0, "there is no more to spend");
+        assert_eq!(file_fingerprint(&path, 2).1, 0, "there is no more to spend");
     }
 
     #[test]
@@ -113,13 +113,13 @@ mod tests {
             std::fs::write(path, "x").unwrap();
         };
         write("sub/a");
-        let before = of_tree(dir.path(), 10).unwrap();
+        let before = tree_fingerprint(dir.path(), 10).unwrap();
         write(".ralph/runs/x/events.jsonl");
         write(".ralph-active");
         write(".git/index");
-        assert_eq!(of_tree(dir.path(), 10), Some(before));
+        assert_eq!(tree_fingerprint(dir.path(), 10), Some(before));
         write("sub/b");
-        assert_ne!(of_tree(dir.path(), 10), Some(before));
-        assert_eq!(of_tree(dir.path(), 2), None);
+        assert_ne!(tree_fingerprint(dir.path(), 10), Some(before));
+        assert_eq!(tree_fingerprint(dir.path(), 2), None);
     }
 }

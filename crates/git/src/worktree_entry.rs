@@ -49,27 +49,27 @@ fn find(common_dir: &Path, worktree: &Path) -> io::Result<Option<(OwnedFd, OsStr
     let worktrees = match open_dir(&path) {
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(None),
-        Err(err) => return Err(named(&path, err)),
+        Err(err) => return Err(entry_error(&path, err)),
     };
-    let wanted = real(worktree).join(".git");
-    for entry in list(&worktrees).map_err(|err| named(&path, err))? {
+    let wanted = canonical_path(worktree).join(".git");
+    for entry in list(&worktrees).map_err(|err| entry_error(&path, err))? {
         let Ok(dir) = enter(&worktrees, &entry) else { continue };
         let Some(gitdir) = read_gitdir(&dir) else { continue };
         // It may be relative to the entry.
-        if clean(&path.join(&entry).join(gitdir)) == wanted {
+        if normalize_path(&path.join(&entry).join(gitdir)) == wanted {
             return Ok(Some((worktrees, entry)));
         }
     }
     Ok(None)
 }
 
-fn named(path: &Path, err: Errno) -> io::Error {
+fn entry_error(path: &Path, err: Errno) -> io::Error {
     let err = io::Error::from(err);
     io::Error::new(err.kind(), format!("{}: {err}", path.display()))
 }
 
 /// A path whose last part need not exist, without links.
-fn real(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, path.file_name()) {
         (Some(parent), Some(name)) => parent.join(name),
@@ -78,7 +78,7 @@ fn real(path: &Path) -> PathBuf {
 }
 
 /// A path without `.` and `..`.
-fn clean(path: &Path) -> PathBuf {
+fn normalize_path(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {

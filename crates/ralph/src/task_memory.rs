@@ -4,7 +4,7 @@
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::Want;
-use ralph_git::file_history::{Reach, file_versions};
+use ralph_git::file_history::{HistoryExtent, file_versions};
 use ralph_store::project::Project;
 use ralph_store::{home, runs};
 use ralph_tasks as task_list;
@@ -182,7 +182,7 @@ impl Memory {
                 "see what git says there",
             )
         })?;
-        if reach == Reach::Cut {
+        if reach == HistoryExtent::Truncated {
             let why = "this is a shallow clone, and its history is cut off".to_owned();
             return Err(unknown(why, "get all of it: git fetch --unshallow"));
         }
@@ -258,7 +258,7 @@ impl Memory {
 
 /// The committed versions of the list, the newest first, back to where the present list began: the file's creation, or
 /// the template that `ralph archive` and `ralph new --force` write.
-fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, Reach), Error> {
+fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, HistoryExtent), Error> {
     let path = documents.path(TASKS);
     let path = path.canonicalize().unwrap_or(path);
     let mut versions = Vec::new();

@@ -9,14 +9,14 @@ use crate::world::World;
 use ralph_engine::machine::{CommitGuardResult, Input, ScmStatus, UncheckedChange};
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_git::ScmSpec;
-use ralph_git::commit_guard::{self, Change, Reader, Staged};
+use ralph_git::commit_guard::{self, StagedChange, StagedSnapshot, StagedStatusReader};
 use ralph_process::ChildId;
 
 /// A look that is under way.
 #[derive(Debug)]
 pub(super) struct StagedRun {
     pub(super) child: ChildId,
-    pub(super) reader: Reader,
+    pub(super) reader: StagedStatusReader,
     /// ralph has ended it, for this reason.
     pub(super) ended: Option<&'static str>,
     /// The agent has been asked.
@@ -45,8 +45,8 @@ impl<W: World> Driver<'_, W> {
 
     fn start_look_at_staged(&mut self, after: bool) -> io::Result<()> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
-        let child = self.ask_for_status(&scm.program, commit_guard::MORE_WORDS)?;
-        let reader = Reader::default();
+        let child = self.ask_for_status(&scm.program, commit_guard::STATUS_ARGS)?;
+        let reader = StagedStatusReader::default();
         self.task = Task::Staged(StagedRun { child, reader, ended: None, after });
         Ok(())
     }
@@ -57,7 +57,7 @@ impl<W: World> Driver<'_, W> {
         match (run.after, now) {
             (false, Some(now)) => {
                 let unused = self.unused_message.take();
-                let unused = unused.filter(|(_, staged)| staged.is_same_commit(&now));
+                let unused = unused.filter(|(_, staged)| staged.commits_same(&now));
                 let has_message = unused.is_some();
                 if let Some((message, _)) = unused {
                     self.commit_message = Some(message);
@@ -73,7 +73,7 @@ impl<W: World> Driver<'_, W> {
             }
             (true, now) => {
                 let before = self.staged.as_ref();
-                match now.zip(before).map(|(now, before)| now.since(before)) {
+                match now.zip(before).map(|(now, before)| now.changes_since(before)) {
                     Some(None) => {
                         self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same))
                     }
@@ -85,7 +85,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// A repository that an agent has made or cloned inside of this one is committed as no more than a name.
-    fn tell_of_repositories(&mut self, staged: &Staged) {
+    fn tell_of_repositories(&mut self, staged: &StagedSnapshot) {
         let modules = self.top_of_repository().join(".gitmodules");
         let modules = self.world.read(&modules).unwrap_or_default();
         let modules = String::from_utf8_lossy(&modules);
@@ -100,12 +100,12 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Says what changed, if anybody can tell.
-    fn changed_meanwhile(&mut self, change: Option<Change>) {
-        let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_what_is_staged);
-        let moved = change.as_ref().is_none_or(|change| change.moved || !can_commit);
+    fn changed_meanwhile(&mut self, change: Option<StagedChange>) {
+        let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_index_only);
+        let moved = change.as_ref().is_none_or(|change| change.commit_changed || !can_commit);
         let what = change.map_or_else(
             || "git did not tell what was changed".to_owned(),
-            |Change { what, .. }| what,
+            |StagedChange { description: what, .. }| what,
         );
         let follows = if moved {
             "ralph commits nothing now, and the next iteration is checked with it"

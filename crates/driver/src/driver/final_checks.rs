@@ -4,7 +4,7 @@ use super::Driver;
 use crate::world::{Uncommitted, World};
 use ralph_events::event::{Event, Outcome};
 use ralph_events::exit_code;
-use ralph_git::list_files;
+use ralph_git::format_file_list;
 
 /// Settings that are larger are compared by their size and time.
 const MOST_READ: u64 = 4 << 20;
@@ -25,11 +25,11 @@ impl<W: World> Driver<'_, W> {
     /// Names the work that is in no commit.
     fn tell_uncommitted(&mut self) {
         let Uncommitted { files, submodules } = self.world.uncommitted();
-        if let Some(files) = list_files(&files) {
+        if let Some(files) = format_file_list(&files) {
             let message = format!("complete, but not committed: {files}");
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        if let Some(submodules) = list_files(&submodules) {
+        if let Some(submodules) = format_file_list(&submodules) {
             let message = format!(
                 "uncommitted work inside submodules, which no commit here can hold: {submodules}"
             );

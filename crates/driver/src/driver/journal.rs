@@ -7,7 +7,7 @@ use crate::recorder::Written;
 use crate::world::World;
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::Event;
-use ralph_git::head_log::Moved;
+use ralph_git::head_log::NewCommits;
 
 impl<W: World> Driver<'_, W> {
     /// Takes the time, for the machine and for what is recorded from now on.
@@ -44,7 +44,7 @@ impl<W: World> Driver<'_, W> {
     /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of
     /// whatever is running, or of somebody else if nothing is.
     pub(super) fn tell_commits(&mut self, thorough: bool) {
-        if let Some(Moved { head, commits }) = self.world.moved(thorough) {
+        if let Some(NewCommits { head, commits }) = self.world.moved(thorough) {
             let by_others = matches!(
                 self.task,
                 Task::None | Task::ScmWaits(..) | Task::Staged(_) | Task::Look(_)

@@ -13,8 +13,8 @@ use ralph_engine::rules::ScmTaskKind;
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_events::redact;
 use ralph_events::text;
-use ralph_git::lock_files::{self, Abandoned, is_lock_trouble};
-use ralph_git::{ScmRun, ScmSpec, status};
+use ralph_git::lock_files::{self, LockStatus, is_lock_error};
+use ralph_git::{ScmProcess, ScmSpec, status};
 use ralph_process::{ChildId, Launch};
 
 /// How long one waits for another git to be done with what both need.
@@ -34,7 +34,7 @@ const NAMED: usize = 5;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
-        let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
+        let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::status_commands) else {
             return self.queue.push_back(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         };
         let started = self.world.now().mono_ms;
@@ -45,7 +45,7 @@ impl<W: World> Driver<'_, W> {
         let Some(command) = commands.next() else { return };
         match self.start_scm(&command) {
             Ok(child) => {
-                self.task = Task::Scm(ScmRun::new(child, None, command, commands, started_ms));
+                self.task = Task::Scm(ScmProcess::new(child, None, command, commands, started_ms));
             }
             Err(err) => self.look_failed(&err.to_string(), false),
         }
@@ -114,7 +114,8 @@ impl<W: World> Driver<'_, W> {
         match self.start_scm(command) {
             Ok(child) => {
                 let command = command.to_vec();
-                self.task = Task::Scm(ScmRun::new(child, Some(index), command, rest, started_ms));
+                self.task =
+                    Task::Scm(ScmProcess::new(child, Some(index), command, rest, started_ms));
             }
             Err(err) => {
                 let detail = err.to_string().into();
@@ -145,8 +146,10 @@ impl<W: World> Driver<'_, W> {
                 }
                 match self.start_scm(&run.command) {
                     Ok(child) => {
-                        let ScmRun { task, command, rest, started_ms, .. } = run;
-                        let run = ScmRun::new(child, task, command, rest, started_ms);
+                        let ScmProcess {
+                            task, command, remaining_commands: rest, started_ms, ..
+                        } = run;
+                        let run = ScmProcess::new(child, task, command, rest, started_ms);
                         self.task = Task::Scm(run);
                     }
                     Err(_) => self.scm_over(run, None, now),
@@ -188,7 +191,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+    pub(super) fn scm_ended(&mut self, mut run: ScmProcess, exit: Option<Exit>, now: Now) {
         let failed = run.ended.is_none() && !exit.is_some_and(Exit::success);
         match failed.then(|| self.again_at(&mut run, now)).flatten() {
             Some(at_ms) => self.task = Task::ScmWaits(run, at_ms),
@@ -197,30 +200,30 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// When a command is tried again that failed, if it was for a reason that passes.
-    fn again_at(&mut self, run: &mut ScmRun, now: Now) -> Option<u64> {
+    fn again_at(&mut self, run: &mut ScmProcess, now: Now) -> Option<u64> {
         let soon = now.mono_ms.saturating_add(LOCK_PAUSE_MS);
-        let lock = lock_files::lock_in_the_way(&run.last_words());
+        let lock = lock_files::blocking_lock(&run.output_tail());
         let abandoned = lock.as_deref().map(|lock| self.world.abandoned(lock));
         match lock.zip(abandoned) {
-            Some((lock, Abandoned::Yes)) if self.clear_away(&lock) => return Some(now.mono_ms),
+            Some((lock, LockStatus::Stale)) if self.clear_away(&lock) => return Some(now.mono_ms),
             // Whoever wants the run to stop does not wait for that.
-            Some((lock, Abandoned::Soon(left_ms)))
+            Some((lock, LockStatus::MaybeStale(left_ms)))
                 if self.signals == 0
                     && now.mono_ms.saturating_sub(run.started_ms) >= MOMENT_MS
-                    && run.may_wait_on(now.mono_ms) =>
+                    && run.can_wait_for_lock(now.mono_ms) =>
             {
                 self.tell_of_left(&lock, left_ms);
-                run.left = Some((lock, now.mono_ms.saturating_add(left_ms)));
+                run.stale_lock = Some((lock, now.mono_ms.saturating_add(left_ms)));
                 return Some(soon);
             }
             _ => {}
         }
-        run.may_try_again(now.mono_ms).then_some(soon)
+        run.can_retry(now.mono_ms).then_some(soon)
     }
 
     /// When it is looked again at a lock that nobody uses, if it is still there and too new to be removed.
-    fn waits_on(&mut self, run: &ScmRun, now: Now) -> Option<u64> {
-        let (lock, until_ms) = run.left.as_ref()?;
+    fn waits_on(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
+        let (lock, until_ms) = run.stale_lock.as_ref()?;
         let goes_on = now.mono_ms < *until_ms && self.signals == 0 && self.world.exists(lock);
         goes_on.then(|| now.mono_ms.saturating_add(LEFT_PAUSE_MS).min(*until_ms))
     }
@@ -250,15 +253,15 @@ impl<W: World> Driver<'_, W> {
         true
     }
 
-    fn scm_over(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+    fn scm_over(&mut self, mut run: ScmProcess, exit: Option<Exit>, now: Now) {
         let ok = exit.is_some_and(Exit::success);
-        let text = run.text();
+        let text = run.output_head();
         let Some(index) = run.task else {
             // All but the last command must succeed; the last one tells by its exit code.
-            return match (run.rest.len(), exit) {
-                (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED => {
-                    match status::unmerged(&text).as_slice() {
-                        [] => self.look_on(run.rest, run.started_ms),
+            return match (run.remaining_commands.len(), exit) {
+                (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED_ARGS => {
+                    match status::parse_unmerged(&text).as_slice() {
+                        [] => self.look_on(run.remaining_commands, run.started_ms),
                         files => self.look_met_conflicts(&few(files)),
                     }
                 }
@@ -266,14 +269,14 @@ impl<W: World> Driver<'_, W> {
                     self.queue.push_back(Input::ScmStatus(ScmStatus::Clean))
                 }
                 (0, Some(Exit::Code(1))) => self.look_at_staged(),
-                (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
-                _ => self.look_failed(&run.why_failed(exit), is_last(run.ended)),
+                (1.., Some(Exit::Code(0))) => self.look_on(run.remaining_commands, run.started_ms),
+                _ => self.look_failed(&run.failure_message(exit), is_last(run.ended)),
             };
         };
-        if ok && let Some(next) = run.rest.next() {
-            return self.next_scm_command(index, &next, run.rest, run.started_ms);
+        if ok && let Some(next) = run.remaining_commands.next() {
+            return self.next_scm_command(index, &next, run.remaining_commands, run.started_ms);
         }
-        let detail = if ok { text } else { run.why_failed(exit) };
+        let detail = if ok { text } else { run.failure_message(exit) };
         let detail = redact::redact_command(&detail).into_owned();
         let task = self.scm_task_name(index);
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
@@ -321,7 +324,7 @@ fn not_committed(command: &str, why: &str) -> Option<Feedback> {
         "Your work passed all checks, but could not be committed: `{command}` failed. It said{cut}:\n{said}\n\
          Put right what it complains about. The commit is tried again after this iteration; do not make it yourself."
     );
-    (!is_lock_trouble(why)).then_some(Feedback { action: FailAction::Append, message })
+    (!is_lock_error(why)).then_some(Feedback { action: FailAction::Append, message })
 }
 
 /// The first of some files, in one line.

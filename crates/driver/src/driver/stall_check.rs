@@ -9,7 +9,7 @@ use super::{Driver, Task};
 use crate::world::{Part, World};
 use ralph_engine::machine::Input;
 use ralph_events::event::Exit;
-use ralph_git::hardening::{self, Purpose};
+use ralph_git::hardening::{self, GitPurpose};
 use ralph_git::status;
 use ralph_process::{ChildId, Launch};
 
@@ -52,9 +52,13 @@ impl<W: World> Driver<'_, W> {
     /// Asks git how the work tree stands, with these words besides the usual ones.
     pub(super) fn ask_for_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
         let settings = self.world.look_settings();
-        let args = hardening::words(Purpose::Look, &settings, &[&status::WORDS[..], more].concat());
+        let args = hardening::git_args(
+            GitPurpose::ReadOnly,
+            &settings,
+            &[&status::STATUS_ARGS[..], more].concat(),
+        );
         let mut env = self.run_variables();
-        env.extend(hardening::env(Purpose::Look));
+        env.extend(hardening::git_env(GitPurpose::ReadOnly));
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
         // What git warns of is not what it knows.
         let launch = Launch { merge_stderr: false, term_on_parent_death: true, ..launch };
@@ -90,7 +94,7 @@ impl<W: World> Driver<'_, W> {
             budget = budget.saturating_sub(read);
             looks.hash(hasher);
         };
-        for said in status::said(&status) {
+        for said in status::parse_records(&status) {
             said.line.hash(&mut hasher);
             if let Some(name) = said.file {
                 file(&top.join(name), &mut hasher);

@@ -8,7 +8,7 @@ use ralph_driver::world::{Part, Record, Request, World};
 use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
 use ralph_events::progress::{Pending, ResumePoint};
-use ralph_git::lock_files::Abandoned;
+use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,9 +158,9 @@ impl<W: World> World for Through<'_, W> {
         self.world.exists(path)
     }
 
-    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+    fn abandoned(&mut self, lock: &Path) -> LockStatus {
         let abandoned = self.world.abandoned(lock);
-        if self.fault == Some(Fault::LocksTaken) { Abandoned::Yes } else { abandoned }
+        if self.fault == Some(Fault::LocksTaken) { LockStatus::Stale } else { abandoned }
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {

@@ -11,7 +11,7 @@ use ralph_driver::world::{Part, Record, Request, World};
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Exit, Purpose, Stream};
-use ralph_git::lock_files::Abandoned;
+use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 
 use crate::rng::Rng;
@@ -596,15 +596,15 @@ impl World for SimWorld {
         path != Path::new(INDEX_LOCK) || self.lock().is_some()
     }
 
-    fn abandoned(&mut self, _lock: &Path) -> Abandoned {
+    fn abandoned(&mut self, _lock: &Path) -> LockStatus {
         match self.lock() {
             Some(GitLock { since_ms, held_until_ms: None }) => {
                 match (since_ms + LEFT_BEHIND_MS).saturating_sub(self.now.mono_ms) {
-                    0 => Abandoned::Yes,
-                    left => Abandoned::Soon(left),
+                    0 => LockStatus::Stale,
+                    left => LockStatus::MaybeStale(left),
                 }
             }
-            _ => Abandoned::No,
+            _ => LockStatus::InUse,
         }
     }
 

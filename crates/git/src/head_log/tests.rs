@@ -33,12 +33,12 @@ impl Repository {
         std::fs::write(self.dir.path().join(".git/HEAD"), format!("{}\n", self.head)).unwrap();
     }
 
-    fn watch(&self, since: Since<'_>) -> (Watch, Option<Moved>) {
-        Watch::begin(self.dir.path(), since)
+    fn watch(&self, since: LogPosition<'_>) -> (HeadLog, Option<NewCommits>) {
+        HeadLog::open(self.dir.path(), since)
     }
 }
 
-fn subjects(moved: Option<Moved>) -> Vec<String> {
+fn subjects(moved: Option<NewCommits>) -> Vec<String> {
     moved.into_iter().flat_map(|it| it.commits).map(|commit| commit.subject).collect()
 }
 
@@ -46,9 +46,9 @@ fn subjects(moved: Option<Moved>) -> Vec<String> {
 fn each_commit_is_told_once_and_what_is_none_is_not() {
     let mut repository = Repository::new();
     repository.go("a", "commit (initial): before");
-    let (mut watch, begin) = repository.watch(Since::Now);
-    assert_eq!(begin, Some(Moved { head: id("a"), commits: Vec::new() }));
-    assert_eq!(watch.look(true), None);
+    let (mut watch, begin) = repository.watch(LogPosition::Now);
+    assert_eq!(begin, Some(NewCommits { head: id("a"), commits: Vec::new() }));
+    assert_eq!(watch.new_commits(true), None);
     for (name, message, told) in [
         ("b", "commit: fix: the parser", Some("fix: the parser")),
         ("c", "commit (amend): better", Some("better")),
@@ -70,14 +70,14 @@ fn each_commit_is_told_once_and_what_is_none_is_not() {
         ("o", "", None),
     ] {
         repository.go(name, message);
-        let moved = watch.look(false);
+        let moved = watch.new_commits(false);
         assert_eq!(moved.as_ref().map(|moved| moved.head.clone()), Some(id(name)), "{message}");
         assert_eq!(subjects(moved), Vec::from_iter(told), "{message}");
-        assert_eq!(watch.look(false), None);
+        assert_eq!(watch.new_commits(false), None);
     }
     repository.go("p", "commit: one");
     repository.go("q", "commit (amend): two");
-    let commits = watch.look(false).unwrap().commits;
+    let commits = watch.new_commits(false).unwrap().commits;
     assert_eq!(commits[1].replaces.as_ref(), Some(&commits[0].id));
 }
 
@@ -87,28 +87,28 @@ fn the_place_is_found_again_when_git_forgets_old_lines() {
     for name in ["a", "b", "c"] {
         repository.go(name, "commit: old");
     }
-    let (mut watch, _) = repository.watch(Since::Now);
+    let (mut watch, _) = repository.watch(LogPosition::Now);
     let forget = |lines: usize| {
         let log = std::fs::read_to_string(repository.log()).unwrap();
         let rest: Vec<&str> = log.split_inclusive('\n').skip(lines).collect();
         std::fs::write(repository.log(), rest.concat()).unwrap();
     };
     forget(1);
-    assert_eq!(watch.look(true), None);
+    assert_eq!(watch.new_commits(true), None);
     repository.go("d", "commit: new");
-    assert_eq!(subjects(watch.look(false)), ["new"]);
+    assert_eq!(subjects(watch.new_commits(false)), ["new"]);
     // Half a line is read when it is whole.
     let mut log = OpenOptions::new().append(true).open(repository.log()).unwrap();
     let line = format!("{} {} A <a> 1 +0000\tcommit: whole\n", id("d"), id("e"));
     log.write_all(&line.as_bytes()[..60]).unwrap();
-    assert_eq!(watch.look(false), None);
+    assert_eq!(watch.new_commits(false), None);
     log.write_all(&line.as_bytes()[60..]).unwrap();
-    assert_eq!(subjects(watch.look(false)), ["whole"]);
+    assert_eq!(subjects(watch.new_commits(false)), ["whole"]);
     // Another repository in the place of this one.
     std::fs::remove_file(repository.log()).unwrap();
     repository.head = "0".repeat(40);
     repository.go("z", "commit (initial): afresh");
-    assert_eq!(subjects(watch.look(false)), ["afresh"]);
+    assert_eq!(subjects(watch.new_commits(false)), ["afresh"]);
 }
 
 #[test]
@@ -116,33 +116,33 @@ fn a_run_that_goes_on_is_told_what_came_since() {
     let mut repository = Repository::new();
     repository.go("a", "commit: known");
     repository.go("b", "commit: by a person");
-    let (mut watch, begin) = repository.watch(Since::Commit(&id("a")));
+    let (mut watch, begin) = repository.watch(LogPosition::Commit(&id("a")));
     assert_eq!(subjects(begin), ["by a person"]);
     repository.go("c", "commit: by the run");
-    assert_eq!(subjects(watch.look(false)), ["by the run"]);
-    let (_, all) = repository.watch(Since::Ever);
+    assert_eq!(subjects(watch.new_commits(false)), ["by the run"]);
+    let (_, all) = repository.watch(LogPosition::Ever);
     assert_eq!(subjects(all), ["known", "by a person", "by the run"]);
-    let (_, unknown) = repository.watch(Since::Commit(&id("gone")));
-    assert_eq!(unknown, Some(Moved { head: id("c"), commits: Vec::new() }));
+    let (_, unknown) = repository.watch(LogPosition::Commit(&id("gone")));
+    assert_eq!(unknown, Some(NewCommits { head: id("c"), commits: Vec::new() }));
 }
 
 #[test]
 fn a_repository_may_come_later_and_need_not_keep_a_log() {
     let mut repository = Repository::new();
-    let (mut watch, begin) = repository.watch(Since::Now);
+    let (mut watch, begin) = repository.watch(LogPosition::Now);
     assert_eq!(begin, None);
     repository.go("a", "commit (initial): the first");
-    assert_eq!(watch.look(false), None, "not looked for all the time");
-    assert_eq!(subjects(watch.look(true)), ["the first"]);
+    assert_eq!(watch.new_commits(false), None, "not looked for all the time");
+    assert_eq!(subjects(watch.new_commits(true)), ["the first"]);
 
     std::fs::remove_file(repository.log()).unwrap();
-    let (mut watch, _) = repository.watch(Since::Now);
+    let (mut watch, _) = repository.watch(LogPosition::Now);
     std::fs::write(repository.dir.path().join(".git/HEAD"), id("b")).unwrap();
-    assert_eq!(watch.look(true), Some(Moved { head: id("b"), commits: Vec::new() }));
-    assert_eq!(watch.look(true), None);
+    assert_eq!(watch.new_commits(true), Some(NewCommits { head: id("b"), commits: Vec::new() }));
+    assert_eq!(watch.new_commits(true), None);
 
     let nowhere = tempfile::tempdir().unwrap();
-    assert_eq!(Watch::begin(nowhere.path(), Since::Now).1, None);
+    assert_eq!(HeadLog::open(nowhere.path(), LogPosition::Now).1, None);
 }
 
 #[test]
@@ -152,47 +152,50 @@ fn a_repository_that_was_there_and_is_gone_is_lost() {
     let below = at.join("below");
     std::fs::create_dir(&below).unwrap();
     // What was no repository at the beginning is not missed, and neither is one that came later.
-    let (mut watch, _) = repository.watch(Since::Now);
+    let (mut watch, _) = repository.watch(LogPosition::Now);
     repository.go("a", "commit (initial): one");
-    watch.look(true);
+    watch.new_commits(true);
     std::fs::rename(at.join(".git"), aside.path().join("git")).unwrap();
-    watch.look(true);
-    assert_eq!(watch.lost(), None);
+    watch.new_commits(true);
+    assert_eq!(watch.missing_repository(), None);
     std::fs::rename(aside.path().join("git"), at.join(".git")).unwrap();
 
     for from in [&at, &below] {
-        let (mut watch, _) = Watch::begin(from, Since::Now);
-        watch.look(true);
-        assert_eq!(watch.lost(), None);
+        let (mut watch, _) = HeadLog::open(from, LogPosition::Now);
+        watch.new_commits(true);
+        assert_eq!(watch.missing_repository(), None);
         std::fs::rename(at.join(".git"), aside.path().join("git")).unwrap();
-        watch.look(false);
-        assert_eq!(watch.lost(), None, "not looked for all the time");
-        watch.look(true);
-        assert_eq!(watch.lost(), Some(at.join(".git")));
+        watch.new_commits(false);
+        assert_eq!(watch.missing_repository(), None, "not looked for all the time");
+        watch.new_commits(true);
+        assert_eq!(watch.missing_repository(), Some(at.join(".git")));
         // What only has its name is none.
         std::fs::create_dir(at.join(".git")).unwrap();
-        watch.look(true);
-        assert_eq!(watch.lost(), Some(at.join(".git")));
+        watch.new_commits(true);
+        assert_eq!(watch.missing_repository(), Some(at.join(".git")));
         // A new one is one, and another.
         std::fs::write(at.join(".git/HEAD"), "ref: refs/heads/main").unwrap();
-        watch.look(true);
-        assert_eq!((watch.lost(), watch.replaced()), (None, Some(at.join(".git").as_path())));
+        watch.new_commits(true);
+        assert_eq!(
+            (watch.missing_repository(), watch.replaced_repository()),
+            (None, Some(at.join(".git").as_path()))
+        );
         std::fs::remove_dir_all(at.join(".git")).unwrap();
         std::fs::rename(aside.path().join("git"), at.join(".git")).unwrap();
-        watch.look(true);
-        assert_eq!((watch.lost(), watch.replaced()), (None, None));
+        watch.new_commits(true);
+        assert_eq!((watch.missing_repository(), watch.replaced_repository()), (None, None));
     }
 
     // A linked work tree has its log elsewhere. And one above is another repository.
     let linked = below.join("tree");
     std::fs::create_dir(&linked).unwrap();
     std::fs::write(linked.join(".git"), format!("gitdir: {}", at.join(".git").display())).unwrap();
-    let (mut watch, _) = Watch::begin(&linked, Since::Now);
-    watch.look(true);
-    assert_eq!(watch.lost(), None);
+    let (mut watch, _) = HeadLog::open(&linked, LogPosition::Now);
+    watch.new_commits(true);
+    assert_eq!(watch.missing_repository(), None);
     std::fs::remove_file(linked.join(".git")).unwrap();
-    watch.look(true);
-    assert_eq!(watch.lost(), Some(linked.join(".git")));
+    watch.new_commits(true);
+    assert_eq!(watch.missing_repository(), Some(linked.join(".git")));
 }
 
 /// git, in a repository of its own.
@@ -212,9 +215,9 @@ fn what_the_log_does_not_tell_is_told_by_git_later() {
     let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);
     git(at, &["init", "-q", "-b", "main"]);
     commit("base");
-    let (mut watch, _) = Watch::begin(at, Since::Now);
-    let told = |watch: &mut Watch| {
-        let moved = watch.look(true).unwrap();
+    let (mut watch, _) = HeadLog::open(at, LogPosition::Now);
+    let told = |watch: &mut HeadLog| {
+        let moved = watch.new_commits(true).unwrap();
         let told = moved.commits.into_iter().map(|commit| match commit.since {
             Some(since) => format!("{} after {}", subject(at, &commit.id), subject(at, &since)),
             None => commit.subject,

@@ -8,13 +8,13 @@ use ralph_store::lock::{Holder, Lock, LockAttempt};
 use ralph_store::run_files::RunFiles;
 
 /// Repositories as far as it matters here: no git is needed to read what git wrote.
-struct Place {
+struct TestRepositories {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        let place = Place { dir: tempfile::tempdir().unwrap() };
+impl TestRepositories {
+    fn new() -> TestRepositories {
+        let place = TestRepositories { dir: tempfile::tempdir().unwrap() };
         place.write("repo/.git/HEAD", "ref: refs/heads/main\n");
         place.write("repo/.git/refs/heads/main", "1111\n");
         place
@@ -48,7 +48,7 @@ impl Place {
 
 #[test]
 fn what_is_somebodys_work_changes_it_and_what_is_not_does_not() {
-    let place = Place::new();
+    let place = TestRepositories::new();
     place.linked("tree");
     fs::create_dir_all(place.path("tree/sub")).unwrap();
     // From the main work tree, and from within another.
@@ -88,7 +88,7 @@ fn what_is_somebodys_work_changes_it_and_what_is_not_does_not() {
 
 #[test]
 fn a_submodule_is_a_repository_of_its_own_and_what_is_none_looks_like_nothing() {
-    let place = Place::new();
+    let place = TestRepositories::new();
     place.write("repo/sub/.git", "gitdir: ../.git/modules/sub\n");
     place.write("repo/.git/modules/sub/HEAD", "ref: refs/heads/main\n");
     let (above, sub) = (place.look("repo"), place.look("repo/sub"));
@@ -104,7 +104,7 @@ fn a_submodule_is_a_repository_of_its_own_and_what_is_none_looks_like_nothing() 
 
 #[test]
 fn what_another_run_does_in_its_own_work_tree_is_not_this_runs_progress() {
-    let place = Place::new();
+    let place = TestRepositories::new();
     let trees = ["mine", "theirs", "deep"];
     trees.iter().for_each(|tree| place.linked(tree));
     let run = |root: PathBuf| {
@@ -153,7 +153,7 @@ proptest! {
     #[test]
     fn it_does_not_matter_where_names_are_kept(one in names(), other in names()) {
         let look = |names: &BTreeMap<String, (u8, bool, Option<u8>)>| {
-            let place = Place::new();
+            let place = TestRepositories::new();
             let mut list = String::from("# pack-refs with: peeled fully-peeled sorted \n");
             for (name, (id, loose, older)) in names {
                 if *loose {

@@ -187,8 +187,8 @@ fn archived(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> Strin
 
 /// Commits these paths, and prints what became of that after the `text` that is told anyway.
 fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result<u8, Error> {
-    match git::commit_only(root, paths, &format!("chore: archive {shown}")) {
-        Ok(git::Committed::As { commit, left_out }) => {
+    match git::commit_paths(root, paths, &format!("chore: archive {shown}")) {
+        Ok(git::CommitResult::Created { commit, left_out }) => {
             text.push_str(&format!("Committed as {commit}.\n"));
             let left_out: Vec<String> = left_out
                 .iter()
@@ -199,10 +199,10 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
                 text.push_str(&format!("Not in that commit, because git ignores it: {files}.\n"));
             }
         }
-        Ok(git::Committed::NoRepository) => {
+        Ok(git::CommitResult::NoRepository) => {
             text.push_str("Not committed: this is not a git repository.\n");
         }
-        Ok(git::Committed::Ignored) => {
+        Ok(git::CommitResult::Ignored) => {
             text.push_str("Not committed: git ignores these files.\n");
         }
         Err(err) => {

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::config::Flag;
 use crate::demo;
 use ralph_events::error::Error;
-use ralph_git::git;
+use ralph_git::run_git;
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_store::project::Project;
@@ -47,7 +47,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     // What a run writes by itself is not to appear among the work of the agent.
     project.prepare().map_err(cannot)?;
     for step in prepared.git {
-        git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
+        run_git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
     }
     // The agent is this program under another name, as `main` sees.
     let agent = scratch.path().join(demo::AGENT_NAME);
@@ -76,7 +76,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         ..RunArgs::default()
     };
     let code = super::run::run(&project, &run, flags)?;
-    let log = git(&["log", "--oneline", "--stat", "-1"], &dir)?;
+    let log = run_git(&["log", "--oneline", "--stat", "-1"], &dir)?;
     crate::cli::print(&format!("\nWhat it left in git:\n\n{log}"))?;
     if args.keep {
         crate::cli::print(&format!("\nThe repository is kept in {}\n", dir.display()))?;

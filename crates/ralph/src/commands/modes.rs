@@ -226,7 +226,7 @@ impl Mode {
             return start.print_prompt(&source, Some(&variables));
         }
         git::require_repository(project.root())
-            .map_err(|error| git::hint_at_init(error, "the agent keeps its work in git"))?;
+            .map_err(|error| git::add_init_hint(error, "the agent keeps its work in git"))?;
         let mut spec = start.spec(source, completion)?;
         if needs_plan {
             spec.required.push(Required {

@@ -64,7 +64,7 @@ pub fn report(
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }
-    look_up(&mut facts, project.root(), &mut |words| git::git(words, project.root()).ok());
+    look_up(&mut facts, project.root(), &mut |words| git::run_git(words, project.root()).ok());
     let zone = TimeZone::system();
     crate::cli::print(&match args.format {
         ReportForm::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),

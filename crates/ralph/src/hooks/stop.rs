@@ -91,7 +91,7 @@ fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) 
 
 fn uncommitted_work(project: &Path) -> Option<String> {
     // Outside of a repository there is nothing to commit to.
-    let files = git::uncommitted_files(project).unwrap_or_default();
+    let files = git::list_uncommitted(project).unwrap_or_default();
     let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
     (!files.is_empty()).then(|| uncommitted(&files, keeps_progress))
 }

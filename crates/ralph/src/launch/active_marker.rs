@@ -10,7 +10,7 @@ use ralph_store::save::save_atomically;
 /// commit that. This calls git, so that it has to come before the run.
 pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> {
     let root = project.root();
-    if spec.tasks.is_none() || !git::is_unignored(root, active_marker::MARKER_FILE) {
+    if spec.tasks.is_none() || !git::is_tracked_candidate(root, active_marker::MARKER_FILE) {
         return None;
     }
     let saved = active_marker::gitignore_with_marker(root).and_then(|ignored| match ignored {

@@ -68,7 +68,7 @@ pub(super) fn spec(
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
     // What ralph's own environment says of it is in these values, and would not reach a Docker sandbox otherwise.
-    for (name, value) in git::identity(project.root()) {
+    for (name, value) in git::commit_identity_env(project.root()) {
         if !env.iter().any(|(chosen, _)| chosen == name) {
             env.push((name.into(), Some(value.into())));
         }

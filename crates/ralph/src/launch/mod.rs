@@ -32,7 +32,7 @@ use ralph_events::event::{Event, FailAction};
 use ralph_events::exit_code;
 use ralph_events::redact;
 use ralph_git::environment::refuse_other_repository;
-use ralph_git::head_log::Since;
+use ralph_git::head_log::LogPosition;
 use ralph_report::Backpressure;
 use ralph_sandbox::selection::Choice;
 use ralph_shell_policy::AllowList;
@@ -208,7 +208,7 @@ impl Start<'_> {
     ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
         if let Some(scm) = &spec.scm {
-            scm.check(project.root())?;
+            scm.preflight(project.root())?;
         }
         // Of a run that goes on it may well be its own work.
         let goes_on = background.as_ref().is_some_and(|background| background.resume.is_some());
@@ -347,8 +347,8 @@ impl Start<'_> {
                 }
             }
         }
-        let since = spec.progress.as_ref().map_or(Since::Now, |progress| {
-            progress.head.as_deref().map_or(Since::Ever, Since::Commit)
+        let since = spec.progress.as_ref().map_or(LogPosition::Now, |progress| {
+            progress.head.as_deref().map_or(LogPosition::Ever, LogPosition::Commit)
         });
         if let Some(moved) = session.world.watch_repository(since) {
             let progress = spec.progress.as_ref();

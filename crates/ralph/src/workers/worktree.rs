@@ -52,7 +52,7 @@ impl Worktree {
     ) -> Result<Worktree, Error> {
         git::require_repository(project)?;
         let ask = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
-        let answer = git::git(&ask, project)?;
+        let answer = git::run_git(&ask, project)?;
         let mut lines = answer.lines().map(PathBuf::from);
         let (Some(top), Some(git_dir)) = (lines.next(), lines.next()) else {
             return Err(Error::failed("git rev-parse: it did not tell where the repository is"));
@@ -76,7 +76,7 @@ impl Worktree {
         worker: &str,
         branch: Option<&str>,
     ) -> Result<Worktree, Error> {
-        if git::git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], project).is_err() {
+        if git::run_git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], project).is_err() {
             return Err(Error::input("the repository has no commit for a worktree to start from")
                 .hint("commit something first"));
         }
@@ -106,7 +106,8 @@ impl Worktree {
         }
         let name = branch.unwrap_or(worker);
         let reference = format!("refs/heads/{name}");
-        let exists = git::git(&["show-ref", "--verify", "--quiet", &reference], project).is_ok();
+        let exists =
+            git::run_git(&["show-ref", "--verify", "--quiet", &reference], project).is_ok();
         if exists && branch.is_none() {
             return Err(Error::failed(format!("the branch '{name}' exists already"))
                 .hint(format!("to go on with it: --branch {name}"))
@@ -133,7 +134,7 @@ impl Worktree {
         } else {
             words.extend([path, OsStr::new(&self.branch)]);
         }
-        git::git_at_length(&words, project)?;
+        git::run_git_slow(&words, project)?;
         if !self.directory.is_dir() {
             return Err(Error::input(format!(
                 "HEAD has no {}: nothing of this directory is in a commit",
@@ -198,7 +199,7 @@ impl Worktree {
                 .hint(format!("look at it: git -C {path} status"))
                 .hint("--force removes it all the same"))
         };
-        let mut files = git::every_uncommitted_file(&self.path).map_err(|err| {
+        let mut files = git::list_uncommitted_recursive(&self.path).map_err(|err| {
             Error::failed(format!("whether {path} holds uncommitted work is not known: {err}"))
                 .hint("--force removes it all the same")
         })?;
@@ -219,7 +220,7 @@ impl Worktree {
         }
         // An agent may have left its branch and committed beside it.
         let holders = ["for-each-ref", "--count=1", "--contains", "HEAD"];
-        if git::git(&holders, &self.path)?.trim().is_empty() {
+        if git::run_git(&holders, &self.path)?.trim().is_empty() {
             return keep(format!("{path} holds commits that are on no branch"));
         }
         Ok(())
@@ -238,7 +239,7 @@ impl Worktree {
                 let words =
                     [&repository, OsStr::new("worktree"), "remove".as_ref(), "--force".as_ref()];
                 let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
-                git::git_at_length(&words, &self.git_dir)?;
+                git::run_git_slow(&words, &self.git_dir)?;
             }
             Ok(_) => return Err(failed(&"it is not a directory")),
             // It was removed without git's knowledge.
@@ -259,7 +260,7 @@ impl Worktree {
         let repository = self.repository();
         let words: Vec<&OsStr> =
             std::iter::once(repository.as_os_str()).chain(words.iter().map(OsStr::new)).collect();
-        git::git(&words, &self.git_dir)
+        git::run_git(&words, &self.git_dir)
     }
 
     /// Which repository is meant: a bare one is used only by its name.

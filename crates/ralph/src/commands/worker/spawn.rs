@@ -258,7 +258,7 @@ fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
 /// git leaves the directories of submodules empty in a new worktree.
 fn warn_of_submodules(project: &Project) {
     let submodules = git::submodules(project.root()).unwrap_or_default();
-    if let Some(names) = git::list_files(&submodules) {
+    if let Some(names) = git::format_file_list(&submodules) {
         warn(&format!(
             "submodules are empty in the worktree: {names}. Run `git submodule update --init` in it if the agent needs them"
         ));
@@ -272,7 +272,7 @@ fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
         _ => None,
     };
     // Where git does not answer, making the worktree says why.
-    let mut files = git::uncommitted_files(project.root()).unwrap_or_default();
+    let mut files = git::list_uncommitted(project.root()).unwrap_or_default();
     files.retain(|file| Some(file.as_str()) != prompt);
     if let [first, rest @ ..] = files.as_slice() {
         let more =
