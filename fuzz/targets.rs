@@ -21,7 +21,7 @@ use ralph_events::line_splitter::{Line, LineSplitter};
 use ralph_events::progress::Tracker;
 use ralph_report::summary::{Reading, html, plain};
 use ralph_shell_policy as policy;
-use ralph_shell_policy::{AllowList, Context, ToolCall, Verdict};
+use ralph_shell_policy::{CommandAllowList, Context, ToolCall, Verdict};
 use ralph_tasks as tasks;
 use ralph_tasks::ledger::Ledger;
 use ralph_tasks::{edit, order, verdict};
@@ -354,13 +354,13 @@ pub fn hooks(data: &[u8]) {
 /// Every command is judged, soon, and a command that comes first and does nothing hides none.
 pub fn shell_policy(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let allow = AllowList::default();
+    let allow = CommandAllowList::default();
     let context = Context {
         project: Path::new("/home/u/proj"),
         cwd: Path::new("/home/u/proj"),
         home: Some(Path::new("/home/u")),
         allow: &allow,
-        resolve: &policy::lexical,
+        resolve: &policy::normalize_path,
         variable: &|name| (name == "KNOWN").then(|| "build".to_owned()),
     };
     let judge = |command: &str| policy::judge(&context, &ToolCall::Shell(command.into()));
@@ -372,7 +372,7 @@ pub fn shell_policy(data: &[u8]) {
     }
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     if let Verdict::Deny(finding) = &verdict {
-        assert!(!finding.reason.is_empty() && !finding.instead.is_empty());
+        assert!(!finding.reason.is_empty() && !finding.suggestion.is_empty());
         // Of what is too long nobody knows what it does, and a little more may be too long.
         assert!(matches!(after, Verdict::Deny(_)), "hidden by `true`: {finding:?}");
     }

@@ -7,64 +7,71 @@
 use std::path::Path;
 
 use super::Context;
-use super::rules::Access;
-use super::shell::{Command, Part, parse};
-use super::value::{Arg, BELOW, HOLE, glob_match};
+use super::rules::FileAccess;
+use super::shell::{ShellCommand, WordPart, parse};
+use super::value::{Argument, UNKNOWN, UNKNOWN_NAME, glob_match};
 
 /// An entry of `hooks.allow` that cannot be used, and why. It lets nothing through.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadEntry {
+pub struct InvalidAllowEntry {
     pub entry: String,
     pub reason: &'static str,
 }
 
 /// The parsed entries of `hooks.allow`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AllowList {
-    commands: Vec<Vec<Pattern>>,
+pub struct CommandAllowList {
+    commands: Vec<Vec<WordPattern>>,
     paths: Vec<(bool, String)>,
 }
 
 /// One word of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pattern {
+struct WordPattern {
     text: String,
     /// It has an unquoted `*`.
-    star: bool,
+    has_wildcard: bool,
 }
 
-impl AllowList {
+impl CommandAllowList {
     /// Reads the entries. Those that cannot be used let nothing through and are handed back.
-    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> (AllowList, Vec<BadEntry>) {
-        let mut list = AllowList::default();
+    pub fn parse<'a>(
+        entries: impl IntoIterator<Item = &'a str>,
+    ) -> (CommandAllowList, Vec<InvalidAllowEntry>) {
+        let mut list = CommandAllowList::default();
         let mut bad = Vec::new();
         for entry in entries {
-            if let Some((write, path)) = path_entry(entry) {
+            if let Some((write, path)) = parse_path_entry(entry) {
                 list.paths.push((write, path.to_owned()));
                 continue;
             }
-            match command_entry(entry) {
+            match parse_command_entry(entry) {
                 Ok(words) => list.commands.push(words),
-                Err(reason) => bad.push(BadEntry { entry: entry.to_owned(), reason }),
+                Err(reason) => bad.push(InvalidAllowEntry { entry: entry.to_owned(), reason }),
             }
         }
         (list, bad)
     }
 
     /// Whether an entry fits the whole of a command.
-    pub(super) fn covers(&self, argv: &[Arg]) -> bool {
-        self.commands.iter().any(|entry| fits(entry, argv))
+    pub(super) fn covers(&self, argv: &[Argument]) -> bool {
+        self.commands.iter().any(|entry| matches_command(entry, argv))
     }
 
     /// Whether an entry lets a path be read or written.
-    pub(super) fn allows_path(&self, access: Access, path: &Path, context: &Context<'_>) -> bool {
+    pub(super) fn allows_path(
+        &self,
+        access: FileAccess,
+        path: &Path,
+        context: &Context<'_>,
+    ) -> bool {
         let text = path.to_string_lossy();
-        if text.contains([HOLE, BELOW]) || text.split('/').any(|part| part == "..") {
+        if text.contains([UNKNOWN, UNKNOWN_NAME]) || text.split('/').any(|part| part == "..") {
             return false;
         }
         self.paths.iter().any(|(write, pattern)| {
             // Who may write a file may read it.
-            if access == Access::Write && !write {
+            if access == FileAccess::Write && !write {
                 return false;
             }
             let root = match (pattern.strip_prefix("~/"), context.home) {
@@ -77,7 +84,7 @@ impl AllowList {
     }
 }
 
-fn path_entry(entry: &str) -> Option<(bool, &str)> {
+fn parse_path_entry(entry: &str) -> Option<(bool, &str)> {
     let entry = entry.trim();
     let (write, rest) = match (entry.strip_prefix("Write("), entry.strip_prefix("Read(")) {
         (Some(rest), _) => (true, rest),
@@ -87,14 +94,14 @@ fn path_entry(entry: &str) -> Option<(bool, &str)> {
     rest.strip_suffix(')').map(str::trim).filter(|path| !path.is_empty()).map(|path| (write, path))
 }
 
-fn command_entry(entry: &str) -> Result<Vec<Pattern>, &'static str> {
+fn parse_command_entry(entry: &str) -> Result<Vec<WordPattern>, &'static str> {
     let program = parse(entry);
     if let Some(error) = program.error {
         return Err(error);
     }
     let simple = match program.list.as_slice() {
         [item] if !item.background => match &item.command {
-            Command::Simple(simple) => simple,
+            ShellCommand::Simple(simple) => simple,
             _ => return Err("it is not one simple command"),
         },
         [] => return Err("it is empty"),
@@ -106,30 +113,32 @@ fn command_entry(entry: &str) -> Result<Vec<Pattern>, &'static str> {
     let mut words = Vec::new();
     for assignment in &simple.assignments {
         let value = match &assignment.value {
-            super::shell::Assigned::Word(word) => word.literal(),
-            super::shell::Assigned::Array(_) => None,
+            super::shell::AssignedValue::Word(word) => word.literal(),
+            super::shell::AssignedValue::Array(_) => None,
         };
         let value = value.ok_or("it has a substitution in it")?;
-        words.push(Pattern { text: format!("{}={value}", assignment.name), star: false });
+        words.push(WordPattern {
+            text: format!("{}={value}", assignment.name),
+            has_wildcard: false,
+        });
     }
     for word in &simple.words {
         let text = word.literal().ok_or("it has a substitution in it")?;
-        let star = word
-            .parts
-            .iter()
-            .any(|part| matches!(part, Part::Text { text, quoted: false } if text.contains('*')));
-        words.push(Pattern { text, star });
+        let star = word.parts.iter().any(
+            |part| matches!(part, WordPart::Text { text, quoted: false } if text.contains('*')),
+        );
+        words.push(WordPattern { text, has_wildcard: star });
     }
     match words.first() {
         None => Err("it is empty"),
-        Some(first) if first.star => Err("its first word must be a program"),
+        Some(first) if first.has_wildcard => Err("its first word must be a program"),
         Some(_) => Ok(words),
     }
 }
 
-fn fits(entry: &[Pattern], argv: &[Arg]) -> bool {
+fn matches_command(entry: &[WordPattern], argv: &[Argument]) -> bool {
     let (entry, open) = match entry {
-        [start @ .., last] if last.star && last.text == "*" => (start, true),
+        [start @ .., last] if last.has_wildcard && last.text == "*" => (start, true),
         _ => (entry, false),
     };
     if argv.len() < entry.len() || (argv.len() > entry.len() && !open) {
@@ -141,7 +150,7 @@ fn fits(entry: &[Pattern], argv: &[Arg]) -> bool {
             0 if !pattern.text.contains('/') => arg.text.rsplit('/').next().unwrap_or_default(),
             _ => arg.text.as_str(),
         };
-        if !pattern.star {
+        if !pattern.has_wildcard {
             return text == pattern.text;
         }
         // What a star stands for must be plain to see, and must not lead back out.
@@ -158,9 +167,9 @@ mod tests {
     use super::*;
 
     fn covers(entry: &str, argv: &[&str]) -> bool {
-        let (list, bad) = AllowList::parse([entry]);
+        let (list, bad) = CommandAllowList::parse([entry]);
         assert_eq!(bad, [], "{entry}");
-        let argv: Vec<Arg> = argv.iter().map(|text| Arg::known(*text)).collect();
+        let argv: Vec<Argument> = argv.iter().map(|text| Argument::known(*text)).collect();
         list.covers(&argv)
     }
 
@@ -192,8 +201,8 @@ mod tests {
         for entry in
             ["", "  ", "a; b", "a && b", "a | b", "a &", "a > b", "$x", "`a`", "'a", "* x", "(a)"]
         {
-            let (list, bad) = AllowList::parse([entry]);
-            assert_eq!(list, AllowList::default(), "{entry}");
+            let (list, bad) = CommandAllowList::parse([entry]);
+            assert_eq!(list, CommandAllowList::default(), "{entry}");
             assert_eq!(bad.len(), 1, "{entry}");
         }
     }

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::rules::{Hit, Invocation};
+use super::rules::{CommandInvocation, Hit};
 use super::shell::{Octal, decode};
-use super::value::{Arg, HOLE};
-use super::walk::Walk;
+use super::value::{Argument, UNKNOWN};
+use super::walk::ShellWalker;
 
 /// `awk -i inplace`: judges the files that it edits.
-pub(super) fn edits(walk: &mut Walk<'_>, name: &str, argv: &[Arg]) {
+pub(super) fn check_inplace_edits(walk: &mut ShellWalker<'_>, name: &str, argv: &[Argument]) {
     let args = argv.get(1..).unwrap_or_default();
     let scene = walk.scene(None);
-    let command = Invocation { name, args, scene: &scene };
+    let command = CommandInvocation { name, args, context: &scene };
     let included = command.values(&["-i", "--include"]);
     if !included.iter().any(|library| library.text == "inplace") {
         return;
@@ -19,7 +19,7 @@ pub(super) fn edits(walk: &mut Walk<'_>, name: &str, argv: &[Arg]) {
     // The first operand is the program, unless that is in a file.
     let program = usize::from(command.values(&["-f", "--file"]).is_empty());
     let files = command.operands().into_iter().skip(program);
-    let hits: Vec<Hit> = files.filter_map(|file| scene.writes(file)).collect();
+    let hits: Vec<Hit> = files.filter_map(|file| scene.check_write(file)).collect();
     for hit in hits {
         walk.report(argv, hit);
     }
@@ -27,25 +27,25 @@ pub(super) fn edits(walk: &mut Walk<'_>, name: &str, argv: &[Arg]) {
 
 /// The scripts that an awk program has a shell run: by `system(…)`, `… | getline` and `print … | "sh"`. What is not
 /// known of them is a [`HOLE`].
-pub(super) fn scripts(program: &str) -> Vec<String> {
+pub(super) fn shell_scripts(program: &str) -> Vec<String> {
     let mut scripts = Vec::new();
     let mut variables = HashMap::new();
-    for statement in split(program, |c| ";{}\n".contains(c)) {
+    for statement in split_outside_strings(program, |c| ";{}\n".contains(c)) {
         if let Some((_, rest)) = statement.split_once("system(") {
-            scripts.push(text_of(argument(rest), &variables));
+            scripts.push(expression_text(call_argument(rest), &variables));
         }
-        let stages = split(statement, |c| c == '|');
+        let stages = split_outside_strings(statement, |c| c == '|');
         if let [left, right] = stages.as_slice() {
             let right = right.trim_start_matches('&').trim();
             let printed = left.trim_start().strip_prefix("print");
             if right.starts_with("getline") {
-                scripts.push(text_of(left, &variables));
+                scripts.push(expression_text(left, &variables));
             } else if let Some(printed) = printed {
-                let program = text_of(right, &variables);
+                let program = expression_text(right, &variables);
                 let text = match printed.strip_prefix('f') {
-                    Some(format) => formatted(&text_of(format, &variables)),
-                    None if printed.trim().is_empty() => HOLE.to_string(),
-                    None => text_of(printed, &variables),
+                    Some(format) => expand_printf(&expression_text(format, &variables)),
+                    None if printed.trim().is_empty() => UNKNOWN.to_string(),
+                    None => expression_text(printed, &variables),
                 };
                 scripts.push(format!("{program} <<'END OF AWK'\n{text}\nEND OF AWK"));
             }
@@ -54,7 +54,7 @@ pub(super) fn scripts(program: &str) -> Vec<String> {
             && !value.starts_with('=')
             && name.trim().chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         {
-            let value = text_of(value, &variables);
+            let value = expression_text(value, &variables);
             variables.insert(name.trim().to_owned(), value);
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn scripts(program: &str) -> Vec<String> {
 }
 
 /// Splits code outside of its strings. `||` splits nothing.
-fn split(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
+fn split_outside_strings(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut start = 0;
     let mut quoted = false;
@@ -85,7 +85,7 @@ fn split(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
 }
 
 /// Up to the bracket that closes a call.
-fn argument(rest: &str) -> &str {
+fn call_argument(rest: &str) -> &str {
     let mut open = 1_usize;
     let mut quoted = false;
     let end = rest.find(|c| {
@@ -101,7 +101,7 @@ fn argument(rest: &str) -> &str {
 }
 
 /// The text that an expression makes: strings side by side, variables, and what is not known.
-fn text_of(expression: &str, variables: &HashMap<String, String>) -> String {
+fn expression_text(expression: &str, variables: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = expression.trim();
     while let Some(c) = rest.chars().next() {
@@ -118,14 +118,14 @@ fn text_of(expression: &str, variables: &HashMap<String, String>) -> String {
             match variables.get(word) {
                 Some(value) => out.push_str(value),
                 None if word == "sprintf" => {}
-                None => out.push(HOLE),
+                None => out.push(UNKNOWN),
             }
             rest = rest.get(end..).unwrap_or_default();
         } else {
             match c {
                 ',' => out.push(' '),
                 '$' => {
-                    out.push(HOLE);
+                    out.push(UNKNOWN);
                     let field = rest.get(1..).unwrap_or_default();
                     rest = field.trim_start_matches(name);
                     continue;
@@ -139,13 +139,13 @@ fn text_of(expression: &str, variables: &HashMap<String, String>) -> String {
 }
 
 /// What `printf` makes of a format, whose values are not known.
-fn formatted(text: &str) -> String {
+fn expand_printf(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         if c == '%' {
             chars.find(|c| c.is_ascii_alphabetic() || *c == '%');
-            out.push(HOLE);
+            out.push(UNKNOWN);
         } else {
             out.push(c);
         }
@@ -160,21 +160,21 @@ mod tests {
     #[test]
     fn scripts_of_awk_are_put_together_from_strings_and_holes() {
         for (program, expected) in [
-            (r#"{ system("ls " $1) }"#, vec![format!("ls {HOLE}")]),
-            (r#"{ c = "ls " $NF; system(c) }"#, vec![format!("ls {HOLE}")]),
+            (r#"{ system("ls " $1) }"#, vec![format!("ls {UNKNOWN}")]),
+            (r#"{ c = "ls " $NF; system(c) }"#, vec![format!("ls {UNKNOWN}")]),
             (r#"BEGIN { "ls -l" | getline x }"#, vec!["ls -l".to_owned()]),
             (
                 r#"{ print "ls " $1 | "sh" }"#,
-                vec![format!("sh <<'END OF AWK'\nls {HOLE}\nEND OF AWK")],
+                vec![format!("sh <<'END OF AWK'\nls {UNKNOWN}\nEND OF AWK")],
             ),
-            (r#"{ print | "sh" }"#, vec![format!("sh <<'END OF AWK'\n{HOLE}\nEND OF AWK")]),
+            (r#"{ print | "sh" }"#, vec![format!("sh <<'END OF AWK'\n{UNKNOWN}\nEND OF AWK")]),
             (
                 r#"{ printf "ls %s\n", $1 | "sh" }"#,
-                vec![format!("sh <<'END OF AWK'\nls {HOLE}\n {HOLE}\nEND OF AWK")],
+                vec![format!("sh <<'END OF AWK'\nls {UNKNOWN}\n {UNKNOWN}\nEND OF AWK")],
             ),
             (r#"$1 == "x" || $2 == "y" { print "a|b" }"#, vec![]),
         ] {
-            assert_eq!(scripts(program), expected, "{program}");
+            assert_eq!(shell_scripts(program), expected, "{program}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Brace expansion: `{a,b}`, `{1..5}`.
 
-use super::shell::{Part, Word};
+use super::shell::{Word, WordPart};
 use super::value::MAX_TEXT;
 
 /// How many words braces may make of one.
@@ -13,26 +13,25 @@ const MAX_DEPTH: usize = 50;
 const MAX_WORK: usize = 1 << 20;
 
 /// What braces make of a word.
-pub(super) enum Braced {
+pub(super) enum BraceExpansion {
     /// There are none in it.
     Plain,
     Words(Vec<Word>),
     /// More than are looked at.
-    Many,
+    TooMany,
     /// They stand in one another so deep that nobody who means well writes it.
-    Deep,
+    TooDeep,
 }
 
-pub(super) fn braces(word: &Word) -> Braced {
-    let plain =
-        |part: &Part| matches!(part, Part::Text { text, quoted: false } if text.contains('{'));
+pub(super) fn expand_braces(word: &Word) -> BraceExpansion {
+    let plain = |part: &WordPart| matches!(part, WordPart::Text { text, quoted: false } if text.contains('{'));
     if !word.parts.iter().any(plain) {
-        return Braced::Plain;
+        return BraceExpansion::Plain;
     }
     let mut atoms = Vec::new();
     for part in &word.parts {
         match part {
-            Part::Text { text, quoted: false } => {
+            WordPart::Text { text, quoted: false } => {
                 atoms.extend(text.chars().map(Atom::Char));
             }
             other => atoms.push(Atom::Part(other.clone())),
@@ -45,26 +44,26 @@ pub(super) fn braces(word: &Word) -> Braced {
     while let Some(atoms) = todo.pop() {
         steps += 1;
         work = work.saturating_add(atoms.len());
-        if depth(&atoms) > MAX_DEPTH {
-            return Braced::Deep;
+        if brace_depth(&atoms) > MAX_DEPTH {
+            return BraceExpansion::TooDeep;
         }
         if steps > 4 * MAX_BRACES
             || done.len() + todo.len() > MAX_BRACES
             || atoms.len() > MAX_TEXT
             || work > MAX_WORK
         {
-            return Braced::Many;
+            return BraceExpansion::TooMany;
         }
         match expand_first(&atoms) {
             None => done.push(assemble(atoms)),
             Some(alternatives) => todo.extend(alternatives.into_iter().rev()),
         }
     }
-    Braced::Words(done)
+    BraceExpansion::Words(done)
 }
 
 /// How many braces are open at the same time.
-fn depth(atoms: &[Atom]) -> usize {
+fn brace_depth(atoms: &[Atom]) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     for atom in atoms {
         match atom {
@@ -80,15 +79,15 @@ fn depth(atoms: &[Atom]) -> usize {
 #[derive(Clone)]
 enum Atom {
     Char(char),
-    Part(Part),
+    Part(WordPart),
 }
 
 fn assemble(atoms: Vec<Atom>) -> Word {
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<WordPart> = Vec::new();
     for atom in atoms {
         match (atom, parts.last_mut()) {
-            (Atom::Char(c), Some(Part::Text { text, quoted: false })) => text.push(c),
-            (Atom::Char(c), _) => parts.push(Part::Text { text: c.to_string(), quoted: false }),
+            (Atom::Char(c), Some(WordPart::Text { text, quoted: false })) => text.push(c),
+            (Atom::Char(c), _) => parts.push(WordPart::Text { text: c.to_string(), quoted: false }),
             (Atom::Part(part), _) => parts.push(part),
         }
     }
@@ -141,7 +140,7 @@ fn expand_first(atoms: &[Atom]) -> Option<Vec<Vec<Atom>>> {
             .iter()
             .map(|atom| if let Atom::Char(c) = atom { Some(*c) } else { None })
             .collect();
-        if let Some(values) = inner.and_then(|inner| sequence(&inner)) {
+        if let Some(values) = inner.and_then(|inner| expand_sequence(&inner)) {
             let chars = |value: &String| value.chars().map(Atom::Char).collect::<Vec<_>>();
             return Some(values.iter().map(|value| join(&chars(value))).collect());
         }
@@ -150,7 +149,7 @@ fn expand_first(atoms: &[Atom]) -> Option<Vec<Vec<Atom>>> {
 }
 
 /// `{1..5}`, `{a..e}`, `{1..9..2}`.
-fn sequence(inner: &str) -> Option<Vec<String>> {
+fn expand_sequence(inner: &str) -> Option<Vec<String>> {
     let mut pieces = inner.split("..");
     let (from, to) = (pieces.next()?, pieces.next()?);
     let step = pieces.next().map_or(Some(1), |step| step.parse::<i64>().ok())?.saturating_abs();

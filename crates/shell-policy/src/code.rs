@@ -6,8 +6,8 @@
 use super::awk;
 use super::rules::{Hit, flag_values};
 use super::shell::{Octal, decode, parse};
-use super::value::{Arg, HOLE, Origin, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
+use super::walk::ShellWalker;
 use super::{Family, Tier};
 
 /// Interpreters and the flags that code stands behind.
@@ -39,22 +39,27 @@ const INTERPRETERS: &[(&[&str], &[&str])] = &[
 ];
 
 /// Looks into the code that a program is given.
-pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<&Output>) {
+pub(super) fn check_code(
+    walk: &mut ShellWalker<'_>,
+    name: &str,
+    argv: &[Argument],
+    stdin: Option<&KnownOutput>,
+) {
     let args = argv.get(1..).unwrap_or_default();
     match name {
         "awk" | "gawk" | "mawk" | "nawk" => {
             let mut programs = script_files(walk, args, stdin);
             programs.extend(args.iter().find(|arg| arg.text.contains('{')).cloned());
             for program in programs {
-                scan(walk, argv, &program.text);
+                scan_source(walk, argv, &program.text);
                 awk(walk, argv, &program.text, stdin);
             }
-            awk::edits(walk, name, argv);
+            awk::check_inplace_edits(walk, name, argv);
             return;
         }
         "sed" | "gsed" => {
             let files = script_files(walk, args, stdin);
-            super::sed::sed(walk, argv, files);
+            super::sed::check_sed(walk, argv, files);
             return;
         }
         "vim" | "vi" | "nvim" | "ex" | "view" | "less" | "man" | "ed" => {
@@ -62,18 +67,18 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
                 let text = arg.text.trim_start_matches(['-', 'c', '+', ':', ' ']);
                 if let Some(script) = text.strip_prefix('!') {
                     let script = script.to_owned();
-                    walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                    walk.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
                 }
             }
             return;
         }
         "sqlite3" | "sqlite" | "duckdb" | "psql" | "pgcli" | "mysql" | "mariadb" | "mycli"
         | "gdb" | "lldb" => {
-            let input =
-                stdin.map(|input| Arg { origin: input.origin, ..Arg::known(&**input.text) });
+            let input = stdin
+                .map(|input| Argument { origin: input.origin, ..Argument::known(&**input.text) });
             for arg in args.iter().chain(&input) {
                 for script in shell_escapes(&arg.text) {
-                    walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                    walk.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
                 }
             }
             return;
@@ -90,7 +95,7 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
         let code = if flags.contains(&text) {
             next.cloned()
         } else {
-            flags.iter().find_map(|flag| attached(flag, text, next))
+            flags.iter().find_map(|flag| attached_code(flag, text, next))
         };
         if let Some(code) = code {
             found = true;
@@ -104,17 +109,17 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
         && !found
         && !module
         && from_input
-        && *input != Output::file()
+        && *input != KnownOutput::file()
     {
         let input = input.clone();
         run_code(walk, name, argv, &input.text, input.origin);
     }
     let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
-    if let Some(written) = file.and_then(|file| walk.written(file)) {
+    if let Some(written) = file.and_then(|file| walk.file_content(file)) {
         // Code in a file is what the note on code in a command line asks for.
         match written.origin {
-            Origin::Written | Origin::Computed => scan(walk, argv, &written.text),
-            Origin::Decoded | Origin::Network => {
+            TextOrigin::Literal | TextOrigin::Computed => scan_source(walk, argv, &written.text),
+            TextOrigin::Decoded | TextOrigin::Network => {
                 run_code(walk, name, argv, &written.text, written.origin);
             }
         }
@@ -128,7 +133,8 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
 /// `\o |ls`, `COPY t FROM PROGRAM 'ls'`.
 fn shell_escapes(text: &str) -> Vec<String> {
     const COMMANDS: &[&str] = &["system ", ".system ", ".sys ", ".shell ", ".sh ", "shell ", "!"];
-    const PIPES: &[&str] = &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import ", ".read "];
+    const OUTPUT_TO_COMMAND: &[&str] =
+        &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import ", ".read "];
     let mut scripts = Vec::new();
     // `--execute=system ls`, `-esystem ls`
     let text = match text.split_once('=') {
@@ -149,7 +155,8 @@ fn shell_escapes(text: &str) -> Vec<String> {
             }
         }
         let lower = line.to_ascii_lowercase();
-        let piped = PIPES.iter().find_map(|pipe| lower.find(pipe).map(|at| at + pipe.len()));
+        let piped =
+            OUTPUT_TO_COMMAND.iter().find_map(|pipe| lower.find(pipe).map(|at| at + pipe.len()));
         if let Some(target) = piped.and_then(|at| line.get(at..)) {
             let target = target.trim_start().trim_start_matches('"');
             scripts.extend(target.strip_prefix('|').map(|script| script.replace('"', " ")));
@@ -164,33 +171,38 @@ fn shell_escapes(text: &str) -> Vec<String> {
 }
 
 /// The scripts that awk and sed read by `-f`, as far as they are known.
-fn script_files(walk: &Walk<'_>, args: &[Arg], stdin: Option<&Output>) -> Vec<Arg> {
+fn script_files(
+    walk: &ShellWalker<'_>,
+    args: &[Argument],
+    stdin: Option<&KnownOutput>,
+) -> Vec<Argument> {
     let files = flag_values(args, &["-f", "--file"]);
     let read = files.iter().filter_map(|file| match file.text.as_str() {
         "-" | "/dev/stdin" => stdin.cloned(),
-        _ => file.process.as_deref().cloned().or_else(|| walk.written(file)),
+        _ => file.process.as_deref().cloned().or_else(|| walk.file_content(file)),
     });
-    read.map(|script| Arg { origin: script.origin, ..Arg::known(&*script.text) }).collect()
+    read.map(|script| Argument { origin: script.origin, ..Argument::known(&*script.text) })
+        .collect()
 }
 
 /// What awk writes by `>`, and runs of what it is given by `-v`.
-fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str, stdin: Option<&Output>) {
+fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Option<&KnownOutput>) {
     // What it reads is run line by line: `system($0)`, `print | "sh"`.
     let plain: String = program.chars().filter(|c| !c.is_whitespace()).collect();
     let runs_input =
         ["system($", "print|\"sh\"", "print|\"bash\"", "print$0|\"sh\"", "print$0|\"bash\""]
             .iter()
             .any(|call| plain.contains(call));
-    if let Some(input) = stdin.filter(|input| runs_input && **input != Output::file()) {
+    if let Some(input) = stdin.filter(|input| runs_input && **input != KnownOutput::file()) {
         let input = input.clone();
-        walk.copied(|walk| walk.run_text(argv, &input.text, input.origin));
+        walk.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin));
     }
-    for script in awk::scripts(program) {
-        walk.copied(|walk| walk.run_text(argv, &script, Origin::Computed));
+    for script in awk::shell_scripts(program) {
+        walk.with_copied_state(|walk| walk.run_text(argv, &script, TextOrigin::Computed));
     }
     if program.contains('>') {
         for Literal { text, .. } in literals(program) {
-            let hit = walk.scene(None).writes(&Arg::known(text));
+            let hit = walk.scene(None).check_write(&Argument::known(text));
             if let Some(hit) = hit.filter(|hit| hit.tier == Tier::Deny) {
                 walk.report(argv, hit);
             }
@@ -200,17 +212,17 @@ fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str, stdin: Option<&Output>)
         for value in flag_values(argv, &["-v", "--assign"]) {
             let script = value.text.split_once('=').map(|(_, script)| script.to_owned());
             if let Some(script) = script.filter(|script| parse(script).error.is_none()) {
-                walk.copied(|walk| walk.run_text(argv, &script, value.origin));
+                walk.with_copied_state(|walk| walk.run_text(argv, &script, value.origin));
             }
         }
     }
 }
 
 /// `-cCODE`, `-uc CODE`, `-lane CODE`, `--eval=CODE`.
-fn attached(flag: &str, text: &str, next: Option<&Arg>) -> Option<Arg> {
+fn attached_code(flag: &str, text: &str, next: Option<&Argument>) -> Option<Argument> {
     if let Some(long) = flag.strip_prefix("--") {
         let value = text.strip_prefix("--")?.strip_prefix(long)?.strip_prefix('=')?;
-        return Some(Arg::known(value));
+        return Some(Argument::known(value));
     }
     let letter = flag.strip_prefix('-').filter(|letter| letter.len() == 1)?;
     let cluster = text.strip_prefix('-').filter(|cluster| !cluster.starts_with('-'))?;
@@ -218,12 +230,18 @@ fn attached(flag: &str, text: &str, next: Option<&Arg>) -> Option<Arg> {
     if !before.chars().all(|c| c.is_ascii_alphanumeric()) {
         return None;
     }
-    if after.is_empty() { next.cloned() } else { Some(Arg::known(after)) }
+    if after.is_empty() { next.cloned() } else { Some(Argument::known(after)) }
 }
 
-fn run_code(walk: &mut Walk<'_>, name: &str, argv: &[Arg], code: &str, origin: Origin) {
+fn run_code(
+    walk: &mut ShellWalker<'_>,
+    name: &str,
+    argv: &[Argument],
+    code: &str,
+    origin: TextOrigin,
+) {
     match origin {
-        Origin::Network => walk.report(
+        TextOrigin::Network => walk.report(
             argv,
             Hit::deny(
                 Family::Publishing,
@@ -231,7 +249,7 @@ fn run_code(walk: &mut Walk<'_>, name: &str, argv: &[Arg], code: &str, origin: O
                 "download to a file in the project, read it, then run that",
             ),
         ),
-        Origin::Decoded => walk.report(
+        TextOrigin::Decoded => walk.report(
             argv,
             Hit::deny(
                 Family::Obfuscation,
@@ -239,13 +257,13 @@ fn run_code(walk: &mut Walk<'_>, name: &str, argv: &[Arg], code: &str, origin: O
                 "write the code itself",
             ),
         ),
-        Origin::Written | Origin::Computed => walk.report_code(argv, name),
+        TextOrigin::Literal | TextOrigin::Computed => walk.report_unknown_code(argv, name),
     }
-    scan(walk, argv, code);
+    scan_source(walk, argv, code);
 }
 
 /// What starts programs, in one language or another.
-const STARTS: &[&str] = &[
+const PROCESS_STARTERS: &[&str] = &[
     "system",
     "popen",
     "subprocess",
@@ -267,7 +285,7 @@ const STARTS: &[&str] = &[
 ];
 
 /// What starts programs by a text that stands right behind it.
-const CALLS: &[&str] = &[
+const SHELL_CALLS: &[&str] = &[
     "system",
     "popen",
     "exec",
@@ -287,7 +305,7 @@ const CALLS: &[&str] = &[
 ];
 
 /// What deletes directories.
-const DELETES: &[&str] = &[
+const DELETE_CALLS: &[&str] = &[
     "rmtree",
     "rmsync",
     "rm_rf",
@@ -306,7 +324,7 @@ const DELETES: &[&str] = &[
     "emptydir",
 ];
 
-const DECODES: &[&str] = &[
+const DECODE_CALLS: &[&str] = &[
     "b64decode",
     "base64",
     "atob(",
@@ -324,10 +342,10 @@ const DECODES: &[&str] = &[
     "bytes([",
 ];
 
-const EVALUATES: &[&str] =
+const EVAL_CALLS: &[&str] =
     &["exec(", "eval(", "eval ", "function(", "system(", "popen(", "__import__", "run("];
 
-fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
+fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     let lower = code.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(&word.to_ascii_lowercase()));
     let texts = literals(code);
@@ -339,7 +357,7 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
             Hit::deny(Family::Remote, "it connects a shell to another machine", "leave it"),
         );
     }
-    if has(DECODES) && has(EVALUATES) {
+    if has(DECODE_CALLS) && has(EVAL_CALLS) {
         walk.report(
             argv,
             Hit::deny(
@@ -352,14 +370,14 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
     if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
         walk.report(argv, Hit::deny(Family::Resources, "it starts itself without end", "leave it"));
     }
-    if has(DELETES) {
-        let paths: Vec<Arg> = match texts.len() {
-            0 => vec![Arg::known(HOLE.to_string())],
-            _ => texts.iter().map(|literal| home(walk, &literal.text)).collect(),
+    if has(DELETE_CALLS) {
+        let paths: Vec<Argument> = match texts.len() {
+            0 => vec![Argument::known(UNKNOWN.to_string())],
+            _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
             let scene = walk.scene(None);
-            paths.iter().filter_map(|path| scene.deletes(path)).collect()
+            paths.iter().filter_map(|path| scene.check_delete(path)).collect()
         };
         for hit in hits {
             walk.report(argv, hit);
@@ -375,45 +393,53 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
         if text.len() < 4 || text.len() > 300 || text.contains('\n') {
             continue;
         }
-        let path = home(walk, text);
+        let path = expand_home(walk, text);
         let scene = walk.scene(None);
-        hits.extend(scene.reads(&path));
+        hits.extend(scene.check_read(&path));
         if writes {
-            hits.extend(scene.writes(&path).filter(|hit| hit.tier == Tier::Deny));
+            hits.extend(scene.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
         }
     }
     for hit in hits {
         walk.report(argv, hit);
     }
-    if has(STARTS) {
-        let mut row: Vec<Arg> = Vec::new();
+    if has(PROCESS_STARTERS) {
+        let mut row: Vec<Argument> = Vec::new();
         let mut listed = false;
-        for Literal { text, joined, opens, called, more } in &texts {
+        for Literal {
+            text,
+            joined,
+            is_first_in_brackets: opens,
+            is_call_argument: called,
+            has_more_arguments: more,
+        } in &texts
+        {
             if !joined {
-                run_row(walk, &mut row, listed);
+                check_string_list(walk, &mut row, listed);
                 listed = *opens || *called;
             }
-            row.push(Arg::known(text.clone()));
+            row.push(Argument::known(text.clone()));
             if *more && (row.len() > 1 || *called) {
-                row.push(Arg::known(HOLE.to_string()));
+                row.push(Argument::known(UNKNOWN.to_string()));
             }
             // A word alone is more often a word than a command. Prose is not shell, and need not be
             // readable as such.
             let likely = *called || text.trim().contains(char::is_whitespace);
             if likely && text.len() <= 2000 && parse(text).error.is_none() {
                 let text = text.clone();
-                walk.copied(|walk| walk.script(&text));
+                walk.with_copied_state(|walk| walk.script(&text));
             }
         }
-        run_row(walk, &mut row, listed);
-        for (mark, body) in bracketed(code) {
+        check_string_list(walk, &mut row, listed);
+        for (mark, body) in bracket_quoted_texts(code) {
             match mark {
                 "qw" => {
-                    let mut words: Vec<Arg> = body.split_whitespace().map(Arg::known).collect();
-                    run_row(walk, &mut words, true);
+                    let mut words: Vec<Argument> =
+                        body.split_whitespace().map(Argument::known).collect();
+                    check_string_list(walk, &mut words, true);
                 }
                 _ if parse(body).error.is_none() => {
-                    walk.copied(|walk| walk.script(body));
+                    walk.with_copied_state(|walk| walk.script(body));
                 }
                 _ => {}
             }
@@ -422,11 +448,11 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
 }
 
 /// Texts in brackets, as Perl and Ruby have them: `qw(…)`, `qx{…}`, `%x(…)`.
-fn bracketed(code: &str) -> Vec<(&'static str, &str)> {
-    const MOST: usize = 50;
+fn bracket_quoted_texts(code: &str) -> Vec<(&'static str, &str)> {
+    const MAX_LITERALS: usize = 50;
     let mut all = Vec::new();
     for mark in ["qw", "qx", "%x"] {
-        for rest in code.split(mark).skip(1).take(MOST) {
+        for rest in code.split(mark).skip(1).take(MAX_LITERALS) {
             let close = match rest.chars().next() {
                 Some('(') => ')',
                 Some('{') => '}',
@@ -444,20 +470,20 @@ fn bracketed(code: &str) -> Vec<(&'static str, &str)> {
 }
 
 /// A list of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
-fn run_row(walk: &mut Walk<'_>, row: &mut Vec<Arg>, listed: bool) {
+fn check_string_list(walk: &mut ShellWalker<'_>, row: &mut Vec<Argument>, listed: bool) {
     let row = std::mem::take(row);
     if row.len() > 1 && listed {
-        walk.copied(|walk| walk.run(&row, None));
+        walk.with_copied_state(|walk| walk.run(&row, None));
     }
 }
 
 /// `~` at the beginning, which most languages leave to a function of theirs.
-fn home(walk: &Walk<'_>, text: &str) -> Arg {
+fn expand_home(walk: &ShellWalker<'_>, text: &str) -> Argument {
     match (text.strip_prefix('~'), walk.context.home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
-            Arg::known(format!("{}{rest}", home.display()))
+            Argument::known(format!("{}{rest}", home.display()))
         }
-        _ => Arg::known(text),
+        _ => Argument::known(text),
     }
 }
 
@@ -467,19 +493,19 @@ struct Literal {
     /// Nothing but a comma is between it and the one before: `"rm", ["-rf"`.
     joined: bool,
     /// It is the first in brackets.
-    opens: bool,
+    is_first_in_brackets: bool,
     /// It is given to something that starts programs: `system("…`.
-    called: bool,
+    is_call_argument: bool,
     /// Something that is no text in quotes follows behind a comma.
-    more: bool,
+    has_more_arguments: bool,
 }
 
 fn literals(code: &str) -> Vec<Literal> {
-    const MOST: usize = 200;
+    const MAX_LITERALS: usize = 200;
     let mut all: Vec<Literal> = Vec::new();
     let mut rest = code;
     while let Some(at) = rest.find(['"', '\'', '`']) {
-        if all.len() >= MOST {
+        if all.len() >= MAX_LITERALS {
             break;
         }
         let between = rest.get(..at).unwrap_or_default();
@@ -488,24 +514,30 @@ fn literals(code: &str) -> Vec<Literal> {
         let triple = quote.repeat(3);
         let mark = if tail.starts_with(&triple) { triple.as_str() } else { quote };
         let body = tail.get(mark.len()..).unwrap_or_default();
-        let Some(end) = closing(body, mark) else { break };
+        let Some(end) = closing_delimiter(body, mark) else { break };
         let joined = !all.is_empty()
             && between.contains(',')
             && between.chars().all(|c| c.is_whitespace() || ",[".contains(c));
         if let Some(before) = all.last_mut() {
-            before.more &= !joined;
+            before.has_more_arguments &= !joined;
         }
         let opens = between.trim_end().ends_with(['(', '[']);
         let before = between.trim_end_matches(['(', '[', ' ']).to_ascii_lowercase();
-        let called = mark == "`" || CALLS.iter().any(|call| before.ends_with(call));
+        let called = mark == "`" || SHELL_CALLS.iter().any(|call| before.ends_with(call));
         rest = body.get(end + mark.len()..).unwrap_or_default();
         let text = decode(body.get(..end).unwrap_or_default(), Octal::Bare);
-        all.push(Literal { text, joined, opens, called, more: rest.trim_start().starts_with(',') });
+        all.push(Literal {
+            text,
+            joined,
+            is_first_in_brackets: opens,
+            is_call_argument: called,
+            has_more_arguments: rest.trim_start().starts_with(','),
+        });
     }
     all
 }
 
-fn closing(body: &str, mark: &str) -> Option<usize> {
+fn closing_delimiter(body: &str, mark: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in body.char_indices() {
         if escaped {

@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::message::subject;
-use super::rules::{self, Hit, Invocation, flag_values, valued_options};
+use super::rules::{self, CommandInvocation, Hit, flag_values, valued_options};
 use super::run::program_name;
-use super::value::{Arg, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput};
+use super::walk::ShellWalker;
 use super::wrappers::skip_options;
-use super::{Family, Tier, lexical};
+use super::{Family, Tier, normalize_path};
 
 /// The container that a command runs in.
 #[derive(Debug)]
 pub(super) struct Container {
     /// It was there before, with whatever is mounted into it.
-    lasting: bool,
+    is_preexisting: bool,
     /// Directories of this machine, and where they are inside.
     mounts: Vec<(PathBuf, PathBuf)>,
 }
 
 /// What harms beyond the container that it runs in.
-const REACHES_OUT: &[Family] = &[
+const HOST_ACCESS: &[Family] = &[
     Family::Databases,
     Family::Cloud,
     Family::Publishing,
@@ -32,14 +32,19 @@ const REACHES_OUT: &[Family] = &[
 ];
 
 /// Whether a path in a container is one where nobody mounts what should stay.
-fn is_scratch(path: &Arg) -> bool {
+fn is_scratch_path(path: &Argument) -> bool {
     ["/tmp/", "/var/tmp/", "/var/cache/"].iter().any(|place| path.text.starts_with(place))
         && !path.text.contains("..")
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// `docker exec NAME COMMAND`, `docker run IMAGE COMMAND`, `kubectl exec NAME -- COMMAND`.
-    pub(super) fn container(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) {
+    pub(super) fn check_container(
+        &mut self,
+        name: &str,
+        args: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) {
         let rest = skip_options(args, valued_options(name));
         let Some(at) = rest.iter().position(|arg| ["exec", "run"].contains(&arg.text.as_str()))
         else {
@@ -61,19 +66,19 @@ impl Walk<'_> {
         if command.is_empty() {
             return;
         }
-        let container = Container { lasting, mounts: self.mounts(options) };
-        let outer = self.contained.clone();
-        self.contained = (!cluster).then(|| Rc::new(container));
+        let container = Container { is_preexisting: lasting, mounts: self.mounts(options) };
+        let outer = self.container.clone();
+        self.container = (!cluster).then(|| Rc::new(container));
         let inside = flag_values(options, &["-w", "--workdir"]).pop();
-        self.copied(|walk| {
+        self.with_copied_state(|walk| {
             let inside = inside.map(|arg| PathBuf::from(arg.text));
             walk.state.cwd = inside.filter(|path| path.is_absolute());
             walk.run(&command, stdin)
         });
-        self.contained = outer;
+        self.container = outer;
     }
 
-    fn mounts(&self, options: &[Arg]) -> Vec<(PathBuf, PathBuf)> {
+    fn mounts(&self, options: &[Argument]) -> Vec<(PathBuf, PathBuf)> {
         let mut mounts = Vec::new();
         for volume in flag_values(options, &["-v", "--volume"]) {
             let mut parts = volume.text.split(':');
@@ -99,15 +104,15 @@ impl Walk<'_> {
         mounts
             .into_iter()
             .filter_map(|(host, inside)| {
-                Some((lexical(&here.join(host))?, lexical(Path::new(&inside))?))
+                Some((normalize_path(&here.join(host))?, normalize_path(Path::new(&inside))?))
             })
             .collect()
     }
 
     /// Notes what was found of a command in a container, as far as it matters outside of it.
-    pub(super) fn report_contained(&mut self, argv: &[Arg], hit: Hit, container: &Container) {
-        if REACHES_OUT.contains(&hit.family) {
-            self.note(subject(argv), hit);
+    pub(super) fn report_contained(&mut self, argv: &[Argument], hit: Hit, container: &Container) {
+        if HOST_ACCESS.contains(&hit.family) {
+            self.record_finding(subject(argv), hit);
             return;
         }
         let [program, args @ ..] = argv else { return };
@@ -115,10 +120,10 @@ impl Walk<'_> {
             return;
         }
         let here = self.state.cwd.clone();
-        let inside = |arg: &Arg| lexical(&here.as_deref()?.join(&arg.text));
-        let outside = |arg: &Arg| {
+        let inside = |arg: &Argument| normalize_path(&here.as_deref()?.join(&arg.text));
+        let outside = |arg: &Argument| {
             let path = match arg.text.starts_with('/') {
-                true => lexical(Path::new(&arg.text))?,
+                true => normalize_path(Path::new(&arg.text))?,
                 false => inside(arg)?,
             };
             container.mounts.iter().find_map(|(host, inside)| {
@@ -129,25 +134,31 @@ impl Walk<'_> {
                 }
             })
         };
-        let is_flag = |arg: &Arg| arg.text.starts_with('-');
-        let translated: Vec<Arg> = args
+        let is_flag = |arg: &Argument| arg.text.starts_with('-');
+        let translated: Vec<Argument> = args
             .iter()
             .filter_map(|arg| match is_flag(arg) {
                 true => Some(arg.clone()),
-                false => outside(arg)
-                    .map(|path| Arg { text: path.to_string_lossy().into_owned(), ..arg.clone() }),
+                false => outside(arg).map(|path| Argument {
+                    text: path.to_string_lossy().into_owned(),
+                    ..arg.clone()
+                }),
             })
             .collect();
         if translated.iter().any(|arg| !is_flag(arg)) {
             let name = program_name(&program.text);
             let scene = self.scene(None);
-            let hits = rules::look(&Invocation { name: &name, args: &translated, scene: &scene });
+            let hits = rules::check_all(&CommandInvocation {
+                name: &name,
+                args: &translated,
+                context: &scene,
+            });
             for hit in hits {
-                self.note(subject(argv), hit);
+                self.record_finding(subject(argv), hit);
             }
-        } else if container.lasting
+        } else if container.is_preexisting
             && hit.tier == Tier::Deny
-            && !args.iter().filter(|arg| !is_flag(arg)).all(is_scratch)
+            && !args.iter().filter(|arg| !is_flag(arg)).all(is_scratch_path)
         {
             let whole = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
             let tier = if whole { Tier::Deny } else { Tier::Warn };
@@ -157,7 +168,7 @@ impl Walk<'_> {
                 "what is mounted into the container is deleted for good, too",
                 "delete what the container made itself, by name",
             );
-            self.note(subject(argv), hit);
+            self.record_finding(subject(argv), hit);
         }
     }
 }

@@ -1,23 +1,28 @@
 //! From words to arguments: braces, tildes, parameters, substitutions, splitting.
 
-use super::braces::{Braced, braces};
-use super::shell::{ParameterOp, Part, Word};
+use super::braces::{BraceExpansion, expand_braces};
+use super::shell::{ParameterOp, Word, WordPart};
 use super::state::Value;
-use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, Output, PARENT, glob_match, is_known};
-use super::walk::Walk;
+use super::value::{
+    Argument, KnownOutput, MAX_TEXT, PARENT_PID, TextOrigin, UNKNOWN, UNKNOWN_NAME, glob_match,
+    is_known,
+};
+use super::walk::ShellWalker;
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// The arguments that words become.
-    pub(super) fn arguments(&mut self, words: &[Word]) -> Vec<Arg> {
+    pub(super) fn expand_words(&mut self, words: &[Word]) -> Vec<Argument> {
         let mut args = Vec::new();
         for word in words {
-            match braces(word) {
-                Braced::Plain => args.extend(self.fields(word, true)),
-                Braced::Many => args.push(Arg { text: HOLE.to_string(), ..Arg::default() }),
-                Braced::Deep => self.too_complicated(),
-                Braced::Words(words) => {
+            match expand_braces(word) {
+                BraceExpansion::Plain => args.extend(self.expand_fields(word, true)),
+                BraceExpansion::TooMany => {
+                    args.push(Argument { text: UNKNOWN.to_string(), ..Argument::default() })
+                }
+                BraceExpansion::TooDeep => self.report_too_complex(),
+                BraceExpansion::Words(words) => {
                     for word in &words {
-                        args.extend(self.fields(word, true));
+                        args.extend(self.expand_fields(word, true));
                     }
                 }
             }
@@ -26,9 +31,9 @@ impl Walk<'_> {
     }
 
     /// The one text that a word becomes where it is not split: in an assignment, a redirection.
-    pub(super) fn text(&mut self, word: &Word) -> Arg {
-        let mut fields = self.fields(word, false).into_iter();
-        let Some(mut first) = fields.next() else { return Arg::default() };
+    pub(super) fn expand_to_text(&mut self, word: &Word) -> Argument {
+        let mut fields = self.expand_fields(word, false).into_iter();
+        let Some(mut first) = fields.next() else { return Argument::default() };
         for field in fields {
             first.text.push(' ');
             first.text.push_str(&field.text);
@@ -36,32 +41,32 @@ impl Walk<'_> {
         first
     }
 
-    fn fields(&mut self, word: &Word, split: bool) -> Vec<Arg> {
-        let mut fields = Fields::default();
+    fn expand_fields(&mut self, word: &Word, split: bool) -> Vec<Argument> {
+        let mut fields = FieldBuilder::default();
         for (index, part) in word.parts.iter().enumerate() {
-            let made = std::mem::take(&mut fields.made);
+            let made = std::mem::take(&mut fields.bytes_added);
             if !self.expand(made) {
                 return Vec::new();
             }
             match part {
-                Part::Text { text, quoted: true } => fields.push(text, Origin::Written),
-                Part::Text { text, quoted: false } => {
+                WordPart::Text { text, quoted: true } => fields.push(text, TextOrigin::Literal),
+                WordPart::Text { text, quoted: false } => {
                     let last = index + 1 == word.parts.len();
-                    let tilde = (index == 0).then(|| self.tildes(text, last)).flatten();
+                    let tilde = (index == 0).then(|| self.expand_tildes(text, last)).flatten();
                     if text.contains(['*', '?', '[']) {
                         fields.current().glob = true;
                     }
-                    fields.push(tilde.as_deref().unwrap_or(text), Origin::Written);
+                    fields.push(tilde.as_deref().unwrap_or(text), TextOrigin::Literal);
                 }
-                Part::Parameter { name, op, quoted } => {
-                    let (values, origin) = self.parameter(name, op);
+                WordPart::Parameter { name, op, quoted } => {
+                    let (values, origin) = self.expand_parameter(name, op);
                     let all = name == "@" || name.ends_with("[@]");
                     if *quoted && all {
                         fields.append(&values, origin);
                     } else if *quoted || !split {
                         fields.push(&values.join(" "), origin);
                     } else {
-                        let separators = self.separators();
+                        let separators = self.field_separators();
                         for (index, value) in values.iter().enumerate() {
                             if index > 0 {
                                 fields.end();
@@ -70,57 +75,57 @@ impl Walk<'_> {
                         }
                     }
                 }
-                Part::Command { program, quoted } => {
+                WordPart::Command { program, quoted } => {
                     let output = self.substitute(program);
                     let text = output.text.trim_end_matches('\n');
                     if *quoted || !split {
                         fields.push(text, output.origin);
                     } else {
-                        let separators = self.separators();
+                        let separators = self.field_separators();
                         fields.split(text, output.origin, &separators);
                     }
                 }
-                Part::Process { program, reads } => {
-                    let input = reads.then(Output::unknown);
+                WordPart::Process { program, reads } => {
+                    let input = reads.then(KnownOutput::unknown);
                     let output = self.substitute_with(program, input.as_ref());
                     fields.push("/dev/fd/63", output.origin);
                     fields.current().process = Some(Box::new(output));
                 }
-                Part::Arithmetic(parts) => {
+                WordPart::Arithmetic(parts) => {
                     for part in parts {
-                        self.fields(&Word { parts: vec![part.clone()] }, false);
+                        self.expand_fields(&Word { parts: vec![part.clone()] }, false);
                     }
-                    fields.push(&BELOW.to_string(), Origin::Written);
+                    fields.push(&UNKNOWN_NAME.to_string(), TextOrigin::Literal);
                 }
             }
         }
-        self.expand(fields.made);
+        self.expand(fields.bytes_added);
         fields.finish()
     }
 
-    fn separators(&mut self) -> Vec<char> {
+    fn field_separators(&mut self) -> Vec<char> {
         match self.state.variables.get("IFS") {
             None => vec![' ', '\t', '\n'],
             Some(_) => {
-                let (values, _) = self.parameter("IFS", &ParameterOp::Plain);
+                let (values, _) = self.expand_parameter("IFS", &ParameterOp::Plain);
                 values.concat().chars().collect()
             }
         }
     }
 
     /// Tildes at the beginning, or behind the `=` of what looks like an assignment.
-    fn tildes(&mut self, text: &str, last: bool) -> Option<String> {
+    fn expand_tildes(&mut self, text: &str, last: bool) -> Option<String> {
         if let Some((name, value)) = text.split_once('=')
             && value.starts_with('~')
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         {
-            return self.tilde(value, last).map(|value| format!("{name}={value}"));
+            return self.expand_tilde(value, last).map(|value| format!("{name}={value}"));
         }
-        self.tilde(text, last)
+        self.expand_tilde(text, last)
     }
 
     /// What a leading tilde stands for: the whole text with it replaced.
-    fn tilde(&mut self, text: &str, last: bool) -> Option<String> {
+    fn expand_tilde(&mut self, text: &str, last: bool) -> Option<String> {
         let rest = text.strip_prefix('~')?;
         let (user, path) = match rest.find('/') {
             Some(at) => (rest.get(..at)?, rest.get(at..)?),
@@ -129,13 +134,15 @@ impl Walk<'_> {
             None => (rest, ""),
         };
         let place = match user {
-            "" => self.variable("HOME").map_or_else(|| HOLE.to_string(), |(v, _)| v.join(" ")),
+            "" => self
+                .variable_fields("HOME")
+                .map_or_else(|| UNKNOWN.to_string(), |(v, _)| v.join(" ")),
             "+" => self.cwd_text(),
             // Homes stand beside one another.
             _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => {
                 match self.context.home.and_then(std::path::Path::parent) {
                     Some(homes) => homes.join(user).to_string_lossy().into_owned(),
-                    None => HOLE.to_string(),
+                    None => UNKNOWN.to_string(),
                 }
             }
             _ => return None,
@@ -146,61 +153,63 @@ impl Walk<'_> {
     pub(super) fn cwd_text(&self) -> String {
         match &self.state.cwd {
             Some(path) => path.to_string_lossy().into_owned(),
-            None => HOLE.to_string(),
+            None => UNKNOWN.to_string(),
         }
     }
 
     /// The fields of a variable's value, if it is known to be set.
-    fn variable(&mut self, name: &str) -> Option<(Vec<String>, Origin)> {
+    fn variable_fields(&mut self, name: &str) -> Option<(Vec<String>, TextOrigin)> {
         if let Some(value) = self.state.variables.get(name) {
             let value = value.clone();
             return Some(match value {
-                Value::Unset => (Vec::new(), Origin::Written),
-                Value::Unknown(origin) => (vec![HOLE.to_string()], origin),
+                Value::Unset => (Vec::new(), TextOrigin::Literal),
+                Value::Unknown(origin) => (vec![UNKNOWN.to_string()], origin),
                 Value::Known(alternatives) => {
-                    let choice = self.choose(name, alternatives.len());
+                    let choice = self.choose_combination(name, alternatives.len());
                     (
                         alternatives.get(choice).map(|v| v.to_vec()).unwrap_or_default(),
-                        Origin::Written,
+                        TextOrigin::Literal,
                     )
                 }
             });
         }
-        let one = |text: String| Some((vec![text], Origin::Written));
+        let one = |text: String| Some((vec![text], TextOrigin::Literal));
         match name {
             "PWD" => one(self.cwd_text()),
             "IFS" => one(" \t\n".to_owned()),
-            "PPID" => one(PARENT.to_owned()),
+            "PPID" => one(PARENT_PID.to_owned()),
             "BASH" | "SHELL" => one("/bin/bash".to_owned()),
             "HOME" => match self.context.home {
                 Some(home) => one(home.to_string_lossy().into_owned()),
-                None => one(HOLE.to_string()),
+                None => one(UNKNOWN.to_string()),
             },
             "RANDOM" | "SECONDS" | "EPOCHSECONDS" | "LINENO" | "UID" | "EUID" | "BASHPID"
-            | "HOSTNAME" | "USER" | "LOGNAME" => one(BELOW.to_string()),
+            | "HOSTNAME" | "USER" | "LOGNAME" => one(UNKNOWN_NAME.to_string()),
             "CLAUDE_PROJECT_DIR" => one(self.context.project.to_string_lossy().into_owned()),
             _ => (self.context.variable)(name).and_then(one),
         }
     }
 
-    fn parameter(&mut self, name: &str, op: &ParameterOp) -> (Vec<String>, Origin) {
-        let unknown = || vec![HOLE.to_string()];
+    fn expand_parameter(&mut self, name: &str, op: &ParameterOp) -> (Vec<String>, TextOrigin) {
+        let unknown = || vec![UNKNOWN.to_string()];
         let base = name.trim_end_matches("[@]").trim_end_matches("[*]").trim_end_matches("[?]");
         let value = match name {
-            "@" | "*" => Some((self.state.positional.to_vec(), Origin::Written)),
-            "#" | "?" | "$" | "!" | "-" => Some((vec![BELOW.to_string()], Origin::Written)),
-            "0" => Some((vec![self.state.zero.clone()], Origin::Written)),
+            "@" | "*" => Some((self.state.positional.to_vec(), TextOrigin::Literal)),
+            "#" | "?" | "$" | "!" | "-" => {
+                Some((vec![UNKNOWN_NAME.to_string()], TextOrigin::Literal))
+            }
+            "0" => Some((vec![self.state.script_name.clone()], TextOrigin::Literal)),
             _ if name.bytes().all(|b| b.is_ascii_digit()) => {
                 let index = name.parse::<usize>().unwrap_or(usize::MAX);
                 let value = self.state.positional.get(index.wrapping_sub(1)).cloned();
-                Some((value.into_iter().collect(), Origin::Written))
+                Some((value.into_iter().collect(), TextOrigin::Literal))
             }
             _ => {
-                let value = self.variable(base);
+                let value = self.variable_fields(base);
                 match value {
                     // Which element it is, is not looked at, so it may be any of them.
                     Some((fields, origin)) if name.ends_with("[?]") && fields.len() > 1 => {
-                        let choice = self.choose(&format!("{base}[]"), fields.len());
+                        let choice = self.choose_combination(&format!("{base}[]"), fields.len());
                         Some((fields.get(choice).cloned().into_iter().collect(), origin))
                     }
                     // An array without an index is its first element.
@@ -213,9 +222,9 @@ impl Walk<'_> {
         };
         let known = value.as_ref().is_some_and(|(fields, _)| fields.iter().all(|f| is_known(f)));
         match op {
-            ParameterOp::Plain => value.unwrap_or_else(|| (unknown(), Origin::Written)),
+            ParameterOp::Plain => value.unwrap_or_else(|| (unknown(), TextOrigin::Literal)),
             ParameterOp::Default { word, assign } => {
-                let default = self.text(word);
+                let default = self.expand_to_text(word);
                 match value {
                     Some((fields, origin)) if fields.iter().any(|field| !field.is_empty()) => {
                         (fields, origin)
@@ -231,44 +240,44 @@ impl Walk<'_> {
                 }
             }
             ParameterOp::Alternative(word) => {
-                let text = self.text(word);
+                let text = self.expand_to_text(word);
                 match value {
                     Some((fields, _)) if fields.iter().all(String::is_empty) => {
-                        (Vec::new(), Origin::Written)
+                        (Vec::new(), TextOrigin::Literal)
                     }
                     _ => (vec![text.text], text.origin),
                 }
             }
             ParameterOp::Required(word) => {
-                self.text(word);
-                value.unwrap_or_else(|| (unknown(), Origin::Written))
+                self.expand_to_text(word);
+                value.unwrap_or_else(|| (unknown(), TextOrigin::Literal))
             }
-            ParameterOp::Length => (vec![BELOW.to_string()], Origin::Written),
+            ParameterOp::Length => (vec![UNKNOWN_NAME.to_string()], TextOrigin::Literal),
             ParameterOp::Indirect => match value {
-                Some((fields, _)) if known => {
-                    self.variable(&fields.concat()).unwrap_or_else(|| (unknown(), Origin::Written))
-                }
-                _ => (unknown(), Origin::Written),
+                Some((fields, _)) if known => self
+                    .variable_fields(&fields.concat())
+                    .unwrap_or_else(|| (unknown(), TextOrigin::Literal)),
+                _ => (unknown(), TextOrigin::Literal),
             },
             ParameterOp::Other(word) => {
-                let operator = self.text(word).text;
+                let operator = self.expand_to_text(word).text;
                 if let Some((fields, origin)) = value.filter(|_| operator == "@P") {
-                    let argv = [Arg::known(format!("${{{name}@P}}"))];
+                    let argv = [Argument::known(format!("${{{name}@P}}"))];
                     self.run_expansions(&argv, &fields.join(" "), origin);
                 }
-                (unknown(), Origin::Written)
+                (unknown(), TextOrigin::Literal)
             }
             ParameterOp::Case { upper, all, pattern } => {
-                self.text(pattern);
+                self.expand_to_text(pattern);
                 match value {
                     Some((fields, origin)) if known && pattern.parts.is_empty() => {
                         (fields.iter().map(|f| change_case(f, *upper, *all)).collect(), origin)
                     }
-                    _ => (unknown(), Origin::Written),
+                    _ => (unknown(), TextOrigin::Literal),
                 }
             }
             ParameterOp::Substring(word) => {
-                let range = self.text(word).text;
+                let range = self.expand_to_text(word).text;
                 match value {
                     Some((fields, origin)) if known && name != "@" && name != "*" => {
                         match substring(&fields.join(" "), &range) {
@@ -286,23 +295,24 @@ impl Walk<'_> {
                             Err(_) => (unknown(), origin),
                         }
                     }
-                    _ => (unknown(), Origin::Written),
+                    _ => (unknown(), TextOrigin::Literal),
                 }
             }
             ParameterOp::Strip { suffix, longest, pattern } => {
-                let pattern = self.text(pattern).text;
+                let pattern = self.expand_to_text(pattern).text;
                 match value {
                     Some((fields, origin)) if known => (
                         fields.iter().map(|f| strip(f, &pattern, *suffix, *longest)).collect(),
                         origin,
                     ),
-                    _ => (unknown(), Origin::Written),
+                    _ => (unknown(), TextOrigin::Literal),
                 }
             }
             ParameterOp::Replace { all, pattern, replacement } => {
-                let pattern = self.text(pattern).text;
-                let replacement = self.text(replacement).text;
-                let plain = !pattern.contains(['*', '?', '[', HOLE, BELOW]) && !pattern.is_empty();
+                let pattern = self.expand_to_text(pattern).text;
+                let replacement = self.expand_to_text(replacement).text;
+                let plain = !pattern.contains(['*', '?', '[', UNKNOWN, UNKNOWN_NAME])
+                    && !pattern.is_empty();
                 match value {
                     Some((fields, origin)) if known && plain => {
                         let anchored = pattern.starts_with(['#', '%']);
@@ -318,7 +328,7 @@ impl Walk<'_> {
                         };
                         (fields.iter().map(replace).collect(), origin)
                     }
-                    _ => (unknown(), Origin::Written),
+                    _ => (unknown(), TextOrigin::Literal),
                 }
             }
         }
@@ -327,35 +337,35 @@ impl Walk<'_> {
 
 /// Arguments under construction.
 #[derive(Default)]
-struct Fields {
-    done: Vec<Arg>,
-    open: Option<Arg>,
+struct FieldBuilder {
+    finished: Vec<Argument>,
+    open: Option<Argument>,
     /// How many bytes were made since this was last looked at.
-    made: usize,
+    bytes_added: usize,
 }
 
-impl Fields {
-    fn current(&mut self) -> &mut Arg {
+impl FieldBuilder {
+    fn current(&mut self) -> &mut Argument {
         self.open.get_or_insert_default()
     }
 
-    fn push(&mut self, text: &str, origin: Origin) {
+    fn push(&mut self, text: &str, origin: TextOrigin) {
         // A field costs more than its text.
-        self.made += text.len() + 16;
+        self.bytes_added += text.len() + 16;
         let current = self.current();
         current.text.push_str(text);
         current.origin = current.origin.max(origin);
         if current.text.len() > super::shell::MAX_SIZE + MAX_TEXT {
-            current.text = HOLE.to_string();
+            current.text = UNKNOWN.to_string();
         }
     }
 
     fn end(&mut self) {
-        self.done.extend(self.open.take());
+        self.finished.extend(self.open.take());
     }
 
     /// Fields that stay as they are: `"$@"`.
-    fn append(&mut self, values: &[String], origin: Origin) {
+    fn append(&mut self, values: &[String], origin: TextOrigin) {
         for (index, value) in values.iter().enumerate() {
             if index > 0 {
                 self.end();
@@ -365,7 +375,7 @@ impl Fields {
     }
 
     /// A text that is split at separators, and may have patterns in it.
-    fn split(&mut self, text: &str, origin: Origin, separators: &[char]) {
+    fn split(&mut self, text: &str, origin: TextOrigin, separators: &[char]) {
         for (index, piece) in text.split(|c| separators.contains(&c)).enumerate() {
             if index > 0 {
                 self.end();
@@ -377,9 +387,9 @@ impl Fields {
         }
     }
 
-    fn finish(mut self) -> Vec<Arg> {
+    fn finish(mut self) -> Vec<Argument> {
         self.end();
-        self.done
+        self.finished
     }
 }
 
@@ -408,7 +418,7 @@ fn substring(text: &str, range: &str) -> Option<String> {
 
 fn strip(text: &str, pattern: &str, suffix: bool, longest: bool) -> String {
     if text.len() > 4096 {
-        return HOLE.to_string();
+        return UNKNOWN.to_string();
     }
     let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     // From the shortest piece to the longest, or the other way round.

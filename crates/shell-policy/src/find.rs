@@ -2,37 +2,39 @@
 
 use super::Family;
 use super::rules::Hit;
-use super::value::{Arg, BELOW, Origin, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
+use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 
 /// The places where a search finds something, as paths of which a part is not known.
-fn found(starts: &[Arg], names: &[String], narrowed: bool) -> Vec<Arg> {
+fn matched_paths(starts: &[Argument], names: &[String], narrowed: bool) -> Vec<Argument> {
     let mut all = Vec::new();
     // One of these is everything that is there, two are some of it.
-    let below = if narrowed { format!("{BELOW}{BELOW}") } else { BELOW.to_string() };
+    let below =
+        if narrowed { format!("{UNKNOWN_NAME}{UNKNOWN_NAME}") } else { UNKNOWN_NAME.to_string() };
     for start in starts {
         let start_text = start.text.trim_end_matches('/');
         let root = if start_text.is_empty() { "" } else { start_text };
         if names.is_empty() {
-            all.push(Arg { text: format!("{root}/{below}"), ..start.clone() });
+            all.push(Argument { text: format!("{root}/{below}"), ..start.clone() });
         }
         for name in names {
             let text = match name.contains('/') {
                 // What the whole path must look like: `./build/*`.
                 true if name.starts_with(&format!("{root}/")) => name.clone(),
-                true => format!("{root}/{BELOW}{BELOW}"),
-                false => format!("{root}/{BELOW}/{name}"),
+                true => format!("{root}/{UNKNOWN_NAME}{UNKNOWN_NAME}"),
+                false => format!("{root}/{UNKNOWN_NAME}/{name}"),
             };
-            all.push(Arg { text, glob: true, ..start.clone() });
+            all.push(Argument { text, glob: true, ..start.clone() });
         }
     }
     all
 }
 
-pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
+pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> KnownOutput {
     let args = argv.get(1..).unwrap_or_default();
-    let begins = |arg: &&Arg| arg.text.starts_with(['-', '(', ')', '!', ',']) && arg.text != "-";
+    let begins =
+        |arg: &&Argument| arg.text.starts_with(['-', '(', ')', '!', ',']) && arg.text != "-";
     // Options about links come before the paths.
     let links =
         args.iter().take_while(|arg| ["-H", "-L", "-P"].contains(&arg.text.as_str())).count();
@@ -40,11 +42,11 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     let count = args.iter().position(|arg| begins(&arg)).unwrap_or(args.len());
     let (starts, tests) = args.split_at(count);
     let starts = match starts.len() {
-        0 => vec![Arg::known(".")],
+        0 => vec![Argument::known(".")],
         _ => starts.to_vec(),
     };
 
-    let mut actions: Vec<Vec<Arg>> = Vec::new();
+    let mut actions: Vec<Vec<Argument>> = Vec::new();
     let mut delete = false;
     // The names that must fit where an action stands: `-o` begins anew.
     let mut names: Vec<String> = Vec::new();
@@ -88,21 +90,21 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
                 unnamed |= names.is_empty();
             }
             "-exec" | "-execdir" | "-ok" | "-okdir" => {
-                let command: Vec<Arg> = rest
+                let command: Vec<Argument> = rest
                     .by_ref()
                     .take_while(|arg| arg.text != ";" && arg.text != "+")
                     .cloned()
                     .collect();
-                let paths = found(&starts, &names, narrowed);
+                let paths = matched_paths(&starts, &names, narrowed);
                 for path in paths.into_iter().take(8) {
                     actions.push(
                         command
                             .iter()
                             .map(|arg| match arg.text.contains("{}") {
                                 true if arg.text == "{}" => {
-                                    Arg { origin: Origin::Computed, ..path.clone() }
+                                    Argument { origin: TextOrigin::Computed, ..path.clone() }
                                 }
-                                true => Arg {
+                                true => Argument {
                                     text: arg.text.replace("{}", &path.text),
                                     glob: path.glob,
                                     ..arg.clone()
@@ -116,7 +118,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
             "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
                 if let Some(file) = rest.next() {
                     let scene = walk.scene(None);
-                    let hit = scene.writes(file);
+                    let hit = scene.check_write(file);
                     if let Some(hit) = hit {
                         walk.report(argv, hit);
                     }
@@ -141,27 +143,27 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     }
     if delete {
         let names = if unnamed { &[][..] } else { &acting };
-        let (here, elsewhere): (Vec<Arg>, Vec<Arg>) = {
+        let (here, elsewhere): (Vec<Argument>, Vec<Argument>) = {
             let scene = walk.scene(None);
             let some = tested && names.is_empty();
             starts.iter().cloned().partition(|start| some && scene.is_project(start))
         };
         if !here.is_empty() {
-            walk.report(argv, deletes_some(spares_git));
+            walk.report(argv, partial_delete_hit(spares_git));
         }
-        report_deletes(walk, argv, &found(&elsewhere, names, narrowed));
+        report_deletes(walk, argv, &matched_paths(&elsewhere, names, narrowed));
     }
     for action in actions {
         walk.run(&action, None);
     }
     all_names.append(&mut names);
-    let printed = found(&starts, &all_names, narrowed);
+    let printed = matched_paths(&starts, &all_names, narrowed);
     let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
-    Output::new(lines.join("\n") + "\n", Origin::Computed)
+    KnownOutput::new(lines.join("\n") + "\n", TextOrigin::Computed)
 }
 
 /// What there is to say of deleting some of what is in the project.
-fn deletes_some(spares_git: bool) -> Hit {
+fn partial_delete_hit(spares_git: bool) -> Hit {
     match spares_git {
         true => Hit::warn(
             Family::Files,
@@ -176,10 +178,10 @@ fn deletes_some(spares_git: bool) -> Hit {
     }
 }
 
-fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {
+fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
     let hits: Vec<Hit> = {
         let scene = walk.scene(None);
-        paths.iter().filter_map(|path| scene.deletes(path)).collect()
+        paths.iter().filter_map(|path| scene.check_delete(path)).collect()
     };
     for hit in hits {
         walk.report(argv, hit);
@@ -187,7 +189,7 @@ fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {
 }
 
 /// `fd [OPTIONS] [PATTERN] [PATH…] [-x COMMAND…]`
-pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
+pub(super) fn check_fd(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> KnownOutput {
     let args = argv.get(1..).unwrap_or_default();
     let flags = ["-x", "-X", "--exec", "--exec-batch"];
     let at = args.iter().position(|arg| flags.contains(&arg.text.as_str())).unwrap_or(args.len());
@@ -198,23 +200,26 @@ pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     );
     let starts = match search.get(1..) {
         Some(starts) if !starts.is_empty() => starts.to_vec(),
-        _ => vec![Arg::known(".")],
+        _ => vec![Argument::known(".")],
     };
     let names: Vec<String> = search
         .first()
         .map(|pattern| {
-            format!("{BELOW}{}{BELOW}", pattern.text.trim_matches(['^', '$', '\\', '*']))
+            format!(
+                "{UNKNOWN_NAME}{}{UNKNOWN_NAME}",
+                pattern.text.trim_matches(['^', '$', '\\', '*'])
+            )
         })
         .filter(|pattern| pattern.chars().count() > 3)
         .into_iter()
         .collect();
-    let paths = found(&starts, &names, search.len() < args.len());
+    let paths = matched_paths(&starts, &names, search.len() < args.len());
     if let Some(command) = command.get(1..).filter(|command| !command.is_empty()) {
         for path in paths.iter().take(8) {
-            let mut words: Vec<Arg> = command
+            let mut words: Vec<Argument> = command
                 .iter()
                 .filter(|arg| arg.text != ";")
-                .map(|arg| Arg { text: arg.text.replace("{}", &path.text), ..arg.clone() })
+                .map(|arg| Argument { text: arg.text.replace("{}", &path.text), ..arg.clone() })
                 .collect();
             if !command.iter().any(|arg| arg.text.contains("{}")) {
                 words.push(path.clone());
@@ -223,5 +228,5 @@ pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
         }
     }
     let lines: Vec<String> = paths.iter().map(|arg| arg.text.clone()).collect();
-    Output::new(lines.join("\n") + "\n", Origin::Computed)
+    KnownOutput::new(lines.join("\n") + "\n", TextOrigin::Computed)
 }

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::rules::{flag_values, valued_options};
-use super::value::{Arg, Origin, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput, TextOrigin};
+use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Where git works: `-C DIRECTORY`, each counting from the one before.
-    pub(super) fn git_directory(&self, args: &[Arg]) -> Option<PathBuf> {
+    pub(super) fn working_directory(&self, args: &[Argument]) -> Option<PathBuf> {
         let command = skip_options(args, valued_options("git"));
         let options = args.get(..args.len() - command.len()).unwrap_or_default();
         let mut cwd = self.state.cwd.clone();
         for (at, option) in options.iter().enumerate() {
             let text = option.text.as_str();
             let place = match text.strip_prefix("--work-tree=") {
-                Some(place) => Arg::known(place),
+                Some(place) => Argument::known(place),
                 None if text == "-C" || text == "--work-tree" => options.get(at + 1)?.clone(),
                 None => continue,
             };
@@ -27,7 +27,7 @@ impl Walk<'_> {
     }
 
     /// The few subcommands of git that run what they are given.
-    pub(super) fn git(&mut self, argv: &[Arg], stdin: Option<&Output>) {
+    pub(super) fn check_git(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
         let outer: Option<PathBuf> = self.state.cwd.clone();
         let rest = skip_options(args, valued_options("git"));
@@ -39,26 +39,26 @@ impl Walk<'_> {
             ["submodule", "foreach", ..] => {
                 let command = skip_options(rest.get(2..).unwrap_or_default(), &[]);
                 self.state.cwd = None;
-                self.run_joined(argv, command);
+                self.run_joined_words(argv, command);
             }
             ["grep", ..] => {
                 for script in flag_values(rest, &["-O"]) {
-                    self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
                 }
             }
             ["rebase" | "difftool", ..] => {
                 for script in flag_values(rest, &["-x", "--exec", "--extcmd"]) {
-                    self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
                 }
             }
             _ => {}
         }
         self.state.cwd = outer;
-        self.git_aliases(argv, rest);
+        self.check_git_aliases(argv, rest);
     }
 
     /// Names for commands of git's: judged where they are made, and where they are used with more words.
-    fn git_aliases(&mut self, argv: &[Arg], rest: &[Arg]) {
+    fn check_git_aliases(&mut self, argv: &[Argument], rest: &[Argument]) {
         let options = argv.get(1..argv.len() - rest.len()).unwrap_or_default();
         let mut made: Vec<(String, String)> = flag_values(options, &["-c"])
             .iter()
@@ -69,7 +69,8 @@ impl Walk<'_> {
         if let [config, words @ ..] = rest
             && config.text == "config"
         {
-            let words: Vec<&Arg> = words.iter().filter(|arg| !arg.text.starts_with('-')).collect();
+            let words: Vec<&Argument> =
+                words.iter().filter(|arg| !arg.text.starts_with('-')).collect();
             made.extend(words.windows(2).filter_map(|pair| match pair {
                 [key, value] => Some((key.text.clone(), value.text.clone())),
                 _ => None,
@@ -86,12 +87,13 @@ impl Walk<'_> {
                 None => format!("git {value}"),
             };
             if number >= lasting {
-                self.copied(|walk| walk.run_text(argv, &text, Origin::Written));
+                self.with_copied_state(|walk| walk.run_text(argv, &text, TextOrigin::Literal));
             }
             Rc::make_mut(&mut self.state.aliases).insert(format!("git {alias}"), text);
         }
         if let [name, args @ ..] = rest
-            && let Some(arg) = Some(Arg::known(format!("git {}", name.text.to_ascii_lowercase())))
+            && let Some(arg) =
+                Some(Argument::known(format!("git {}", name.text.to_ascii_lowercase())))
             && self.state.aliases.contains_key(&arg.text)
         {
             self.run_alias(&arg, args);

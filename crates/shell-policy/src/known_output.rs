@@ -2,11 +2,13 @@
 
 use super::decode;
 use super::rules::{flag_values, valued_options};
-use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, PROCESS, is_known};
-use super::walk::Walk;
+use super::value::{
+    Argument, KnownOutput, NEW_TEMP_DIR, PID_PREFIX, TextOrigin, UNKNOWN, UNKNOWN_NAME, is_known,
+};
+use super::walk::ShellWalker;
 
 /// The files that a download goes to.
-fn downloads(name: &str, args: &[Arg]) -> Vec<Arg> {
+fn download_targets(name: &str, args: &[Argument]) -> Vec<Argument> {
     let (to, by_name) = match name {
         "curl" => (
             flag_values(args, &["-o", "--output"]),
@@ -36,7 +38,7 @@ fn downloads(name: &str, args: &[Arg]) -> Vec<Arg> {
         }
         let path = text.split(['?', '#']).next().unwrap_or_default();
         let file = path.rsplit('/').next().unwrap_or_default();
-        files.push(Arg::known(match directories.first() {
+        files.push(Argument::known(match directories.first() {
             Some(directory) => format!("{}/{file}", directory.text),
             None => file.to_owned(),
         }));
@@ -45,72 +47,82 @@ fn downloads(name: &str, args: &[Arg]) -> Vec<Arg> {
 }
 
 /// The numbers of processes of a name.
-fn looked_for(name: &str) -> Output {
-    Output::known(format!("{PROCESS}{}", name.replace(char::is_whitespace, "_")))
+fn process_ids(name: &str) -> KnownOutput {
+    KnownOutput::known(format!("{PID_PREFIX}{}", name.replace(char::is_whitespace, "_")))
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// What other programs print, as far as it is of use to know it.
-    pub(super) fn printed(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) -> Output {
-        let operands: Vec<&Arg> = args.iter().filter(|arg| !arg.text.starts_with('-')).collect();
+    pub(super) fn known_output(
+        &mut self,
+        name: &str,
+        args: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
+        let operands: Vec<&Argument> =
+            args.iter().filter(|arg| !arg.text.starts_with('-')).collect();
         let has = |flags: &[&str]| args.iter().any(|arg| flags.contains(&arg.text.as_str()));
         match name {
             // Downloads, and what is written in passing, may be run from where they are.
             "curl" | "wget" => {
-                for file in downloads(name, args) {
-                    self.wrote(&file, &Output::of(Origin::Network), false);
+                for file in download_targets(name, args) {
+                    self.record_write(
+                        &file,
+                        &KnownOutput::unknown_from(TextOrigin::Network),
+                        false,
+                    );
                 }
-                Output::of(Origin::Network)
+                KnownOutput::unknown_from(TextOrigin::Network)
             }
             "pgrep" | "pidof" => {
                 let whose = flag_values(args, &["-u", "-U", "--euid", "--uid"]);
                 match operands.last() {
                     Some(name) if whose.iter().all(|user| user.text != name.text) => {
-                        looked_for(&name.text)
+                        process_ids(&name.text)
                     }
-                    _ if whose.is_empty() => Output::name(),
-                    _ => looked_for(""),
+                    _ if whose.is_empty() => KnownOutput::name(),
+                    _ => process_ids(""),
                 }
             }
             "ps" if has(&["-C", "-p", "-q", "--pid", "--ppid", "-t", "--tty", "-s", "-g"]) => {
-                Output::name()
+                KnownOutput::name()
             }
-            "ps" => looked_for(""),
+            "ps" => process_ids(""),
             // One of them, or those that match.
             "head" | "awk" | "sed"
-                if stdin.is_some_and(|input| *input.text == PROCESS)
+                if stdin.is_some_and(|input| *input.text == PID_PREFIX)
                     && (name == "head"
                         || operands.iter().any(|arg| arg.text.contains(['/', '~', '=']))) =>
             {
-                Output::name()
+                KnownOutput::name()
             }
             // `ps | grep NAME | awk '{print $2}'` are the numbers of those of the name.
             "grep" | "egrep" | "fgrep" | "rg"
-                if stdin.is_some_and(|input| *input.text == PROCESS) && !has(&["-v"]) =>
+                if stdin.is_some_and(|input| *input.text == PID_PREFIX) && !has(&["-v"]) =>
             {
-                looked_for(operands.first().map_or("", |arg| &arg.text))
+                process_ids(operands.first().map_or("", |arg| &arg.text))
             }
-            _ if stdin.is_some_and(|input| input.text.starts_with(PROCESS))
+            _ if stdin.is_some_and(|input| input.text.starts_with(PID_PREFIX))
                 && ["awk", "grep", "head", "tail", "cut", "tr", "sed", "sort", "uniq", "cat"]
                     .contains(&name) =>
             {
                 stdin.cloned().unwrap_or_default()
             }
             "cp" | "mv" | "ln" | "install" => {
-                self.carried(&operands);
-                Output::default()
+                self.record_copy(&operands);
+                KnownOutput::default()
             }
-            "cat" if operands.iter().any(|file| self.written(file).is_some()) => {
-                let mut output = Output::default();
+            "cat" if operands.iter().any(|file| self.file_content(file).is_some()) => {
+                let mut output = KnownOutput::default();
                 for file in operands {
-                    output.push(&self.written(file).unwrap_or_else(Output::unknown));
+                    output.push(&self.file_content(file).unwrap_or_else(KnownOutput::unknown));
                 }
                 output
             }
             "tee" if stdin.is_some() => {
                 let input = stdin.cloned().unwrap_or_default();
                 for file in operands {
-                    self.wrote(file, &input, false);
+                    self.record_write(file, &input, false);
                 }
                 input
             }
@@ -123,16 +135,16 @@ impl Walk<'_> {
                 Some(input) if name == "rev" && is_known(&input.text) => {
                     let reversed = |line: &str| line.chars().rev().collect::<String>();
                     let text = input.text.lines().map(reversed).collect::<Vec<_>>().join("\n");
-                    Output::new(text, Origin::Decoded)
+                    KnownOutput::new(text, TextOrigin::Decoded)
                 }
                 // Made of what it reads, and so not to be trusted more.
-                Some(input) => Output::of(match name {
-                    "rev" | "tr" => Origin::Decoded.max(input.origin),
-                    _ => Origin::Computed.max(input.origin),
+                Some(input) => KnownOutput::unknown_from(match name {
+                    "rev" | "tr" => TextOrigin::Decoded.max(input.origin),
+                    _ => TextOrigin::Computed.max(input.origin),
                 }),
                 None => match operands.iter().find_map(|arg| arg.process.as_deref()) {
                     Some(process) => process.clone(),
-                    None => Output::unknown(),
+                    None => KnownOutput::unknown(),
                 },
             },
             "base64" | "base32" | "basenc" | "openssl" | "gpg" | "xxd" | "uudecode" | "gunzip"
@@ -152,45 +164,55 @@ impl Walk<'_> {
                     _ => None,
                 };
                 let origin = stdin.map(|input| input.origin).unwrap_or_default();
-                Output::new(text.unwrap_or_else(|| HOLE.to_string()), origin.max(Origin::Decoded))
+                KnownOutput::new(
+                    text.unwrap_or_else(|| UNKNOWN.to_string()),
+                    origin.max(TextOrigin::Decoded),
+                )
             }
             "http" | "https" | "xh" | "aria2c" | "fetch" | "lynx" | "nc" | "ncat" | "socat"
-            | "telnet" | "ftp" | "dig" | "nslookup" => Output::of(Origin::Network),
-            "which" | "type" | "whence" => {
-                Output::known(operands.first().map_or_else(String::new, |arg| arg.text.clone()))
+            | "telnet" | "ftp" | "dig" | "nslookup" => {
+                KnownOutput::unknown_from(TextOrigin::Network)
             }
+            "which" | "type" | "whence" => KnownOutput::known(
+                operands.first().map_or_else(String::new, |arg| arg.text.clone()),
+            ),
             "basename" => {
                 let path = operands.first().map(|arg| arg.text.trim_end_matches('/'));
-                Output::known(path.and_then(|path| path.rsplit('/').next()).unwrap_or_default())
+                KnownOutput::known(
+                    path.and_then(|path| path.rsplit('/').next()).unwrap_or_default(),
+                )
             }
             "dirname" => match operands.first() {
-                Some(arg) => Output::known(arg.text.trim_end_matches('/').rsplit_once('/').map_or(
-                    ".",
-                    |(directory, _)| {
-                        if directory.is_empty() { "/" } else { directory }
-                    },
-                )),
-                None => Output::unknown(),
+                Some(arg) => {
+                    KnownOutput::known(arg.text.trim_end_matches('/').rsplit_once('/').map_or(
+                        ".",
+                        |(directory, _)| {
+                            if directory.is_empty() { "/" } else { directory }
+                        },
+                    ))
+                }
+                None => KnownOutput::unknown(),
             },
             "realpath" | "readlink" => match operands.first() {
-                Some(arg) => Output::known(arg.text.clone()),
-                None => Output::unknown(),
+                Some(arg) => KnownOutput::known(arg.text.clone()),
+                None => KnownOutput::unknown(),
             },
             "git" if has(&["--show-toplevel"]) => {
-                Output::known(self.context.project.to_string_lossy())
+                KnownOutput::known(self.context.project.to_string_lossy())
             }
-            "git" if has(&["rev-parse", "branch", "describe"]) => Output::name(),
+            "git" if has(&["rev-parse", "branch", "describe"]) => KnownOutput::name(),
             "date" | "whoami" | "id" | "hostname" | "uname" | "nproc" | "wc" | "seq"
-            | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => Output::name(),
-            "mktemp" => Output::known(FRESH),
+            | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => KnownOutput::name(),
+            "mktemp" => KnownOutput::known(NEW_TEMP_DIR),
             // Names themselves, not what is in them.
             "ls" if has(&["-d", "-1d", "-d1", "--directory"]) && !operands.is_empty() => {
-                let names: Vec<String> = operands.iter().map(|arg| arg.matched().text).collect();
-                Output::new(names.join("\n") + "\n", Origin::Computed)
+                let names: Vec<String> =
+                    operands.iter().map(|arg| arg.glob_match_of().text).collect();
+                KnownOutput::new(names.join("\n") + "\n", TextOrigin::Computed)
             }
-            "ls" => Output::new(BELOW, Origin::Computed),
-            "mkdir" | "touch" | "rm" | "chmod" | "sleep" | "kill" => Output::default(),
-            _ => Output::unknown(),
+            "ls" => KnownOutput::new(UNKNOWN_NAME, TextOrigin::Computed),
+            "mkdir" | "touch" | "rm" | "chmod" | "sleep" | "kill" => KnownOutput::default(),
+            _ => KnownOutput::unknown(),
         }
     }
 }

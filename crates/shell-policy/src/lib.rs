@@ -39,9 +39,9 @@ mod xargs;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-pub use allow::{AllowList, BadEntry};
+pub use allow::{CommandAllowList, InvalidAllowEntry};
 pub use family::{Family, Tier};
-pub use tool::{ToolCall, calls_of, is_file_hint, is_looked_at};
+pub use tool::{ToolCall, is_file_hint, is_known_input, parse_tool_calls};
 
 /// What the decision needs to know of the world.
 pub struct Context<'a> {
@@ -51,7 +51,7 @@ pub struct Context<'a> {
     pub cwd: &'a Path,
     pub home: Option<&'a Path>,
     /// What the project lets through (`hooks.allow`).
-    pub allow: &'a AllowList,
+    pub allow: &'a CommandAllowList,
     /// Where an absolute path leads, links followed as far as it exists; the rest of the path, which
     /// may not exist yet, is kept. It may hold `..`, which counts from where a link leads.
     /// `None` if that cannot be told. [`lexical`] follows no links.
@@ -72,7 +72,7 @@ impl fmt::Debug for Context<'_> {
 }
 
 /// Takes `.` and `..` out of an absolute path without looking at any file.
-pub fn lexical(path: &Path) -> Option<PathBuf> {
+pub fn normalize_path(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::from("/");
     for component in path.components() {
         match component {
@@ -95,7 +95,7 @@ pub struct Finding {
     /// Why it is stopped or noted: a clause, without a full stop.
     pub reason: String,
     /// What to do instead: a clause, without a full stop. Never empty.
-    pub instead: String,
+    pub suggestion: String,
 }
 
 /// What is thought of a tool call.
@@ -133,13 +133,13 @@ impl Verdict {
                 " If it is meant, a person can allow it by an entry of \"hooks.allow\" in .ralph/settings.json.",
             ),
         };
-        let Finding { family, subject, reason, instead } = finding;
+        let Finding { family, subject, reason, suggestion: instead } = finding;
         Some(format!("ralph {word} `{subject}` ({family}): {reason}. Instead: {instead}.{end}"))
     }
 
     /// The stricter of the two; the first if they are alike.
     #[must_use]
-    pub fn or_worse(self, other: Verdict) -> Verdict {
+    pub fn max_severity(self, other: Verdict) -> Verdict {
         if other.tier() > self.tier() { other } else { self }
     }
 }
@@ -148,14 +148,14 @@ impl Verdict {
 pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
     match call {
         ToolCall::Shell(command) => walk::judge(context, command),
-        ToolCall::Unreadable(command) => walk::judge_unreadable(context, command),
-        ToolCall::Write(path) => judge_path(context, path, rules::Access::Write),
-        ToolCall::Read(path) => judge_path(context, path, rules::Access::Read),
-        ToolCall::Unclear(reason) => Verdict::Deny(Finding {
+        ToolCall::Unreadable(command) => walk::judge_unparsable(context, command),
+        ToolCall::Write(path) => judge_path(context, path, rules::FileAccess::Write),
+        ToolCall::Read(path) => judge_path(context, path, rules::FileAccess::Read),
+        ToolCall::Unknown(reason) => Verdict::Deny(Finding {
             family: Family::Obfuscation,
             subject: "tool call".into(),
             reason: (*reason).into(),
-            instead: "call the tool with the arguments that it documents".into(),
+            suggestion: "call the tool with the arguments that it documents".into(),
         }),
     }
 }
@@ -177,17 +177,17 @@ pub fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
 
 /// Whether a character of a traced word stands for text that is not known.
 #[doc(hidden)]
-pub fn is_unknown(c: char) -> bool {
+pub fn is_placeholder(c: char) -> bool {
     !value::is_known(c.encode_utf8(&mut [0; 4]))
 }
 
-fn judge_path(context: &Context<'_>, path: &str, access: rules::Access) -> Verdict {
+fn judge_path(context: &Context<'_>, path: &str, access: rules::FileAccess) -> Verdict {
     let Some(hit) = rules::judge_path(context, path, access) else { return Verdict::Allow };
     let finding = Finding {
         family: hit.family,
         subject: message::excerpt(path),
         reason: hit.reason.into_owned(),
-        instead: hit.instead.into_owned(),
+        suggestion: hit.suggestion.into_owned(),
     };
     match hit.tier {
         Tier::Warn => Verdict::Warn(finding),
@@ -197,7 +197,7 @@ fn judge_path(context: &Context<'_>, path: &str, access: rules::Access) -> Verdi
 
 /// Judges a call of a tool by its name and its input, as Claude Code's hooks are told them.
 pub fn judge_tool(context: &Context<'_>, name: &str, input: &serde_json::Value) -> Verdict {
-    calls_of(name, input)
+    parse_tool_calls(name, input)
         .iter()
-        .fold(Verdict::Allow, |verdict, call| verdict.or_worse(judge(context, call)))
+        .fold(Verdict::Allow, |verdict, call| verdict.max_severity(judge(context, call)))
 }

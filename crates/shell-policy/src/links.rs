@@ -6,54 +6,54 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use super::rules::flag_values;
-use super::value::Arg;
-use super::walk::Walk;
-use super::{Context, lexical};
+use super::value::Argument;
+use super::walk::ShellWalker;
+use super::{Context, normalize_path};
 
 /// How many links are kept in mind, and may lead to one another.
-const MOST: usize = 50;
+const MAX_LINKS: usize = 50;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Links {
+pub(super) struct LinkTable {
     /// By where links are, where they lead.
     links: HashMap<PathBuf, PathBuf>,
     /// Temporary directories that were not there before, in the order in which they were made.
-    made: Vec<PathBuf>,
+    created_dirs: Vec<PathBuf>,
 }
 
-impl Links {
+impl LinkTable {
     pub(super) fn add(&mut self, at: PathBuf, target: PathBuf) {
-        if self.links.len() < MOST {
+        if self.links.len() < MAX_LINKS {
             self.links.insert(at, target);
         }
     }
 
     /// What may be the case if either may be: any of the links, but only what was surely made.
-    pub(super) fn join(&mut self, other: &Links) {
+    pub(super) fn join(&mut self, other: &LinkTable) {
         for (at, target) in &other.links {
             self.add(at.clone(), target.clone());
         }
-        self.made.retain(|path| other.made.contains(path));
+        self.created_dirs.retain(|path| other.created_dirs.contains(path));
     }
 
     /// Whether a path is a directory that the same command line made, or below one.
-    pub(super) fn is_made(&self, path: &Path) -> bool {
-        self.made.iter().any(|made| path.starts_with(made))
+    pub(super) fn is_created(&self, path: &Path) -> bool {
+        self.created_dirs.iter().any(|made| path.starts_with(made))
     }
 
-    pub(super) fn made(&self) -> &[PathBuf] {
-        &self.made
+    pub(super) fn created_dirs(&self) -> &[PathBuf] {
+        &self.created_dirs
     }
 
-    pub(super) fn set_made(&mut self, made: Vec<PathBuf>) {
-        self.made = made;
+    pub(super) fn set_created(&mut self, made: Vec<PathBuf>) {
+        self.created_dirs = made;
     }
 
     /// Where an absolute path leads, by these links and by those that are there already.
     pub(super) fn resolve(&self, context: &Context<'_>, path: &Path) -> Option<PathBuf> {
         let mut path = path.to_path_buf();
-        for _ in 0..=MOST {
-            match self.follow(&path) {
+        for _ in 0..=MAX_LINKS {
+            match self.resolve_first_link(&path) {
                 Some(next) => path = next,
                 None => return (context.resolve)(&path),
             }
@@ -62,7 +62,7 @@ impl Links {
     }
 
     /// The path with the first link in it replaced.
-    fn follow(&self, path: &Path) -> Option<PathBuf> {
+    fn resolve_first_link(&self, path: &Path) -> Option<PathBuf> {
         if self.links.is_empty() {
             return None;
         }
@@ -84,40 +84,40 @@ impl Links {
     }
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Keeps in mind the temporary directories that `mkdir` makes: had they been there, it would fail.
-    pub(super) fn made(&mut self, args: &[Arg]) {
-        let parents = |arg: &Arg| {
+    pub(super) fn created_dirs(&mut self, args: &[Argument]) {
+        let parents = |arg: &Argument| {
             arg.text.starts_with("--p") || (!arg.text.starts_with("--") && arg.text.contains('p'))
         };
         let flags = args.iter().filter(|arg| arg.text.starts_with('-'));
         // Elsewhere, in a container or on another machine, it is another directory.
-        if self.contained.is_some() || self.state.cwd.is_none() || flags.into_iter().any(parents) {
+        if self.container.is_some() || self.state.cwd.is_none() || flags.into_iter().any(parents) {
             return;
         }
         let operands = args.iter().filter(|arg| !arg.text.starts_with('-'));
         let scene = self.scene(None);
-        let places: Vec<PathBuf> = operands.filter_map(|arg| scene.temporary_place(arg)).collect();
-        if !places.is_empty() && self.state.links.made.len() + places.len() <= MOST {
-            Rc::make_mut(&mut self.state.links).made.extend(places);
+        let places: Vec<PathBuf> = operands.filter_map(|arg| scene.temporary_path(arg)).collect();
+        if !places.is_empty() && self.state.links.created_dirs.len() + places.len() <= MAX_LINKS {
+            Rc::make_mut(&mut self.state.links).created_dirs.extend(places);
         }
     }
 
     /// Forgets the directories that were made since: that they were is not sure.
-    pub(super) fn only_made(&mut self, before: &[PathBuf]) {
-        if self.state.links.made() != before {
-            Rc::make_mut(&mut self.state.links).set_made(before.to_vec());
+    pub(super) fn forget_created_since(&mut self, before: &[PathBuf]) {
+        if self.state.links.created_dirs() != before {
+            Rc::make_mut(&mut self.state.links).set_created(before.to_vec());
         }
     }
 
     /// Keeps in mind the links that `ln -s` makes. Whether the last word is a directory that is there, so
     /// that the link is in it, is not known.
-    pub(super) fn linked(&mut self, args: &[Arg]) {
-        let is_flag = |arg: &&Arg| arg.text.starts_with('-') && arg.text.len() > 1;
+    pub(super) fn record_links(&mut self, args: &[Argument]) {
+        let is_flag = |arg: &&Argument| arg.text.starts_with('-') && arg.text.len() > 1;
         let soft = args.iter().filter(is_flag).any(|arg| {
             arg.text == "--symbolic" || (!arg.text.starts_with("--") && arg.text.contains('s'))
         });
-        let operands: Vec<&Arg> = args.iter().filter(|arg| !is_flag(arg)).collect();
+        let operands: Vec<&Argument> = args.iter().filter(|arg| !is_flag(arg)).collect();
         let Some(cwd) = self.state.cwd.clone().filter(|_| soft) else { return };
         let into = flag_values(args, &["-t", "--target-directory"]).into_iter().next();
         let (targets, place) = match (&into, operands.as_slice()) {
@@ -131,9 +131,12 @@ impl Walk<'_> {
         for target in targets.iter().filter(|target| target.is_known()) {
             let target = Path::new(&target.text);
             let below = target.file_name().map(|name| place.join(name));
-            for at in [lexical(&place), below.and_then(|at| lexical(&at))].into_iter().flatten() {
+            for at in [normalize_path(&place), below.and_then(|at| normalize_path(&at))]
+                .into_iter()
+                .flatten()
+            {
                 // A link to itself would lead nowhere, and a directory is no link.
-                if lexical(&cwd.join(target)) != Some(at.clone()) && at != cwd {
+                if normalize_path(&cwd.join(target)) != Some(at.clone()) && at != cwd {
                     links.add(at, target.to_path_buf());
                 }
             }

@@ -1,9 +1,9 @@
 //! Commands and paths as a person wants to be told of them: short, on one line.
 
-use super::value::{Arg, BELOW, HOLE};
+use super::value::{Argument, UNKNOWN, UNKNOWN_NAME};
 
 /// The command as a person would want to be told of it.
-pub(super) fn subject(argv: &[Arg]) -> String {
+pub(super) fn subject(argv: &[Argument]) -> String {
     let mut out = String::new();
     for arg in argv {
         if out.len() > 200 {
@@ -18,12 +18,12 @@ pub(super) fn subject(argv: &[Arg]) -> String {
 }
 
 pub(super) fn excerpt(text: &str) -> String {
-    const LENGTH: usize = 80;
-    let text = visible(text.trim());
-    if text.chars().count() <= LENGTH {
+    const MAX_SUBJECT_CHARS: usize = 80;
+    let text = printable(text.trim());
+    if text.chars().count() <= MAX_SUBJECT_CHARS {
         return text;
     }
-    text.chars().take(LENGTH - 1).chain(['…']).collect()
+    text.chars().take(MAX_SUBJECT_CHARS - 1).chain(['…']).collect()
 }
 
 /// Whether a character changes how the text around it is shown: a control character, a line separator, a byte
@@ -35,11 +35,11 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// Without control characters, and with something to be seen for what is not known.
-pub(super) fn visible(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .take(400)
         .map(|c| match c {
-            HOLE | BELOW => '…',
+            UNKNOWN | UNKNOWN_NAME => '…',
             c if is_invisible(c) => ' ',
             '`' => '\'',
             c => c,

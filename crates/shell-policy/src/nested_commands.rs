@@ -2,11 +2,11 @@
 
 use super::rules::{self, flag_values};
 use super::shell::parse;
-use super::value::{Arg, HOLE, Origin, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
+use super::walk::ShellWalker;
 
 /// Flags whose value is run as a command, by program.
-const FLAGS: &[(&[&str], &[&str])] = &[
+const COMMAND_FLAGS: &[(&[&str], &[&str])] = &[
     (
         &["tar", "bsdtar"],
         &[
@@ -36,10 +36,10 @@ const FLAGS: &[(&[&str], &[&str])] = &[
 ];
 
 /// What stands before the command in such a value.
-const BEFORE: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
+const COMMAND_PREFIXES: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
 
 /// Variables whose value programs run as a command.
-const VARIABLES: &[&str] = &[
+const COMMAND_VARIABLES: &[&str] = &[
     "PAGER",
     "*_PAGER",
     "MANPAGER",
@@ -58,30 +58,31 @@ const VARIABLES: &[&str] = &[
 ];
 
 /// Variables of make's that hold a program, with which recipes begin.
-const TOOLS: &[&str] = &[
+const MAKE_TOOL_VARIABLES: &[&str] = &[
     "CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RM", "CP", "MV", "INSTALL", "MAKE", "PYTHON",
     "NODE", "GO", "CARGO", "STRIP", "RANLIB", "LEX", "YACC",
 ];
 
 pub(super) fn is_command_variable(name: &str) -> bool {
-    VARIABLES.iter().any(|known| super::value::glob_match(known, name))
+    COMMAND_VARIABLES.iter().any(|known| super::value::glob_match(known, name))
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Judges the commands that a program is given in its flags.
-    pub(super) fn given(&mut self, name: &str, argv: &[Arg]) {
+    pub(super) fn check_flag_commands(&mut self, name: &str, argv: &[Argument]) {
         let args = argv.get(1..).unwrap_or_default();
         if ["compgen", "complete"].contains(&name) {
             for words in flag_values(args, &["-W"]) {
                 self.run_expansions(argv, &words.text, words.origin);
             }
         }
-        let Some((_, flags)) = FLAGS.iter().find(|(programs, _)| programs.contains(&name)) else {
+        let Some((_, flags)) = COMMAND_FLAGS.iter().find(|(programs, _)| programs.contains(&name))
+        else {
             return;
         };
         for value in flag_values(args, flags) {
             let lower = value.text.to_ascii_lowercase();
-            let before = BEFORE.iter().find(|before| lower.starts_with(**before));
+            let before = COMMAND_PREFIXES.iter().find(|before| lower.starts_with(**before));
             let text = match (before, name) {
                 (Some(before), _) => value.text.get(before.len()..).unwrap_or_default(),
                 (None, "ssh" | "scp" | "sftp" | "autossh") => continue,
@@ -90,23 +91,28 @@ impl Walk<'_> {
             let mut text = text.trim_start_matches(['=', ' ']).to_owned();
             if ["mapfile", "readarray"].contains(&name) {
                 // It is called with an index and a line.
-                text.push_str(&format!(" 0 {HOLE}"));
+                text.push_str(&format!(" 0 {UNKNOWN}"));
             }
-            self.copied(|walk| walk.run_text(argv, &text, value.origin));
+            self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
         }
     }
 
     /// Runs the substitutions in a text that the shell expands as it does a here-document.
-    pub(super) fn run_expansions(&mut self, argv: &[Arg], text: &str, origin: Origin) {
+    pub(super) fn run_expansions(&mut self, argv: &[Argument], text: &str, origin: TextOrigin) {
         if text.contains("$(") || text.contains('`') {
             let script = format!(": <<END_OF_TEXT\n{text}\nEND_OF_TEXT");
-            self.copied(|walk| walk.run_text(argv, &script, origin));
+            self.with_copied_state(|walk| walk.run_text(argv, &script, origin));
         }
     }
 
     /// A variable is set for programs, or taken from them.
-    pub(super) fn sets(&mut self, argv: &[Arg], name: &str, value: Option<&Arg>) {
-        let hit = rules::environment(&self.scene(None), name, value);
+    pub(super) fn check_exported_variable(
+        &mut self,
+        argv: &[Argument],
+        name: &str,
+        value: Option<&Argument>,
+    ) {
+        let hit = rules::check_assignment(&self.scene(None), name, value);
         if let Some(hit) = hit {
             self.report(argv, hit);
         }
@@ -115,46 +121,48 @@ impl Walk<'_> {
             && !value.text.trim().is_empty()
         {
             let value = value.clone();
-            self.copied(|walk| walk.run_text(argv, &value.text, value.origin));
+            self.with_copied_state(|walk| walk.run_text(argv, &value.text, value.origin));
         }
     }
 
     /// What a makefile runs, if the same command line wrote it.
-    pub(super) fn make(&mut self, argv: &[Arg], stdin: Option<&Output>) {
+    pub(super) fn check_makefile(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
         for text in flag_values(args, &["--eval", "-E"]) {
-            self.recipes(argv, &Output::new(text.text, text.origin));
+            self.check_recipes(argv, &KnownOutput::new(text.text, text.origin));
         }
         for arg in args {
             let Some((name, value)) = arg.text.split_once('=') else { continue };
             let name = name.trim_end_matches([':', '?', '+']);
             let is_shell = value.contains([';', '|', '&', '`']) || value.contains("$(");
-            if (is_shell || TOOLS.contains(&name)) && !name.starts_with('-') {
-                let script = shell_of(value);
+            if (is_shell || MAKE_TOOL_VARIABLES.contains(&name)) && !name.starts_with('-') {
+                let script = recipe_as_shell(value);
                 if parse(&script).error.is_none() {
-                    self.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                    self.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
                 }
             }
         }
         let mut files = flag_values(args, &["-f", "--file", "--makefile"]);
         if files.is_empty() {
-            files.extend(["GNUmakefile", "makefile", "Makefile"].map(Arg::known));
+            files.extend(["GNUmakefile", "makefile", "Makefile"].map(Argument::known));
         }
         for file in files {
             let read = match file.text.as_str() {
                 "-" | "/dev/stdin" => stdin.cloned(),
-                _ => file.process.as_deref().cloned().or_else(|| self.written(&file)),
+                _ => file.process.as_deref().cloned().or_else(|| self.file_content(&file)),
             };
-            if let Some(text) = read.filter(|text| *text != Output::file()) {
-                self.recipes(argv, &text);
+            if let Some(text) = read.filter(|text| *text != KnownOutput::file()) {
+                self.check_recipes(argv, &text);
             }
         }
     }
 
-    fn recipes(&mut self, argv: &[Arg], makefile: &Output) {
-        let unknown = makefile.text.contains(HOLE);
-        if unknown || makefile.origin > Origin::Computed {
-            self.copied(|walk| walk.run_text(argv, &HOLE.to_string(), makefile.origin));
+    fn check_recipes(&mut self, argv: &[Argument], makefile: &KnownOutput) {
+        let unknown = makefile.text.contains(UNKNOWN);
+        if unknown || makefile.origin > TextOrigin::Computed {
+            self.with_copied_state(|walk| {
+                walk.run_text(argv, &UNKNOWN.to_string(), makefile.origin)
+            });
         }
         let text = makefile.text.replace("\\\n", " ");
         for line in text.lines() {
@@ -177,18 +185,18 @@ impl Walk<'_> {
                 rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
             });
             for command in recipe.into_iter().chain(computed) {
-                let command = shell_of(command.trim_start_matches(['@', '-', '+', ' ']));
+                let command = recipe_as_shell(command.trim_start_matches(['@', '-', '+', ' ']));
                 // What make does with it first may be what makes it shell.
                 let readable = parse(&command).error.is_none();
-                let command = if readable { command } else { HOLE.to_string() };
-                self.copied(|walk| walk.run_text(argv, &command, makefile.origin));
+                let command = if readable { command } else { UNKNOWN.to_string() };
+                self.with_copied_state(|walk| walk.run_text(argv, &command, makefile.origin));
             }
         }
     }
 }
 
 /// A recipe as the shell gets it: variables of make's, which are not known, and `$$`.
-fn shell_of(recipe: &str) -> String {
+fn recipe_as_shell(recipe: &str) -> String {
     let mut out = String::new();
     let mut rest = recipe;
     while let Some(at) = rest.find('$') {
@@ -200,13 +208,13 @@ fn shell_of(recipe: &str) -> String {
                 tail.get(1..).unwrap_or_default()
             }
             Some(open @ ('(' | '{')) => {
-                out.push(HOLE);
+                out.push(UNKNOWN);
                 let close = if open == '(' { ')' } else { '}' };
                 let end = tail.find(close).map_or(tail.len(), |end| end + 1);
                 tail.get(end..).unwrap_or_default()
             }
             Some(c) => {
-                out.push(HOLE);
+                out.push(UNKNOWN);
                 tail.get(c.len_utf8()..).unwrap_or_default()
             }
             None => "",

@@ -1,12 +1,16 @@
 //! PowerShell's command line. What it is told to run is read as if it were bash's.
 
-use super::value::{Arg, Origin, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput, TextOrigin};
+use super::walk::ShellWalker;
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// `pwsh -Command …`: its flags are words, in any case, and may be shortened.
-    pub(super) fn powershell(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
-        const VALUED: &[&str] = &[
+    pub(super) fn check_powershell(
+        &mut self,
+        argv: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
+        const FLAGS_WITH_VALUES: &[&str] = &[
             "-executionpolicy",
             "-ep",
             "-version",
@@ -28,28 +32,36 @@ impl Walk<'_> {
                 return match (tail, stdin) {
                     ([only], Some(input)) if only.text == "-" => {
                         let input = input.clone();
-                        self.copied(|walk| walk.run_text(argv, &input.text, input.origin))
+                        self.with_copied_state(|walk| {
+                            walk.run_text(argv, &input.text, input.origin)
+                        })
                     }
-                    _ => self.run_joined(argv, tail),
+                    _ => self.run_joined_words(argv, tail),
                 };
             }
             if is("-encodedcommand") || text == "-ec" {
-                return self.run_text(argv, "", Origin::Decoded);
+                return self.run_text(argv, "", TextOrigin::Decoded);
             }
             if is("-file") {
-                return Output::unknown();
+                return KnownOutput::unknown();
             }
             if !text.starts_with('-') {
                 // Windows' own takes it for a command, the other for a file.
                 let script = text.ends_with(".ps1");
-                return if script { Output::unknown() } else { self.run_joined(argv, rest) };
+                return if script {
+                    KnownOutput::unknown()
+                } else {
+                    self.run_joined_words(argv, rest)
+                };
             }
-            let valued = text != "-i" && VALUED.iter().any(|name| is(name));
+            let valued = text != "-i" && FLAGS_WITH_VALUES.iter().any(|name| is(name));
             rest = if valued { tail.get(1..).unwrap_or_default() } else { tail };
         }
-        match stdin.cloned().filter(|input| *input != Output::file()) {
-            Some(input) => self.copied(|walk| walk.run_text(argv, &input.text, input.origin)),
-            None => Output::unknown(),
+        match stdin.cloned().filter(|input| *input != KnownOutput::file()) {
+            Some(input) => {
+                self.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin))
+            }
+            None => KnownOutput::unknown(),
         }
     }
 }

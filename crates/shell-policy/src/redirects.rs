@@ -3,70 +3,74 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::lexical;
-use super::message::{subject, visible};
+use super::message::{printable, subject};
+use super::normalize_path;
 use super::shell::{Heredoc, Redirect, RedirectOp};
-use super::value::{Arg, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput};
+use super::walk::ShellWalker;
 
 /// How many files are kept in mind.
 const MAX_FILES: usize = 50;
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Judges where redirections lead, and says what is read by them.
-    pub(super) fn redirects(&mut self, redirects: &[Redirect], argv: &[Arg]) -> Option<Output> {
+    pub(super) fn check_redirects(
+        &mut self,
+        redirects: &[Redirect],
+        argv: &[Argument],
+    ) -> Option<KnownOutput> {
         let mut stdin = None;
         for redirect in redirects {
             if let Some(number) = redirect.heredoc {
                 let program = Rc::clone(&self.program);
                 stdin = Some(match program.heredocs.get(number) {
                     Some(Heredoc::Literal(text)) => {
-                        Output { text: Rc::clone(text), ..Output::default() }
+                        KnownOutput { text: Rc::clone(text), ..KnownOutput::default() }
                     }
-                    Some(Heredoc::Word(word)) => Output::known(self.text(word).text),
-                    None => Output::default(),
+                    Some(Heredoc::Word(word)) => KnownOutput::known(self.expand_to_text(word).text),
+                    None => KnownOutput::default(),
                 });
                 continue;
             }
-            let target = self.text(&redirect.target);
+            let target = self.expand_to_text(&redirect.target);
             let mut hits = Vec::new();
             let scene = self.scene(None);
             match redirect.op {
                 RedirectOp::HereString => {
-                    stdin = Some(Output::new(target.text + "\n", target.origin));
+                    stdin = Some(KnownOutput::new(target.text + "\n", target.origin));
                     continue;
                 }
                 RedirectOp::Read => {
-                    hits.extend(scene.reads(&target));
+                    hits.extend(scene.check_read(&target));
                     let inner = target.process.as_deref().cloned();
-                    let inner = inner.or_else(|| self.written(&target));
+                    let inner = inner.or_else(|| self.file_content(&target));
                     stdin = Some(match target.text.as_str() {
-                        "/dev/null" => Output::default(),
-                        _ => inner.unwrap_or_else(Output::file),
+                        "/dev/null" => KnownOutput::default(),
+                        _ => inner.unwrap_or_else(KnownOutput::file),
                     });
                 }
                 RedirectOp::Duplicate => {
                     // `>&2` and `>&-` are no files.
                     if !target.text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
-                        hits.extend(scene.writes(&target));
+                        hits.extend(scene.check_write(&target));
                     }
                 }
                 RedirectOp::ReadWrite | RedirectOp::Write | RedirectOp::Append => {
-                    hits.extend(scene.writes(&target));
+                    hits.extend(scene.check_write(&target));
                 }
                 RedirectOp::HereDocument => {}
             }
             for hit in hits {
-                let subject = format!("{} > {}", subject(argv), visible(&target.text));
-                self.note(subject.trim_start().to_owned(), hit);
+                let subject = format!("{} > {}", subject(argv), printable(&target.text));
+                self.record_finding(subject.trim_start().to_owned(), hit);
             }
         }
         stdin
     }
 
     /// Keeps in mind what was written to a file.
-    pub(super) fn wrote(&mut self, target: &Arg, output: &Output, append: bool) {
-        let Some(path) = self.path_of(target) else { return };
+    pub(super) fn record_write(&mut self, target: &Argument, output: &KnownOutput, append: bool) {
+        let Some(path) = self.redirect_path(target) else { return };
         if self.state.files.len() >= MAX_FILES {
             return;
         }
@@ -80,36 +84,36 @@ impl Walk<'_> {
     }
 
     /// What a group of commands writes by its redirections.
-    pub(super) fn wrote_by(&mut self, redirects: &[Redirect], output: &Output) {
+    pub(super) fn record_group_write(&mut self, redirects: &[Redirect], output: &KnownOutput) {
         for redirect in redirects {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
-                let target = self.text(&redirect.target);
-                self.wrote(&target, output, redirect.op == RedirectOp::Append);
+                let target = self.expand_to_text(&redirect.target);
+                self.record_write(&target, output, redirect.op == RedirectOp::Append);
             }
         }
     }
 
     /// `cp`, `mv`, `ln`, `install`: what was written to one file stands in another, too.
-    pub(super) fn carried(&mut self, operands: &[&Arg]) {
+    pub(super) fn record_copy(&mut self, operands: &[&Argument]) {
         let Some((target, sources)) = operands.split_last() else { return };
         for source in sources {
-            let Some(output) = self.written(source) else { continue };
+            let Some(output) = self.file_content(source) else { continue };
             let name = source.text.rsplit('/').next().unwrap_or_default();
             let inside = format!("{}/{name}", target.text.trim_end_matches('/'));
-            self.wrote(target, &output, false);
-            self.wrote(&Arg::known(inside), &output, false);
+            self.record_write(target, &output, false);
+            self.record_write(&Argument::known(inside), &output, false);
         }
     }
 
     /// What the same command line has written to a file.
-    pub(super) fn written(&self, file: &Arg) -> Option<Output> {
-        self.state.files.get(&self.path_of(file)?).cloned()
+    pub(super) fn file_content(&self, file: &Argument) -> Option<KnownOutput> {
+        self.state.files.get(&self.redirect_path(file)?).cloned()
     }
 
-    fn path_of(&self, file: &Arg) -> Option<PathBuf> {
+    fn redirect_path(&self, file: &Argument) -> Option<PathBuf> {
         if !file.is_known() || file.text.starts_with("/dev/") || file.text.is_empty() {
             return None;
         }
-        lexical(&self.state.cwd.as_deref()?.join(&file.text))
+        normalize_path(&self.state.cwd.as_deref()?.join(&file.text))
     }
 }

@@ -1,18 +1,20 @@
 //! One command: which program it is, what the shell itself does with it, and the rules.
 
 use super::Family;
-use super::rules::{self, Hit, Invocation};
+use super::rules::{self, CommandInvocation, Hit};
 use super::shell::{Octal, decode};
 use super::state::Value;
-use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, glob_match, is_known};
-use super::variables::values_read;
-use super::walk::Walk;
+use super::value::{
+    Argument, KnownOutput, NEW_TEMP_DIR, TextOrigin, UNKNOWN, UNKNOWN_NAME, glob_match, is_known,
+};
+use super::variables::read_builtin_values;
+use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 use std::path::Path;
 use std::rc::Rc;
 
 /// Programs whose version is part of their name: `python3.12`, `pip3`.
-const VERSIONED: &[&str] =
+const VERSIONED_PROGRAMS: &[&str] =
     &["python", "pip", "perl", "ruby", "php", "lua", "node", "nodejs", "pypy", "gem", "psql"];
 
 /// The name by which rules know a program, whatever its path.
@@ -25,29 +27,33 @@ pub(super) fn program_name(text: &str) -> String {
     let text = text.strip_prefix('=').unwrap_or(text);
     let base = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     // What is not known may well be nothing: `r${x}m`.
-    let name: String = base.chars().filter(|c| *c != HOLE).collect();
+    let name: String = base.chars().filter(|c| *c != UNKNOWN).collect();
     let name = name.to_ascii_lowercase();
     let name = name.strip_suffix(".exe").unwrap_or(&name);
     // `npx prisma@5`
     let name =
         name.split_once('@').filter(|(name, _)| !name.is_empty()).map_or(name, |(name, _)| name);
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
-    if VERSIONED.contains(&bare) { bare.to_owned() } else { name.to_owned() }
+    if VERSIONED_PROGRAMS.contains(&bare) { bare.to_owned() } else { name.to_owned() }
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Judges a command that another program starts, and returns what it prints as far as that is known.
-    pub(super) fn run(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
-        if !self.step() {
-            return Output::unknown();
+    pub(super) fn run(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) -> KnownOutput {
+        if !self.use_step() {
+            return KnownOutput::unknown();
         }
-        self.deeper(|walk| walk.run_here(argv, stdin))
+        self.nested(|walk| walk.run_builtin_or_program(argv, stdin))
     }
 
     /// Judges a command of the shell itself, which looks for functions and aliases first.
-    pub(super) fn run_in_shell(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+    pub(super) fn run_in_shell(
+        &mut self,
+        argv: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
         if let Some((first, args)) = argv.split_first()
-            && let Some(output) = self.defined(first, args, stdin)
+            && let Some(output) = self.run_function_named(first, args, stdin)
         {
             self.trace(argv);
             return output;
@@ -55,66 +61,75 @@ impl Walk<'_> {
         self.run(argv, stdin)
     }
 
-    fn run_here(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
-        let Some((first, args)) = argv.split_first() else { return Output::default() };
+    fn run_builtin_or_program(
+        &mut self,
+        argv: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
+        let Some((first, args)) = argv.split_first() else { return KnownOutput::default() };
         if first.text.is_empty() {
-            return Output::default();
+            return KnownOutput::default();
         }
         self.trace(argv);
         let mut name = program_name(&first.text);
         // `git-push` in git's own directory is `git push`; hub is git with more commands.
         let subcommand = name.strip_prefix("git-").filter(|rest| !rest.is_empty());
         if subcommand.is_some() || name == "hub" {
-            let mut argv = vec![Arg::known("git")];
-            argv.extend(subcommand.map(Arg::known));
+            let mut argv = vec![Argument::known("git")];
+            argv.extend(subcommand.map(Argument::known));
             argv.extend_from_slice(args);
             return self.run(&argv, stdin);
         }
-        if first.is_hole() || name.is_empty() {
+        if first.is_unknown() || name.is_empty() {
             let mut hits = vec![unknown_program(first.origin)];
             // It may well be rm.
             let scene = self.scene(stdin);
-            let as_rm = Invocation { name: "rm", args, scene: &scene };
+            let as_rm = CommandInvocation { name: "rm", args, context: &scene };
             if as_rm.has(&["-r", "-R", "--recursive"]) && as_rm.has(&["-f", "--force"]) {
-                hits.extend(rules::look(&as_rm));
+                hits.extend(rules::check_all(&as_rm));
             }
             for hit in hits {
                 self.report(argv, hit);
             }
-            return Output::unknown();
+            return KnownOutput::unknown();
         }
         if first.glob {
             match self.pattern_program(&first.text, &name) {
                 Some(known) => name = known.to_owned(),
-                None => return Output::unknown(),
+                None => return KnownOutput::unknown(),
             }
         }
-        let elsewhere = (name == "git").then(|| self.git_directory(args));
+        let elsewhere = (name == "git").then(|| self.working_directory(args));
         let mut scene = self.scene(stdin);
         if let Some(cwd) = &elsewhere {
             scene.cwd = cwd.as_deref();
         }
-        let invocation = Invocation { name: &name, args, scene: &scene };
-        let hits = rules::look(&invocation);
+        let invocation = CommandInvocation { name: &name, args, context: &scene };
+        let hits = rules::check_all(&invocation);
         for hit in hits {
             self.report(argv, hit);
         }
         if first.text.contains('/')
-            && let Some(output) = self.written(first)
+            && let Some(output) = self.file_content(first)
         {
-            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
         }
         if let Some(output) = self.builtin(&name, argv, stdin) {
             return output;
         }
-        if let Some(output) = self.wrapper(&name, argv, stdin) {
+        if let Some(output) = self.wrapper_program(&name, argv, stdin) {
             return output;
         }
-        self.printed(&name, args, stdin)
+        self.known_output(&name, args, stdin)
     }
 
     /// Judges a function by this name. Returns `None` if the name may also be that of a program.
-    fn defined(&mut self, first: &Arg, args: &[Arg], stdin: Option<&Output>) -> Option<Output> {
+    fn run_function_named(
+        &mut self,
+        first: &Argument,
+        args: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> Option<KnownOutput> {
         let Some(function) = self.state.functions.get(&first.text).cloned() else {
             // Only an interactive shell is sure to expand aliases.
             self.run_alias(first, args);
@@ -123,13 +138,13 @@ impl Walk<'_> {
         let positional = self.state.positional.clone();
         let start = self.state.clone();
         let mut end = function.may_be_unset.then(|| start.clone());
-        let mut output: Option<Output> = None;
+        let mut output: Option<KnownOutput> = None;
         for body in &function.bodies {
             self.state = start.clone();
             self.state.positional = args.iter().map(|arg| arg.text.clone()).collect();
-            let this = self.deeper(|walk| walk.run_function(body, stdin));
+            let this = self.nested(|walk| walk.run_function(body, stdin));
             output = Some(match output {
-                Some(output) if output != this => Output::unknown(),
+                Some(output) if output != this => KnownOutput::unknown(),
                 _ => this,
             });
             match &mut end {
@@ -143,19 +158,23 @@ impl Walk<'_> {
     }
 
     /// Judges what an alias of this name stands for, if there is one.
-    pub(super) fn run_alias(&mut self, first: &Arg, args: &[Arg]) -> Option<Output> {
+    pub(super) fn run_alias(&mut self, first: &Argument, args: &[Argument]) -> Option<KnownOutput> {
         let alias = self.state.aliases.get(&first.text).cloned()?;
         // An alias is text that is read anew, with the arguments behind it. It is not looked up
         // again in itself.
         let mut text = alias;
         for arg in args {
             text.push(' ');
-            text.push_str(&quote(&arg.text));
+            text.push_str(&shell_quote(&arg.text));
         }
         Some(self.without_alias(&first.text, |walk| walk.script(&text)))
     }
 
-    fn without_alias(&mut self, name: &str, work: impl FnOnce(&mut Self) -> Output) -> Output {
+    fn without_alias(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> KnownOutput,
+    ) -> KnownOutput {
         let aliases = self.state.aliases.clone();
         Rc::make_mut(&mut self.state.aliases).remove(name);
         let output = work(self);
@@ -179,7 +198,7 @@ impl Walk<'_> {
             return None;
         }
         self.report(
-            &[Arg::known(path)],
+            &[Argument::known(path)],
             Hit::deny(
                 Family::Obfuscation,
                 "the program is named by a pattern, so that it cannot be told which one runs",
@@ -190,9 +209,14 @@ impl Walk<'_> {
     }
 
     /// Runs a text as a script, if it may be run at all: from `eval`, `sh -c`, a pipe.
-    pub(super) fn run_text(&mut self, argv: &[Arg], text: &str, origin: Origin) -> Output {
+    pub(super) fn run_text(
+        &mut self,
+        argv: &[Argument],
+        text: &str,
+        origin: TextOrigin,
+    ) -> KnownOutput {
         match origin {
-            Origin::Network => self.report(
+            TextOrigin::Network => self.report(
                 argv,
                 Hit::deny(
                     Family::Publishing,
@@ -200,7 +224,7 @@ impl Walk<'_> {
                     "download to a file in the project, read it, then run that",
                 ),
             ),
-            Origin::Decoded => self.report(
+            TextOrigin::Decoded => self.report(
                 argv,
                 Hit::deny(
                     Family::Obfuscation,
@@ -208,10 +232,10 @@ impl Walk<'_> {
                     "write the command itself",
                 ),
             ),
-            Origin::Written | Origin::Computed => {}
+            TextOrigin::Literal | TextOrigin::Computed => {}
         }
-        if text.trim_matches(|c: char| c == HOLE || c.is_whitespace()).is_empty() {
-            if text.contains(HOLE) && origin <= Origin::Computed {
+        if text.trim_matches(|c: char| c == UNKNOWN || c.is_whitespace()).is_empty() {
+            if text.contains(UNKNOWN) && origin <= TextOrigin::Computed {
                 self.report(
                     argv,
                     Hit::warn(
@@ -221,13 +245,13 @@ impl Walk<'_> {
                     ),
                 );
             }
-            return Output::unknown();
+            return KnownOutput::unknown();
         }
         self.script(text)
     }
 
     /// Names of array elements, in which the shell runs what is substituted though they are quoted.
-    fn indexes(&mut self, name: &str, argv: &[Arg]) {
+    fn check_array_indexes(&mut self, name: &str, argv: &[Argument]) {
         let takes = match name {
             "unset" | "read" | "declare" | "typeset" | "local" | "export" | "let" => true,
             "test" | "[" | "printf" => argv.iter().any(|arg| arg.text == "-v"),
@@ -239,16 +263,21 @@ impl Walk<'_> {
                 && ["$(", "`", "<(", ">("].iter().any(|start| index.contains(start))
             {
                 let script = format!(": {index}");
-                self.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                self.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
             }
         }
     }
 
     /// What the shell does itself.
-    fn builtin(&mut self, name: &str, argv: &[Arg], stdin: Option<&Output>) -> Option<Output> {
+    fn builtin(
+        &mut self,
+        name: &str,
+        argv: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> Option<KnownOutput> {
         let args = argv.get(1..).unwrap_or_default();
         let operands = || args.iter().filter(|arg| !arg.text.starts_with('-'));
-        self.indexes(name, argv);
+        self.check_array_indexes(name, argv);
         match name {
             "cd" | "pushd" | "chdir" => {
                 let target = operands().next();
@@ -256,11 +285,13 @@ impl Walk<'_> {
                     None if args.is_empty() && name != "pushd" => {
                         self.context.home.map(Path::to_path_buf)
                     }
-                    Some(arg) if (arg.is_known() || is_fresh(&arg.text)) && !arg.glob => {
+                    Some(arg)
+                        if (arg.is_known() || is_created_temp_dir(&arg.text)) && !arg.glob =>
+                    {
                         let path = Path::new(&arg.text);
                         let resolve = |path: &Path| self.state.links.resolve(self.context, path);
                         match &self.state.cwd {
-                            _ if is_fresh(&arg.text) => Some(path.to_path_buf()),
+                            _ if is_created_temp_dir(&arg.text) => Some(path.to_path_buf()),
                             _ if path.is_absolute() => resolve(path),
                             Some(cwd) => resolve(&cwd.join(path)),
                             None => None,
@@ -286,11 +317,11 @@ impl Walk<'_> {
                 for arg in operands() {
                     if let Some((name, value)) = arg.text.split_once('=') {
                         if reference {
-                            self.set_unknown(name, Origin::Written);
+                            self.set_unknown(name, TextOrigin::Literal);
                             continue;
                         }
-                        let value = Arg { text: value.to_owned(), ..arg.clone() };
-                        self.sets(argv, name, Some(&value));
+                        let value = Argument { text: value.to_owned(), ..arg.clone() };
+                        self.check_exported_variable(argv, name, Some(&value));
                         self.assign(name, value);
                     }
                 }
@@ -302,7 +333,7 @@ impl Walk<'_> {
                         self.state.unset_function(&arg.text, only("-f"));
                     }
                     if !only("-f") {
-                        self.unset(argv, &arg.text);
+                        self.check_unset(argv, &arg.text);
                         self.state.variables.insert(arg.text.clone(), Value::Unset);
                     }
                 }
@@ -321,7 +352,7 @@ impl Walk<'_> {
                 self.state.positional = self.state.positional.iter().skip(by).cloned().collect();
             }
             "read" | "mapfile" | "readarray" | "getopts" => {
-                self.given(name, argv);
+                self.check_flag_commands(name, argv);
                 let text = stdin.filter(|output| is_known(&output.text) && name != "getopts");
                 let names: Vec<_> = operands().map(|arg| arg.text.clone()).collect();
                 let origin = stdin.map(|output| output.origin).unwrap_or_default();
@@ -329,7 +360,7 @@ impl Walk<'_> {
                     self.set_unknown(variable, origin);
                 }
                 if let Some(text) = text {
-                    for (variable, values) in values_read(name, args, &text.text) {
+                    for (variable, values) in read_builtin_values(name, args, &text.text) {
                         self.set(&variable, values);
                     }
                 }
@@ -364,10 +395,10 @@ impl Walk<'_> {
                     let input = input.clone();
                     return Some(self.run_text(argv, &input.text, input.origin));
                 }
-                if let Some(output) = file.and_then(|file| self.written(file)) {
+                if let Some(output) = file.and_then(|file| self.file_content(file)) {
                     return Some(self.run_text(argv, &output.text, output.origin));
                 }
-                return Some(Output::unknown());
+                return Some(KnownOutput::unknown());
             }
             "trap" => {
                 let args = match args {
@@ -379,35 +410,35 @@ impl Walk<'_> {
                     && !action.text.is_empty()
                 {
                     let (text, origin) = (action.text.clone(), action.origin);
-                    self.copied(|walk| walk.run_text(argv, &text, origin));
+                    self.with_copied_state(|walk| walk.run_text(argv, &text, origin));
                 }
             }
             "ln" => {
-                self.linked(args);
+                self.record_links(args);
                 return None;
             }
             "mkdir" => {
-                self.made(args);
+                self.created_dirs(args);
                 return None;
             }
             "printf" => return Some(self.printf(args)),
             "echo" => return Some(echo(args)),
-            "pwd" => return Some(Output::known(self.cwd_text())),
+            "pwd" => return Some(KnownOutput::known(self.cwd_text())),
             "true" | "false" | ":" | "test" | "[" | "exit" | "return" | "break" | "continue"
             | "wait" | "jobs" | "shopt" | "setopt" | "umask" | "hash" => {}
             _ => return None,
         }
-        Some(Output::default())
+        Some(KnownOutput::default())
     }
 
     /// Some variables are not to be taken away either.
-    pub(super) fn unset(&mut self, argv: &[Arg], name: &str) {
+    pub(super) fn check_unset(&mut self, argv: &[Argument], name: &str) {
         if name.starts_with("RALPH_") {
-            self.sets(argv, name, None);
+            self.check_exported_variable(argv, name, None);
         }
     }
 
-    fn printf(&mut self, args: &[Arg]) -> Output {
+    fn printf(&mut self, args: &[Argument]) -> KnownOutput {
         let mut args = args;
         let mut variable = None;
         if let [flag, name, rest @ ..] = args
@@ -421,34 +452,34 @@ impl Walk<'_> {
         {
             args = rest;
         }
-        let Some((format, values)) = args.split_first() else { return Output::default() };
+        let Some((format, values)) = args.split_first() else { return KnownOutput::default() };
         let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
         let text = format_text(&format.text, values);
         match variable {
             Some(name) => {
-                self.assign(&name, Arg { text, origin, ..Arg::default() });
-                Output::default()
+                self.assign(&name, Argument { text, origin, ..Argument::default() });
+                KnownOutput::default()
             }
-            None => Output::new(text, origin),
+            None => KnownOutput::new(text, origin),
         }
     }
 }
 
 /// Whether a path is a temporary directory that the same command line made, or below it.
-fn is_fresh(text: &str) -> bool {
-    text.strip_prefix(FRESH).is_some_and(|rest| {
+fn is_created_temp_dir(text: &str) -> bool {
+    text.strip_prefix(NEW_TEMP_DIR).is_some_and(|rest| {
         is_known(rest) && (rest.is_empty() || rest.starts_with('/')) && !rest.contains("..")
     })
 }
 
-fn unknown_program(origin: Origin) -> Hit {
+fn unknown_program(origin: TextOrigin) -> Hit {
     match origin {
-        Origin::Written => Hit::warn(
+        TextOrigin::Literal => Hit::warn(
             Family::Obfuscation,
             "the program is in a variable that is not known",
             "name the program",
         ),
-        Origin::Computed | Origin::Decoded | Origin::Network => Hit::deny(
+        TextOrigin::Computed | TextOrigin::Decoded | TextOrigin::Network => Hit::deny(
             Family::Obfuscation,
             "what another command prints is run as a command",
             "name the program",
@@ -456,7 +487,7 @@ fn unknown_program(origin: Origin) -> Hit {
     }
 }
 
-fn echo(args: &[Arg]) -> Output {
+fn echo(args: &[Argument]) -> KnownOutput {
     let mut escapes = false;
     let mut newline = true;
     let mut rest = args;
@@ -477,11 +508,11 @@ fn echo(args: &[Arg]) -> Output {
         text.push('\n');
     }
     let origin = rest.iter().map(|arg| arg.origin).max().unwrap_or_default();
-    Output::new(text, origin)
+    KnownOutput::new(text, origin)
 }
 
 /// `printf`: the format is used again until the values are used up.
-fn format_text(format: &str, values: &[Arg]) -> String {
+fn format_text(format: &str, values: &[Argument]) -> String {
     let format = decode(format, Octal::Bare);
     let mut out = String::new();
     let mut values = values.iter();
@@ -494,7 +525,8 @@ fn format_text(format: &str, values: &[Arg]) -> String {
                 continue;
             }
             let conversion = chars.find(|c| c.is_ascii_alphabetic() || *c == '%');
-            let value = |next: Option<&Arg>| next.map(|arg| arg.text.clone()).unwrap_or_default();
+            let value =
+                |next: Option<&Argument>| next.map(|arg| arg.text.clone()).unwrap_or_default();
             match conversion {
                 Some('%') | None => out.push('%'),
                 Some('s' | 'c' | 'q') => out.push_str(&value(values.next())),
@@ -502,7 +534,7 @@ fn format_text(format: &str, values: &[Arg]) -> String {
                 Some('d' | 'i' | 'u') => out.push_str(&value(values.next())),
                 Some(_) => {
                     values.next();
-                    out.push(BELOW);
+                    out.push(UNKNOWN_NAME);
                 }
             }
         }
@@ -513,6 +545,6 @@ fn format_text(format: &str, values: &[Arg]) -> String {
 }
 
 /// A word that a shell reads back as the text.
-pub(super) fn quote(text: &str) -> String {
+pub(super) fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -2,34 +2,34 @@
 
 use super::Family;
 use super::rules::{Hit, flag_values};
-use super::value::Arg;
-use super::walk::Walk;
+use super::value::Argument;
+use super::walk::ShellWalker;
 
 /// What a script does beside printing.
 #[derive(Debug, PartialEq)]
-enum Act {
+enum SedEffect {
     /// Runs a command.
-    Runs(String),
+    RunsCommand(String),
     /// Runs what it puts together.
-    Evaluates,
-    Writes(String),
+    EvaluatesOutput,
+    WritesFile(String),
 }
 
 /// Judges the scripts of a call of sed, `files` being the texts of those in files.
-pub(super) fn sed(walk: &mut Walk<'_>, argv: &[Arg], files: Vec<Arg>) {
+pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Vec<Argument>) {
     let args = argv.get(1..).unwrap_or_default();
     let mut scripts = flag_values(args, &["-e", "--expression"]);
     if scripts.is_empty() && flag_values(args, &["-f", "--file"]).is_empty() {
-        let script = |arg: &&Arg| !arg.text.is_empty() && !arg.text.starts_with('-');
+        let script = |arg: &&Argument| !arg.text.is_empty() && !arg.text.starts_with('-');
         scripts.extend(args.iter().find(script).cloned());
     }
     for script in scripts.into_iter().chain(files) {
-        for act in acts(&script.text) {
+        for act in script_effects(&script.text) {
             match act {
-                Act::Runs(command) => {
-                    walk.copied(|walk| walk.run_text(argv, &command, script.origin));
+                SedEffect::RunsCommand(command) => {
+                    walk.with_copied_state(|walk| walk.run_text(argv, &command, script.origin));
                 }
-                Act::Evaluates => walk.report(
+                SedEffect::EvaluatesOutput => walk.report(
                     argv,
                     Hit::deny(
                         Family::Obfuscation,
@@ -37,8 +37,8 @@ pub(super) fn sed(walk: &mut Walk<'_>, argv: &[Arg], files: Vec<Arg>) {
                         "let sed print, look at it, and run that",
                     ),
                 ),
-                Act::Writes(file) => {
-                    if let Some(hit) = walk.scene(None).writes(&Arg::known(file)) {
+                SedEffect::WritesFile(file) => {
+                    if let Some(hit) = walk.scene(None).check_write(&Argument::known(file)) {
                         walk.report(argv, hit);
                     }
                 }
@@ -47,40 +47,40 @@ pub(super) fn sed(walk: &mut Walk<'_>, argv: &[Arg], files: Vec<Arg>) {
     }
 }
 
-fn acts(script: &str) -> Vec<Act> {
+fn script_effects(script: &str) -> Vec<SedEffect> {
     let mut acts = Vec::new();
     let mut rest = script;
     loop {
-        rest = address(rest.trim_start_matches([' ', '\t', '\n', ';', '{', '}']));
+        rest = after_address(rest.trim_start_matches([' ', '\t', '\n', ';', '{', '}']));
         let Some(command) = rest.chars().next() else { return acts };
         rest = rest.get(command.len_utf8()..).unwrap_or_default();
         let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
         match command {
             'e' if line.trim().is_empty() || line.starts_with([';', '}']) => {
-                acts.push(Act::Evaluates);
+                acts.push(SedEffect::EvaluatesOutput);
             }
             'e' => {
-                acts.push(Act::Runs(line.trim().to_owned()));
+                acts.push(SedEffect::RunsCommand(line.trim().to_owned()));
                 rest = below;
             }
             'w' | 'W' => {
-                acts.push(Act::Writes(line.trim().to_owned()));
+                acts.push(SedEffect::WritesFile(line.trim().to_owned()));
                 rest = below;
             }
             'a' | 'i' | 'c' | 'r' | 'R' | '#' => rest = below,
             's' | 'y' => {
                 let Some(mark) = rest.chars().next() else { return acts };
                 rest = rest.get(mark.len_utf8()..).unwrap_or_default();
-                rest = behind(behind(rest, mark), mark);
+                rest = after_delimiter(after_delimiter(rest, mark), mark);
                 let flags: String =
                     rest.chars().take_while(|c| c.is_ascii_alphanumeric() && *c != 'w').collect();
                 rest = rest.get(flags.len()..).unwrap_or_default();
                 if command == 's' && flags.contains('e') {
-                    acts.push(Act::Evaluates);
+                    acts.push(SedEffect::EvaluatesOutput);
                 }
                 if let Some(file) = rest.strip_prefix('w') {
                     let (file, below) = file.split_once('\n').unwrap_or((file, ""));
-                    acts.push(Act::Writes(file.trim().to_owned()));
+                    acts.push(SedEffect::WritesFile(file.trim().to_owned()));
                     rest = below;
                 }
             }
@@ -94,16 +94,16 @@ fn acts(script: &str) -> Vec<Act> {
 }
 
 /// What follows the lines that a command is for: `1,$`, `/x/I,+3!`, `\|x|`.
-fn address(text: &str) -> &str {
+fn after_address(text: &str) -> &str {
     let mut rest = text;
     loop {
         let Some(c) = rest.chars().next() else { return rest };
         let tail = rest.get(c.len_utf8()..).unwrap_or_default();
         rest = match c {
-            '/' => behind(tail, '/').trim_start_matches(['I', 'M']),
+            '/' => after_delimiter(tail, '/').trim_start_matches(['I', 'M']),
             '\\' => {
                 let Some(mark) = tail.chars().next() else { return "" };
-                behind(tail.get(mark.len_utf8()..).unwrap_or_default(), mark)
+                after_delimiter(tail.get(mark.len_utf8()..).unwrap_or_default(), mark)
             }
             c if c.is_ascii_digit() || "$,+~! ".contains(c) => tail,
             _ => return rest,
@@ -112,7 +112,7 @@ fn address(text: &str) -> &str {
 }
 
 /// What follows the next mark that is not escaped.
-fn behind(text: &str, mark: char) -> &str {
+fn after_delimiter(text: &str, mark: char) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
         if escaped {
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn scripts_are_taken_apart_as_sed_does() {
-        let runs = |text: &str| Act::Runs(text.to_owned());
-        let writes = |text: &str| Act::Writes(text.to_owned());
+        let runs = |text: &str| SedEffect::RunsCommand(text.to_owned());
+        let writes = |text: &str| SedEffect::WritesFile(text.to_owned());
         for (script, expected) in [
             ("s/e/e/g;p", vec![]),
             ("s/a;e x/b/", vec![]),
@@ -141,15 +141,15 @@ mod tests {
             ("i e x", vec![]),
             ("1e ls", vec![runs("ls")]),
             ("$!{/x/,+2e ls\n}", vec![runs("ls")]),
-            ("s|a|b|ge", vec![Act::Evaluates]),
-            ("1s/a\\/b/c/e;p", vec![Act::Evaluates]),
-            ("e", vec![Act::Evaluates]),
+            ("s|a|b|ge", vec![SedEffect::EvaluatesOutput]),
+            ("1s/a\\/b/c/e;p", vec![SedEffect::EvaluatesOutput]),
+            ("e", vec![SedEffect::EvaluatesOutput]),
             ("/x/w out", vec![writes("out")]),
             ("s/a/b/gw out\nd", vec![writes("out")]),
             ("y/abc/xye/", vec![]),
             ("s/a", vec![]),
         ] {
-            assert_eq!(acts(script), expected, "{script}");
+            assert_eq!(script_effects(script), expected, "{script}");
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::links::Links;
-use super::shell::{Command, Program};
-use super::value::{Origin, Output};
+use super::links::LinkTable;
+use super::shell::{Program, ShellCommand};
+use super::value::{KnownOutput, TextOrigin};
 
 /// How many values of a variable are kept apart.
 const MAX_ALTERNATIVES: usize = 8;
@@ -14,7 +14,7 @@ const MAX_ALTERNATIVES: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Unset,
-    Unknown(Origin),
+    Unknown(TextOrigin),
     /// The values that it may have, each a list of fields: more than one if it was set in one of
     /// several branches, more than one field if it is an array.
     Known(Vec<Rc<[String]>>),
@@ -30,7 +30,7 @@ impl Value {
                     }
                 }
                 if ours.len() > MAX_ALTERNATIVES {
-                    return Value::Unknown(Origin::Written);
+                    return Value::Unknown(TextOrigin::Literal);
                 }
                 Value::Known(ours)
             }
@@ -51,7 +51,7 @@ impl Value {
 /// A function, which may have been defined in one of several branches.
 #[derive(Debug, Clone)]
 pub(super) struct Function {
-    pub(super) bodies: Vec<Body>,
+    pub(super) bodies: Vec<FunctionBody>,
     pub(super) may_be_unset: bool,
 }
 
@@ -68,45 +68,45 @@ impl Function {
 
 /// A function's body, with the program that its here-documents are in.
 #[derive(Debug, Clone)]
-pub(super) struct Body {
-    pub(super) body: Rc<Command>,
+pub(super) struct FunctionBody {
+    pub(super) body: Rc<ShellCommand>,
     pub(super) program: Rc<Program>,
 }
 
 /// The value outside a function of a variable that is local to it.
 #[derive(Debug, Clone)]
-pub(super) struct Local {
+pub(super) struct LocalVariable {
     outer: Option<Value>,
     /// Whether it is local whichever branches were taken.
-    certain: bool,
+    is_certain: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct State {
+pub(super) struct ShellState {
     pub(super) variables: HashMap<String, Value>,
     /// Whether a variable has more than one value.
-    pub(super) several: bool,
+    pub(super) may_vary: bool,
     /// The local variables of the current function; `None` outside of functions.
-    pub(super) locals: Option<HashMap<String, Local>>,
+    pub(super) locals: Option<HashMap<String, LocalVariable>>,
     pub(super) functions: Rc<HashMap<String, Function>>,
     pub(super) aliases: Rc<HashMap<String, String>>,
     /// `None` if it is not known any more.
     pub(super) cwd: Option<PathBuf>,
     /// What was written to files by the same command line, and may be run from there.
-    pub(super) files: Rc<HashMap<PathBuf, Output>>,
+    pub(super) files: Rc<HashMap<PathBuf, KnownOutput>>,
     /// What was linked by it.
-    pub(super) links: Rc<Links>,
+    pub(super) links: Rc<LinkTable>,
     pub(super) positional: Rc<[String]>,
-    pub(super) zero: String,
+    pub(super) script_name: String,
     /// What the shell itself reads since `exec <`.
-    pub(super) stdin: Option<Output>,
+    pub(super) stdin: Option<KnownOutput>,
 }
 
-impl State {
+impl ShellState {
     pub(super) fn new(cwd: PathBuf) -> Self {
-        State {
+        ShellState {
             variables: HashMap::new(),
-            several: false,
+            may_vary: false,
             locals: None,
             functions: Rc::default(),
             aliases: Rc::default(),
@@ -114,13 +114,13 @@ impl State {
             links: Rc::default(),
             cwd: Some(cwd),
             positional: Rc::from(Vec::new()),
-            zero: "bash".to_owned(),
+            script_name: "bash".to_owned(),
             stdin: None,
         }
     }
 
     fn count_alternatives(&mut self) {
-        self.several = self
+        self.may_vary = self
             .variables
             .values()
             .any(|value| matches!(value, Value::Known(all) if all.len() > 1));
@@ -129,14 +129,14 @@ impl State {
     /// Makes a variable local to the current function, if there is one.
     pub(super) fn declare_local(&mut self, name: &str) {
         let Some(locals) = &mut self.locals else { return };
-        let outer = || Local { outer: self.variables.get(name).cloned(), certain: true };
-        locals.entry(name.to_owned()).or_insert_with(outer).certain = true;
+        let outer = || LocalVariable { outer: self.variables.get(name).cloned(), is_certain: true };
+        locals.entry(name.to_owned()).or_insert_with(outer).is_certain = true;
     }
 
     /// Gives the local variables of a function their outer values again.
-    pub(super) fn leave_function(&mut self, outer: Option<HashMap<String, Local>>) {
+    pub(super) fn leave_function(&mut self, outer: Option<HashMap<String, LocalVariable>>) {
         for (name, local) in std::mem::replace(&mut self.locals, outer).unwrap_or_default() {
-            let inner = self.variables.remove(&name).filter(|_| !local.certain);
+            let inner = self.variables.remove(&name).filter(|_| !local.is_certain);
             let value = match (inner, local.outer) {
                 (Some(inner), Some(outer)) => Some(inner.join(outer)),
                 (inner, outer) => outer.or(inner),
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// What may be the case if either may be.
-    pub(super) fn join(&mut self, other: State) {
+    pub(super) fn join(&mut self, other: ShellState) {
         for (name, theirs) in other.variables {
             let joined = match self.variables.remove(&name) {
                 Some(ours) if ours == theirs => ours,
@@ -175,10 +175,10 @@ impl State {
         self.count_alternatives();
         if let (Some(ours), Some(theirs)) = (&mut self.locals, other.locals) {
             for (name, local) in ours.iter_mut() {
-                local.certain &= theirs.get(name).is_some_and(|local| local.certain);
+                local.is_certain &= theirs.get(name).is_some_and(|local| local.is_certain);
             }
             for (name, local) in theirs {
-                ours.entry(name).or_insert(Local { certain: false, ..local });
+                ours.entry(name).or_insert(LocalVariable { is_certain: false, ..local });
             }
         }
         if !Rc::ptr_eq(&self.functions, &other.functions) {

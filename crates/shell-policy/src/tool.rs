@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::run::quote;
+use super::run::shell_quote;
 use super::shell::parse;
 
 /// One thing that a tool is about to do. A tool that does nothing of interest does none of these.
@@ -19,7 +19,7 @@ pub enum ToolCall<'a> {
     /// Reads a file, or searches below a directory. A star stands for anything.
     Read(&'a str),
     /// It cannot be told, for this reason: which is no reason to let it through.
-    Unclear(&'static str),
+    Unknown(&'static str),
 }
 
 /// Tools whose one path is only read. Any other tool that names a path is taken to write it.
@@ -32,7 +32,7 @@ const SHELLS: &[&str] = &["Bash"];
 // The names of inputs below are in lower case and without `_` and `-`: see `normalized`.
 
 /// Inputs that hold the path of a file or a list of paths, in any tool.
-const FILES: &[&str] = &[
+const FILE_INPUTS: &[&str] = &[
     "filepath",
     "filepaths",
     "notebookpath",
@@ -52,17 +52,17 @@ const FILES: &[&str] = &[
 ];
 
 /// Inputs that hold a path, or something else in tools that have nothing to do with files.
-const PATHS: &[&str] =
+const PATH_INPUTS: &[&str] =
     &["path", "paths", "uri", "uris", "source", "destination", "dest", "dst", "directory", "dir"];
 
 /// Inputs that hold a path only if the tool is one for files.
-const RARE_PATHS: &[&str] = &["to"];
+const FILE_TOOL_PATH_INPUTS: &[&str] = &["to"];
 
 /// Inputs that hold a path only if it is a `file:` address.
-const ADDRESSES: &[&str] = &["url", "urls"];
+const URL_INPUTS: &[&str] = &["url", "urls"];
 
 /// Inputs that only tools for files have.
-const FILE_HINTS: &[&str] = &[
+const FILE_TOOL_INPUTS: &[&str] = &[
     "content",
     "contents",
     "filetext",
@@ -75,35 +75,44 @@ const FILE_HINTS: &[&str] = &[
 ];
 
 /// Inputs that hold a command line, or the words of one.
-const COMMANDS: &[&str] =
+const COMMAND_INPUTS: &[&str] =
     &["command", "cmd", "commandline", "cmdline", "shellcommand", "shell", "program", "executable"];
 
 /// Inputs that hold several command lines.
 const COMMAND_LISTS: &[&str] = &["commands", "cmds"];
 
 /// Inputs that hold a script, which may be one of any language.
-const SCRIPTS: &[&str] = &["script"];
+const SCRIPT_INPUTS: &[&str] = &["script"];
 
 /// Inputs that hold the arguments of a command.
-const ARGUMENTS: &[&str] = &["args", "arguments", "argv"];
+const ARGUMENT_INPUTS: &[&str] = &["args", "arguments", "argv"];
 
 /// Inputs that hold more inputs.
-const NESTED: &[&str] = &["params", "input", "textdocument", "edits"];
+const NESTED_INPUTS: &[&str] = &["params", "input", "textdocument", "edits"];
 
 /// How deep inputs may hold inputs.
 const MAX_NESTED: usize = 5;
 
 /// Whether an input of this name is looked at. The others may be long: what is written to a file, for one.
-pub fn is_looked_at(key: &str) -> bool {
+pub fn is_known_input(key: &str) -> bool {
     let key = normalized(key);
-    let tables =
-        [FILES, PATHS, RARE_PATHS, ADDRESSES, COMMANDS, COMMAND_LISTS, SCRIPTS, ARGUMENTS, NESTED];
+    let tables = [
+        FILE_INPUTS,
+        PATH_INPUTS,
+        FILE_TOOL_PATH_INPUTS,
+        URL_INPUTS,
+        COMMAND_INPUTS,
+        COMMAND_LISTS,
+        SCRIPT_INPUTS,
+        ARGUMENT_INPUTS,
+        NESTED_INPUTS,
+    ];
     key == "glob" || tables.iter().any(|keys| keys.contains(&key.as_str()))
 }
 
 /// Whether the name of an input tells that a tool is one for files, whatever its value.
 pub fn is_file_hint(key: &str) -> bool {
-    FILE_HINTS.contains(&normalized(key).as_str())
+    FILE_TOOL_INPUTS.contains(&normalized(key).as_str())
 }
 
 /// The name of an input as it is in the tables: `filePath`, `file_path` and `FILE-PATH` are alike.
@@ -113,10 +122,11 @@ fn normalized(key: &str) -> String {
 
 /// Tools whose inputs look like ours but are not: their `command` is not run by a shell, their
 /// `path` is not a file.
-const HARMLESS: &[&str] = &["Skill", "SlashCommand", "WebFetch", "WebSearch", "TodoWrite"];
+const IGNORED_TOOLS: &[&str] = &["Skill", "SlashCommand", "WebFetch", "WebSearch", "TodoWrite"];
 
 /// Names of tools from elsewhere (MCP servers) that only look.
-const LOOKING: &[&str] = &["read", "get", "list", "search", "find", "view", "stat", "tree", "info"];
+const READ_ONLY_VERBS: &[&str] =
+    &["read", "get", "list", "search", "find", "view", "stat", "tree", "info"];
 
 /// Words in the names of MCP tools that are for files.
 const FILE_WORDS: &[&str] = &[
@@ -161,33 +171,33 @@ type Inputs = serde_json::Map<String, Value>;
 
 /// What a call of the tool `name` would do. Tools of MCP servers, and those that are not known yet,
 /// are judged by what their input holds: a `command` is run, a path is written.
-pub fn calls_of<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
-    if HARMLESS.contains(&name) {
+pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
+    if IGNORED_TOOLS.contains(&name) {
         return Vec::new();
     }
     let mut scopes = Vec::new();
     nested_inputs(input, MAX_NESTED, &mut scopes);
     let mut calls = Vec::new();
     for scope in &scopes {
-        commands_of(name, scope, &mut calls);
+        collect_commands(name, scope, &mut calls);
     }
     if SHELLS.contains(&name) && input.get("command").and_then(Value::as_str).is_none() {
-        calls.push(ToolCall::Unclear("its input has no text named \"command\""));
+        calls.push(ToolCall::Unknown("its input has no text named \"command\""));
     }
-    let reads = READERS.contains(&name) || is_looking(name);
+    let reads = READERS.contains(&name) || is_read_only_tool(name);
     let for_files = is_for_files(name, &scopes);
     let mut names_a_file = false;
     for (key, value) in scopes.iter().flat_map(|scope| scope.iter()) {
         let key = normalized(key);
         let is_in = |table: &[&str]| table.contains(&key.as_str());
-        let is_path = is_in(FILES)
-            || is_in(PATHS) && for_files != Some(false)
-            || is_in(RARE_PATHS) && for_files == Some(true);
+        let is_path = is_in(FILE_INPUTS)
+            || is_in(PATH_INPUTS) && for_files != Some(false)
+            || is_in(FILE_TOOL_PATH_INPUTS) && for_files == Some(true);
         names_a_file |= is_path && value.is_string();
-        for text in texts_of(value) {
-            let path = match (is_path, is_in(PATHS) || is_in(ADDRESSES)) {
+        for text in input_texts(value) {
+            let path = match (is_path, is_in(PATH_INPUTS) || is_in(URL_INPUTS)) {
                 (true, _) => local_path(text),
-                (false, true) => file_address(text),
+                (false, true) => file_url_path(text),
                 (false, false) => None,
             };
             calls.extend(path.map(|path| match reads {
@@ -201,7 +211,7 @@ pub fn calls_of<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
         calls.push(ToolCall::Read(pattern));
     }
     if !names_a_file && (WRITERS.contains(&name) || name == "Read") {
-        return vec![ToolCall::Unclear("its input names no file")];
+        return vec![ToolCall::Unknown("its input names no file")];
     }
     calls
 }
@@ -218,7 +228,14 @@ fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs
             scopes.push(inputs);
             for (key, value) in inputs {
                 let key = normalized(key);
-                let tables = [NESTED, ARGUMENTS, COMMANDS, COMMAND_LISTS, FILES, PATHS];
+                let tables = [
+                    NESTED_INPUTS,
+                    ARGUMENT_INPUTS,
+                    COMMAND_INPUTS,
+                    COMMAND_LISTS,
+                    FILE_INPUTS,
+                    PATH_INPUTS,
+                ];
                 if tables.iter().any(|keys| keys.contains(&key.as_str())) {
                     nested_inputs(value, depth - 1, scopes);
                 }
@@ -230,17 +247,17 @@ fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs
 
 /// Whether a tool of an MCP server is one for files. `None` for other tools.
 fn is_for_files(name: &str, scopes: &[&Inputs]) -> Option<bool> {
-    let words = words_of(name.strip_prefix("mcp__")?);
+    let words = name_words(name.strip_prefix("mcp__")?);
     let has = |table: &[&str]| words.iter().any(|word| table.contains(&word.as_str()));
     let hinted = scopes
         .iter()
         .flat_map(|scope| scope.keys())
-        .any(|key| is_file_hint(key) || FILES.contains(&normalized(key).as_str()));
+        .any(|key| is_file_hint(key) || FILE_INPUTS.contains(&normalized(key).as_str()));
     Some(!has(WEB_WORDS) && (hinted || has(FILE_WORDS)))
 }
 
 /// The words of `files__readFile-now`, in lower case.
-fn words_of(name: &str) -> Vec<String> {
+fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
         if !c.is_ascii_lowercase() {
@@ -254,34 +271,34 @@ fn words_of(name: &str) -> Vec<String> {
 }
 
 /// Adds the commands that an input holds, in one of the ways in which tools take them.
-fn commands_of<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<'a>>) {
+fn collect_commands<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<'a>>) {
     let values = |table: &'static [&'static str]| {
         let named = move |key: &str| table.contains(&normalized(key).as_str());
         input.iter().filter(move |(key, _)| named(key)).map(|(_, value)| value)
     };
     let mut lines: Vec<Cow<'a, str>> = Vec::new();
-    let args = values(ARGUMENTS).next();
-    for command in values(COMMANDS) {
+    let args = values(ARGUMENT_INPUTS).next();
+    for command in values(COMMAND_INPUTS) {
         let mut line = match command {
             Value::String(command) => Cow::Borrowed(command.as_str()),
-            Value::Array(words) => Cow::Owned(quoted(words)),
+            Value::Array(words) => Cow::Owned(quote_command(words)),
             _ => continue,
         };
         match args {
             Some(Value::String(args)) => line = format!("{line} {args}").into(),
-            Some(Value::Array(args)) => line = format!("{line} {}", quoted(args)).into(),
+            Some(Value::Array(args)) => line = format!("{line} {}", quote_command(args)).into(),
             _ => {}
         }
         lines.push(line);
     }
     // Without a program the first of them is that.
     if let Some(Value::Array(words)) = args.filter(|_| lines.is_empty()) {
-        lines.push(quoted(words).into());
+        lines.push(quote_command(words).into());
     }
     for list in values(COMMAND_LISTS) {
-        lines.extend(texts_of(list).map(Cow::Borrowed));
+        lines.extend(input_texts(list).map(Cow::Borrowed));
         let lists = list.as_array().into_iter().flatten().filter_map(Value::as_array);
-        lines.extend(lists.map(|words| Cow::Owned(quoted(words))));
+        lines.extend(lists.map(|words| Cow::Owned(quote_command(words))));
     }
     let is_mcp = name.starts_with("mcp__");
     let is_shell = |text: &str| !is_mcp || parse(text).error.is_none();
@@ -289,21 +306,21 @@ fn commands_of<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<'a>>)
         true => ToolCall::Shell(line),
         false => ToolCall::Unreadable(line),
     }));
-    let scripts = values(SCRIPTS).flat_map(texts_of).filter(|script| is_shell(script));
+    let scripts = values(SCRIPT_INPUTS).flat_map(input_texts).filter(|script| is_shell(script));
     calls.extend(scripts.map(|script| ToolCall::Shell(script.into())));
 }
 
 /// A command line of which a shell makes these words.
-fn quoted(words: &[Value]) -> String {
+fn quote_command(words: &[Value]) -> String {
     let words = words.iter().map(|word| match word.as_str() {
-        Some(text) => quote(text),
-        None => quote(&word.to_string()),
+        Some(text) => shell_quote(text),
+        None => shell_quote(&word.to_string()),
     });
     words.collect::<Vec<_>>().join(" ")
 }
 
 /// The texts of an input, which may be a list of them.
-fn texts_of(value: &Value) -> impl Iterator<Item = &str> {
+fn input_texts(value: &Value) -> impl Iterator<Item = &str> {
     let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     all.iter().filter_map(Value::as_str)
 }
@@ -312,13 +329,13 @@ fn texts_of(value: &Value) -> impl Iterator<Item = &str> {
 fn local_path(text: &str) -> Option<&str> {
     let is_scheme = |scheme: &str| scheme.bytes().all(|b| b.is_ascii_alphanumeric());
     match text.split_once("://") {
-        Some((scheme, _)) if is_scheme(scheme) => file_address(text),
-        _ => Some(file_address(text).unwrap_or(text)),
+        Some((scheme, _)) if is_scheme(scheme) => file_url_path(text),
+        _ => Some(file_url_path(text).unwrap_or(text)),
     }
 }
 
 /// The path in `file:///path`, `file://host/path` or `file:/path`.
-fn file_address(text: &str) -> Option<&str> {
+fn file_url_path(text: &str) -> Option<&str> {
     let scheme = text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("file:"))?;
     let rest = text.get(scheme.len()..)?;
     match rest.strip_prefix("//") {
@@ -328,18 +345,18 @@ fn file_address(text: &str) -> Option<&str> {
 }
 
 /// Whether the name of an MCP server's tool (`mcp__files__read_file`) says that it only looks.
-fn is_looking(name: &str) -> bool {
+fn is_read_only_tool(name: &str) -> bool {
     let Some(tool) = name.strip_prefix("mcp__").and_then(|rest| rest.split("__").last()) else {
         return false;
     };
     // `read_file`, `read-file`, `readFile`
     let first = tool.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
-    LOOKING.contains(&first)
+    READ_ONLY_VERBS.contains(&first)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ToolCall::{Read, Shell, Unclear, Unreadable, Write};
+    use super::ToolCall::{Read, Shell, Unknown, Unreadable, Write};
     use super::*;
     use serde_json::json;
 
@@ -396,7 +413,7 @@ mod tests {
             ("NotKnownYet", json!({"command": "ls"}), &[Shell("ls".into())]),
         ];
         for (name, input, calls) in cases {
-            assert_eq!(calls_of(name, input), *calls, "{name} {input}");
+            assert_eq!(parse_tool_calls(name, input), *calls, "{name} {input}");
         }
     }
 
@@ -411,34 +428,46 @@ mod tests {
             json!({"Shell-Command": "ls -l"}),
             json!({"script": "ls -l"}),
         ] {
-            assert_eq!(calls_of("mcp__box__exec", &input), [Shell("ls -l".into())], "{input}");
+            assert_eq!(
+                parse_tool_calls("mcp__box__exec", &input),
+                [Shell("ls -l".into())],
+                "{input}"
+            );
         }
         for input in [
             json!({"commands": [["ls", "-l"]]}),
             json!({"argv": ["ls", "-l"]}),
             json!({"arguments": {"argv": ["ls", "-l"]}}),
         ] {
-            assert_eq!(calls_of("mcp__box__exec", &input), [Shell("'ls' '-l'".into())], "{input}");
+            assert_eq!(
+                parse_tool_calls("mcp__box__exec", &input),
+                [Shell("'ls' '-l'".into())],
+                "{input}"
+            );
         }
         for input in
             [json!({"program": "ls", "args": ["-l"]}), json!({"executable": "ls", "Args": ["-l"]})]
         {
-            assert_eq!(calls_of("mcp__box__exec", &input), [Shell("ls '-l'".into())], "{input}");
+            assert_eq!(
+                parse_tool_calls("mcp__box__exec", &input),
+                [Shell("ls '-l'".into())],
+                "{input}"
+            );
         }
     }
 
     #[test]
     fn mcp_text_that_is_no_shell_is_not_taken_for_shell() {
         let script = json!({"script": "document.querySelector('a').click()"});
-        assert_eq!(calls_of("mcp__browser__run", &script), []);
+        assert_eq!(parse_tool_calls("mcp__browser__run", &script), []);
         let script = json!({"script": "import os\nprint(os.getcwd())"});
-        assert_eq!(calls_of("mcp__python__run", &script), []);
+        assert_eq!(parse_tool_calls("mcp__python__run", &script), []);
         let command = json!({"command": "G1 X10 (move)"});
         let call = Unreadable("G1 X10 (move)".into());
-        assert_eq!(calls_of("mcp__printer__send", &command), [call]);
+        assert_eq!(parse_tool_calls("mcp__printer__send", &command), [call]);
         // A tool that is a shell is held to shell.
         let command = json!({"command": "ls )"});
-        assert_eq!(calls_of("Bash", &command), [Shell("ls )".into())]);
+        assert_eq!(parse_tool_calls("Bash", &command), [Shell("ls )".into())]);
     }
 
     #[test]
@@ -457,7 +486,7 @@ mod tests {
             json!({"uri": "file:/a"}),
             json!({"url": "file://localhost/a"}),
         ] {
-            assert_eq!(calls_of("mcp__ide__save", &input), [Write("/a")], "{input}");
+            assert_eq!(parse_tool_calls("mcp__ide__save", &input), [Write("/a")], "{input}");
         }
     }
 
@@ -469,12 +498,12 @@ mod tests {
             ("mcp__browser__navigate", json!({"path": "/", "to": "/home"})),
             ("mcp__mail__send", json!({"to": "someone", "source": "/news"})),
         ] {
-            assert_eq!(calls_of(name, &input), [], "{name} {input}");
+            assert_eq!(parse_tool_calls(name, &input), [], "{name} {input}");
         }
         let address = json!({"url": "file:///a"});
-        assert_eq!(calls_of("mcp__browser__navigate", &address), [Write("/a")]);
+        assert_eq!(parse_tool_calls("mcp__browser__navigate", &address), [Write("/a")]);
         let hinted = json!({"path": "/a", "content": null});
-        assert_eq!(calls_of("mcp__x__put", &hinted), [Write("/a")]);
+        assert_eq!(parse_tool_calls("mcp__x__put", &hinted), [Write("/a")]);
     }
 
     #[test]
@@ -487,8 +516,8 @@ mod tests {
             ("Edit", json!({"file_path": ["/a"]})),
             ("Read", json!("x")),
         ] {
-            let calls = calls_of(name, &input);
-            assert!(matches!(calls[..], [Unclear(_)]), "{name} {input}: {calls:?}");
+            let calls = parse_tool_calls(name, &input);
+            assert!(matches!(calls[..], [Unknown(_)]), "{name} {input}: {calls:?}");
         }
     }
 }

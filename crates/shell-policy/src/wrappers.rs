@@ -4,77 +4,93 @@ use super::Family;
 use super::code;
 use super::find;
 use super::rules::{Hit, flag_values, valued_options};
-use super::run::{program_name, quote};
-use super::value::{Arg, Origin, Output, is_known};
-use super::walk::Walk;
+use super::run::{program_name, shell_quote};
+use super::value::{Argument, KnownOutput, TextOrigin, is_known};
+use super::walk::ShellWalker;
 
 /// A program that takes options, then a few operands of its own, then a command.
-struct Wrapper {
+struct WrapperProgram {
     names: &'static [&'static str],
     /// Options whose value is the next word.
-    valued: &'static [&'static str],
+    options_with_values: &'static [&'static str],
     /// How many operands come before the command.
     operands: usize,
 }
 
-const fn wrapper(
+const fn wrapper_program(
     names: &'static [&'static str],
     valued: &'static [&'static str],
     operands: usize,
-) -> Wrapper {
-    Wrapper { names, valued, operands }
+) -> WrapperProgram {
+    WrapperProgram { names, options_with_values: valued, operands }
 }
 
-const WRAPPERS: &[Wrapper] = &[
-    wrapper(
+const WRAPPERS: &[WrapperProgram] = &[
+    wrapper_program(
         &["nohup", "setsid", "builtin", "noglob", "nocorrect", "-", "unbuffer", "time", "busybox"],
         &["-f", "-o"],
         0,
     ),
-    wrapper(&["toybox", "torsocks", "torify", "proxychains", "proxychains4", "rlwrap"], &[], 0),
-    wrapper(&["catchsegv", "tini", "dumb-init", "ssh-agent", "dbus-launch", "chronic"], &[], 0),
-    wrapper(&["ccache", "sccache", "distcc", "bear", "scan-build", "shx"], &["-o"], 0),
-    wrapper(&["cross-env", "cross-env-shell", "env-cmd", "dotenvx"], &["-f", "-e"], 0),
-    wrapper(&["sshpass"], &["-p", "-f", "-d"], 0),
-    wrapper(&["gosu", "su-exec"], &[], 1),
-    wrapper(
+    wrapper_program(
+        &["toybox", "torsocks", "torify", "proxychains", "proxychains4", "rlwrap"],
+        &[],
+        0,
+    ),
+    wrapper_program(
+        &["catchsegv", "tini", "dumb-init", "ssh-agent", "dbus-launch", "chronic"],
+        &[],
+        0,
+    ),
+    wrapper_program(&["ccache", "sccache", "distcc", "bear", "scan-build", "shx"], &["-o"], 0),
+    wrapper_program(&["cross-env", "cross-env-shell", "env-cmd", "dotenvx"], &["-f", "-e"], 0),
+    wrapper_program(&["sshpass"], &["-p", "-f", "-d"], 0),
+    wrapper_program(&["gosu", "su-exec"], &[], 1),
+    wrapper_program(
         &["dbus-run-session", "xvfb-run", "caffeinate", "ts", "fakeroot", "eatmydata"],
         &["-t", "-s", "-n", "-w"],
         0,
     ),
-    wrapper(&["command"], &[], 0),
-    wrapper(&["exec"], &["-a"], 0),
-    wrapper(
+    wrapper_program(&["command"], &[], 0),
+    wrapper_program(&["exec"], &["-a"], 0),
+    wrapper_program(
         &["sudo"],
         &["-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "-U", "--user", "--group"],
         0,
     ),
-    wrapper(&["doas"], &["-u", "-C"], 0),
-    wrapper(&["pkexec"], &["--user"], 0),
-    wrapper(&["nice"], &["-n", "--adjustment"], 0),
-    wrapper(&["ionice"], &["-c", "-n", "-p", "--class", "--classdata"], 0),
-    wrapper(&["chrt", "taskset", "setarch", "faketime"], &["-p", "-l"], 1),
-    wrapper(&["cpulimit"], &["-l", "-p", "-e", "-P", "--limit", "--pid", "--exe", "--path"], 0),
-    wrapper(&["daemonize"], &["-c", "-e", "-E", "-l", "-o", "-p", "-u"], 0),
-    wrapper(
+    wrapper_program(&["doas"], &["-u", "-C"], 0),
+    wrapper_program(&["pkexec"], &["--user"], 0),
+    wrapper_program(&["nice"], &["-n", "--adjustment"], 0),
+    wrapper_program(&["ionice"], &["-c", "-n", "-p", "--class", "--classdata"], 0),
+    wrapper_program(&["chrt", "taskset", "setarch", "faketime"], &["-p", "-l"], 1),
+    wrapper_program(
+        &["cpulimit"],
+        &["-l", "-p", "-e", "-P", "--limit", "--pid", "--exe", "--path"],
+        0,
+    ),
+    wrapper_program(&["daemonize"], &["-c", "-e", "-E", "-l", "-o", "-p", "-u"], 0),
+    wrapper_program(
         &["proot"],
         &["-r", "-b", "-q", "-w", "-k", "-i", "-R", "--rootfs", "--bind", "--cwd"],
         0,
     ),
-    wrapper(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
-    wrapper(&["timeout", "gtimeout"], &["-s", "-k", "--signal", "--kill-after"], 1),
-    wrapper(&["strace", "ltrace", "dtruss"], &["-e", "-o", "-p", "-s", "-u", "-E", "-P", "-S"], 0),
-    wrapper(&["perf"], &["-e", "-o", "-F"], 1),
-    wrapper(&["valgrind", "firejail", "bwrap", "rr"], &[], 0),
-    wrapper(&["chroot"], &[], 1),
-    wrapper(&["unshare", "nsenter"], &["-t", "-S", "-G", "--target"], 0),
-    wrapper(
+    wrapper_program(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
+    wrapper_program(&["timeout", "gtimeout"], &["-s", "-k", "--signal", "--kill-after"], 1),
+    wrapper_program(
+        &["strace", "ltrace", "dtruss"],
+        &["-e", "-o", "-p", "-s", "-u", "-E", "-P", "-S"],
+        0,
+    ),
+    wrapper_program(&["perf"], &["-e", "-o", "-F"], 1),
+    wrapper_program(&["valgrind", "firejail", "bwrap", "rr"], &[], 0),
+    wrapper_program(&["chroot"], &[], 1),
+    wrapper_program(&["unshare", "nsenter"], &["-t", "-S", "-G", "--target"], 0),
+    wrapper_program(
         &["systemd-run", "systemd-inhibit"],
         &["-p", "-u", "--unit", "-E", "--what", "--who", "--why"],
         0,
     ),
-    wrapper(&["runuser"], &["-u", "-g", "-G"], 0),
-    wrapper(&["setpriv", "prlimit", "numactl", "chpst", "softlimit"], &["-u", "-m"], 0),
+    wrapper_program(&["runuser"], &["-u", "-g", "-G"], 0),
+    wrapper_program(&["setpriv", "prlimit", "numactl", "chpst", "softlimit"], &["-u", "-m"], 0),
 ];
 
 /// `tool subcommand … command`: two words, then options, then a command.
@@ -107,35 +123,35 @@ pub(super) fn is_shell(name: &str) -> bool {
     SHELLS.contains(&name)
 }
 
-impl Walk<'_> {
+impl ShellWalker<'_> {
     /// What a program that runs others runs; `None` if it is no such program.
-    pub(super) fn wrapper(
+    pub(super) fn wrapper_program(
         &mut self,
         name: &str,
-        argv: &[Arg],
-        stdin: Option<&Output>,
-    ) -> Option<Output> {
+        argv: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> Option<KnownOutput> {
         let args = argv.get(1..).unwrap_or_default();
-        self.given(name, argv);
+        self.check_flag_commands(name, argv);
         if is_shell(name) {
-            return Some(self.shell(argv, stdin));
+            return Some(self.check_shell(argv, stdin));
         }
         if ["pwsh", "powershell"].contains(&name) {
-            return Some(self.powershell(argv, stdin));
+            return Some(self.check_powershell(argv, stdin));
         }
         if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
             if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
                 let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
-                return Some(Output::known(found));
+                return Some(KnownOutput::known(found));
             }
-            let mut rest = skip_options(args, wrapper.valued);
+            let mut rest = skip_options(args, wrapper.options_with_values);
             rest = rest.get(wrapper.operands..).unwrap_or_default();
             // sudo and doas take assignments, too.
             while let [first, tail @ ..] = rest
                 && let Some((name, value)) = assignment(&first.text)
             {
-                let value = Arg { text: value.to_owned(), ..first.clone() };
-                self.sets(argv, name, Some(&value));
+                let value = Argument { text: value.to_owned(), ..first.clone() };
+                self.check_exported_variable(argv, name, Some(&value));
                 rest = tail;
             }
             // Those of the shell itself may also run functions.
@@ -152,7 +168,9 @@ impl Walk<'_> {
             if let Some(script) = value_of(options_of(rest, &flags), &flags)
                 && name != "nix"
             {
-                return Some(self.copied(|walk| walk.run_text(argv, &script.text, script.origin)));
+                return Some(
+                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin)),
+                );
             }
             let valued = [
                 "-p",
@@ -171,45 +189,46 @@ impl Walk<'_> {
             "npx" | "bunx" | "pnpx" | "uvx" => {
                 let flags = ["-c", "--call", "-p", "--package"];
                 if let Some(script) = value_of(options_of(args, &flags), &["-c", "--call"]) {
-                    return Some(
-                        self.copied(|walk| walk.run_text(argv, &script.text, script.origin)),
-                    );
+                    return Some(self.with_copied_state(|walk| {
+                        walk.run_text(argv, &script.text, script.origin)
+                    }));
                 }
                 let valued = ["-p", "--package", "--from", "--with", "--python"];
                 Some(self.run(skip_options(args, &valued), stdin))
             }
-            "env" => Some(self.env(args, stdin)),
-            "xargs" => Some(self.xargs(args, stdin)),
-            "parallel" => Some(self.parallel(argv, stdin)),
-            "find" | "gfind" => Some(find::find(self, argv)),
-            "fd" | "fdfind" => Some(find::fd(self, argv)),
+            "env" => Some(self.check_env(args, stdin)),
+            "xargs" => Some(self.check_xargs(args, stdin)),
+            "parallel" => Some(self.check_parallel(argv, stdin)),
+            "find" | "gfind" => Some(find::check_find(self, argv)),
+            "fd" | "fdfind" => Some(find::check_fd(self, argv)),
             "watch" | "watchexec" | "hyperfine" | "concurrently" | "entr" | "nodemon" => {
                 let valued = ["-n", "--interval", "-w", "-r", "-m", "-M", "--exec", "-p"];
                 let rest = skip_options(args, &valued);
                 // Each may be a word of one command, or a command of its own.
                 if rest.len() > 1 && rest.iter().any(|arg| arg.text.contains(' ')) {
                     for arg in rest {
-                        self.copied(|walk| walk.run_text(argv, &arg.text, arg.origin));
+                        self.with_copied_state(|walk| walk.run_text(argv, &arg.text, arg.origin));
                     }
                 } else {
-                    self.run_joined(argv, rest);
+                    self.run_joined_words(argv, rest);
                 }
-                Some(Output::unknown())
+                Some(KnownOutput::unknown())
             }
             "script" | "su" | "flock" | "nix-shell" | "vagrant" | "runcon" => {
                 let flags = ["-c", "--command", "--run"];
                 if let Some(script) = value_of(args, &flags) {
-                    self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
                 } else if name == "flock" {
                     let rest = skip_options(args, &["-w", "-E", "--timeout"]);
                     self.run(rest.get(1..).unwrap_or_default(), stdin);
                 }
-                Some(Output::unknown())
+                Some(KnownOutput::unknown())
             }
             "dotenv" => Some(self.run(skip_options(args, &["-e", "-f", "-v", "-c", "-p"]), stdin)),
             "start-stop-daemon" => {
                 let flags = ["-x", "--exec", "-a", "--startas"];
-                let mut command: Vec<Arg> = flag_values(args, &flags).into_iter().take(1).collect();
+                let mut command: Vec<Argument> =
+                    flag_values(args, &flags).into_iter().take(1).collect();
                 let own = args.iter().position(|arg| arg.text == "--").unwrap_or(args.len());
                 command.extend_from_slice(args.get(own + 1..).unwrap_or_default());
                 Some(self.run(&command, stdin))
@@ -228,12 +247,12 @@ impl Walk<'_> {
                 });
                 if let Some(script) = value_of(args, &["-a", "--args"]).filter(|_| runs) {
                     // As with ssh, nothing is known of where it runs.
-                    self.copied(|walk| {
+                    self.with_copied_state(|walk| {
                         walk.state.cwd = None;
                         walk.run_text(argv, &script.text, script.origin)
                     });
                 }
-                Some(Output::unknown())
+                Some(KnownOutput::unknown())
             }
             "direnv" if args.first().is_some_and(|arg| arg.text == "exec") => {
                 Some(self.run(args.get(2..).unwrap_or_default(), stdin))
@@ -241,7 +260,7 @@ impl Walk<'_> {
             "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" => {
                 let flags = ["-c", "--command", "-e", "-x", "--"];
                 let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
-                Some(self.run_joined(argv, args.get(at + 1..).unwrap_or_default()))
+                Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
             }
             // The loader runs the program that it is given.
             _ if name.starts_with("ld-linux") || name.starts_with("ld.so") => {
@@ -249,48 +268,52 @@ impl Walk<'_> {
                 Some(self.run(skip_options(args, &valued), stdin))
             }
             "make" | "gmake" | "bmake" => {
-                self.make(argv, stdin);
+                self.check_makefile(argv, stdin);
                 None
             }
             "ssh" => {
                 let rest = skip_options(args, valued_options("ssh"));
                 if let Some(command) = rest.get(1..).filter(|command| !command.is_empty()) {
                     // Elsewhere: no path of this project, and nothing known of where it runs.
-                    self.copied(|walk| {
+                    self.with_copied_state(|walk| {
                         walk.state.cwd = None;
-                        walk.run_joined(argv, command)
+                        walk.run_joined_words(argv, command)
                     });
                 }
-                Some(Output::of(Origin::Network))
+                Some(KnownOutput::unknown_from(TextOrigin::Network))
             }
             "tmux" | "screen" => {
-                self.terminal(argv);
-                Some(Output::unknown())
+                self.check_terminal(argv);
+                Some(KnownOutput::unknown())
             }
             "git" => {
-                self.git(argv, stdin);
+                self.check_git(argv, stdin);
                 None
             }
             "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => {
-                self.container(name, args, stdin);
+                self.check_container(name, args, stdin);
                 None
             }
             _ => {
-                code::look(self, name, argv, stdin);
+                code::check_code(self, name, argv, stdin);
                 None
             }
         }
     }
 
     /// Runs words as a shell runs their text.
-    pub(super) fn run_joined(&mut self, argv: &[Arg], words: &[Arg]) -> Output {
+    pub(super) fn run_joined_words(
+        &mut self,
+        argv: &[Argument],
+        words: &[Argument],
+    ) -> KnownOutput {
         let text = words.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
         let origin = words.iter().map(|arg| arg.origin).max().unwrap_or_default();
-        self.copied(|walk| walk.run_text(argv, &text, origin))
+        self.with_copied_state(|walk| walk.run_text(argv, &text, origin))
     }
 
     /// `bash -c …`, `bash FILE`, `… | bash`.
-    fn shell(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+    fn check_shell(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) -> KnownOutput {
         let mut rest = argv.get(1..).unwrap_or_default();
         let mut command = false;
         let mut reads = false;
@@ -310,9 +333,9 @@ impl Walk<'_> {
                 } else if ["--rcfile", "--init-file"].contains(&text) {
                     let file = tail.first();
                     let process = file.and_then(|file| file.process.as_deref().cloned());
-                    let read = process.or_else(|| file.and_then(|file| self.written(file)));
+                    let read = process.or_else(|| file.and_then(|file| self.file_content(file)));
                     if let Some(read) = read {
-                        self.copied(|walk| walk.run_text(argv, &read.text, read.origin));
+                        self.with_copied_state(|walk| walk.run_text(argv, &read.text, read.origin));
                     }
                     rest = tail.get(1..).unwrap_or_default();
                 }
@@ -325,12 +348,14 @@ impl Walk<'_> {
             }
         }
         if command {
-            let Some((script, positional)) = rest.split_first() else { return Output::default() };
+            let Some((script, positional)) = rest.split_first() else {
+                return KnownOutput::default();
+            };
             let (text, origin) = (script.text.clone(), script.origin);
             let mut positional = positional.iter().map(|arg| arg.text.clone());
             let stdin = stdin.cloned();
-            return self.copied(|walk| {
-                walk.state.zero = positional.next().unwrap_or_else(|| "bash".to_owned());
+            return self.with_copied_state(|walk| {
+                walk.state.script_name = positional.next().unwrap_or_else(|| "bash".to_owned());
                 walk.state.positional = positional.collect();
                 // What the script reads is what this reads: `… | sh -c 'sh'`.
                 match stdin {
@@ -343,13 +368,13 @@ impl Walk<'_> {
         }
         let file = rest.first().filter(|_| !reads);
         if let Some(output) = file.and_then(|file| file.process.clone()) {
-            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
         }
-        if let Some(output) = file.and_then(|file| self.written(file)) {
-            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+        if let Some(output) = file.and_then(|file| self.file_content(file)) {
+            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
         }
         // Which descriptor it is that was redirected is not told apart.
-        let open = |file: &&Arg| {
+        let open = |file: &&Argument| {
             file.text == "/dev/stdin"
                 || ["/dev/fd/", "/proc/self/fd/"].iter().any(|fd| file.text.starts_with(fd))
         };
@@ -357,16 +382,16 @@ impl Walk<'_> {
             (file, Some(input)) if file.is_none() || file.filter(open).is_some() => {
                 let input = input.clone();
                 // `bash < FILE` is as good as `bash FILE`, of which nothing is known either.
-                if input == Output::file() {
-                    return Output::unknown();
+                if input == KnownOutput::file() {
+                    return KnownOutput::unknown();
                 }
-                self.copied(|walk| walk.run_text(argv, &input.text, input.origin))
+                self.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin))
             }
-            _ => Output::unknown(),
+            _ => KnownOutput::unknown(),
         }
     }
 
-    fn env(&mut self, args: &[Arg], stdin: Option<&Output>) -> Output {
+    fn check_env(&mut self, args: &[Argument], stdin: Option<&KnownOutput>) -> KnownOutput {
         let mut rest = args;
         let mut clears = false;
         let outer = self.state.cwd.clone();
@@ -384,14 +409,14 @@ impl Walk<'_> {
                 let mut line = format!("env {} {script}", if clears { "-i" } else { "" });
                 for arg in tail {
                     line.push(' ');
-                    line.push_str(&quote(&arg.text));
+                    line.push_str(&shell_quote(&arg.text));
                 }
                 let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
-                return self.copied(|walk| walk.run_text(args, &line, origin));
+                return self.with_copied_state(|walk| walk.run_text(args, &line, origin));
             }
             if ["-u", "--unset"].contains(&text) {
                 if let Some(name) = tail.first() {
-                    self.unset(args, &name.text);
+                    self.check_unset(args, &name.text);
                 }
                 rest = tail.get(1..).unwrap_or_default();
             } else if ["-C", "--chdir"].contains(&text) || text.starts_with("--chdir=") {
@@ -411,8 +436,8 @@ impl Walk<'_> {
             } else if text.starts_with('-') {
                 rest = tail;
             } else if let Some((name, value)) = assignment(text) {
-                let value = Arg { text: value.to_owned(), ..first.clone() };
-                self.sets(args, name, Some(&value));
+                let value = Argument { text: value.to_owned(), ..first.clone() };
+                self.check_exported_variable(args, name, Some(&value));
                 rest = tail;
             } else {
                 break;
@@ -433,7 +458,7 @@ impl Walk<'_> {
             );
         }
         let output = match rest.is_empty() {
-            true => Output::unknown(),
+            true => KnownOutput::unknown(),
             false => self.run(rest, stdin),
         };
         self.state.cwd = outer;
@@ -441,7 +466,7 @@ impl Walk<'_> {
     }
 
     /// A terminal multiplexer runs, or types, what it is given.
-    fn terminal(&mut self, argv: &[Arg]) {
+    fn check_terminal(&mut self, argv: &[Argument]) {
         let args = argv.get(1..).unwrap_or_default();
         let valued = ["-L", "-S", "-f", "-t", "-s", "-n", "-c", "-x", "-y", "-F", "-e", "-X", "-p"];
         let rest = skip_options(args, &valued);
@@ -477,16 +502,16 @@ impl Walk<'_> {
                 .pop_if(|arg| ["Enter", "C-m", "KPEnter"].contains(&arg.text.as_str()))
                 .is_some()
             {}
-            self.run_joined(argv, &words);
+            self.run_joined_words(argv, &words);
         }
         // screen -X stuff "command\n"
         if let Some(at) = args.iter().position(|arg| arg.text == "stuff") {
-            self.run_joined(argv, args.get(at + 1..).unwrap_or_default());
+            self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default());
         }
     }
 
     /// Notes that a program was given code in its arguments or on its standard input.
-    pub(super) fn report_code(&mut self, argv: &[Arg], language: &str) {
+    pub(super) fn report_unknown_code(&mut self, argv: &[Argument], language: &str) {
         self.report(
             argv,
             Hit::warn(
@@ -518,7 +543,7 @@ fn assignment(text: &str) -> Option<(&str, &str)> {
 }
 
 /// The words behind the options.
-pub(super) fn skip_options<'a>(args: &'a [Arg], valued: &[&str]) -> &'a [Arg] {
+pub(super) fn skip_options<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Argument] {
     let mut rest = args;
     while let [first, tail @ ..] = rest {
         let text = first.text.as_str();
@@ -534,12 +559,12 @@ pub(super) fn skip_options<'a>(args: &'a [Arg], valued: &[&str]) -> &'a [Arg] {
 }
 
 /// The options before the command, with their values.
-fn options_of<'a>(args: &'a [Arg], valued: &[&str]) -> &'a [Arg] {
+fn options_of<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Argument] {
     let command = skip_options(args, valued);
     args.get(..args.len() - command.len()).unwrap_or_default()
 }
 
 /// The value of the first of the flags that is there.
-pub(super) fn value_of(args: &[Arg], flags: &[&str]) -> Option<Arg> {
+pub(super) fn value_of(args: &[Argument], flags: &[&str]) -> Option<Argument> {
     flag_values(args, flags).into_iter().next()
 }

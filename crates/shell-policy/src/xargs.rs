@@ -1,11 +1,15 @@
 //! `xargs` and `parallel`: commands that are completed by what is read.
 
-use super::value::{Arg, HOLE, Output};
-use super::walk::Walk;
+use super::value::{Argument, KnownOutput, UNKNOWN};
+use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 
-impl Walk<'_> {
-    pub(super) fn xargs(&mut self, args: &[Arg], stdin: Option<&Output>) -> Output {
+impl ShellWalker<'_> {
+    pub(super) fn check_xargs(
+        &mut self,
+        args: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
         let valued = [
             "-I",
             "-n",
@@ -34,22 +38,22 @@ impl Walk<'_> {
         });
         let mut command = skip_options(args, &valued).to_vec();
         if command.is_empty() {
-            command.push(Arg::known("echo"));
+            command.push(Argument::known("echo"));
         }
         let whole = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
         let lines = replace.is_some()
             || args.iter().any(|arg| whole.iter().any(|flag| arg.text.starts_with(flag)));
-        let items = items_of(stdin, if lines { Split::Lines } else { Split::Words });
+        let items = split_items(stdin, if lines { ItemSplit::Lines } else { ItemSplit::Words });
         match replace.filter(|replace| !replace.is_empty()) {
             Some(replace) => {
-                let all: Vec<Arg> = match items.len() {
+                let all: Vec<Argument> = match items.len() {
                     0..=20 => items,
-                    _ => vec![Arg { text: HOLE.to_string(), ..Arg::default() }],
+                    _ => vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }],
                 };
                 for item in all {
-                    let command: Vec<Arg> = command
+                    let command: Vec<Argument> = command
                         .iter()
-                        .map(|arg| Arg {
+                        .map(|arg| Argument {
                             text: arg.text.replace(&replace, &item.text),
                             origin: match arg.text.contains(&replace) {
                                 true => arg.origin.max(item.origin),
@@ -66,16 +70,20 @@ impl Walk<'_> {
                 self.run(&command, None);
             }
         }
-        Output::unknown()
+        KnownOutput::unknown()
     }
 
-    pub(super) fn parallel(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+    pub(super) fn check_parallel(
+        &mut self,
+        argv: &[Argument],
+        stdin: Option<&KnownOutput>,
+    ) -> KnownOutput {
         let valued = ["-j", "--jobs", "-I", "-n", "-N", "--timeout", "--delay", "-S", "--retries"];
         let rest = skip_options(argv.get(1..).unwrap_or_default(), &valued);
         let end = rest.iter().position(|arg| arg.text.starts_with(":::")).unwrap_or(rest.len());
         let (command, values) = rest.split_at(end);
         let values = match values.len() {
-            0 => items_of(stdin, Split::Lines),
+            0 => split_items(stdin, ItemSplit::Lines),
             _ => values.get(1..).unwrap_or_default().to_vec(),
         };
         let template = command.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -87,15 +95,15 @@ impl Walk<'_> {
             } else {
                 format!("{template} {}", value.text)
             };
-            self.copied(|walk| walk.run_text(argv, &text, value.origin));
+            self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
         }
-        Output::unknown()
+        KnownOutput::unknown()
     }
 }
 
 /// How xargs takes apart what it reads.
 #[derive(Clone, Copy, PartialEq)]
-enum Split {
+enum ItemSplit {
     /// At blanks, quotes heeded.
     Words,
     /// At line ends, or at NULs.
@@ -103,19 +111,22 @@ enum Split {
 }
 
 /// The words that xargs would add, one for each thing it reads.
-fn items_of(stdin: Option<&Output>, split: Split) -> Vec<Arg> {
-    let unknown = || vec![Arg { text: HOLE.to_string(), ..Arg::default() }];
+fn split_items(stdin: Option<&KnownOutput>, split: ItemSplit) -> Vec<Argument> {
+    let unknown = || vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }];
     let Some(input) = stdin else { return unknown() };
     if input.text.len() > 10_000 {
         return unknown();
     }
     let items: Vec<String> = match split {
-        Split::Lines => {
+        ItemSplit::Lines => {
             let lines = input.text.split(['\n', '\0']).map(str::trim);
             lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
         }
-        Split::Words => shell_words::split(&input.text)
+        ItemSplit::Words => shell_words::split(&input.text)
             .unwrap_or_else(|_| input.text.split_whitespace().map(str::to_owned).collect()),
     };
-    items.into_iter().map(|text| Arg { text, origin: input.origin, ..Arg::default() }).collect()
+    items
+        .into_iter()
+        .map(|text| Argument { text, origin: input.origin, ..Argument::default() })
+        .collect()
 }

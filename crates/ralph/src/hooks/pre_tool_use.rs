@@ -16,7 +16,7 @@ use super::settings::Hooks;
 use ralph_agents::json::{RawJson, RawText};
 use ralph_events::env_names::GUARDED;
 use ralph_shell_policy as policy;
-use ralph_shell_policy::{AllowList, Context, Verdict};
+use ralph_shell_policy::{CommandAllowList, Context, Verdict};
 
 /// How many links may lead to one another.
 const MOST_LINKS: usize = 40;
@@ -28,7 +28,7 @@ fn looked_at(input: RawJson<'_>) -> Option<Value> {
     let mut all_read = true;
     input.for_each_member(|key, value| {
         let key = RawText::from_quoted(key).text();
-        if policy::is_looked_at(&key) {
+        if policy::is_known_input(&key) {
             let value = match value.as_text() {
                 Some(text) => Some(Value::String(text.text().into_owned())),
                 None => serde_json::from_slice(value.bytes()).ok(),
@@ -108,7 +108,7 @@ impl Call {
 fn judge(call: &Call, project: &Path, hooks: &Hooks, surroundings: &Surroundings<'_>) -> Verdict {
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
     let home = (surroundings.variable)("HOME").map(PathBuf::from);
-    let (allow, _) = AllowList::parse(hooks.allow.iter().map(String::as_str));
+    let (allow, _) = CommandAllowList::parse(hooks.allow.iter().map(String::as_str));
     // The same few places are asked for again and again.
     let resolved = RefCell::new(HashMap::new());
     let context = Context {

@@ -35,7 +35,7 @@ use ralph_git::environment::refuse_other_repository;
 use ralph_git::head_log::LogPosition;
 use ralph_report::Backpressure;
 use ralph_sandbox::selection::Choice;
-use ralph_shell_policy::AllowList;
+use ralph_shell_policy::CommandAllowList;
 use ralph_store::home;
 use ralph_store::lock::Holder;
 use ralph_store::project::Project;
@@ -560,7 +560,8 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         events.push(Event::TaskListAccepted { list: tasks.name.clone().into() });
     }
     events.extend(agent::oddities(&spec.agent).map(warning));
-    let (_, unusable) = AllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
+    let (_, unusable) =
+        CommandAllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
     events.extend(unusable.into_iter().map(|bad| {
         warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
     }));

@@ -1,14 +1,14 @@
 //! Cloud and infrastructure: destroying what runs elsewhere.
 
 use super::table::{deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::Cloud;
 
 const PLAN: &str = "show the plan and leave carrying it out to a person";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CommandRule] = &[
     deny(Cloud, &["terraform", "tofu", "terragrunt", "cdktf"])
-        .sub(&[
+        .subcommands(&[
             "destroy",
             "run-all destroy",
             "state rm",
@@ -17,34 +17,34 @@ pub(super) const RULES: &[Rule] = &[
             "taint",
             "workspace delete",
         ])
-        .because("it destroys infrastructure", PLAN),
+        .reason("it destroys infrastructure", PLAN),
     deny(Cloud, &["terraform", "tofu", "terragrunt"])
-        .sub(&["apply"])
-        .with(&["-destroy", "-auto-approve"])
-        .because("it changes infrastructure without anybody looking", PLAN),
+        .subcommands(&["apply"])
+        .flags(&["-destroy", "-auto-approve"])
+        .reason("it changes infrastructure without anybody looking", PLAN),
     warn(Cloud, &["terraform", "tofu", "terragrunt", "pulumi", "cdk"])
-        .sub(&["apply", "up", "deploy", "import"])
-        .because("it changes infrastructure", PLAN),
+        .subcommands(&["apply", "up", "deploy", "import"])
+        .reason("it changes infrastructure", PLAN),
     deny(Cloud, &["pulumi"])
-        .sub(&["destroy", "stack rm", "state delete", "cancel"])
-        .because("it destroys infrastructure", PLAN),
+        .subcommands(&["destroy", "stack rm", "state delete", "cancel"])
+        .reason("it destroys infrastructure", PLAN),
     deny(Cloud, &["cdk", "sls", "serverless", "sam", "copilot", "eb", "amplify", "sst"])
-        .sub(&["destroy", "remove", "delete", "terminate", "app delete", "svc delete"])
-        .because("it destroys infrastructure", PLAN),
+        .subcommands(&["destroy", "remove", "delete", "terminate", "app delete", "svc delete"])
+        .reason("it destroys infrastructure", PLAN),
     deny(Cloud, &["kubectl", "oc", "k"])
-        .sub(&["delete", "drain", "replace", "cordon", "taint"])
+        .subcommands(&["delete", "drain", "replace", "cordon", "taint"])
         .unless(&["--dry-run"])
-        .because("it removes what runs in a cluster", PLAN),
+        .reason("it removes what runs in a cluster", PLAN),
     deny(Cloud, &["kubectl", "oc", "k"])
-        .sub(&["apply", "rollout"])
-        .with(&["--prune", "--force"])
-        .because("it stops or replaces what runs in a cluster", PLAN),
+        .subcommands(&["apply", "rollout"])
+        .flags(&["--prune", "--force"])
+        .reason("it stops or replaces what runs in a cluster", PLAN),
     deny(Cloud, &["helm", "helmfile", "argocd", "flux", "istioctl"])
-        .sub(&["uninstall", "delete", "del", "destroy", "rollback", "app delete", "purge"])
+        .subcommands(&["uninstall", "delete", "del", "destroy", "rollback", "app delete", "purge"])
         .unless(&["--dry-run"])
-        .because("it removes what runs in a cluster", PLAN),
+        .reason("it removes what runs in a cluster", PLAN),
     deny(Cloud, &["aws"])
-        .sub(&[
+        .subcommands(&[
             "* delete-*",
             "* terminate-*",
             "* remove-*",
@@ -63,12 +63,12 @@ pub(super) const RULES: &[Rule] = &[
             "iam put-*",
         ])
         .unless(&["--dry-run", "--dryrun"])
-        .because("it destroys or cuts off something in the cloud", PLAN),
+        .reason("it destroys or cuts off something in the cloud", PLAN),
     deny(Cloud, &["aws"])
-        .sub(&["s3 rm", "s3 sync", "s3 mv"])
-        .with(&["--recursive", "--delete"])
+        .subcommands(&["s3 rm", "s3 sync", "s3 mv"])
+        .flags(&["--recursive", "--delete"])
         .unless(&["--dryrun"])
-        .because("it deletes what is in a store", PLAN),
+        .reason("it deletes what is in a store", PLAN),
     deny(
         Cloud,
         &[
@@ -86,7 +86,7 @@ pub(super) const RULES: &[Rule] = &[
             "exo",
         ],
     )
-    .sub(&[
+    .subcommands(&[
         "delete",
         "* delete",
         "* * delete",
@@ -99,17 +99,19 @@ pub(super) const RULES: &[Rule] = &[
         "* terminate",
         "* * terminate",
     ])
-    .because("it destroys something in the cloud", PLAN),
+    .reason("it destroys something in the cloud", PLAN),
     deny(Cloud, &["gsutil"])
-        .sub(&["rm", "rb", "* rm"])
-        .because("it deletes what is in a store", PLAN),
-    deny(Cloud, &["gcloud"]).sub(&["storage rm"]).because("it deletes what is in a store", PLAN),
-    deny(Cloud, &["bq"]).sub(&["rm"]).because("it deletes data", PLAN),
+        .subcommands(&["rm", "rb", "* rm"])
+        .reason("it deletes what is in a store", PLAN),
+    deny(Cloud, &["gcloud"])
+        .subcommands(&["storage rm"])
+        .reason("it deletes what is in a store", PLAN),
+    deny(Cloud, &["bq"]).subcommands(&["rm"]).reason("it deletes data", PLAN),
     deny(Cloud, &["s3cmd", "mc", "s5cmd"])
-        .sub(&["del", "rb", "rm", "rd", "delete"])
-        .because("it deletes what is in a store", PLAN),
+        .subcommands(&["del", "rb", "rm", "rd", "delete"])
+        .reason("it deletes what is in a store", PLAN),
     deny(Cloud, &["heroku"])
-        .sub(&[
+        .subcommands(&[
             "apps:destroy",
             "destroy",
             "pg:reset",
@@ -118,7 +120,7 @@ pub(super) const RULES: &[Rule] = &[
             "ps:stop",
             "maintenance:on",
         ])
-        .because("it destroys an app or its data", PLAN),
+        .reason("it destroys an app or its data", PLAN),
     deny(
         Cloud,
         &[
@@ -126,7 +128,7 @@ pub(super) const RULES: &[Rule] = &[
             "surge", "now",
         ],
     )
-    .sub(&[
+    .subcommands(&[
         "destroy",
         "apps destroy",
         "* destroy",
@@ -143,9 +145,9 @@ pub(super) const RULES: &[Rule] = &[
         "functions:delete",
         "project rm",
     ])
-    .because("it destroys an app or its data", PLAN),
+    .reason("it destroys an app or its data", PLAN),
     deny(Cloud, &["gh"])
-        .sub(&[
+        .subcommands(&[
             "repo delete",
             "repo archive",
             "run delete",
@@ -157,16 +159,16 @@ pub(super) const RULES: &[Rule] = &[
             "gist delete",
             "ssh-key delete",
         ])
-        .because("it deletes what others may rely on", PLAN),
-    warn(Cloud, &["aws"]).sub(&["s3 rm"]).because("it deletes what is in a store", PLAN),
+        .reason("it deletes what others may rely on", PLAN),
+    warn(Cloud, &["aws"]).subcommands(&["s3 rm"]).reason("it deletes what is in a store", PLAN),
     deny(Cloud, &["eksctl", "kops", "kubeadm", "talosctl", "rancher", "gardenctl"])
-        .sub(&["delete", "delete *", "reset", "cluster delete"])
-        .because("it destroys a cluster", PLAN),
+        .subcommands(&["delete", "delete *", "reset", "cluster delete"])
+        .reason("it destroys a cluster", PLAN),
     warn(Cloud, &["k3d", "kind", "minikube"])
-        .sub(&["delete", "cluster delete"])
-        .because("it destroys a cluster on this machine", "delete the one that you made, by name"),
+        .subcommands(&["delete", "cluster delete"])
+        .reason("it destroys a cluster on this machine", "delete the one that you made, by name"),
     deny(Cloud, &["nomad", "consul", "vault", "etcdctl", "zkcli"])
-        .sub(&[
+        .subcommands(&[
             "job stop",
             "stop",
             "kv delete",
@@ -177,7 +179,7 @@ pub(super) const RULES: &[Rule] = &[
             "system gc",
             "rmr",
         ])
-        .because("it destroys what a cluster runs on", PLAN),
+        .reason("it destroys what a cluster runs on", PLAN),
     deny(
         Cloud,
         &[
@@ -193,11 +195,11 @@ pub(super) const RULES: &[Rule] = &[
             "lxc",
         ],
     )
-    .sub(&["rm", "destroy", "delete", "undefine", "unregistervm", "destroy *"])
-    .because("it destroys a machine", PLAN),
+    .subcommands(&["rm", "destroy", "delete", "undefine", "unregistervm", "destroy *"])
+    .reason("it destroys a machine", PLAN),
 ];
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let sub = |word: &str| command.operands().first().is_some_and(|sub| sub.text == word);
     let value = |flags: &[&str], word: &str| {
         command.values(flags).iter().any(|value| value.text.eq_ignore_ascii_case(word))

@@ -1,20 +1,22 @@
 //! Databases: dropping and emptying them, by SQL and by tools.
 
 use super::table::{deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::Databases;
 use crate::Tier;
-use crate::value::Arg;
+use crate::value::Argument;
 
-const COPY: &str = "work on a copy or on a test database, and leave dropping to a person";
+const USE_TEST_DATABASE: &str =
+    "work on a copy or on a test database, and leave dropping to a person";
 
-pub(super) const RULES: &[Rule] = &[
-    deny(Databases, &["dropdb", "dropuser", "mongo-drop"]).because("it drops a database", COPY),
+pub(super) const RULES: &[CommandRule] = &[
+    deny(Databases, &["dropdb", "dropuser", "mongo-drop"])
+        .reason("it drops a database", USE_TEST_DATABASE),
     deny(Databases, &["mysqladmin"])
-        .sub(&["drop", "* drop", "flush-*"])
-        .because("it drops a database", COPY),
+        .subcommands(&["drop", "* drop", "flush-*"])
+        .reason("it drops a database", USE_TEST_DATABASE),
     deny(Databases, &["redis-cli", "valkey-cli", "keydb-cli"])
-        .sub(&[
+        .subcommands(&[
             "flushall",
             "FLUSHALL",
             "flushdb",
@@ -28,14 +30,16 @@ pub(super) const RULES: &[Rule] = &[
             "debug *",
             "eval *flushall*",
         ])
-        .because("it empties the store", COPY),
-    deny(Databases, &["prisma"]).sub(&["migrate reset"]).because("it drops all data", COPY),
+        .reason("it empties the store", USE_TEST_DATABASE),
     deny(Databases, &["prisma"])
-        .sub(&["db push"])
-        .with(&["--force-reset", "--accept-data-loss"])
-        .because("it drops all data", COPY),
+        .subcommands(&["migrate reset"])
+        .reason("it drops all data", USE_TEST_DATABASE),
+    deny(Databases, &["prisma"])
+        .subcommands(&["db push"])
+        .flags(&["--force-reset", "--accept-data-loss"])
+        .reason("it drops all data", USE_TEST_DATABASE),
     deny(Databases, &["rails", "rake"])
-        .sub(&[
+        .subcommands(&[
             "db:drop*",
             "db:reset",
             "db:purge",
@@ -49,9 +53,9 @@ pub(super) const RULES: &[Rule] = &[
             "* db:drop*",
             "* db:reset",
         ])
-        .because("it drops all data", COPY),
+        .reason("it drops all data", USE_TEST_DATABASE),
     deny(Databases, &["artisan", "php"])
-        .sub(&[
+        .subcommands(&[
             "migrate:fresh",
             "migrate:reset",
             "db:wipe",
@@ -60,9 +64,9 @@ pub(super) const RULES: &[Rule] = &[
             "artisan db:wipe",
             "artisan migrate:refresh",
         ])
-        .because("it drops all data", COPY),
+        .reason("it drops all data", USE_TEST_DATABASE),
     deny(Databases, &["manage.py", "django-admin", "python"])
-        .sub(&[
+        .subcommands(&[
             "flush",
             "reset_db",
             "sqlflush",
@@ -80,7 +84,7 @@ pub(super) const RULES: &[Rule] = &[
             "django migrate * zero",
         ])
         .unless(&["--help"])
-        .because("it empties the database", COPY),
+        .reason("it empties the database", USE_TEST_DATABASE),
     deny(
         Databases,
         &[
@@ -97,7 +101,7 @@ pub(super) const RULES: &[Rule] = &[
             "strapi",
         ],
     )
-    .sub(&[
+    .subcommands(&[
         "db:drop",
         "db:migrate:undo:all",
         "schema:drop",
@@ -107,14 +111,14 @@ pub(super) const RULES: &[Rule] = &[
         "migrate:reset",
         "drop",
     ])
-    .because("it drops tables", COPY),
+    .reason("it drops tables", USE_TEST_DATABASE),
     deny(Databases, &["drizzle-kit"])
-        .sub(&["push"])
-        .with(&["--force"])
-        .because("it drops what the schema does not have", COPY),
+        .subcommands(&["push"])
+        .flags(&["--force"])
+        .reason("it drops what the schema does not have", USE_TEST_DATABASE),
     // AdonisJS
     deny(Databases, &["node", "ace"])
-        .sub(&[
+        .subcommands(&[
             "ace migration:fresh",
             "ace migration:reset",
             "ace migration:refresh",
@@ -126,10 +130,10 @@ pub(super) const RULES: &[Rule] = &[
             "db:wipe",
             "db:truncate",
         ])
-        .because("it drops all data", COPY),
+        .reason("it drops all data", USE_TEST_DATABASE),
     // Symfony and Doctrine
     deny(Databases, &["php", "console", "symfony", "doctrine"])
-        .sub(&[
+        .subcommands(&[
             "doctrine:database:drop",
             "doctrine:schema:drop",
             "orm:schema-tool:drop",
@@ -138,17 +142,17 @@ pub(super) const RULES: &[Rule] = &[
             "console doctrine:database:drop",
             "console doctrine:schema:drop",
         ])
-        .because("it drops the database", COPY),
+        .reason("it drops the database", USE_TEST_DATABASE),
     deny(Databases, &["dotnet"])
-        .sub(&["ef database drop", "ef database update 0"])
+        .subcommands(&["ef database drop", "ef database update 0"])
         .unless(&["--dry-run"])
-        .because("it drops the database", COPY),
+        .reason("it drops the database", USE_TEST_DATABASE),
     deny(Databases, &["dotnet-ef"])
-        .sub(&["database drop", "database update 0"])
+        .subcommands(&["database drop", "database update 0"])
         .unless(&["--dry-run"])
-        .because("it drops the database", COPY),
+        .reason("it drops the database", USE_TEST_DATABASE),
     deny(Databases, &["diesel", "sqlx", "atlas", "sea-orm-cli", "sea"])
-        .sub(&[
+        .subcommands(&[
             "database reset",
             "database drop",
             "schema clean",
@@ -156,17 +160,17 @@ pub(super) const RULES: &[Rule] = &[
             "migrate reset",
             "migrate refresh",
         ])
-        .because("it drops the database", COPY),
+        .reason("it drops the database", USE_TEST_DATABASE),
     deny(Databases, &["diesel"])
-        .sub(&["migration revert"])
-        .with(&["--all", "-a"])
-        .because("it undoes every migration", COPY),
+        .subcommands(&["migration revert"])
+        .flags(&["--all", "-a"])
+        .reason("it undoes every migration", USE_TEST_DATABASE),
     deny(Databases, &["mix"])
-        .sub(&["ecto.rollback"])
-        .with(&["--all"])
-        .because("it undoes every migration", COPY),
+        .subcommands(&["ecto.rollback"])
+        .flags(&["--all"])
+        .reason("it undoes every migration", USE_TEST_DATABASE),
     deny(Databases, &["mvn", "mvnw", "gradle", "gradlew"])
-        .sub(&[
+        .subcommands(&[
             "flyway:clean",
             "* flyway:clean",
             "flywayClean",
@@ -174,9 +178,9 @@ pub(super) const RULES: &[Rule] = &[
             "liquibase:dropAll",
             "dropAll",
         ])
-        .because("it drops tables", COPY),
+        .reason("it drops tables", USE_TEST_DATABASE),
     deny(Databases, &["yii", "phinx", "cake", "aerich", "flask", "hasura"])
-        .sub(&[
+        .subcommands(&[
             "migrate/fresh",
             "migrate/down all",
             "rollback 0",
@@ -185,30 +189,30 @@ pub(super) const RULES: &[Rule] = &[
             "db downgrade base",
             "migrate delete",
         ])
-        .because("it undoes every migration", COPY),
+        .reason("it undoes every migration", USE_TEST_DATABASE),
     deny(Databases, &["migrate"])
-        .sub(&["down"])
-        .with(&["-all"])
-        .because("it undoes every migration", COPY),
+        .subcommands(&["down"])
+        .flags(&["-all"])
+        .reason("it undoes every migration", USE_TEST_DATABASE),
     deny(Databases, &["knex"])
-        .sub(&["migrate:rollback"])
-        .with(&["--all"])
-        .because("it drops tables", COPY),
+        .subcommands(&["migrate:rollback"])
+        .flags(&["--all"])
+        .reason("it drops tables", USE_TEST_DATABASE),
     warn(Databases, &["knex"])
-        .sub(&["migrate:rollback"])
-        .because("the last migration is undone, and with it may go its data", COPY),
+        .subcommands(&["migrate:rollback"])
+        .reason("the last migration is undone, and with it may go its data", USE_TEST_DATABASE),
     deny(Databases, &["alembic", "flyway", "liquibase"])
-        .sub(&["downgrade base", "clean", "drop-all", "dropAll"])
-        .because("it drops tables", COPY),
+        .subcommands(&["downgrade base", "clean", "drop-all", "dropAll"])
+        .reason("it drops tables", USE_TEST_DATABASE),
     deny(Databases, &["supabase"])
-        .sub(&["db reset"])
-        .with(&["--linked", "--db-url"])
-        .because("it drops all data", COPY),
+        .subcommands(&["db reset"])
+        .flags(&["--linked", "--db-url"])
+        .reason("it drops all data", USE_TEST_DATABASE),
     warn(Databases, &["supabase"])
-        .sub(&["db reset"])
-        .because("it drops all data of the database on this machine", COPY),
+        .subcommands(&["db reset"])
+        .reason("it drops all data of the database on this machine", USE_TEST_DATABASE),
     deny(Databases, &["mix"])
-        .sub(&[
+        .subcommands(&[
             "ecto.drop",
             "ecto.reset",
             "do ecto.drop*",
@@ -218,9 +222,9 @@ pub(super) const RULES: &[Rule] = &[
             "do * + ecto.drop",
             "do * + ecto.reset",
         ])
-        .because("it drops the database", COPY),
+        .reason("it drops the database", USE_TEST_DATABASE),
     deny(Databases, &["dbmate", "goose", "migrate"])
-        .sub(&[
+        .subcommands(&[
             "drop",
             "reset",
             "down-to 0",
@@ -229,13 +233,13 @@ pub(super) const RULES: &[Rule] = &[
             "* * * reset",
             "* * * down-to 0",
         ])
-        .because("it drops tables", COPY),
+        .reason("it drops tables", USE_TEST_DATABASE),
     deny(Databases, &["influx", "cqlsh", "clickhouse-client", "etcdctl"])
-        .sub(&["bucket delete", "del", "delete"])
-        .because("it deletes data", COPY),
+        .subcommands(&["bucket delete", "del", "delete"])
+        .reason("it deletes data", USE_TEST_DATABASE),
     warn(Databases, &["pg_restore", "mysqlimport", "mongorestore"])
-        .with(&["--clean", "-c", "--drop", "--delete"])
-        .because("it drops what is there before it restores", COPY),
+        .flags(&["--clean", "-c", "--drop", "--delete"])
+        .reason("it drops what is there before it restores", USE_TEST_DATABASE),
 ];
 
 /// Programs that take SQL, with the flags that it stands behind.
@@ -263,7 +267,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
 const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun", "sail"];
 
 /// The program and its arguments, if it is one that the rules know.
-fn run_by<'a>(command: &Invocation<'a>) -> Option<(&'a str, Vec<Arg>)> {
+fn inner_program<'a>(command: &CommandInvocation<'a>) -> Option<(&'a str, Vec<Argument>)> {
     let words = command.args.iter().filter(|arg| arg.text != "--");
     let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
     let name = words.next().map(|arg| arg.text.as_str())?;
@@ -272,22 +276,22 @@ fn run_by<'a>(command: &Invocation<'a>) -> Option<(&'a str, Vec<Arg>)> {
     known.then(|| (name, words.cloned().collect()))
 }
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.is(RUNNERS)
-        && let Some((name, args)) = run_by(command)
+        && let Some((name, args)) = inner_program(command)
     {
-        let inner = Invocation { name, args: &args, scene: command.scene };
-        hits.extend(RULES.iter().filter_map(|rule| rule.look(&inner)));
+        let inner = CommandInvocation { name, args: &args, context: command.context };
+        hits.extend(RULES.iter().filter_map(|rule| rule.check(&inner)));
     }
     if command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
         && command.operands().is_empty()
-        && let Some(input) = command.scene.stdin
+        && let Some(input) = command.context.stdin
     {
         let first_words = input.text.lines().filter_map(|line| line.split_whitespace().next());
         let mut empties = first_words
             .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
         if empties.next().is_some() {
-            hits.push(Hit::deny(Databases, "it empties the store", COPY));
+            hits.push(Hit::deny(Databases, "it empties the store", USE_TEST_DATABASE));
         }
     }
     if command.is(&["mongosh", "mongo"]) {
@@ -296,34 +300,34 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 .iter()
                 .any(|call| text.replace(' ', "").contains(call))
         };
-        if texts(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
-            hits.push(Hit::deny(Databases, "it drops or empties a collection", COPY));
+        if statements_text(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
+            hits.push(Hit::deny(Databases, "it drops or empties a collection", USE_TEST_DATABASE));
         }
         return;
     }
     let Some((_, flags)) = CLIENTS.iter().find(|(client, _)| *client == command.name) else {
         return;
     };
-    for text in texts(command, flags) {
-        if let Some((tier, reason)) = destroys(&text.text) {
-            hits.push(Hit::new(tier, Databases, reason, COPY));
+    for text in statements_text(command, flags) {
+        if let Some((tier, reason)) = data_loss(&text.text) {
+            hits.push(Hit::new(tier, Databases, reason, USE_TEST_DATABASE));
         }
     }
 }
 
 /// Whether the database is by its name one for tests, which are there to be dropped.
-pub(super) fn is_for_tests(command: &Invocation<'_>) -> bool {
+pub(super) fn is_for_tests(command: &CommandInvocation<'_>) -> bool {
     let mut names = command.values(&["-d", "--dbname", "-D", "--database", "--env"]);
     names.extend(command.operands().first().map(|arg| (*arg).clone()));
     names.iter().any(|name| {
         let name = name.text.rsplit('/').next().unwrap_or_default();
-        name == ":memory:" || (!name.contains(char::is_whitespace) && says_test(name))
-    }) || is_spare_store(command)
+        name == ":memory:" || (!name.contains(char::is_whitespace) && has_test_word(name))
+    }) || is_spare_redis_database(command)
 }
 
 /// `redis-cli -n 15 flushdb`: one of the numbered stores of this machine, but not the one that is used
 /// unless another is named.
-fn is_spare_store(command: &Invocation<'_>) -> bool {
+fn is_spare_redis_database(command: &CommandInvocation<'_>) -> bool {
     command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
         && command.operands().iter().any(|arg| arg.text.eq_ignore_ascii_case("flushdb"))
         && command.values(&["-n"]).iter().any(|arg| arg.text.parse::<u16>().is_ok_and(|n| n > 0))
@@ -335,27 +339,27 @@ fn is_spare_store(command: &Invocation<'_>) -> bool {
 }
 
 /// Whether one of the words of a name is `test`.
-fn says_test(name: &str) -> bool {
+fn has_test_word(name: &str) -> bool {
     name.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| ["test", "tests", "testing"].iter().any(|test| word.eq_ignore_ascii_case(test)))
 }
 
 /// What a client is told to do: by its flags, its operands, its standard input.
-fn texts(command: &Invocation<'_>, flags: &[&str]) -> Vec<Arg> {
+fn statements_text(command: &CommandInvocation<'_>, flags: &[&str]) -> Vec<Argument> {
     let mut texts = command.values(flags);
     texts.extend(command.operands().into_iter().cloned());
-    texts.extend(command.scene.stdin.map(|input| Arg::known(input.text.as_str())));
+    texts.extend(command.context.stdin.map(|input| Argument::known(input.text.as_str())));
     texts
 }
 
 /// Why SQL would lose data, if it would, and how bad that is.
-fn destroys(sql: &str) -> Option<(Tier, &'static str)> {
+fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
     let lost = statements(sql).into_iter().filter_map(|words| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let tier = match words.as_slice() {
             ["DROP", "DATABASE" | "SCHEMA", "IF", "EXISTS", name, ..]
             | ["DROP", "DATABASE" | "SCHEMA", name, ..]
-                if says_test(name) =>
+                if has_test_word(name) =>
             {
                 Tier::Warn
             }
@@ -443,7 +447,7 @@ fn statements(sql: &str) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tier, destroys};
+    use super::{Tier, data_loss};
 
     #[test]
     fn sql_is_read_by_statements() {
@@ -463,10 +467,10 @@ mod tests {
             ("DROP INDEX i", false),
             ("INSERT INTO x VALUES ('truncate')", false),
         ] {
-            assert_eq!(destroys(sql).is_some_and(|(tier, _)| tier == Tier::Deny), denied, "{sql}");
+            assert_eq!(data_loss(sql).is_some_and(|(tier, _)| tier == Tier::Deny), denied, "{sql}");
         }
         assert_eq!(
-            destroys("DROP DATABASE IF EXISTS `a_test`").map(|found| found.0),
+            data_loss("DROP DATABASE IF EXISTS `a_test`").map(|found| found.0),
             Some(Tier::Warn)
         );
     }

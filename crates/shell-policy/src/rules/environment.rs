@@ -1,15 +1,15 @@
 //! Environment hijack: variables that change what other programs load and run.
 
-use super::{Hit, Scene};
+use super::{CommandContext, Hit};
 use crate::Family::{Environment, Publishing};
 use crate::Tier;
 use crate::run::program_name;
-use crate::value::{Arg, is_known};
+use crate::value::{Argument, is_known};
 
-const LEAVE: &str = "run the program as it is, or name what it needs in its own options";
+const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in its own options";
 
 /// Variables that make programs load or run something, whatever the value.
-const HIJACK: &[&str] = &[
+const HIJACK_VARIABLES: &[&str] = &[
     "LD_PRELOAD",
     "LD_AUDIT",
     "DYLD_INSERT_LIBRARIES",
@@ -36,13 +36,17 @@ const HIJACK: &[&str] = &[
 ];
 
 /// Where everybody may put a file.
-const SHARED: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
+const SHARED_DIRS: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
 
 /// What an assignment does to the programs after it.
-pub(crate) fn environment(scene: &Scene<'_>, name: &str, value: Option<&Arg>) -> Option<Hit> {
+pub(crate) fn check_assignment(
+    scene: &CommandContext<'_>,
+    name: &str,
+    value: Option<&Argument>,
+) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
-    let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, LEAVE));
-    if HIJACK.iter().any(|known| crate::value::glob_match(known, name)) {
+    let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED));
+    if HIJACK_VARIABLES.iter().any(|known| crate::value::glob_match(known, name)) {
         // Nothing is loaded that way, which is often what it is for.
         if value.is_empty() {
             return None;
@@ -53,7 +57,7 @@ pub(crate) fn environment(scene: &Scene<'_>, name: &str, value: Option<&Arg>) ->
         "PATH" => {
             let odd = |entry: &str| {
                 let entry = entry.trim_end_matches('/');
-                entry == "." || SHARED.contains(&entry)
+                entry == "." || SHARED_DIRS.contains(&entry)
             };
             if value.split(':').any(odd) {
                 return hit(Tier::Deny, "programs are looked up where anybody may put one");
@@ -61,7 +65,7 @@ pub(crate) fn environment(scene: &Scene<'_>, name: &str, value: Option<&Arg>) ->
             None
         }
         "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
-            if value.split(':').any(|entry| SHARED.contains(&entry.trim_end_matches('/'))) =>
+            if value.split(':').any(|entry| SHARED_DIRS.contains(&entry.trim_end_matches('/'))) =>
         {
             hit(Tier::Deny, "libraries are looked up where anybody may put one")
         }
@@ -74,13 +78,13 @@ pub(crate) fn environment(scene: &Scene<'_>, name: &str, value: Option<&Arg>) ->
             hit(Tier::Deny, "the variable makes other programs load or run something")
         }
         "GIT_CONFIG_PARAMETERS" => hit(Tier::Deny, "the variable makes git run something"),
-        _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_something(value) => {
+        _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_command(value) => {
             hit(Tier::Deny, "the setting makes git run another program")
         }
-        "NODE_OPTIONS" if value.contains("--inspect") || loads_from_elsewhere(scene, value) => {
+        "NODE_OPTIONS" if value.contains("--inspect") || loads_untrusted_code(scene, value) => {
             hit(Tier::Deny, "the variable makes every node load or run something")
         }
-        "RUBYOPT" if loads_from_elsewhere(scene, value) => {
+        "RUBYOPT" if loads_untrusted_code(scene, value) => {
             hit(Tier::Deny, "the variable makes every ruby load something")
         }
         "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
@@ -133,7 +137,7 @@ pub(crate) fn environment(scene: &Scene<'_>, name: &str, value: Option<&Arg>) ->
 }
 
 /// Whether options name something to be loaded that is neither a package nor in the project.
-fn loads_from_elsewhere(scene: &Scene<'_>, options: &str) -> bool {
+fn loads_untrusted_code(scene: &CommandContext<'_>, options: &str) -> bool {
     options.split_whitespace().any(|word| {
         let value = match word.split_once('=') {
             Some((_, value)) => value,
@@ -148,9 +152,9 @@ fn loads_from_elsewhere(scene: &Scene<'_>, options: &str) -> bool {
         }
         let path = value.starts_with(['/', '.']) || value.contains("..");
         let inside = || {
-            scene
-                .locate(&Arg::known(value))
-                .is_some_and(|place| !place.unsure && place.base.starts_with(scene.context.project))
+            scene.locate(&Argument::known(value)).is_some_and(|place| {
+                !place.is_uncertain && place.base.starts_with(scene.context.project)
+            })
         };
         !is_known(value) || address || (path && !inside())
     })

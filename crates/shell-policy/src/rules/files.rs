@@ -1,33 +1,41 @@
 //! Destructive file operations; disks and boot; resource exhaustion; and which arguments of common
 //! programs are paths that they write.
 
-use super::places::Loss;
+use super::places::DeleteScope;
 use super::table::{deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::{Disks, Files, Obfuscation, Privilege, Resources, Secrets};
-use crate::value::Arg;
+use crate::value::Argument;
 
-const LEAVE: &str = "leave the disks of this machine alone; work on files in the project";
+const LEAVE_DISKS: &str = "leave the disks of this machine alone; work on files in the project";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CommandRule] = &[
     deny(Disks, &["mkfs*", "mke2fs", "mkswap", "newfs", "wipefs", "blkdiscard", "badblocks"])
-        .because("it formats or erases a disk", LEAVE),
+        .reason("it formats or erases a disk", LEAVE_DISKS),
     deny(Disks, &["fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "partx", "kpartx"])
         .unless(&["-l", "--list"])
-        .because("it changes the partitions of a disk", LEAVE),
+        .reason("it changes the partitions of a disk", LEAVE_DISKS),
     deny(
         Disks,
         &["cryptsetup", "hdparm", "nvme", "mdadm", "losetup", "dmsetup", "tune2fs", "resize2fs"],
     )
-    .because("it changes a disk or how it is read", LEAVE),
+    .reason("it changes a disk or how it is read", LEAVE_DISKS),
     deny(Disks, &["lvremove", "vgremove", "pvremove", "lvreduce", "pvcreate", "vgcreate"])
-        .because("it removes or changes volumes", LEAVE),
+        .reason("it removes or changes volumes", LEAVE_DISKS),
     deny(Disks, &["zpool", "zfs", "btrfs"])
-        .sub(&["destroy", "labelclear", "rollback", "subvolume delete", "device remove"])
-        .because("it destroys a file system", LEAVE),
+        .subcommands(&["destroy", "labelclear", "rollback", "subvolume delete", "device remove"])
+        .reason("it destroys a file system", LEAVE_DISKS),
     deny(Disks, &["diskutil"])
-        .sub(&["erase*", "partition*", "zero*", "random*", "secure*", "apfs delete*", "reformat"])
-        .because("it erases a disk", LEAVE),
+        .subcommands(&[
+            "erase*",
+            "partition*",
+            "zero*",
+            "random*",
+            "secure*",
+            "apfs delete*",
+            "reformat",
+        ])
+        .reason("it erases a disk", LEAVE_DISKS),
     deny(
         Disks,
         &[
@@ -43,25 +51,25 @@ pub(super) const RULES: &[Rule] = &[
             "nvram",
         ],
     )
-    .because("it changes how the machine starts", LEAVE),
-    deny(Disks, &["format", "diskpart"]).because("it formats or changes a disk", LEAVE),
+    .reason("it changes how the machine starts", LEAVE_DISKS),
+    deny(Disks, &["format", "diskpart"]).reason("it formats or changes a disk", LEAVE_DISKS),
     deny(Resources, &["stress", "stress-ng", "memtester", "cpuburn"])
-        .because("it uses up the machine", "measure with a small, bounded load"),
+        .reason("it uses up the machine", "measure with a small, bounded load"),
     warn(Files, &["dropbox-trash", "trash-empty"])
-        .because("it empties the trash for good", "leave what is in the trash"),
+        .reason("it empties the trash for good", "leave what is in the trash"),
 ];
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" | "rimraf"
         | "del-cli" | "remove-item" => {
-            remove(command, hits);
+            check_remove(command, hits);
         }
-        "mv" | "gmv" => moved(command, hits),
-        "rsync" => mirrored(command, hits),
-        "chmod" | "chown" | "chgrp" => ownership(command, hits),
-        "dd" | "dcfldd" | "ddrescue" => raw(command, hits),
-        "yes" | "cat" | "head" | "fallocate" | "truncate" => endless(command, hits),
+        "mv" | "gmv" => check_move(command, hits),
+        "rsync" => check_mirror(command, hits),
+        "chmod" | "chown" | "chgrp" => check_ownership(command, hits),
+        "dd" | "dcfldd" | "ddrescue" => check_raw_device(command, hits),
+        "yes" | "cat" | "head" | "fallocate" | "truncate" => check_size(command, hits),
         "robocopy" if command.args.iter().any(|arg| arg.text.eq_ignore_ascii_case("/mir")) => {
             hits.push(Hit::deny(
                 Files,
@@ -72,18 +80,18 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         _ => {}
     }
     if command.is(&["cp", "ln", "install", "mv"]) {
-        renamed(command, hits);
+        check_rename(command, hits);
     }
-    for written in written(command) {
-        hits.extend(command.scene.writes(&written).filter(|hit| {
+    for written in written_paths(command) {
+        hits.extend(command.context.check_write(&written).filter(|hit| {
             // To lock a secret away is what should be done with it.
-            hit.family != Secrets || !closes(command)
+            hit.family != Secrets || !restricts_to_owner(command)
         }));
     }
 }
 
 /// `chmod 600`: nobody but the owner has any right to it.
-fn closes(command: &Invocation<'_>) -> bool {
+fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
     command.name == "chmod"
         && command.operands().first().is_some_and(|mode| {
             let mode = mode.text.trim_start_matches('0');
@@ -92,7 +100,7 @@ fn closes(command: &Invocation<'_>) -> bool {
         })
 }
 
-fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.args.iter().any(|arg| arg.text == "--no-preserve-root") {
         hits.push(Hit::deny(
             Files,
@@ -103,49 +111,56 @@ fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     let always = ["srm", "wipe", "rd", "rimraf", "del-cli"];
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&always);
     // `rm $flags ~`: what stands in the variable may well be -rf.
-    let perhaps = command.args.iter().any(Arg::is_hole);
+    let perhaps = command.args.iter().any(Argument::is_unknown);
     for operand in command.operands() {
-        if recursive || (perhaps && is_grave(command.scene.loss(operand))) {
-            hits.extend(command.scene.deletes(operand));
+        if recursive || (perhaps && is_severe(command.context.delete_scope(operand))) {
+            hits.extend(command.context.check_delete(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
             hits.push(Hit::warn(
                 Files,
                 "a lock of git's is taken away",
                 "make sure that no git is running",
             ));
-        } else if let Some(hit) = command.scene.sweeps(operand) {
+        } else if let Some(hit) = command.context.check_bulk_delete(operand) {
             hits.push(hit);
-        } else if let Some(hit) = command.scene.writes(operand) {
+        } else if let Some(hit) = command.context.check_write(operand) {
             hits.push(hit);
         }
     }
 }
 
 /// What nobody means to lose.
-fn is_grave(loss: Loss) -> bool {
-    matches!(loss, Loss::Machine | Loss::Home | Loss::Project | Loss::History | Loss::Records)
+fn is_severe(loss: DeleteScope) -> bool {
+    matches!(
+        loss,
+        DeleteScope::Machine
+            | DeleteScope::Home
+            | DeleteScope::Project
+            | DeleteScope::History
+            | DeleteScope::RalphState
+    )
 }
 
 /// What is moved away is as good as deleted where it was.
-fn moved(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let mut operands = command.operands();
     if command.values(&["-t", "--target-directory"]).is_empty() {
         operands.pop();
     }
     for operand in operands {
-        if is_grave(command.scene.loss(operand)) {
-            hits.extend(command.scene.deletes(operand).map(|hit| Hit {
+        if is_severe(command.context.delete_scope(operand)) {
+            hits.extend(command.context.check_delete(operand).map(|hit| Hit {
                 reason: hit.reason.replace("deletes", "moves away").into(),
                 ..hit
             }));
         } else {
-            hits.extend(command.scene.writes(operand));
+            hits.extend(command.context.check_write(operand));
         }
     }
 }
 
 /// A program of the system under another name is not known by that any more.
-fn renamed(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let [source, target] = operands.as_slice() else { return };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -165,21 +180,21 @@ fn renamed(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn mirrored(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.args.iter().any(|arg| arg.text.starts_with("--del"))
         && let Some(target) = command.operands().last()
         && !target.text.contains(':')
     {
-        hits.extend(command.scene.deletes(target));
+        hits.extend(command.context.check_delete(target));
     }
     if command.has(&["--remove-source-files"])
         && let Some(source) = command.operands().first()
     {
-        hits.extend(command.scene.deletes(source));
+        hits.extend(command.context.check_delete(source));
     }
 }
 
-fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let Some((mode, paths)) = operands.split_first() else { return };
     if command.name == "chmod" {
@@ -207,7 +222,7 @@ fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
     }
     let recursive = command.has(&["-R", "--recursive"]);
-    if recursive && command.name == "chmod" && locks_out(&mode.text, command) {
+    if recursive && command.name == "chmod" && locks_out_owner(&mode.text, command) {
         hits.push(Hit::deny(
             Files,
             "nobody may read or enter what is there any more, you neither",
@@ -215,8 +230,10 @@ fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         ));
     }
     for path in paths {
-        let loss = command.scene.loss(path);
-        if recursive && !matches!(loss, Loss::Inside | Loss::Project | Loss::Fresh) {
+        let loss = command.context.delete_scope(path);
+        if recursive
+            && !matches!(loss, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
+        {
             hits.push(Hit::deny(
                 Files,
                 "it changes rights or owners recursively outside of the project, or where cannot be told",
@@ -227,7 +244,7 @@ fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Whether a mode takes the owner's right to read files, or to enter directories.
-fn locks_out(mode: &str, command: &Invocation<'_>) -> bool {
+fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     if mode.bytes().all(|b| b.is_ascii_digit()) {
         let owner = mode.bytes().rev().nth(2).unwrap_or(b'0');
         return owner < b'4' || !matches!(owner, b'5' | b'7');
@@ -252,18 +269,18 @@ fn locks_out(mode: &str, command: &Invocation<'_>) -> bool {
     })
 }
 
-fn raw(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let value = |key: &str| {
         command.args.iter().find_map(|arg| {
-            arg.text.strip_prefix(key).map(|text| Arg { text: text.to_owned(), ..arg.clone() })
+            arg.text.strip_prefix(key).map(|text| Argument { text: text.to_owned(), ..arg.clone() })
         })
     };
     let (input, output) = (value("if="), value("of="));
     if let Some(output) = &output {
-        hits.extend(command.scene.writes(output));
+        hits.extend(command.context.check_write(output));
     }
     if let Some(input) = &input {
-        hits.extend(command.scene.reads(input));
+        hits.extend(command.context.check_read(input));
         let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
         let lost = output.as_ref().is_none_or(|output| output.text == "/dev/null");
         if endless && !lost && value("count=").is_none() {
@@ -277,7 +294,7 @@ fn raw(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Sizes that fill a disk.
-fn endless(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let sizes = match command.name {
         "head" => command.values(&["-c", "--bytes"]),
         "fallocate" => command.values(&["-l", "--length"]),
@@ -306,7 +323,7 @@ fn endless(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// The paths that a command writes, by its arguments.
-fn written(command: &Invocation<'_>) -> Vec<Arg> {
+fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let operands = || command.operands().into_iter().cloned().collect::<Vec<_>>();
     match command.name {
         "tee" | "sponge" | "touch" | "mkdir" | "rmdir" | "unlink" | "truncate" | "mkfifo"
@@ -324,12 +341,12 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
             }
             // Into a directory: each under its own name.
             if let Some(directory) =
-                targets.first().filter(|arg| command.scene.holds_protected(arg))
+                targets.first().filter(|arg| command.context.holds_protected(arg))
             {
                 let directory = directory.text.trim_end_matches('/').to_owned();
                 targets.extend(sources.iter().filter_map(|source| {
                     let name = source.text.rsplit('/').next().filter(|name| !name.is_empty())?;
-                    Some(Arg { text: format!("{directory}/{name}"), ..source.clone() })
+                    Some(Argument { text: format!("{directory}/{name}"), ..source.clone() })
                 }));
             }
             targets
@@ -337,9 +354,9 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
         "curl" => command.values(&["-o", "--output", "--output-dir"]),
         "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
         "sort" | "shuf" => command.values(&["-o", "--output"]),
-        "sed" | "gsed" | "perl" | "ruby" if in_place(command) => scripted_files(command),
+        "sed" | "gsed" | "perl" | "ruby" if is_in_place(command) => files_after_script(command),
         // What is packed is only read.
-        "tar" | "bsdtar" if !unpacks(command) => Vec::new(),
+        "tar" | "bsdtar" if !is_extract(command) => Vec::new(),
         "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
         "unzip" => command.values(&["-d"]),
         "7z" | "7za" => command.values(&["-o"]),
@@ -370,12 +387,12 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
         }
         "osascript" | "ssh-keygen" => command.values(&["-f"]),
         "cpio" if command.has(&["-i", "--extract"]) => command.values(&["-D", "--directory"]),
-        _ => edited(command),
+        _ => edited_paths(command),
     }
 }
 
 /// The files of a program that is told to change them where they are.
-fn edited(command: &Invocation<'_>) -> Vec<Arg> {
+fn edited_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let short = match command.name {
         "yq" | "clang-format" | "autopep8" | "autoflake" | "jaq" | "astyle" | "tidy" => "-i",
         "gofmt" | "goimports" | "gofumpt" | "shfmt" => "-w",
@@ -403,7 +420,7 @@ fn edited(command: &Invocation<'_>) -> Vec<Arg> {
 }
 
 /// `tar -xf`, `tar xf`, `tar --extract`.
-fn unpacks(command: &Invocation<'_>) -> bool {
+fn is_extract(command: &CommandInvocation<'_>) -> bool {
     let old = command.args.first().is_some_and(|arg| {
         arg.text.contains('x') && arg.text.bytes().all(|b| b.is_ascii_alphabetic())
     });
@@ -412,7 +429,7 @@ fn unpacks(command: &Invocation<'_>) -> bool {
 
 /// The files of a program whose first operand is a script, unless one stands behind a flag: of sed,
 /// perl and ruby, which all take what follows `-i` in the same word for the suffix of copies.
-pub(super) fn scripted_files(command: &Invocation<'_>) -> Vec<Arg> {
+pub(super) fn files_after_script(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let (scripts, valued) = match command.name {
         "sed" | "gsed" => ("ef", "l"),
         _ => ("eE", "IrCMm"),
@@ -454,7 +471,7 @@ pub(super) fn scripted_files(command: &Invocation<'_>) -> Vec<Arg> {
     files
 }
 
-fn in_place(command: &Invocation<'_>) -> bool {
+fn is_in_place(command: &CommandInvocation<'_>) -> bool {
     command.args.iter().any(|arg| {
         arg.text.starts_with("--in-place")
             || (arg.text.starts_with('-')

@@ -1,24 +1,24 @@
 //! Destructive git: losing commits or uncommitted work, rewriting what others have.
 
-use super::places::Loss;
+use super::places::DeleteScope;
 use super::table::{deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::{Environment, Exfiltration, Git, Persistence};
-use crate::value::Arg;
+use crate::value::Argument;
 
 const COMMIT: &str =
     "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
-const PLAIN: &str = "push without force to a branch of your own";
+const PUSH_WITHOUT_FORCE: &str = "push without force to a branch of your own";
 const HISTORY: &str = "leave the history; add a commit that mends it";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CommandRule] = &[
     deny(Git, &["git"])
-        .sub(&["reset"])
-        .with(&["--hard", "--merge"])
-        .because("uncommitted work is lost for good", COMMIT),
+        .subcommands(&["reset"])
+        .flags(&["--hard", "--merge"])
+        .reason("uncommitted work is lost for good", COMMIT),
     deny(Git, &["git"])
-        .sub(&["push", "send-pack"])
-        .with(&[
+        .subcommands(&["push", "send-pack"])
+        .flags(&[
             "-f",
             "--force",
             "--force-with-lease",
@@ -27,103 +27,108 @@ pub(super) const RULES: &[Rule] = &[
             "--prune",
         ])
         .unless(&["--dry-run"])
-        .because("commits that others may have are overwritten", PLAIN),
+        .reason("commits that others may have are overwritten", PUSH_WITHOUT_FORCE),
     // It overwrites by itself what has moved, so that only what is deleted is told by a flag.
     deny(Git, &["jj"])
-        .sub(&["git push"])
-        .with(&["--deleted", "--all", "--tracked"])
+        .subcommands(&["git push"])
+        .flags(&["--deleted", "--all", "--tracked"])
         .unless(&["--dry-run"])
-        .because("commits that others may have are overwritten", PLAIN),
-    warn(Git, &["jj"]).sub(&["git push"]).unless(&["--dry-run"]).because(
+        .reason("commits that others may have are overwritten", PUSH_WITHOUT_FORCE),
+    warn(Git, &["jj"]).subcommands(&["git push"]).unless(&["--dry-run"]).reason(
         "it overwrites what it pushes to if the history was rewritten",
         "look with `jj git push --dry-run` first",
     ),
     deny(Git, &["jj"])
-        .sub(&["op abandon", "operation abandon", "util gc"])
-        .because("what could still be brought back is gone", HISTORY),
+        .subcommands(&["op abandon", "operation abandon", "util gc"])
+        .reason("what could still be brought back is gone", HISTORY),
     deny(Git, &["git"])
-        .sub(&["push"])
-        .with(&["-d", "--delete"])
-        .because("a branch that others may use is deleted", PLAIN),
+        .subcommands(&["push"])
+        .flags(&["-d", "--delete"])
+        .reason("a branch that others may use is deleted", PUSH_WITHOUT_FORCE),
     deny(Git, &["git"])
-        .sub(&["filter-branch", "filter-repo", "replace"])
-        .because("the whole history is rewritten", HISTORY),
-    deny(Git, &["git-filter-repo", "bfg"]).because("the whole history is rewritten", HISTORY),
+        .subcommands(&["filter-branch", "filter-repo", "replace"])
+        .reason("the whole history is rewritten", HISTORY),
+    deny(Git, &["git-filter-repo", "bfg"]).reason("the whole history is rewritten", HISTORY),
     deny(Git, &["git"])
-        .sub(&["reflog expire", "reflog delete", "prune", "stash clear", "update-ref"])
+        .subcommands(&["reflog expire", "reflog delete", "prune", "stash clear", "update-ref"])
         .unless(&["-n", "--dry-run"])
-        .because("what could still be brought back is gone", HISTORY),
+        .reason("what could still be brought back is gone", HISTORY),
     deny(Git, &["git"])
-        .sub(&["gc"])
-        .with(&["--prune"])
-        .because("what could still be brought back is gone", HISTORY),
+        .subcommands(&["gc"])
+        .flags(&["--prune"])
+        .reason("what could still be brought back is gone", HISTORY),
     deny(Git, &["git"])
-        .sub(&["checkout", "switch"])
-        .with(&["-f", "--force", "--discard-changes"])
-        .because("uncommitted work is lost for good", COMMIT),
-    warn(Git, &["git"]).sub(&["clean"]).unless(&["-n", "--dry-run"]).because(
+        .subcommands(&["checkout", "switch"])
+        .flags(&["-f", "--force", "--discard-changes"])
+        .reason("uncommitted work is lost for good", COMMIT),
+    warn(Git, &["git"]).subcommands(&["clean"]).unless(&["-n", "--dry-run"]).reason(
         "files that git does not know are deleted for good",
         "look with `git clean -n` first",
     ),
     deny(Git, &["git"])
-        .sub(&["branch"])
-        .with(&["-f", "--force"])
+        .subcommands(&["branch"])
+        .flags(&["-f", "--force"])
         .unless(&["-d", "-D", "--delete", "-m", "-M", "-c", "-C"])
-        .because(
+        .reason(
             "a branch is moved, and commits that were only on it are lost",
             "make a branch of another name",
         ),
-    warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "-f", "--force", "-M"]).because(
+    warn(Git, &["git"]).subcommands(&["branch"]).flags(&["-D", "-f", "--force", "-M"]).reason(
         "a branch is deleted or replaced, merged or not",
         "use `git branch -d`, which looks first",
     ),
-    warn(Git, &["git"]).sub(&["checkout", "switch"]).with(&["-B", "-C", "--force-create"]).because(
-        "a branch is moved, and commits that were only on it are lost",
-        "make a branch of another name",
-    ),
     warn(Git, &["git"])
-        .sub(&["stash drop", "stash pop"])
-        .with(&["--force", "--index"])
-        .because("stashed work may be lost", "apply it first"),
-    warn(Git, &["git"]).sub(&["stash drop"]).because("stashed work is lost", "apply it first"),
+        .subcommands(&["checkout", "switch"])
+        .flags(&["-B", "-C", "--force-create"])
+        .reason(
+            "a branch is moved, and commits that were only on it are lost",
+            "make a branch of another name",
+        ),
     warn(Git, &["git"])
-        .sub(&["tag"])
-        .with(&["-d", "--delete", "-f", "--force"])
-        .because("a tag that others may rely on is changed", "make a new tag"),
+        .subcommands(&["stash drop", "stash pop"])
+        .flags(&["--force", "--index"])
+        .reason("stashed work may be lost", "apply it first"),
     warn(Git, &["git"])
-        .sub(&["worktree remove", "worktree prune"])
-        .with(&["-f", "--force"])
-        .because("another worktree with its work is deleted", "look what is in it first"),
+        .subcommands(&["stash drop"])
+        .reason("stashed work is lost", "apply it first"),
     warn(Git, &["git"])
-        .sub(&["commit", "push", "merge", "rebase", "am"])
-        .with(&["--no-verify"])
-        .because(
+        .subcommands(&["tag"])
+        .flags(&["-d", "--delete", "-f", "--force"])
+        .reason("a tag that others may rely on is changed", "make a new tag"),
+    warn(Git, &["git"])
+        .subcommands(&["worktree remove", "worktree prune"])
+        .flags(&["-f", "--force"])
+        .reason("another worktree with its work is deleted", "look what is in it first"),
+    warn(Git, &["git"])
+        .subcommands(&["commit", "push", "merge", "rebase", "am"])
+        .flags(&["--no-verify"])
+        .reason(
             "the project's own checks are passed over",
             "let them run, and mend what they find",
         ),
-    warn(Git, &["git"]).sub(&["commit"]).with(&["-n"]).because(
+    warn(Git, &["git"]).subcommands(&["commit"]).flags(&["-n"]).reason(
         "the project's own checks are passed over",
         "let them run, and mend what they find",
     ),
     deny(Git, &["git"])
-        .sub(&["read-tree", "checkout-index"])
-        .with(&["--reset", "-f", "--force"])
-        .because("uncommitted work is lost for good", COMMIT),
+        .subcommands(&["read-tree", "checkout-index"])
+        .flags(&["--reset", "-f", "--force"])
+        .reason("uncommitted work is lost for good", COMMIT),
     deny(Environment, &["git"])
-        .sub(&["config"])
-        .with(&["--global", "--system"])
+        .subcommands(&["config"])
+        .flags(&["--global", "--system"])
         .unless(&["--get", "--list", "-l", "--get-all", "--get-regexp", "--show-origin"])
-        .because(
+        .reason(
             "it changes git for every project of this user",
             "set it for this repository alone",
         ),
     warn(Exfiltration, &["git"])
-        .sub(&["remote add", "remote set-url"])
-        .because("the project can then be pushed elsewhere", "push to the remotes that are there"),
+        .subcommands(&["remote add", "remote set-url"])
+        .reason("the project can then be pushed elsewhere", "push to the remotes that are there"),
 ];
 
 /// Settings that make git run a program.
-const RUNNING: &[&str] = &[
+const COMMAND_SETTINGS: &[&str] = &[
     "core.hookspath",
     "core.sshcommand",
     "core.fsmonitor",
@@ -142,7 +147,7 @@ const RUNNING: &[&str] = &[
     "uploadpack.packobjectshook",
 ];
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.name != "git" {
         return;
     }
@@ -158,7 +163,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             ));
         }
         if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
-            hits.push(super::network::unchecked());
+            hits.push(super::network::unverified_tls_hit());
         }
         if lower == "protocol.ext.allow=always" {
             hits.push(Hit::deny(
@@ -177,8 +182,8 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "let them run, and mend what they find",
             ));
         } else if let Some((key, _)) = setting.text.split_once('=')
-            && runs_something(key)
-            && !is_quiet(&setting.text)
+            && runs_command(key)
+            && !is_noninteractive_value(&setting.text)
         {
             hits.push(Hit::deny(
                 Environment,
@@ -193,10 +198,18 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     match sub.text.as_str() {
         "push" => {
             if rest.iter().skip(1).any(|arg| arg.text.starts_with('+')) {
-                hits.push(Hit::deny(Git, "commits that others may have are overwritten", PLAIN));
+                hits.push(Hit::deny(
+                    Git,
+                    "commits that others may have are overwritten",
+                    PUSH_WITHOUT_FORCE,
+                ));
             }
             if rest.iter().skip(1).any(|arg| arg.text.starts_with(':') && arg.text.len() > 1) {
-                hits.push(Hit::deny(Git, "a branch that others may use is deleted", PLAIN));
+                hits.push(Hit::deny(
+                    Git,
+                    "a branch that others may use is deleted",
+                    PUSH_WITHOUT_FORCE,
+                ));
             }
             if first.contains("://") || first.contains('@') {
                 hits.push(Hit::deny(
@@ -209,7 +222,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         "fetch" | "pull" => {
             let forced = command.has(&["-f", "--force"]);
             // What comes from elsewhere may be moved as it pleases; branches of one's own may not.
-            let moves = |arg: &&Arg| {
+            let moves = |arg: &&Argument| {
                 let target = arg.text.split_once(':').map(|(_, target)| target);
                 (forced || arg.text.starts_with('+'))
                     && target.is_some_and(|target| {
@@ -237,8 +250,8 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                     || text.starts_with([':'])
                         && text.get(1..).is_some_and(|rest| rest.starts_with(['!', '^']))
                     || [".", "./", "*", ":", "./*"].contains(&text)
-                    || command.scene.cwd.is_some_and(|cwd| cwd.to_string_lossy() == text)
-                    || command.scene.context.project.to_string_lossy() == text
+                    || command.context.cwd.is_some_and(|cwd| cwd.to_string_lossy() == text)
+                    || command.context.context.project.to_string_lossy() == text
             };
             let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
             if rest.iter().any(|arg| whole(&arg.text)) && !staged {
@@ -247,14 +260,17 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         // What is not in a commit elsewhere is nobody's to throw away.
         "clean" if !command.has(&["-n", "--dry-run"]) => {
-            let here = Arg::known(".");
-            if !matches!(command.scene.loss(&here), Loss::Inside | Loss::Project | Loss::Fresh) {
-                hits.extend(command.scene.deletes(&here));
+            let here = Argument::known(".");
+            if !matches!(
+                command.context.delete_scope(&here),
+                DeleteScope::Inside | DeleteScope::Project | DeleteScope::New
+            ) {
+                hits.extend(command.context.check_delete(&here));
             }
         }
         "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {
             for path in rest {
-                hits.extend(command.scene.deletes(path));
+                hits.extend(command.context.check_delete(path));
             }
         }
         "config" => {
@@ -262,13 +278,13 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             let reads = ["--get", "--get-all", "--list", "-l", "--get-regexp"];
             if !command.has(&reads) {
                 for file in command.values(&["-f", "--file"]) {
-                    hits.extend(command.scene.writes(&file));
+                    hits.extend(command.context.check_write(&file));
                 }
             }
             let pairs =
                 || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
             if pairs().any(|(key, value)| skips_certificate_check(key, value)) {
-                hits.push(super::network::unchecked());
+                hits.push(super::network::unverified_tls_hit());
             }
             let is_forced = |key: &str, value: &str| {
                 let key = key.to_ascii_lowercase();
@@ -282,11 +298,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 ));
             }
             let pair = words.windows(2).find_map(|pair| match pair {
-                [key, value] if runs_something(key) => Some((*key, *value)),
+                [key, value] if runs_command(key) => Some((*key, *value)),
                 _ => None,
             });
             let Some((key, value)) = pair else { return };
-            if !is_quiet(&format!("{key}={value}")) {
+            if !is_noninteractive_value(&format!("{key}={value}")) {
                 let family = if key.eq_ignore_ascii_case("core.hooksPath") {
                     Persistence
                 } else {
@@ -311,9 +327,9 @@ fn skips_certificate_check(key: &str, value: &str) -> bool {
         && ["false", "0", "no", "off"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-pub(super) fn runs_something(key: &str) -> bool {
+pub(super) fn runs_command(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    RUNNING.contains(&key.as_str())
+    COMMAND_SETTINGS.contains(&key.as_str())
         || key.starts_with("alias.")
         || key.starts_with("filter.")
         || key.starts_with("url.")
@@ -323,9 +339,9 @@ pub(super) fn runs_something(key: &str) -> bool {
 }
 
 /// Values that people set so that git asks and pages nothing, and aliases of git's own commands.
-fn is_quiet(setting: &str) -> bool {
+fn is_noninteractive_value(setting: &str) -> bool {
     let Some((key, value)) = setting.split_once('=') else { return false };
-    const QUIET: &[&str] = &[
+    const NONINTERACTIVE_VALUES: &[&str] = &[
         "",
         "cat",
         "true",
@@ -339,6 +355,6 @@ fn is_quiet(setting: &str) -> bool {
         "code --wait",
         "delta",
     ];
-    QUIET.contains(&value)
+    NONINTERACTIVE_VALUES.contains(&value)
         || (key.to_ascii_lowercase().starts_with("alias.") && !value.starts_with('!'))
 }

@@ -19,16 +19,16 @@ mod table;
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::links::Links;
-use super::value::{Arg, HOLE, Output};
+use super::links::LinkTable;
+use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::{Context, Family, Tier};
 
-pub(super) use environment::environment;
-pub(super) use network::{is_resolver, looked_up};
+pub(super) use environment::check_assignment;
+pub(super) use network::{dns_leak_hit, is_resolver};
 pub(super) use places::judge_path;
-pub(super) use protected::Access;
-pub(super) use secrets::{is_secret_name, shown};
-pub(super) use table::{Rule, valued_options};
+pub(super) use protected::FileAccess;
+pub(super) use secrets::{is_secret_name, printed_secret_hit};
+pub(super) use table::{CommandRule, valued_options};
 
 /// What a rule found.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +36,7 @@ pub(super) struct Hit {
     pub(super) tier: Tier,
     pub(super) family: Family,
     pub(super) reason: Cow<'static, str>,
-    pub(super) instead: Cow<'static, str>,
+    pub(super) suggestion: Cow<'static, str>,
 }
 
 impl Hit {
@@ -46,7 +46,7 @@ impl Hit {
         reason: impl Into<Cow<'static, str>>,
         instead: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit { tier, family, reason: reason.into(), instead: instead.into() }
+        Hit { tier, family, reason: reason.into(), suggestion: instead.into() }
     }
 
     pub(super) fn deny(
@@ -67,33 +67,33 @@ impl Hit {
 }
 
 /// Where a command runs, and what it reads.
-pub(super) struct Scene<'a> {
+pub(super) struct CommandContext<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) cwd: Option<&'a Path>,
-    pub(super) stdin: Option<&'a Output>,
-    pub(super) links: &'a Links,
+    pub(super) stdin: Option<&'a KnownOutput>,
+    pub(super) links: &'a LinkTable,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> CommandContext<'a> {
     pub(super) fn new(
         context: &'a Context<'a>,
         cwd: Option<&'a Path>,
-        stdin: Option<&'a Output>,
-        links: &'a Links,
+        stdin: Option<&'a KnownOutput>,
+        links: &'a LinkTable,
     ) -> Self {
-        Scene { context, cwd, stdin, links }
+        CommandContext { context, cwd, stdin, links }
     }
 }
 
 /// A command as rules see it.
-pub(super) struct Invocation<'a> {
+pub(super) struct CommandInvocation<'a> {
     /// The program, without its path.
     pub(super) name: &'a str,
-    pub(super) args: &'a [Arg],
-    pub(super) scene: &'a Scene<'a>,
+    pub(super) args: &'a [Argument],
+    pub(super) context: &'a CommandContext<'a>,
 }
 
-impl Invocation<'_> {
+impl CommandInvocation<'_> {
     pub(super) fn is(&self, names: &[&str]) -> bool {
         names.contains(&self.name)
     }
@@ -114,7 +114,7 @@ impl Invocation<'_> {
     }
 
     /// The arguments that are neither options nor values of options.
-    pub(super) fn operands(&self) -> Vec<&Arg> {
+    pub(super) fn operands(&self) -> Vec<&Argument> {
         let valued = valued_options(self.name);
         let mut operands = Vec::new();
         let mut args = self.args.iter();
@@ -130,7 +130,7 @@ impl Invocation<'_> {
             }
             if text.starts_with('-') && text.len() > 1 {
                 let searches = || self.is(&["grep", "egrep", "fgrep", "rg"]);
-                if valued.contains(&text) || (ends_cluster(text, "-e") && searches()) {
+                if valued.contains(&text) || (is_last_of_cluster(text, "-e") && searches()) {
                     args.next();
                 }
                 continue;
@@ -140,19 +140,19 @@ impl Invocation<'_> {
         operands
     }
 
-    pub(super) fn values(&self, flags: &[&str]) -> Vec<Arg> {
+    pub(super) fn values(&self, flags: &[&str]) -> Vec<Argument> {
         flag_values(self.args, flags)
     }
 }
 
 /// The values of flags: `-o X`, `-oX`, `-vo X`, `--output X`, `--output=X`.
-pub(super) fn flag_values(args: &[Arg], flags: &[&str]) -> Vec<Arg> {
+pub(super) fn flag_values(args: &[Argument], flags: &[&str]) -> Vec<Argument> {
     let mut values = Vec::new();
     for (at, arg) in args.iter().enumerate() {
         let text = arg.text.as_str();
         for flag in flags {
             let long = flag.starts_with("--");
-            if text == *flag || (!long && ends_cluster(text, flag)) {
+            if text == *flag || (!long && is_last_of_cluster(text, flag)) {
                 values.extend(args.get(at + 1).cloned());
             } else if let Some(value) = text.strip_prefix(flag) {
                 let value = match value.strip_prefix('=') {
@@ -160,7 +160,7 @@ pub(super) fn flag_values(args: &[Arg], flags: &[&str]) -> Vec<Arg> {
                     _ if !long && flag.len() == 2 => value,
                     _ => continue,
                 };
-                values.push(Arg { text: value.to_owned(), ..arg.clone() });
+                values.push(Argument { text: value.to_owned(), ..arg.clone() });
             }
         }
     }
@@ -168,7 +168,7 @@ pub(super) fn flag_values(args: &[Arg], flags: &[&str]) -> Vec<Arg> {
 }
 
 /// Whether a flag of one letter is the last of several: `-qc`.
-fn ends_cluster(text: &str, flag: &str) -> bool {
+fn is_last_of_cluster(text: &str, flag: &str) -> bool {
     let letters = text.strip_prefix('-').unwrap_or_default();
     flag.len() == 2
         && (2..=6).contains(&letters.len())
@@ -178,7 +178,7 @@ fn ends_cluster(text: &str, flag: &str) -> bool {
 
 fn flag_matches(flag: &str, text: &str) -> bool {
     // What is not known may well be nothing: `-r$x`.
-    let known: String = text.chars().filter(|c| *c != HOLE).collect();
+    let known: String = text.chars().filter(|c| *c != UNKNOWN).collect();
     let text = known.as_str();
     let (given, value) = text.split_once('=').unwrap_or((text, ""));
     // `--push=false` is the same as no `--push`.
@@ -199,20 +199,20 @@ fn flag_matches(flag: &str, text: &str) -> bool {
 }
 
 /// All that rules have to say of a command.
-pub(super) fn look(command: &Invocation<'_>) -> Vec<Hit> {
+pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     let mut hits = Vec::new();
-    for rule in tables().flatten() {
-        hits.extend(rule.look(command));
+    for rule in rule_tables().flatten() {
+        hits.extend(rule.check(command));
     }
     for function in [
-        files::look,
-        network::look,
-        secrets::look,
-        system::look,
-        publishing::look,
-        git::look,
-        databases::look,
-        cloud::look,
+        files::check,
+        network::check,
+        secrets::check,
+        system::check,
+        publishing::check,
+        git::check,
+        databases::check,
+        cloud::check,
     ] {
         function(command, &mut hits);
     }
@@ -222,7 +222,7 @@ pub(super) fn look(command: &Invocation<'_>) -> Vec<Hit> {
     hits
 }
 
-fn tables() -> impl Iterator<Item = &'static [Rule]> {
+fn rule_tables() -> impl Iterator<Item = &'static [CommandRule]> {
     [
         files::RULES,
         network::RULES,
@@ -240,7 +240,7 @@ fn tables() -> impl Iterator<Item = &'static [Rule]> {
 pub(super) fn programs() -> impl Iterator<Item = &'static str> {
     ["rm", "dd", "sh", "bash", "cat"]
         .into_iter()
-        .chain(tables().flatten().flat_map(|rule| rule.programs.iter().copied()))
+        .chain(rule_tables().flatten().flat_map(|rule| rule.programs.iter().copied()))
 }
 
 #[cfg(test)]
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn every_rule_says_why_and_what_instead() {
-        for rule in tables().flatten() {
+        for rule in rule_tables().flatten() {
             assert!(!rule.programs.is_empty());
-            for text in [rule.reason, rule.instead] {
+            for text in [rule.reason, rule.suggestion] {
                 assert!(!text.is_empty(), "{:?}", rule.programs);
                 assert!(!text.ends_with('.'), "a clause, without a full stop: {text}");
             }

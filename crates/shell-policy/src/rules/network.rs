@@ -2,22 +2,23 @@
 
 use super::files::is_remote;
 use super::table::{deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::{Containers, Environment, Exfiltration, Remote};
-use crate::value::{Arg, BELOW, HOLE, Origin};
+use crate::value::{Argument, TextOrigin, UNKNOWN, UNKNOWN_NAME};
 
-const UNCHECKED_LATER: &str = "from now on nobody checks who is at the other end";
-const CHECKED: &str = "leave the check on, and name the certificate of a server that you trust";
+const TLS_CHECK_DISABLED: &str = "from now on nobody checks who is at the other end";
+const KEEP_TLS_CHECK: &str =
+    "leave the check on, and name the certificate of a server that you trust";
 const TUNNEL: &str = "it opens this machine to others";
 const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CommandRule] = &[
     deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
-        .with(&["-e", "-c", "--exec", "--sh-exec", "--lua-exec"])
-        .because("it hands a shell to whoever is at the other end", "leave it"),
+        .flags(&["-e", "-c", "--exec", "--sh-exec", "--lua-exec"])
+        .reason("it hands a shell to whoever is at the other end", "leave it"),
     deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
-        .with(&["-l", "--listen"])
-        .because("it listens for connections", SERVE),
+        .flags(&["-l", "--listen"])
+        .reason("it listens for connections", SERVE),
     deny(
         Remote,
         &[
@@ -37,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
             "rathole",
         ],
     )
-    .because(TUNNEL, SERVE),
+    .reason(TUNNEL, SERVE),
     deny(
         Remote,
         &[
@@ -57,10 +58,10 @@ pub(super) const RULES: &[Rule] = &[
             "wetty",
         ],
     )
-    .because("it lets others in", "leave it"),
+    .reason("it lets others in", "leave it"),
     deny(Remote, &["ssh", "autossh"])
-        .with(&["-R", "-D", "-w"])
-        .because("it opens a tunnel", "run what you need here"),
+        .flags(&["-R", "-D", "-w"])
+        .reason("it opens a tunnel", "run what you need here"),
     deny(
         Remote,
         &[
@@ -75,11 +76,11 @@ pub(super) const RULES: &[Rule] = &[
             "responder",
         ],
     )
-    .because("it is a tool for breaking in", "leave it"),
+    .reason("it is a tool for breaking in", "leave it"),
     warn(Remote, &["ssh", "autossh", "mosh", "telnet", "rsh", "rlogin", "sftp"])
         .unless(&["-V", "-Q", "-G"])
-        .because("it works on another machine, which nothing here guards", "work on this machine"),
-    warn(Remote, &["ssh-copy-id"]).because("it lets this machine's key into another", "leave it"),
+        .reason("it works on another machine, which nothing here guards", "work on this machine"),
+    warn(Remote, &["ssh-copy-id"]).reason("it lets this machine's key into another", "leave it"),
     deny(
         Exfiltration,
         &[
@@ -93,33 +94,33 @@ pub(super) const RULES: &[Rule] = &[
             "termbin",
         ],
     )
-    .because("it sends local data to others", "keep it here and name the file in your answer"),
+    .reason("it sends local data to others", "keep it here and name the file in your answer"),
     deny(Exfiltration, &["mail", "mailx", "mutt", "sendmail", "swaks", "msmtp"])
-        .because("it sends mail", "put what you have to say into your answer"),
+        .reason("it sends mail", "put what you have to say into your answer"),
     deny(Exfiltration, &["gh"])
-        .sub(&["gist create"])
-        .because("it publishes local data as a gist", "put it into a file of the project"),
+        .subcommands(&["gist create"])
+        .reason("it publishes local data as a gist", "put it into a file of the project"),
     deny(Exfiltration, &["rclone"])
-        .sub(&["copy", "sync", "move", "copyto", "moveto", "rcat"])
-        .because(
+        .subcommands(&["copy", "sync", "move", "copyto", "moveto", "rcat"])
+        .reason(
             "it copies data to a remote store",
             "keep it here and name the file in your answer",
         ),
-    deny(Exfiltration, &["ftp", "lftp", "ncftpput", "tftp", "smbclient"]).because(
+    deny(Exfiltration, &["ftp", "lftp", "ncftpput", "tftp", "smbclient"]).reason(
         "it moves data to another machine",
         "keep it here and name the file in your answer",
     ),
     warn(Environment, &["npm", "pnpm", "yarn"])
-        .sub(&[
+        .subcommands(&[
             "config set strict-ssl false",
             "config set strict-ssl=false",
             "set strict-ssl false",
             "set strict-ssl=false",
             "config set enableStrictSsl false",
         ])
-        .because(UNCHECKED_LATER, CHECKED),
+        .reason(TLS_CHECK_DISABLED, KEEP_TLS_CHECK),
     warn(Environment, &["conda", "mamba", "bundle", "composer", "poetry", "go"])
-        .sub(&[
+        .subcommands(&[
             "config ssl_verify false",
             "config ssl_verify_mode 0",
             "config set ssl_verify_mode 0",
@@ -128,12 +129,12 @@ pub(super) const RULES: &[Rule] = &[
             "config certificates.* false",
             "env GOINSECURE=*",
         ])
-        .because(UNCHECKED_LATER, CHECKED),
+        .reason(TLS_CHECK_DISABLED, KEEP_TLS_CHECK),
     deny(Exfiltration, &["tcpdump", "tshark", "wireshark", "ettercap", "mitmproxy", "dsniff"])
-        .because("it listens in on the network", "log in the program itself"),
+        .reason("it listens in on the network", "log in the program itself"),
 ];
 
-const KEEP: &str = "keep it here and name the file in your answer";
+const KEEP_LOCAL: &str = "keep it here and name the file in your answer";
 
 /// Programs that have a name looked up.
 const RESOLVERS: &[&str] = &[
@@ -160,30 +161,30 @@ const RESOLVERS: &[&str] = &[
 
 /// Whether a host name has in it what another command printed. The whole of a name may come from there, and so
 /// may names that stay on this network.
-fn carries_data(host: &Arg) -> bool {
-    const NEAR: &[&str] = &[".local", ".localhost", ".internal", ".lan", ".test"];
-    if host.is_hole() || NEAR.iter().any(|near| host.text.ends_with(near)) {
+fn carries_command_output(host: &Argument) -> bool {
+    const LOCAL_SUFFIXES: &[&str] = &[".local", ".localhost", ".internal", ".lan", ".test"];
+    if host.is_unknown() || LOCAL_SUFFIXES.iter().any(|near| host.text.ends_with(near)) {
         return false;
     }
     // A label of its own, with a domain behind it: `$(whoami).example.com`.
     let label = || {
         let mut labels = host.text.split('.');
         labels.next_back();
-        labels.any(|label| !label.is_empty() && label.chars().all(|c| c == BELOW))
+        labels.any(|label| !label.is_empty() && label.chars().all(|c| c == UNKNOWN_NAME))
     };
-    (host.text.contains(HOLE) && host.origin != Origin::Written) || label()
+    (host.text.contains(UNKNOWN) && host.origin != TextOrigin::Literal) || label()
 }
 
 pub(crate) fn is_resolver(name: &str) -> bool {
     RESOLVERS.contains(&name)
 }
 
-pub(crate) fn looked_up() -> Hit {
-    Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP)
+pub(crate) fn dns_leak_hit() -> Hit {
+    Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP_LOCAL)
 }
 
 /// Flags by which programs talk to a server without a look at its certificate.
-const UNCHECKED: &[(&[&str], &[&str])] = &[
+const INSECURE_FLAGS: &[(&[&str], &[&str])] = &[
     (&["curl"], &["--insecure", "--proxy-insecure", "--doh-insecure"]),
     (&["wget", "wget2"], &["--no-check-certificate"]),
     (&["http", "https", "xh", "xhs"], &["--verify=no", "--verify=false"]),
@@ -199,12 +200,12 @@ const UNCHECKED: &[(&[&str], &[&str])] = &[
 /// Letters of curl's whose value may follow at once: `-ofile`.
 const CURL_VALUES: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
 
-pub(super) fn unchecked() -> Hit {
-    Hit::warn(Environment, "nobody checks who is at the other end", CHECKED)
+pub(super) fn unverified_tls_hit() -> Hit {
+    Hit::warn(Environment, "nobody checks who is at the other end", KEEP_TLS_CHECK)
 }
 
-fn is_unchecked(command: &Invocation<'_>) -> bool {
-    let flags = UNCHECKED.iter().find(|(programs, _)| command.is(programs));
+fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
+    let flags = INSECURE_FLAGS.iter().find(|(programs, _)| command.is(programs));
     let said = |text: &str| flags.is_some_and(|(_, flags)| flags.contains(&text));
     let short = |text: &str| {
         let letters = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
@@ -214,45 +215,59 @@ fn is_unchecked(command: &Invocation<'_>) -> bool {
     command.args.iter().any(|arg| said(&arg.text) || short(&arg.text))
 }
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
-    if is_unchecked(command) && !to_this_machine(command) {
-        hits.push(unchecked());
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+    if skips_tls_verification(command) && !targets_loopback(command) {
+        hits.push(unverified_tls_hit());
     }
     if command.is(&["curl", "wget"])
         && command.operands().iter().any(|arg| {
             let authority = arg.text.split_once("://").map_or("", |(_, rest)| rest);
             let end = authority.find(['/', '?', ':']).unwrap_or(authority.len());
             let host = authority.get(..end).unwrap_or_default();
-            carries_data(&Arg { text: host.to_owned(), ..(*arg).clone() })
+            carries_command_output(&Argument { text: host.to_owned(), ..(*arg).clone() })
         })
     {
         hits.push(Hit::warn(
             Exfiltration,
             "it puts what another command printed into a name that others get to see",
-            KEEP,
+            KEEP_LOCAL,
         ));
     }
     match command.name {
-        "curl" => curl(command, hits),
+        "curl" => check_curl(command, hits),
         "wget" => {
             let files = command.values(&["--post-file", "--body-file"]);
             let computed = command
                 .values(&["--post-data", "--body-data", "--header"])
                 .iter()
-                .any(|arg| arg.text.contains(HOLE) && arg.origin != Origin::Written);
-            if (computed || !files.is_empty()) && !to_this_machine(command) {
-                hits.push(Hit::deny(Exfiltration, "it sends a file to another machine", KEEP));
+                .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal);
+            if (computed || !files.is_empty()) && !targets_loopback(command) {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it sends a file to another machine",
+                    KEEP_LOCAL,
+                ));
             }
         }
         "http" | "https" | "xh" => {
             let sends =
                 command.args.iter().any(|arg| arg.text.contains('@') && !arg.text.contains("://"));
-            if sends && !to_this_machine(command) {
-                hits.push(Hit::deny(Exfiltration, "it sends a file to another machine", KEEP));
+            if sends && !targets_loopback(command) {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it sends a file to another machine",
+                    KEEP_LOCAL,
+                ));
             }
         }
-        "nc" | "ncat" | "netcat" if command.scene.stdin.is_some() && !to_this_machine(command) => {
-            hits.push(Hit::deny(Exfiltration, "it sends what it reads to another machine", KEEP));
+        "nc" | "ncat" | "netcat"
+            if command.context.stdin.is_some() && !targets_loopback(command) =>
+        {
+            hits.push(Hit::deny(
+                Exfiltration,
+                "it sends what it reads to another machine",
+                KEEP_LOCAL,
+            ));
         }
         "socat" => {
             let word = |words: &[&str]| {
@@ -276,15 +291,15 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             ]) {
                 hits.push(Hit::deny(Remote, TUNNEL, SERVE));
             } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"])
-                && (word(&["file:", "open:", "gopen:"]) || sends_what_is_hidden(command))
+                && (word(&["file:", "open:", "gopen:"]) || sends_hidden_data(command))
                 && !command.args.iter().any(|arg| {
-                    arg.text.split_once(':').is_some_and(|(_, address)| is_here(address))
+                    arg.text.split_once(':').is_some_and(|(_, address)| is_loopback(address))
                 })
             {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it sends what it reads to another machine",
-                    KEEP,
+                    KEEP_LOCAL,
                 ));
             } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]) {
                 hits.push(Hit::warn(Remote, "it opens a raw connection", "use curl"));
@@ -292,76 +307,82 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "openssl"
             if command.operands().first().is_some_and(|arg| arg.text == "s_client")
-                && command.scene.stdin.is_some_and(|input| {
-                    input.origin != Origin::Written || input.text.contains(HOLE)
+                && command.context.stdin.is_some_and(|input| {
+                    input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN)
                 }) =>
         {
             hits.push(Hit::deny(
                 Remote,
                 "it sends what another command prints to another machine",
-                KEEP,
+                KEEP_LOCAL,
             ));
         }
-        "ssh" if sends_what_is_hidden(command) => {
+        "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
-            let there = operands.first().is_some_and(|host| !is_here(&host.text));
+            let there = operands.first().is_some_and(|host| !is_loopback(&host.text));
             // What over there only runs, as a shell or in a loop over hosts, keeps nothing of it.
             let keeps = operands.iter().skip(1).any(|arg| {
                 let mut words = arg.text.split(|c: char| !c.is_ascii_alphanumeric());
-                arg.text.contains('>') || words.any(|word| KEEPING.contains(&word))
+                arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
             });
             if there && keeps && !command.has(&["-n"]) {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it sends what it reads to another machine",
-                    KEEP,
+                    KEEP_LOCAL,
                 ));
             }
         }
         "sftp"
-            if command.scene.stdin.is_some_and(|input| {
+            if command.context.stdin.is_some_and(|input| {
                 input.text.split_whitespace().any(|word| {
-                    ["put", "mput", "reput", "-put"].contains(&word) || word.contains(HOLE)
+                    ["put", "mput", "reput", "-put"].contains(&word) || word.contains(UNKNOWN)
                 })
             }) =>
         {
-            hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP));
+            hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP_LOCAL));
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
             let elsewhere = is_remote(&target)
                 || target.starts_with("rsync://")
                 || target.starts_with("scp://");
-            if elsewhere && !is_here(&target) {
-                hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP));
+            if elsewhere && !is_loopback(&target) {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it copies files to another machine",
+                    KEEP_LOCAL,
+                ));
             }
         }
-        "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => store(command, hits),
-        _ if command.is(RESOLVERS) && command.operands().into_iter().any(carries_data) => {
+        "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => check_store(command, hits),
+        _ if command.is(RESOLVERS)
+            && command.operands().into_iter().any(carries_command_output) =>
+        {
             hits.push(Hit::deny(
                 Exfiltration,
                 "it puts what another command printed into a name that others get to see",
-                KEEP,
+                KEEP_LOCAL,
             ));
         }
-        "python" | "php" | "ruby" | "npx" | "busybox" => serve(command, hits),
+        "python" | "php" | "ruby" | "npx" | "busybox" => check_serve(command, hits),
         _ => {}
     }
 }
 
 /// Programs that write down, unpack or pass on what they read.
-const KEEPING: &[&str] =
+const STORING_PROGRAMS: &[&str] =
     &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
 
 /// Whether it reads what does not stand in the command: a file, or what another command prints.
-fn sends_what_is_hidden(command: &Invocation<'_>) -> bool {
+fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
     command
-        .scene
+        .context
         .stdin
-        .is_some_and(|input| input.origin != Origin::Written || input.text.contains(HOLE))
+        .is_some_and(|input| input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN))
 }
 
-fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let sockets = command.values(&["--unix-socket"]);
     if sockets.iter().any(|arg| {
         ["docker.sock", "containerd.sock", "podman.sock"]
@@ -392,7 +413,7 @@ fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     // What another command printed, behind the `?` of an address.
     let asked = command.operands().into_iter().any(|arg| {
         let query = arg.text.split_once('?').map(|(_, query)| query);
-        arg.origin != Origin::Written && query.is_some_and(|query| query.contains(HOLE))
+        arg.origin != TextOrigin::Literal && query.is_some_and(|query| query.contains(UNKNOWN))
     });
     let uploads = command.values(&["-T", "--upload-file"]);
     let named = |text: &str| text.strip_prefix('@').is_some_and(|file| file != "-");
@@ -400,9 +421,9 @@ fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         data.iter().any(|arg| arg.text == "@-") || uploads.iter().any(|arg| arg.text == "-");
     // What stands in the command is there to be seen; what is read from elsewhere is not.
     let hidden = command
-        .scene
+        .context
         .stdin
-        .is_none_or(|input| input.origin != Origin::Written || input.text.contains(HOLE));
+        .is_none_or(|input| input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN));
     let files = data.iter().any(|arg| named(&arg.text) || arg.text.contains("=@"))
         || forms.iter().any(|arg| arg.text.contains("=@") || arg.text.contains("=<"))
         || uploads.iter().any(|arg| arg.text != "-")
@@ -412,21 +433,21 @@ fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         .iter()
         .chain(&forms)
         .chain(&headers)
-        .any(|arg| arg.text.contains(HOLE) && arg.origin != Origin::Written)
+        .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal)
         || asked;
-    if (files || computed || (piped && hidden)) && !to_this_machine(command) {
-        hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP));
+    if (files || computed || (piped && hidden)) && !targets_loopback(command) {
+        hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP_LOCAL));
     }
     for arg in data.iter().chain(&forms).chain(&uploads) {
         let path = arg.text.rsplit('@').next().unwrap_or_default();
-        hits.extend(command.scene.reads(&Arg::known(path)));
+        hits.extend(command.context.check_read(&Argument::known(path)));
     }
     for config in command.values(&["-K", "--config"]) {
-        hits.extend(command.scene.reads(&config));
+        hits.extend(command.context.check_read(&config));
     }
 }
 
-fn store(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_store(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let copies = operands
         .iter()
@@ -434,11 +455,11 @@ fn store(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     let bucket =
         |text: &str| ["s3://", "gs://", "az://"].iter().any(|scheme| text.starts_with(scheme));
     if copies && operands.last().is_some_and(|arg| bucket(&arg.text)) {
-        hits.push(Hit::deny(Exfiltration, "it copies data to a remote store", KEEP));
+        hits.push(Hit::deny(Exfiltration, "it copies data to a remote store", KEEP_LOCAL));
     }
 }
 
-fn serve(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_serve(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     let open = text("0.0.0.0") || command.args.iter().any(|arg| arg.text.starts_with("0.0.0.0:"));
     let python = text("http.server") && !text("127.0.0.1") && !text("localhost");
@@ -452,7 +473,7 @@ fn serve(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// The host in an address, or in a target of scp.
-fn host(text: &str) -> String {
+fn host_of(text: &str) -> String {
     let host = text.split_once("://").map_or(text, |(_, rest)| rest);
     // What is before an @ is a user, not a host.
     let host = host.split(['/', '?']).next().unwrap_or_default();
@@ -463,18 +484,18 @@ fn host(text: &str) -> String {
     )
 }
 
-fn is_here(text: &str) -> bool {
-    const HERE: &[&str] =
+fn is_loopback(text: &str) -> bool {
+    const LOOPBACK_NAMES: &[&str] =
         &["localhost", "127.0.0.1", "[::1]", "::1", "0.0.0.0", "host.docker.internal"];
-    let host = host(text);
-    HERE.contains(&host.as_str()) || host.ends_with(".localhost")
+    let host = host_of(text);
+    LOOPBACK_NAMES.contains(&host.as_str()) || host.ends_with(".localhost")
 }
 
-fn to_this_machine(command: &Invocation<'_>) -> bool {
+fn targets_loopback(command: &CommandInvocation<'_>) -> bool {
     let mut any = false;
     for arg in command.operands() {
-        let bare = host(&arg.text);
-        if is_here(&arg.text) {
+        let bare = host_of(&arg.text);
+        if is_loopback(&arg.text) {
             any = true;
         } else if arg.text.contains("://") || bare.contains('.') {
             return false;

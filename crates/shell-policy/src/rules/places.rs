@@ -2,28 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use super::protected::{self, Access};
-use super::{Hit, Scene};
-use crate::links::Links;
-use crate::value::{Arg, BELOW, FRESH, HOLE, Origin, glob_match};
+use super::protected::{self, FileAccess};
+use super::{CommandContext, Hit};
+use crate::links::LinkTable;
+use crate::value::{Argument, NEW_TEMP_DIR, TextOrigin, UNKNOWN, UNKNOWN_NAME, glob_match};
 use crate::{Context, Family};
 
 /// A path as far as it is known.
 #[derive(Debug, PartialEq)]
-pub(super) struct Located {
+pub(super) struct PartialPath {
     /// The part of it that is known, resolved.
     pub(super) base: PathBuf,
     /// What follows: components with patterns or unknown parts in them, and all behind those.
     pub(super) rest: Vec<String>,
     /// A part may be anything, `..` too: only `base` is of use, and even that is only a guess.
-    pub(super) unsure: bool,
+    pub(super) is_uncertain: bool,
     /// It is, or is below, a temporary directory that the same command line made.
-    pub(super) fresh: bool,
+    pub(super) is_new: bool,
 }
 
 /// What a recursive delete would take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(super) enum DeleteScope {
     /// Everything below `/`.
     Machine,
     Home,
@@ -32,7 +32,7 @@ pub(super) enum Loss {
     /// `.git`
     History,
     /// `.ralph`
-    Records,
+    RalphState,
     /// Something else that is not in the project.
     Outside,
     /// It cannot be told.
@@ -40,30 +40,30 @@ pub(super) enum Loss {
     /// Something in the project.
     Inside,
     /// A temporary directory that the same command line made.
-    Fresh,
+    New,
 }
 
 /// What stands for more than itself.
-pub(super) const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
+pub(super) const WILDCARDS: [char; 5] = ['*', '?', '[', UNKNOWN, UNKNOWN_NAME];
 
-impl Scene<'_> {
+impl CommandContext<'_> {
     /// Where a path leads, by the links that the same command line made, too.
     fn resolve(&self, path: &Path) -> Option<PathBuf> {
         self.links.resolve(self.context, path)
     }
 
     /// Resolves a path; `None` if nothing of it is known.
-    pub(super) fn locate(&self, arg: &Arg) -> Option<Located> {
+    pub(super) fn locate(&self, arg: &Argument) -> Option<PartialPath> {
         let text = arg.text.as_str();
-        if text.is_empty() || arg.is_hole() {
+        if text.is_empty() || arg.is_unknown() {
             return None;
         }
         // Of what begins with something unknown, the names behind that still tell something.
-        let absolute = text.starts_with('/') || text.starts_with(HOLE);
+        let absolute = text.starts_with('/') || text.starts_with(UNKNOWN);
         let mut known = PathBuf::new();
         let mut rest = Vec::new();
         for component in text.split('/') {
-            let wild = component.contains([HOLE, BELOW])
+            let wild = component.contains([UNKNOWN, UNKNOWN_NAME])
                 || (arg.glob && component.contains(['*', '?', '[']));
             if wild || !rest.is_empty() {
                 if !component.is_empty() {
@@ -74,17 +74,18 @@ impl Scene<'_> {
             }
         }
         let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
-        let unsure = text.contains(HOLE) || rest.iter().any(|component| component == "..");
+        let unsure = text.contains(UNKNOWN) || rest.iter().any(|component| component == "..");
         let base = self.resolve(&full)?;
-        let fresh =
-            (text.starts_with(FRESH) || full.starts_with(FRESH) || self.links.is_made(&base))
-                && !text.contains("..");
-        Some(Located { base, rest, unsure, fresh })
+        let fresh = (text.starts_with(NEW_TEMP_DIR)
+            || full.starts_with(NEW_TEMP_DIR)
+            || self.links.is_created(&base))
+            && !text.contains("..");
+        Some(PartialPath { base, rest, is_uncertain: unsure, is_new: fresh })
     }
 
     /// Whether a path is a directory in which some files are protected by their names: the home, `.ralph`,
     /// an agent's.
-    pub(super) fn holds_protected(&self, arg: &Arg) -> bool {
+    pub(super) fn holds_protected(&self, arg: &Argument) -> bool {
         self.locate(arg).is_some_and(|place| {
             place.rest.is_empty()
                 && (self.context.home == Some(&place.base)
@@ -94,40 +95,41 @@ impl Scene<'_> {
     }
 
     /// Whether a path is the project itself.
-    pub(crate) fn is_project(&self, arg: &Arg) -> bool {
+    pub(crate) fn is_project(&self, arg: &Argument) -> bool {
         self.locate(arg).is_some_and(|place| {
-            !place.unsure && place.rest.is_empty() && place.base == self.context.project
+            !place.is_uncertain && place.rest.is_empty() && place.base == self.context.project
         })
     }
 
     /// A path that is known and below a directory for temporary files, but not in the project.
-    pub(crate) fn temporary_place(&self, arg: &Arg) -> Option<PathBuf> {
-        let place = self.locate(arg).filter(|place| !place.unsure && place.rest.is_empty())?;
+    pub(crate) fn temporary_path(&self, arg: &Argument) -> Option<PathBuf> {
+        let place =
+            self.locate(arg).filter(|place| !place.is_uncertain && place.rest.is_empty())?;
         let project = self.context.project;
         let apart = !place.base.starts_with(project) && !project.starts_with(&place.base);
         (apart && self.is_temporary(&place.base)).then_some(place.base)
     }
 
     /// What would be lost with a path and all that is in it.
-    pub(super) fn loss(&self, arg: &Arg) -> Loss {
-        let Some(place) = self.locate(arg).filter(|place| !place.unsure) else {
-            return Loss::Unknown;
+    pub(super) fn delete_scope(&self, arg: &Argument) -> DeleteScope {
+        let Some(place) = self.locate(arg).filter(|place| !place.is_uncertain) else {
+            return DeleteScope::Unknown;
         };
-        if place.fresh {
-            return Loss::Fresh;
+        if place.is_new {
+            return DeleteScope::New;
         }
         let project = self.context.project;
-        let Located { base, rest, .. } = &place;
+        let PartialPath { base, rest, .. } = &place;
         if base.parent().is_none() {
-            return Loss::Machine;
+            return DeleteScope::Machine;
         }
         if self.context.home == Some(base) {
-            return Loss::Home;
+            return DeleteScope::Home;
         }
         if rest.is_empty() && project.starts_with(base) {
-            return Loss::Project;
+            return DeleteScope::Project;
         }
-        let Ok(inside) = base.strip_prefix(project) else { return Loss::Outside };
+        let Ok(inside) = base.strip_prefix(project) else { return DeleteScope::Outside };
         let names: Vec<String> = inside
             .components()
             .map(|component| component.as_os_str().to_string_lossy().into_owned())
@@ -137,37 +139,37 @@ impl Scene<'_> {
             && let [only] = rest.as_slice()
             && is_everything(only)
         {
-            return Loss::Project;
+            return DeleteScope::Project;
         }
         if names.iter().any(|name| matches_name(name, ".git")) {
-            return Loss::History;
+            return DeleteScope::History;
         }
         if names.first().is_some_and(|name| matches_name(name, ".ralph")) {
-            return Loss::Records;
+            return DeleteScope::RalphState;
         }
-        Loss::Inside
+        DeleteScope::Inside
     }
 
     /// What there is to say of deleting a path with all that is in it.
-    pub(crate) fn deletes(&self, arg: &Arg) -> Option<Hit> {
-        let reason = match self.loss(arg) {
-            Loss::Inside => {
+    pub(crate) fn check_delete(&self, arg: &Argument) -> Option<Hit> {
+        let reason = match self.delete_scope(arg) {
+            DeleteScope::Inside => {
                 return Some(Hit::warn(
                     Family::Files,
                     "it deletes recursively inside of the project",
                     "delete only what can be built again, or commit first",
                 ));
             }
-            Loss::Fresh => return None,
-            Loss::Machine => "it deletes everything that it may on this machine",
-            Loss::Home => "it deletes the home directory or what is in it",
-            Loss::Project => "it deletes the project itself, or all that is in it",
-            Loss::History => "it deletes the history of the project (.git)",
-            Loss::Records => "it deletes ralph's settings and records of runs (.ralph)",
-            Loss::Outside => "it deletes recursively outside of the project",
-            Loss::Unknown => "it deletes recursively, and which path cannot be told",
+            DeleteScope::New => return None,
+            DeleteScope::Machine => "it deletes everything that it may on this machine",
+            DeleteScope::Home => "it deletes the home directory or what is in it",
+            DeleteScope::Project => "it deletes the project itself, or all that is in it",
+            DeleteScope::History => "it deletes the history of the project (.git)",
+            DeleteScope::RalphState => "it deletes ralph's settings and records of runs (.ralph)",
+            DeleteScope::Outside => "it deletes recursively outside of the project",
+            DeleteScope::Unknown => "it deletes recursively, and which path cannot be told",
         };
-        let temporary = |place: Located| {
+        let temporary = |place: PartialPath| {
             self.is_temporary(&place.base)
                 || place.base == Path::new("/tmp") && !place.rest.is_empty()
         };
@@ -179,13 +181,13 @@ impl Scene<'_> {
     }
 
     /// What there is to say of deleting one by one all files that a pattern or a search finds.
-    pub(super) fn sweeps(&self, arg: &Arg) -> Option<Hit> {
-        const NAMES: &str = "name the files, or what their names have in common";
-        if arg.is_hole() && arg.origin == Origin::Computed {
+    pub(super) fn check_bulk_delete(&self, arg: &Argument) -> Option<Hit> {
+        const NAME_THE_FILES: &str = "name the files, or what their names have in common";
+        if arg.is_unknown() && arg.origin == TextOrigin::Computed {
             let reason = "it deletes what another command prints, and what that is cannot be told";
-            return Some(Hit::warn(Family::Files, reason, NAMES));
+            return Some(Hit::warn(Family::Files, reason, NAME_THE_FILES));
         }
-        let place = self.locate(arg).filter(|place| !place.unsure && !place.fresh)?;
+        let place = self.locate(arg).filter(|place| !place.is_uncertain && !place.is_new)?;
         let all =
             |name: &String| is_everything(name) && (name.starts_with('.') || !name.contains('.'));
         if place.rest.is_empty() || !place.rest.iter().all(all) {
@@ -194,25 +196,29 @@ impl Scene<'_> {
         let project = self.context.project;
         if place.base.strip_prefix(project).is_ok_and(|inside| inside == Path::new(".ralph")) {
             let reason = "it deletes ralph's settings and records of runs (.ralph)";
-            return Some(Hit::deny(Family::Files, reason, NAMES));
+            return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
         let above = project.starts_with(&place.base) && place.base != project;
         if above || self.context.home == Some(&place.base) {
             let reason = "it deletes all files of the home, or of what the project is in";
-            return Some(Hit::deny(Family::Files, reason, NAMES));
+            return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
         if place.base != project {
             return None;
         }
         // A search enters `.git`, a pattern does not.
-        let searched = arg.origin == Origin::Computed
+        let searched = arg.origin == TextOrigin::Computed
             && arg.text.contains('/')
-            && place.rest.iter().all(|name| name.chars().eq([BELOW]));
+            && place.rest.iter().all(|name| name.chars().eq([UNKNOWN_NAME]));
         Some(match searched {
-            true => {
-                Hit::deny(Family::Files, "it deletes all files of the project, .git too", NAMES)
+            true => Hit::deny(
+                Family::Files,
+                "it deletes all files of the project, .git too",
+                NAME_THE_FILES,
+            ),
+            false => {
+                Hit::warn(Family::Files, "it deletes all files of the project", NAME_THE_FILES)
             }
-            false => Hit::warn(Family::Files, "it deletes all files of the project", NAMES),
         })
     }
 
@@ -227,10 +233,10 @@ impl Scene<'_> {
     }
 
     /// What there is to say of writing a path.
-    pub(crate) fn writes(&self, arg: &Arg) -> Option<Hit> {
-        const HARMLESS: &[&str] =
+    pub(crate) fn check_write(&self, arg: &Argument) -> Option<Hit> {
+        const SAFE_DEVICES: &[&str] =
             &["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero", "/dev/full", "-"];
-        if HARMLESS.contains(&arg.text.as_str()) || arg.text.starts_with("/dev/fd/") {
+        if SAFE_DEVICES.contains(&arg.text.as_str()) || arg.text.starts_with("/dev/fd/") {
             return None;
         }
         if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
@@ -241,12 +247,12 @@ impl Scene<'_> {
             ));
         }
         let place = self.locate(arg)?;
-        if let Some(hit) = self.protected(&place, Access::Write) {
+        if let Some(hit) = self.check_protected(&place, FileAccess::Write) {
             return Some(hit);
         }
         let project = self.context.project;
-        if place.unsure
-            || place.fresh
+        if place.is_uncertain
+            || place.is_new
             || place.base.starts_with(project)
             || self.is_temporary(&place.base)
         {
@@ -259,8 +265,8 @@ impl Scene<'_> {
                 "keep what you write inside of the project",
             ));
         }
-        if HARMLESS.iter().any(|path| Path::new(path) == place.base)
-            || self.context.allow.allows_path(Access::Write, &place.base, self.context)
+        if SAFE_DEVICES.iter().any(|path| Path::new(path) == place.base)
+            || self.context.allow.allows_path(FileAccess::Write, &place.base, self.context)
         {
             return None;
         }
@@ -272,55 +278,55 @@ impl Scene<'_> {
     }
 
     /// What there is to say of reading a path.
-    pub(crate) fn reads(&self, arg: &Arg) -> Option<Hit> {
+    pub(crate) fn check_read(&self, arg: &Argument) -> Option<Hit> {
         if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
-            return self.writes(arg);
+            return self.check_write(arg);
         }
         let place = self.locate(arg)?;
-        self.protected(&place, Access::Read)
+        self.check_protected(&place, FileAccess::Read)
     }
 
-    fn protected(&self, place: &Located, access: Access) -> Option<Hit> {
+    fn check_protected(&self, place: &PartialPath, access: FileAccess) -> Option<Hit> {
         let entry = protected::find(self.context, place, access)?;
         let whole = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
         if self.context.allow.allows_path(access, &whole, self.context) {
             return None;
         }
-        Some(Hit::new(entry.tier, entry.family, entry.reason, entry.instead))
+        Some(Hit::new(entry.tier, entry.family, entry.reason, entry.suggestion))
     }
 }
 
 /// Whether a pattern means all there is, or all that is hidden.
 fn is_everything(pattern: &str) -> bool {
-    pattern.chars().all(|c| WILD.contains(&c) || c == '.')
+    pattern.chars().all(|c| WILDCARDS.contains(&c) || c == '.')
 }
 
 /// Whether a component, which may be a pattern, may be this name. Some file systems do not tell
 /// capitals from small letters.
 pub(super) fn matches_name(component: &str, name: &str) -> bool {
-    if !component.contains(WILD) {
+    if !component.contains(WILDCARDS) {
         return component.eq_ignore_ascii_case(name);
     }
     // A pattern does not match a leading dot unless it has one.
-    if name.starts_with('.') && !component.starts_with(['.', HOLE, BELOW, '[']) {
+    if name.starts_with('.') && !component.starts_with(['.', UNKNOWN, UNKNOWN_NAME, '[']) {
         return false;
     }
     // A pattern of nearly nothing means nothing in particular.
-    let letters = component.chars().filter(|c| !WILD.contains(c) && *c != '.').count();
+    let letters = component.chars().filter(|c| !WILDCARDS.contains(c) && *c != '.').count();
     letters > 0 && glob_match(&component.to_ascii_lowercase(), &name.to_ascii_lowercase())
 }
 
 /// Judges a path that a file tool names.
-pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: Access) -> Option<Hit> {
+pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: FileAccess) -> Option<Hit> {
     let text = match (path.strip_prefix("~/"), context.home) {
         (Some(rest), Some(home)) => home.join(rest).to_string_lossy().into_owned(),
         _ => path.to_owned(),
     };
-    let links = Links::default();
-    let scene = Scene::new(context, Some(context.cwd), None, &links);
-    let arg = Arg { glob: text.contains('*'), ..Arg::known(text) };
+    let links = LinkTable::default();
+    let scene = CommandContext::new(context, Some(context.cwd), None, &links);
+    let arg = Argument { glob: text.contains('*'), ..Argument::known(text) };
     match access {
-        Access::Write => scene.writes(&arg),
-        Access::Read => scene.reads(&arg),
+        FileAccess::Write => scene.check_write(&arg),
+        FileAccess::Read => scene.check_read(&arg),
     }
 }

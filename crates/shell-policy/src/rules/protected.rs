@@ -4,49 +4,49 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::{Component, Path};
 
-use super::places::{Located, WILD, matches_name};
+use super::places::{PartialPath, WILDCARDS, matches_name};
 use crate::value::glob_match;
 use crate::{Context, Family, Tier};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum FileAccess {
     Read,
     Write,
 }
 
-pub(super) struct Protected {
+pub(super) struct ProtectedPath {
     /// `~/…` below the home, `./…` below the project, `/…` anywhere else, `**/…` everywhere. An entry
     /// means what is below it, too.
     paths: &'static [&'static str],
     /// Exceptions, by the last component.
-    but: &'static [&'static str],
+    except: &'static [&'static str],
     reads: bool,
     pub(super) tier: Tier,
     pub(super) family: Family,
     pub(super) reason: &'static str,
-    pub(super) instead: &'static str,
+    pub(super) suggestion: &'static str,
 }
 
-const SECRET: Protected = Protected {
+const SECRET: ProtectedPath = ProtectedPath {
     paths: &[],
-    but: &[],
+    except: &[],
     reads: true,
     tier: Tier::Deny,
     family: Family::Secrets,
     reason: "it holds secrets",
-    instead: "work without it, or ask for what you need to know of it",
+    suggestion: "work without it, or ask for what you need to know of it",
 };
 
 /// The first entry that fits decides.
-const PROTECTED: &[Protected] = &[
-    Protected {
+const PROTECTED: &[ProtectedPath] = &[
+    ProtectedPath {
         paths: &["~/.ssh/authorized_keys", "~/.ssh/config", "~/.ssh/rc"],
         family: Family::Persistence,
         reason: "it decides who may log in, or what happens then",
-        instead: "leave it",
+        suggestion: "leave it",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &[
             "~/.ssh",
             "~/.aws",
@@ -119,10 +119,10 @@ const PROTECTED: &[Protected] = &[
             "/var/run/secrets",
             "/run/secrets",
         ],
-        but: &["*.pub", "known_hosts", "known_hosts.old"],
+        except: &["*.pub", "known_hosts", "known_hosts.old"],
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &[
             "**/id_rsa",
             "**/id_dsa",
@@ -146,20 +146,20 @@ const PROTECTED: &[Protected] = &[
             "**/secrets.yaml",
             "**/master.key",
         ],
-        but: &["*public*", "*.pub", "*example*"],
+        except: &["*public*", "*.pub", "*example*"],
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["/dev/sd*", "/dev/nvme*", "/dev/disk*", "/dev/rdisk*", "/dev/vd*", "/dev/mapper"],
         family: Family::Disks,
         reason: "it is a whole disk",
-        instead: "work on files in the project",
+        suggestion: "work on files in the project",
         ..SECRET
     },
     // Made from an example when a project is set up, so that writing is only noted.
-    Protected {
+    ProtectedPath {
         paths: &["**/.env", "**/.env.*", "**/.envrc"],
-        but: &[
+        except: &[
             "*.example",
             "*.sample",
             "*.template",
@@ -178,31 +178,31 @@ const PROTECTED: &[Protected] = &[
         ],
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["**/.git/hooks", "./.husky/_"],
         reads: false,
         family: Family::Persistence,
         reason: "git hooks run by themselves, later, outside of any sandbox",
-        instead: "run the check yourself, or ask for the hook",
+        suggestion: "run the check yourself, or ask for the hook",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["**/.hg/hgrc", "**/.jj/repo/config.toml"],
         reads: false,
         family: Family::Paths,
         reason: "the repository's configuration decides which programs run",
-        instead: "leave it; say in your answer what should change",
+        suggestion: "leave it; say in your answer what should change",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["**/.git"],
         reads: false,
         family: Family::Paths,
         reason: "git's own files decide what git runs and what the history is",
-        instead: "use git's commands",
+        suggestion: "use git's commands",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &[
             "./.ralph/settings.json",
             "./.ralph/settings.local.json",
@@ -223,10 +223,10 @@ const PROTECTED: &[Protected] = &[
         reads: false,
         family: Family::Paths,
         reason: "it decides how the loop that runs you works, or is its record",
-        instead: "leave it; say in your answer what should change",
+        suggestion: "leave it; say in your answer what should change",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &[
             "**/.claude/settings*.json",
             "**/.claude/hooks",
@@ -242,10 +242,10 @@ const PROTECTED: &[Protected] = &[
         reads: false,
         family: Family::Paths,
         reason: "it decides what an agent may do, and what runs around it",
-        instead: "leave it; say in your answer what should change",
+        suggestion: "leave it; say in your answer what should change",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &[
             "~/.bashrc",
             "~/.bash_profile",
@@ -318,35 +318,35 @@ const PROTECTED: &[Protected] = &[
         reads: false,
         family: Family::Persistence,
         reason: "what stands there runs again later, without being asked for",
-        instead: "do it in the project, for the time of this work",
+        suggestion: "do it in the project, for the time of this work",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["/dev/shm", "/dev/pts", "/dev/null"],
         reads: false,
         tier: Tier::Warn,
         family: Family::Paths,
         reason: "it writes outside of the project",
-        instead: "keep what you write inside of the project",
+        suggestion: "keep what you write inside of the project",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["/dev", "/boot", "/efi"],
         reads: false,
         family: Family::Disks,
         reason: "it is a device, or what the machine starts from",
-        instead: "write to a file in the project",
+        suggestion: "write to a file in the project",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &["/proc", "/sys"],
         reads: false,
         family: Family::Processes,
         reason: "it changes the running kernel, or a process",
-        instead: "leave it",
+        suggestion: "leave it",
         ..SECRET
     },
-    Protected {
+    ProtectedPath {
         paths: &[
             "/etc",
             "/bin",
@@ -372,7 +372,7 @@ const PROTECTED: &[Protected] = &[
         reads: false,
         family: Family::System,
         reason: "it belongs to the system, not to the project",
-        instead: "keep what you write inside of the project",
+        suggestion: "keep what you write inside of the project",
         ..SECRET
     },
 ];
@@ -380,46 +380,49 @@ const PROTECTED: &[Protected] = &[
 /// The entry that a path falls under.
 pub(super) fn find(
     context: &Context<'_>,
-    place: &Located,
-    access: Access,
-) -> Option<&'static Protected> {
-    let path = Compared::new(context, place);
+    place: &PartialPath,
+    access: FileAccess,
+) -> Option<&'static ProtectedPath> {
+    let path = PathComponents::new(context, place);
     PROTECTED
         .iter()
         .find(|entry| {
-            if access == Access::Read && !entry.reads {
+            if access == FileAccess::Read && !entry.reads {
                 return false;
             }
-            entry.paths.iter().any(|pattern| path.fits(pattern) && !path.is_ones_own(pattern))
-                && !exempt(entry, place)
+            entry
+                .paths
+                .iter()
+                .any(|pattern| path.matches(pattern) && !path.is_inside_project_or_home(pattern))
+                && !is_exempt(entry, place)
                 && !(entry.paths.contains(&"**/*.key") && is_for_tests(context, place))
         })
         .map(|entry| {
             let env = entry.paths.contains(&"**/.env");
-            if env && access == Access::Write { &ENV_WRITTEN } else { entry }
+            if env && access == FileAccess::Write { &ENV_WRITTEN } else { entry }
         })
 }
 
-const ENV_WRITTEN: Protected = Protected {
+const ENV_WRITTEN: ProtectedPath = ProtectedPath {
     tier: Tier::Warn,
     reason: "a file of secrets is written",
-    instead: "put no secret into it that was not there before, and do not commit it",
+    suggestion: "put no secret into it that was not there before, and do not commit it",
     ..SECRET
 };
 
 /// Keys and certificates that stand among a project's tests are made up.
-fn is_for_tests(context: &Context<'_>, place: &Located) -> bool {
+fn is_for_tests(context: &Context<'_>, place: &PartialPath) -> bool {
     const TESTS: &[&str] =
         &["test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec"];
     let Ok(inside) = place.base.strip_prefix(context.project) else { return false };
     let known = inside.parent().into_iter().flat_map(Path::components);
-    !place.unsure
+    !place.is_uncertain
         && known
             .map(|component| component.as_os_str().to_string_lossy().to_ascii_lowercase())
             .any(|name| TESTS.contains(&name.as_str()))
 }
 
-fn exempt(entry: &Protected, place: &Located) -> bool {
+fn is_exempt(entry: &ProtectedPath, place: &PartialPath) -> bool {
     let last = match place.rest.last() {
         Some(last) => last.clone(),
         None => match place.base.file_name() {
@@ -427,50 +430,51 @@ fn exempt(entry: &Protected, place: &Located) -> bool {
             None => return false,
         },
     };
-    entry.but.iter().any(|pattern| glob_match(pattern, &last.to_ascii_lowercase()))
+    entry.except.iter().any(|pattern| glob_match(pattern, &last.to_ascii_lowercase()))
 }
 
 /// A path, taken apart once for the hundreds of entries that it is compared with.
-struct Compared<'a> {
+struct PathComponents<'a> {
     /// All of its components.
-    names: Vec<Name<'a>>,
+    names: Vec<PathComponent<'a>>,
     /// How many of them are the home's, or the project's, if it is in there.
     home: Option<usize>,
     project: Option<usize>,
     context: &'a Context<'a>,
 }
 
-struct Name<'a> {
+struct PathComponent<'a> {
     text: Cow<'a, str>,
     lower: String,
     /// Whether it is a pattern, or may be anything.
     is_wild: bool,
 }
 
-impl<'a> Compared<'a> {
-    fn new(context: &'a Context<'a>, place: &'a Located) -> Self {
+impl<'a> PathComponents<'a> {
+    fn new(context: &'a Context<'a>, place: &'a PartialPath) -> Self {
         let names = normal_components(&place.base)
             .map(OsStr::to_string_lossy)
             .chain(place.rest.iter().map(|name| Cow::Borrowed(name.as_str())));
         let depth_of =
             |root: &Path| place.base.starts_with(root).then(|| normal_components(root).count());
-        Compared {
-            names: names.map(Name::new).collect(),
+        PathComponents {
+            names: names.map(PathComponent::new).collect(),
             home: context.home.and_then(depth_of),
             project: depth_of(context.project),
             context,
         }
     }
 
-    fn fits(&self, pattern: &str) -> bool {
+    fn matches(&self, pattern: &str) -> bool {
         if let Some(names) = pattern.strip_prefix("**/") {
             // `*.json` means all of a kind, not the one of them that may hold secrets.
-            let meant = |name: &Name<'_>| !name.is_of_a_kind() || names.starts_with('.');
+            let meant =
+                |name: &PathComponent<'_>| !name.matches_any_name() || names.starts_with('.');
             return self
                 .names
                 .iter()
                 .enumerate()
-                .any(|(at, name)| meant(name) && self.fits_from(at, names));
+                .any(|(at, name)| meant(name) && self.matches_from(at, names));
         }
         let (from, names) = match pattern.split_once('/') {
             Some(("~", names)) => (self.home, names),
@@ -478,16 +482,16 @@ impl<'a> Compared<'a> {
             Some((_, names)) => (Some(0), names),
             None => (Some(0), pattern),
         };
-        from.is_some_and(|from| self.fits_from(from, names))
+        from.is_some_and(|from| self.matches_from(from, names))
     }
 
-    fn fits_from(&self, from: usize, names: &str) -> bool {
+    fn matches_from(&self, from: usize, names: &str) -> bool {
         let mut ours = self.names.iter().skip(from);
-        names.split('/').all(|name| ours.next().is_some_and(|component| component.fits(name)))
+        names.split('/').all(|name| ours.next().is_some_and(|component| component.matches(name)))
     }
 
     /// A project may well live below /opt, and root's home is /root: what is in them belongs to them.
-    fn is_ones_own(&self, pattern: &str) -> bool {
+    fn is_inside_project_or_home(&self, pattern: &str) -> bool {
         let Context { home, project, .. } = self.context;
         match pattern.as_bytes().first() {
             Some(b'/') => {
@@ -500,18 +504,18 @@ impl<'a> Compared<'a> {
     }
 }
 
-impl<'a> Name<'a> {
+impl<'a> PathComponent<'a> {
     fn new(text: Cow<'a, str>) -> Self {
-        Name { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILD), text }
+        PathComponent { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILDCARDS), text }
     }
 
     /// `*.json`: nothing is said but how it ends.
-    fn is_of_a_kind(&self) -> bool {
+    fn matches_any_name(&self) -> bool {
         self.is_wild
             && self.text.rsplit_once('.').is_some_and(|(stem, _)| stem.chars().all(|c| c == '*'))
     }
 
-    fn fits(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         if name.contains('*') {
             return glob_match(name, &self.lower) && !self.text.contains(['*', '?', '[']);
         }

@@ -1,13 +1,13 @@
 //! Publishing and supply chain.
 
 use super::table::{MACHINE_INSTALLERS, deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::Publishing;
-use crate::value::Arg;
+use crate::value::Argument;
 
-const PERSON: &str = "prepare the release and leave publishing to a person";
+const LEAVE_PUBLISHING_TO_USER: &str = "prepare the release and leave publishing to a person";
 /// Programs that put the project where the world sees it.
-const HOSTS: &[&str] = &[
+const HOSTING_TOOLS: &[&str] = &[
     "vercel",
     "now",
     "netlify",
@@ -28,16 +28,18 @@ const HOSTS: &[&str] = &[
     "deployctl",
 ];
 
-const LOCAL: &str = "add it to the project's own dependencies";
+const ADD_AS_DEPENDENCY: &str = "add it to the project's own dependencies";
 
-pub(super) const RULES: &[Rule] = &[
-    warn(Publishing, &["go"]).sub(&["run *@*"]).because("it runs code from elsewhere", LOCAL),
+pub(super) const RULES: &[CommandRule] = &[
+    warn(Publishing, &["go"])
+        .subcommands(&["run *@*"])
+        .reason("it runs code from elsewhere", ADD_AS_DEPENDENCY),
     warn(Publishing, &["deno"])
-        .sub(&["run http://*", "run https://*"])
-        .because("it runs code from elsewhere", LOCAL),
+        .subcommands(&["run http://*", "run https://*"])
+        .reason("it runs code from elsewhere", ADD_AS_DEPENDENCY),
     warn(Publishing, &["helm"])
-        .sub(&["install * http://*", "install * https://*", "upgrade * https://*"])
-        .because("the chart comes from elsewhere", "use a chart that the project names"),
+        .subcommands(&["install * http://*", "install * https://*", "upgrade * https://*"])
+        .reason("the chart comes from elsewhere", "use a chart that the project names"),
     deny(
         Publishing,
         &[
@@ -54,7 +56,7 @@ pub(super) const RULES: &[Rule] = &[
             "clasp",
         ],
     )
-    .sub(&[
+    .subcommands(&[
         "publish",
         "unpublish",
         "npm publish",
@@ -65,9 +67,9 @@ pub(super) const RULES: &[Rule] = &[
         "star",
     ])
     .unless(&["--dry-run", "-n"])
-    .because("it publishes a package", PERSON),
+    .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["npm", "pnpm", "yarn"])
-        .sub(&[
+        .subcommands(&[
             "login",
             "adduser",
             "logout",
@@ -77,26 +79,26 @@ pub(super) const RULES: &[Rule] = &[
             "config set *registry*",
             "config set *_authToken*",
         ])
-        .because(
+        .reason(
             "it changes who publishes, or where packages come from",
             "leave the registry as it is",
         ),
     deny(Publishing, &["cargo"])
-        .sub(&["publish", "yank", "owner", "login", "release"])
+        .subcommands(&["publish", "yank", "owner", "login", "release"])
         .unless(&["--dry-run", "-n"])
-        .because("it publishes a crate", PERSON),
+        .reason("it publishes a crate", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["twine"])
-        .sub(&["upload", "register"])
-        .because("it publishes a package", PERSON),
+        .subcommands(&["upload", "register"])
+        .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["poetry", "uv", "flit", "hatch", "pdm", "maturin"])
-        .sub(&["publish", "upload"])
+        .subcommands(&["publish", "upload"])
         .unless(&["--dry-run"])
-        .because("it publishes a package", PERSON),
+        .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["gem"])
-        .sub(&["push", "yank", "owner", "signin"])
-        .because("it publishes a gem", PERSON),
+        .subcommands(&["push", "yank", "owner", "signin"])
+        .reason("it publishes a gem", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["mvn", "mvnw", "gradle", "gradlew", "sbt"])
-        .sub(&[
+        .subcommands(&[
             "deploy",
             "*:deploy",
             "publish",
@@ -111,25 +113,25 @@ pub(super) const RULES: &[Rule] = &[
             "clean deploy",
             "uploadArchives",
         ])
-        .because("it publishes an artifact", PERSON),
+        .reason("it publishes an artifact", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["dotnet", "nuget"])
-        .sub(&["nuget push", "push", "nuget delete", "delete"])
-        .because("it publishes a package", PERSON),
+        .subcommands(&["nuget push", "push", "nuget delete", "delete"])
+        .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
     deny(
         Publishing,
         &["docker", "podman", "nerdctl", "buildah", "crane", "skopeo", "oras", "helm", "cosign"],
     )
-    .sub(&["push", "image push", "manifest push", "compose push", "copy", "sign"])
-    .because("it publishes an image", PERSON),
+    .subcommands(&["push", "image push", "manifest push", "compose push", "copy", "sign"])
+    .reason("it publishes an image", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["docker", "podman"])
-        .sub(&["build", "buildx build", "buildx bake"])
-        .with(&["--push"])
-        .because("it publishes an image", PERSON),
+        .subcommands(&["build", "buildx build", "buildx bake"])
+        .flags(&["--push"])
+        .reason("it publishes an image", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["docker", "podman", "helm"])
-        .sub(&["login", "registry login"])
-        .because("it logs in to a registry", PERSON),
+        .subcommands(&["login", "registry login"])
+        .reason("it logs in to a registry", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["gh"])
-        .sub(&[
+        .subcommands(&[
             "release create",
             "release upload",
             "release delete",
@@ -144,10 +146,10 @@ pub(super) const RULES: &[Rule] = &[
             "repo rename",
             "extension install",
         ])
-        .because("it publishes, or changes what others rely on", PERSON),
+        .reason("it publishes, or changes what others rely on", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["glab"])
-        .sub(&["release create", "release upload"])
-        .because("it publishes a release", PERSON),
+        .subcommands(&["release create", "release upload"])
+        .reason("it publishes a release", LEAVE_PUBLISHING_TO_USER),
     deny(
         Publishing,
         &[
@@ -160,10 +162,10 @@ pub(super) const RULES: &[Rule] = &[
         ],
     )
     .unless(&["--snapshot", "--dry-run", "--no-publish", "--skip-publish", "-d"])
-    .because("it publishes a release", PERSON),
+    .reason("it publishes a release", LEAVE_PUBLISHING_TO_USER),
     // What the world gets to see at once.
-    deny(Publishing, HOSTS)
-        .sub(&[
+    deny(Publishing, HOSTING_TOOLS)
+        .subcommands(&[
             "deploy",
             "* deploy",
             "up",
@@ -179,103 +181,112 @@ pub(super) const RULES: &[Rule] = &[
             "hosting:channel:deploy",
         ])
         .unless(&["--build-only", "--noop", "--no-deploy"])
-        .because("it changes what runs for everybody", PERSON),
+        .reason("it changes what runs for everybody", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["vercel", "netlify", "now"])
-        .with(&["--prod", "--production"])
-        .because("it changes what runs for everybody", PERSON),
-    deny(Publishing, &["gh-pages", "surge"]).because("it changes what everybody sees", PERSON),
+        .flags(&["--prod", "--production"])
+        .reason("it changes what runs for everybody", LEAVE_PUBLISHING_TO_USER),
+    deny(Publishing, &["gh-pages", "surge"])
+        .reason("it changes what everybody sees", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["eas", "expo"])
-        .sub(&["submit", "update", "publish"])
-        .because("it publishes an app", PERSON),
+        .subcommands(&["submit", "update", "publish"])
+        .reason("it publishes an app", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["rush", "nx", "beachball", "auto"])
-        .sub(&["publish", "release", "release publish", "shipit"])
-        .because("it publishes packages", PERSON),
+        .subcommands(&["publish", "release", "release publish", "shipit"])
+        .reason("it publishes packages", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["mix"])
-        .sub(&["hex.publish", "hex.retire"])
-        .because("it publishes a package", PERSON),
+        .subcommands(&["hex.publish", "hex.retire"])
+        .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["pod"])
-        .sub(&["trunk push", "repo push"])
-        .because("it publishes a pod", PERSON),
+        .subcommands(&["trunk push", "repo push"])
+        .reason("it publishes a pod", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["anaconda", "conda"])
-        .sub(&["upload"])
-        .because("it publishes a package", PERSON),
+        .subcommands(&["upload"])
+        .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["stack", "cabal"])
-        .sub(&["upload"])
-        .because("it publishes a package", PERSON),
-    deny(Publishing, &["luarocks"]).sub(&["upload"]).because("it publishes a rock", PERSON),
+        .subcommands(&["upload"])
+        .reason("it publishes a package", LEAVE_PUBLISHING_TO_USER),
+    deny(Publishing, &["luarocks"])
+        .subcommands(&["upload"])
+        .reason("it publishes a rock", LEAVE_PUBLISHING_TO_USER),
     deny(Publishing, &["fastlane", "altool", "notarytool", "bundletool"])
-        .sub(&["*"])
-        .because("it publishes an app", PERSON),
-    deny(Publishing, &["pip"]).sub(&["config set", "config edit"]).because(
+        .subcommands(&["*"])
+        .reason("it publishes an app", LEAVE_PUBLISHING_TO_USER),
+    deny(Publishing, &["pip"]).subcommands(&["config set", "config edit"]).reason(
         "it changes where every later pip gets packages from",
         "give the option to the one command that needs it",
     ),
     // Downloads and runs what the project does not name.
-    warn(Publishing, &["npx", "bunx", "pnpx", "uvx"])
-        .unless(&["--no-install", "--no"])
-        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
+    warn(Publishing, &["npx", "bunx", "pnpx", "uvx"]).unless(&["--no-install", "--no"]).reason(
+        "it downloads and runs a package that the project may not have chosen",
+        ADD_AS_DEPENDENCY,
+    ),
     warn(Publishing, &["pnpm", "yarn", "npm", "bun", "pipx", "uv"])
-        .sub(&["dlx", "exec", "x", "run", "tool run", "create", "init *", "create *"])
-        .with(&["--yes", "-y", "--spec", "--package", "-p"])
-        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
-    warn(Publishing, &["npm", "pnpm", "yarn", "bun"])
-        .sub(&["create *", "init *"])
-        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
-    warn(Publishing, &["pnpm", "yarn"])
-        .sub(&["dlx"])
-        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
+        .subcommands(&["dlx", "exec", "x", "run", "tool run", "create", "init *", "create *"])
+        .flags(&["--yes", "-y", "--spec", "--package", "-p"])
+        .reason(
+            "it downloads and runs a package that the project may not have chosen",
+            ADD_AS_DEPENDENCY,
+        ),
+    warn(Publishing, &["npm", "pnpm", "yarn", "bun"]).subcommands(&["create *", "init *"]).reason(
+        "it downloads and runs a package that the project may not have chosen",
+        ADD_AS_DEPENDENCY,
+    ),
+    warn(Publishing, &["pnpm", "yarn"]).subcommands(&["dlx"]).reason(
+        "it downloads and runs a package that the project may not have chosen",
+        ADD_AS_DEPENDENCY,
+    ),
     warn(Publishing, &["pipx"])
-        .sub(&["run", "install"])
-        .because("it installs for the whole user", LOCAL),
+        .subcommands(&["run", "install"])
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     // Global installs.
     warn(Publishing, &["npm", "pnpm", "bun"])
-        .sub(&["install", "i", "add", "link", "update", "uninstall", "in", "isntall"])
-        .with(&["-g", "--global", "--location"])
-        .because("it installs for the whole user", LOCAL),
+        .subcommands(&["install", "i", "add", "link", "update", "uninstall", "in", "isntall"])
+        .flags(&["-g", "--global", "--location"])
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["yarn", "composer"])
-        .sub(&["global *"])
-        .because("it installs for the whole user", LOCAL),
+        .subcommands(&["global *"])
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["cargo"])
-        .sub(&["install", "uninstall", "binstall"])
+        .subcommands(&["install", "uninstall", "binstall"])
         .unless(&["--root", "--list"])
-        .because("it installs for the whole user", LOCAL),
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["gem"])
-        .sub(&["install", "uninstall", "update"])
+        .subcommands(&["install", "uninstall", "update"])
         .unless(&["--install-dir"])
-        .because("it installs for the whole user", LOCAL),
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["go"])
-        .sub(&["install *@*"])
-        .because("it installs for the whole user", LOCAL),
+        .subcommands(&["install *@*"])
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["dotnet"])
-        .sub(&["tool install"])
-        .with(&["-g", "--global"])
-        .because("it installs for the whole user", LOCAL),
+        .subcommands(&["tool install"])
+        .flags(&["-g", "--global"])
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["uv"])
-        .sub(&["tool install"])
-        .because("it installs for the whole user", LOCAL),
+        .subcommands(&["tool install"])
+        .reason("it installs for the whole user", ADD_AS_DEPENDENCY),
     warn(Publishing, &["cargo", "bundle", "poetry", "uv", "pdm"])
-        .sub(&["add"])
-        .with(&["--git", "--github"])
-        .because(
+        .subcommands(&["add"])
+        .flags(&["--git", "--github"])
+        .reason(
             "it adds a package from an address, which no registry vouches for",
             "add a released version from the project's registry",
         ),
     warn(Publishing, &["pip"])
-        .sub(&["install", "uninstall"])
-        .with(&["--user", "--break-system-packages", "--target", "--prefix"])
-        .because(
+        .subcommands(&["install", "uninstall"])
+        .flags(&["--user", "--break-system-packages", "--target", "--prefix"])
+        .reason(
             "it installs outside of the project's environment",
             "use the project's virtual environment",
         ),
     warn(Publishing, MACHINE_INSTALLERS)
-        .sub(&["install", "add", "upgrade", "update", "reinstall", "tap", "link", "in"])
-        .because("it installs for the whole machine", LOCAL),
+        .subcommands(&["install", "add", "upgrade", "update", "reinstall", "tap", "link", "in"])
+        .reason("it installs for the whole machine", ADD_AS_DEPENDENCY),
     warn(Publishing, &["pacman", "nix-env", "xbps-install"])
-        .with(&["-S", "-i", "-U", "--sync", "--install"])
+        .flags(&["-S", "-i", "-U", "--sync", "--install"])
         .unless(&["-s", "--search"])
-        .because("it installs for the whole machine", LOCAL),
+        .reason("it installs for the whole machine", ADD_AS_DEPENDENCY),
     warn(Publishing, &["rustup", "nvm", "pyenv", "rbenv", "asdf", "mise", "volta", "fnm"])
-        .sub(&[
+        .subcommands(&[
             "install",
             "default",
             "global",
@@ -284,28 +295,35 @@ pub(super) const RULES: &[Rule] = &[
             "use --global",
             "alias",
         ])
-        .because("it changes a tool for the whole user", "use the version that the project names"),
+        .reason("it changes a tool for the whole user", "use the version that the project names"),
 ];
 
 /// Packages that come from elsewhere than from the registry that everybody uses.
-fn registry(command: &Invocation<'_>) -> Option<Hit> {
-    const USUAL: &[&str] = &["https://pypi.org/", "https://registry.npmjs.org/"];
-    const SETS: &[&str] = &["install", "i", "add", "ci"];
+fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
+    const DEFAULT_REGISTRIES: &[&str] = &["https://pypi.org/", "https://registry.npmjs.org/"];
+    const INSTALL_SUBCOMMANDS: &[&str] = &["install", "i", "add", "ci"];
     let elsewhere = match command.name {
         "pip" | "uv" => {
             let flags =
                 ["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"];
             let given = command.values(&flags);
             // Without an index, a directory of wheels is all that there is.
-            let is_local = |url: &Arg| command.has(&["--no-index"]) && !url.text.contains("://");
-            let strange = given.iter().any(|url| !is_usual(USUAL, &url.text) && !is_local(url));
+            let is_local =
+                |url: &Argument| command.has(&["--no-index"]) && !url.text.contains("://");
+            let strange = given
+                .iter()
+                .any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text) && !is_local(url));
             strange || (given.is_empty() && command.has(&flags))
         }
         "npm" | "pnpm" | "yarn" | "bun"
-            if command.operands().first().is_some_and(|sub| SETS.contains(&sub.text.as_str())) =>
+            if command
+                .operands()
+                .first()
+                .is_some_and(|sub| INSTALL_SUBCOMMANDS.contains(&sub.text.as_str())) =>
         {
             let given = command.values(&["--registry"]);
-            let strange = given.iter().any(|url| !is_usual(USUAL, &url.text));
+            let strange =
+                given.iter().any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text));
             strange || (given.is_empty() && command.has(&["--registry"]))
         }
         _ => false,
@@ -319,13 +337,13 @@ fn registry(command: &Invocation<'_>) -> Option<Hit> {
     })
 }
 
-fn is_usual(usual: &[&str], url: &str) -> bool {
+fn is_default_registry(usual: &[&str], url: &str) -> bool {
     let url = format!("{}/", url.trim_end_matches('/'));
     usual.iter().any(|registry| url.starts_with(registry))
 }
 
 /// Packages that come from an address, which no registry vouches for.
-fn from_address(command: &Invocation<'_>) -> Option<Hit> {
+fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
     const PYTHON: &[&str] = &["pip", "uv", "poetry", "pdm", "pipenv", "easy_install", "conda"];
     const NODE: &[&str] = &["npm", "pnpm", "yarn", "bun"];
     const INSTALLS: &[&str] = &["install", "i", "in", "add", "isntall"];
@@ -336,7 +354,7 @@ fn from_address(command: &Invocation<'_>) -> Option<Hit> {
     // `uv pip install`
     let sub = operands.iter().take(2).position(|arg| INSTALLS.contains(&arg.text.as_str()))?;
     let packages = operands.get(sub + 1..).unwrap_or_default();
-    let elsewhere = |package: &&&Arg| {
+    let elsewhere = |package: &&&Argument| {
         let text = package.text.as_str();
         // `name @ address`, `name@address`
         let address = text.split_once('@').map_or(text, |(name, rest)| {
@@ -360,12 +378,12 @@ fn from_address(command: &Invocation<'_>) -> Option<Hit> {
     ))
 }
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
-    hits.extend(registry(command));
-    hits.extend(from_address(command));
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+    hits.extend(check_registry(command));
+    hits.extend(check_url_package(command));
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
-        hits.push(Hit::deny(Publishing, "it publishes a package", PERSON));
+        hits.push(Hit::deny(Publishing, "it publishes a package", LEAVE_PUBLISHING_TO_USER));
     }
     // `python -m pip …`, `python -m twine upload` are judged as the module's own program.
     if command.name == "python"
@@ -373,11 +391,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         && let Some((module, args)) = command.args.get(at + 1..).and_then(<[_]>::split_first)
         && ["pip", "twine", "flit", "poetry", "pipx"].contains(&module.text.as_str())
     {
-        let inner = Invocation { name: &module.text, args, scene: command.scene };
-        hits.extend(registry(&inner));
-        hits.extend(from_address(&inner));
+        let inner = CommandInvocation { name: &module.text, args, context: command.context };
+        hits.extend(check_registry(&inner));
+        hits.extend(check_url_package(&inner));
         for rule in RULES {
-            hits.extend(rule.look(&inner));
+            hits.extend(rule.check(&inner));
         }
     }
     // Without a word it puts the project, or the directory that it is given, into the cloud.
@@ -386,7 +404,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         && command.operands().first().is_none_or(|arg| arg.text.starts_with(['.', '/']))
         && !command.args.iter().any(|arg| harmless.contains(&arg.text.as_str()))
     {
-        hits.push(Hit::deny(Publishing, "it changes what runs for everybody", PERSON));
+        hits.push(Hit::deny(
+            Publishing,
+            "it changes what runs for everybody",
+            LEAVE_PUBLISHING_TO_USER,
+        ));
     }
     // A package from a plain address is nobody's package.
     if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])

@@ -1,38 +1,44 @@
 //! Secrets: files that hold them, and programs that print them.
 
 use super::table::{deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::Secrets;
-use crate::value::Arg;
+use crate::value::Argument;
 use crate::wrappers::split_string;
 
-const ASK: &str = "work without the secret, or ask for what you need to know of it";
+const WORK_WITHOUT_SECRET: &str = "work without the secret, or ask for what you need to know of it";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CommandRule] = &[
     deny(Secrets, &["security"])
-        .sub(&["find-*-password", "dump-keychain", "export", "unlock-keychain"])
-        .because("it reads the keychain", ASK),
+        .subcommands(&["find-*-password", "dump-keychain", "export", "unlock-keychain"])
+        .reason("it reads the keychain", WORK_WITHOUT_SECRET),
     deny(Secrets, &["secret-tool", "kwallet-query", "keyctl", "lpass", "bw", "keepassxc-cli"])
-        .because("it reads a store of secrets", ASK),
+        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
     deny(Secrets, &["pass", "gopass"])
-        .sub(&["show", "ls", "find", "grep", "*"])
-        .because("it reads a store of secrets", ASK),
+        .subcommands(&["show", "ls", "find", "grep", "*"])
+        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
     deny(Secrets, &["op"])
-        .sub(&["read", "item", "document", "inject"])
-        .because("it reads a store of secrets", ASK),
+        .subcommands(&["read", "item", "document", "inject"])
+        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
     deny(Secrets, &["vault"])
-        .sub(&["kv get", "read", "token", "login", "print"])
-        .because("it reads a store of secrets", ASK),
-    deny(Secrets, &["gh"]).sub(&["auth token"]).because("it prints a token", ASK),
+        .subcommands(&["kv get", "read", "token", "login", "print"])
+        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
     deny(Secrets, &["gh"])
-        .sub(&["auth status"])
-        .with(&["-t", "--show-token"])
-        .because("it prints a token", ASK),
+        .subcommands(&["auth token"])
+        .reason("it prints a token", WORK_WITHOUT_SECRET),
+    deny(Secrets, &["gh"])
+        .subcommands(&["auth status"])
+        .flags(&["-t", "--show-token"])
+        .reason("it prints a token", WORK_WITHOUT_SECRET),
     deny(Secrets, &["gcloud"])
-        .sub(&["auth print-*", "auth application-default print-*", "secrets versions access"])
-        .because("it prints a token or a secret", ASK),
+        .subcommands(&[
+            "auth print-*",
+            "auth application-default print-*",
+            "secrets versions access",
+        ])
+        .reason("it prints a token or a secret", WORK_WITHOUT_SECRET),
     deny(Secrets, &["aws"])
-        .sub(&[
+        .subcommands(&[
             "configure get",
             "configure export-credentials",
             "sts get-session-token",
@@ -40,16 +46,20 @@ pub(super) const RULES: &[Rule] = &[
             "sts assume-role",
             "ecr get-login-password",
         ])
-        .because("it prints a secret", ASK),
+        .reason("it prints a secret", WORK_WITHOUT_SECRET),
     deny(Secrets, &["aws"])
-        .sub(&["ssm get-parameter*"])
-        .with(&["--with-decryption"])
-        .because("it prints a secret", ASK),
+        .subcommands(&["ssm get-parameter*"])
+        .flags(&["--with-decryption"])
+        .reason("it prints a secret", WORK_WITHOUT_SECRET),
     deny(Secrets, &["az"])
-        .sub(&["account get-access-token", "keyvault secret show", "keyvault secret download"])
-        .because("it prints a secret", ASK),
+        .subcommands(&[
+            "account get-access-token",
+            "keyvault secret show",
+            "keyvault secret download",
+        ])
+        .reason("it prints a secret", WORK_WITHOUT_SECRET),
     deny(Secrets, &["kubectl", "oc", "k"])
-        .sub(&[
+        .subcommands(&[
             "get secret",
             "get secrets",
             "describe secret",
@@ -57,23 +67,23 @@ pub(super) const RULES: &[Rule] = &[
             "config view",
             "create token",
         ])
-        .with(&["-o", "--output", "--raw", "--template", "-ojson", "-oyaml"])
-        .because("it prints a cluster's secrets", ASK),
+        .flags(&["-o", "--output", "--raw", "--template", "-ojson", "-oyaml"])
+        .reason("it prints a cluster's secrets", WORK_WITHOUT_SECRET),
     deny(Secrets, &["git"])
-        .sub(&["credential fill", "credential-store get", "credential-osxkeychain get"])
-        .because("it prints a password", ASK),
+        .subcommands(&["credential fill", "credential-store get", "credential-osxkeychain get"])
+        .reason("it prints a password", WORK_WITHOUT_SECRET),
     deny(Secrets, &["gpg", "gpg2"])
-        .with(&["--export-secret-keys", "--export-secret-subkeys"])
-        .because("it exports a private key", ASK),
+        .flags(&["--export-secret-keys", "--export-secret-subkeys"])
+        .reason("it exports a private key", WORK_WITHOUT_SECRET),
     deny(Secrets, &["heroku"])
-        .sub(&["config", "config:get", "auth:token"])
-        .because("it prints secrets", ASK),
+        .subcommands(&["config", "config:get", "auth:token"])
+        .reason("it prints secrets", WORK_WITHOUT_SECRET),
     deny(Secrets, &["npm"])
-        .sub(&["token *", "config get *_authToken"])
-        .because("it prints a token", ASK),
+        .subcommands(&["token *", "config get *_authToken"])
+        .reason("it prints a token", WORK_WITHOUT_SECRET),
     deny(Secrets, &["mimikatz", "lazagne", "trufflehog", "linpeas", "pspy"])
-        .because("it looks for secrets", ASK),
-    warn(Secrets, &["history", "fc"]).because("a shell's history may hold secrets", "leave it"),
+        .reason("it looks for secrets", WORK_WITHOUT_SECRET),
+    warn(Secrets, &["history", "fc"]).reason("a shell's history may hold secrets", "leave it"),
 ];
 
 /// Programs that print, copy or send what is in the files that they are given.
@@ -195,25 +205,25 @@ const READERS: &[&str] = &[
 ];
 
 /// Programs whose first operand is a pattern or a script, not a file.
-const SCRIPTED: &[&str] = &[
+const SCRIPT_FIRST_PROGRAMS: &[&str] = &[
     "grep", "egrep", "fgrep", "rg", "ag", "ack", "zgrep", "awk", "gawk", "mawk", "jq", "yq", "tr",
 ];
 
 /// Programs that take whole directories along.
-const COLLECTORS: &[&str] = &[
+const DIRECTORY_READERS: &[&str] = &[
     "tar", "bsdtar", "gtar", "pax", "zip", "7z", "7za", "7zz", "rar", "ditto", "cp", "rsync", "scp",
 ];
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let named = command.name == "printenv" && !command.operands().is_empty();
     let declared = command.is(&["declare", "typeset", "local", "export", "readonly"])
         && command.has(&["-p"])
         && command.operands().iter().any(|arg| is_secret_name(&arg.text));
     if declared {
-        hits.push(shown());
+        hits.push(printed_secret_hit());
     }
     if named && command.operands().iter().any(|arg| is_secret_name(&arg.text)) {
-        hits.push(shown());
+        hits.push(printed_secret_hit());
     }
     // Alone it prints everything; with arguments it runs a program.
     if (command.name == "printenv" && !named)
@@ -244,12 +254,12 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     {
         return;
     }
-    if command.name == "git" && !reading_git(command) {
+    if command.name == "git" && !is_git_read(command) {
         let operands = command.operands();
         let adds = operands
             .first()
             .is_some_and(|sub| ["add", "commit", "stage"].contains(&sub.text.as_str()));
-        if adds && operands.iter().skip(1).any(|path| command.scene.reads(path).is_some()) {
+        if adds && operands.iter().skip(1).any(|path| command.context.check_read(path).is_some()) {
             hits.push(Hit::warn(
                 Secrets,
                 "a file of secrets would be committed",
@@ -259,7 +269,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     let files = match command.is(&["sed", "gsed", "perl"]) {
-        true => super::files::scripted_files(command),
+        true => super::files::files_after_script(command),
         false => Vec::new(),
     };
     let mut operands = match command.is(&["sed", "gsed", "perl"]) {
@@ -267,24 +277,28 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         false => command.operands(),
     };
     // `tar -C DIR NAME` takes DIR/NAME.
-    let below: Vec<Arg> = match command.is(&["tar", "bsdtar", "gtar"]) {
+    let below: Vec<Argument> = match command.is(&["tar", "bsdtar", "gtar"]) {
         true => below_directories(command, &operands),
         false => Vec::new(),
     };
     operands.extend(&below);
     let scripted = command.has(&["-e", "-f", "--regexp", "--file", "--expression"]);
-    if command.is(SCRIPTED) && !scripted && !operands.is_empty() {
+    if command.is(SCRIPT_FIRST_PROGRAMS) && !scripted && !operands.is_empty() {
         operands.remove(0);
     }
     for operand in operands {
-        if is_target(command, operand) {
+        if is_destination(command, operand) {
             continue;
         }
         // `src:dst`, `HEAD:.env`, `if=file`
         let path = operand.text.rsplit([':', '=']).next().unwrap_or_default();
-        let found = command.scene.reads(operand).or_else(|| {
+        let found = command.context.check_read(operand).or_else(|| {
             (path != operand.text)
-                .then(|| command.scene.reads(&Arg { text: path.to_owned(), ..operand.clone() }))
+                .then(|| {
+                    command
+                        .context
+                        .check_read(&Argument { text: path.to_owned(), ..operand.clone() })
+                })
                 .flatten()
         });
         // A volume is `host:container`.
@@ -293,9 +307,9 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             && command.has(&["-r", "-R", "--recursive"]))
             || (command.name == "rg" && command.has(&["-u", "-.", "--hidden", "--unrestricted"]));
         let hidden = operand.text.contains("/.*/");
-        if (command.is(COLLECTORS) || searches || hidden)
+        if (command.is(DIRECTORY_READERS) || searches || hidden)
             && let (Some(place), Some(home)) =
-                (command.scene.locate(operand), command.scene.context.home)
+                (command.context.locate(operand), command.context.context.home)
             && home.starts_with(&place.base)
             && (place.rest.is_empty() || place.rest.first().is_some_and(|name| name == ".*"))
         {
@@ -307,13 +321,13 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
     }
     for value in command.values(&["-f", "--file", "--from-file", "--key"]) {
-        hits.extend(command.scene.reads(&value));
+        hits.extend(command.context.check_read(&value));
     }
 }
 
 /// Whether a variable of this name holds a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
-    const WORDS: &[&str] = &[
+    const SECRET_WORDS: &[&str] = &[
         "TOKEN",
         "SECRET",
         "PASSWORD",
@@ -329,19 +343,19 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
         "ENCRYPTION_KEY",
     ];
     // What is said of a secret is none: how long it must be, what it is called.
-    const ABOUT: &[&str] = &[
+    const METADATA_WORDS: &[&str] = &[
         "FILE", "PATH", "DIR", "NAME", "NAMES", "LIMIT", "LIMITS", "LENGTH", "LEN", "SIZE",
         "COUNT", "MIN", "MAX", "TYPE", "URL", "URI", "ENDPOINT", "TTL", "EXPIRY", "EXPIRES",
         "LIFETIME", "TIMEOUT", "POLICY", "HEADER", "FIELD", "ENABLED", "BUDGET", "USAGE",
     ];
     let given = name.as_bytes();
     let name = name.to_ascii_uppercase();
-    if name.rsplit('_').next().is_some_and(|last| ABOUT.contains(&last)) {
+    if name.rsplit('_').next().is_some_and(|last| METADATA_WORDS.contains(&last)) {
         return false;
     }
     // Language models count tokens; these are no secrets, and several secrets are rarely in one variable.
     let several = ["API", "AUTH", "ACCESS"].iter().any(|word| name.contains(word));
-    WORDS.iter().any(|word| {
+    SECRET_WORDS.iter().any(|word| {
         name.match_indices(word).any(|(at, _)| {
             let mut end = at + word.len();
             if given.get(end).is_some_and(|c| c.eq_ignore_ascii_case(&b'S'))
@@ -362,7 +376,7 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
 }
 
 /// What there is to say of printing a secret.
-pub(crate) fn shown() -> Hit {
+pub(crate) fn printed_secret_hit() -> Hit {
     Hit::deny(
         Secrets,
         "the secret then stands in the transcript",
@@ -371,12 +385,12 @@ pub(crate) fn shown() -> Hit {
 }
 
 /// Relative operands, as they are meant below the directories that the program goes to first.
-fn below_directories(command: &Invocation<'_>, operands: &[&Arg]) -> Vec<Arg> {
+fn below_directories(command: &CommandInvocation<'_>, operands: &[&Argument]) -> Vec<Argument> {
     let directories = command.values(&["-C", "--directory", "--cd"]);
     let relative = operands.iter().filter(|operand| !operand.text.starts_with('/'));
     relative
         .flat_map(|operand| {
-            directories.iter().map(|directory| Arg {
+            directories.iter().map(|directory| Argument {
                 text: format!("{}/{}", directory.text.trim_end_matches('/'), operand.text),
                 ..(*operand).clone()
             })
@@ -385,12 +399,12 @@ fn below_directories(command: &Invocation<'_>, operands: &[&Arg]) -> Vec<Arg> {
 }
 
 /// Where things go is not what is read.
-fn is_target(command: &Invocation<'_>, operand: &Arg) -> bool {
+fn is_destination(command: &CommandInvocation<'_>, operand: &Argument) -> bool {
     command.is(&["cp", "mv", "install", "ln", "rsync", "scp"])
         && command.operands().last().is_some_and(|last| *last == operand)
 }
 
-fn reading_git(command: &Invocation<'_>) -> bool {
+fn is_git_read(command: &CommandInvocation<'_>) -> bool {
     command.operands().first().is_some_and(|sub| {
         ["show", "diff", "cat-file", "grep", "blame", "hash-object"].contains(&sub.text.as_str())
     })

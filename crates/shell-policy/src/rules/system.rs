@@ -1,27 +1,28 @@
 //! Privilege; container escape; system configuration; processes and kernel; persistence.
 
 use super::table::{MACHINE_INSTALLERS, deny, warn};
-use super::{Hit, Invocation, Rule};
+use super::{CommandInvocation, CommandRule, Hit};
 use crate::Family::{
     Containers, Environment, Obfuscation, Persistence, Privilege, Processes, System,
 };
-use crate::value::{Arg, PARENT, PROCESS};
+use crate::value::{Argument, PARENT_PID, PID_PREFIX};
 
 const NO_ROOT: &str = "do it without more rights, or say in your answer what a person should do";
-const LEAVE: &str = "leave the machine as it is, or say in your answer what a person should do";
-const ONCE: &str = "run it now, yourself, for the time of this work";
+const LEAVE_MACHINE: &str =
+    "leave the machine as it is, or say in your answer what a person should do";
+const RUN_IT_NOW: &str = "run it now, yourself, for the time of this work";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CommandRule] = &[
     // Privilege
     deny(Privilege, &["sudo", "doas", "pkexec", "gksudo", "kdesudo", "sudoedit", "run0", "dzdo"])
-        .because("it runs with the rights of another user", NO_ROOT),
+        .reason("it runs with the rights of another user", NO_ROOT),
     deny(Privilege, &["visudo"])
         .unless(&["-c", "--check"])
-        .because("it changes who may have the rights of another user", NO_ROOT),
+        .reason("it changes who may have the rights of another user", NO_ROOT),
     deny(Privilege, &["su", "runuser", "newgrp", "sg", "login"])
-        .because("it becomes another user", NO_ROOT),
+        .reason("it becomes another user", NO_ROOT),
     deny(Privilege, &["setcap", "capsh", "chcon", "setfattr"])
-        .because("it gives a program rights that it did not have", NO_ROOT),
+        .reason("it gives a program rights that it did not have", NO_ROOT),
     deny(
         Privilege,
         &[
@@ -44,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
             "dseditgroup",
         ],
     )
-    .because("it changes the users of this machine", LEAVE),
+    .reason("it changes the users of this machine", LEAVE_MACHINE),
     // Container escape
     deny(
         Containers,
@@ -60,16 +61,16 @@ pub(super) const RULES: &[Rule] = &[
             "crictl",
         ],
     )
-    .because("it leaves or makes namespaces by hand", "use the container tool of the project"),
+    .reason("it leaves or makes namespaces by hand", "use the container tool of the project"),
     deny(Containers, &["docker", "podman", "nerdctl"])
-        .sub(&["run", "create", "exec", "container run", "compose run", "compose exec"])
-        .with(&["--privileged"])
-        .because(
+        .subcommands(&["run", "create", "exec", "container run", "compose run", "compose exec"])
+        .flags(&["--privileged"])
+        .reason(
             "a privileged container has all the rights of the machine",
             "run it without --privileged",
         ),
     warn(Containers, &["docker", "podman", "nerdctl"])
-        .sub(&[
+        .subcommands(&[
             "system prune",
             "volume prune",
             "image prune",
@@ -82,19 +83,19 @@ pub(super) const RULES: &[Rule] = &[
             "container rm",
             "image rm",
         ])
-        .because(
+        .reason(
             "it deletes containers, images or volumes, also of others",
             "remove the ones that you made, by name",
         ),
     warn(Containers, &["docker", "podman", "nerdctl", "docker-compose"])
-        .sub(&["compose down", "down"])
-        .with(&["-v", "--volumes", "--rmi"])
-        .because("it deletes the data of the services, too", "leave the volumes"),
+        .subcommands(&["compose down", "down"])
+        .flags(&["-v", "--volumes", "--rmi"])
+        .reason("it deletes the data of the services, too", "leave the volumes"),
     // System configuration
     deny(System, &["shutdown", "reboot", "halt", "poweroff", "telinit", "init"])
-        .because("it stops the machine", LEAVE),
+        .reason("it stops the machine", LEAVE_MACHINE),
     deny(Persistence, &["systemctl", "launchctl", "rc-update", "update-rc.d", "chkconfig"])
-        .sub(&[
+        .subcommands(&[
             "enable",
             "reenable",
             "link",
@@ -106,9 +107,9 @@ pub(super) const RULES: &[Rule] = &[
             "preset",
             "*.service",
         ])
-        .because("it makes a service that starts by itself", ONCE),
+        .reason("it makes a service that starts by itself", RUN_IT_NOW),
     deny(System, &["systemctl", "launchctl", "service", "rc-service", "initctl"])
-        .sub(&[
+        .subcommands(&[
             "start",
             "stop",
             "restart",
@@ -130,7 +131,7 @@ pub(super) const RULES: &[Rule] = &[
             "* stop",
             "* restart",
         ])
-        .because("it starts, stops or changes services of this machine", LEAVE),
+        .reason("it starts, stops or changes services of this machine", LEAVE_MACHINE),
     deny(
         System,
         &[
@@ -146,7 +147,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
     )
     .unless(&["-L", "--list", "-S"])
-    .because("it changes the firewall", LEAVE),
+    .reason("it changes the firewall", LEAVE_MACHINE),
     deny(
         System,
         &[
@@ -162,7 +163,7 @@ pub(super) const RULES: &[Rule] = &[
             "tc",
         ],
     )
-    .sub(&[
+    .subcommands(&[
         "* add",
         "* del",
         "* delete",
@@ -178,10 +179,10 @@ pub(super) const RULES: &[Rule] = &[
         "connection *",
         "-set*",
     ])
-    .because("it changes the network", LEAVE),
+    .reason("it changes the network", LEAVE_MACHINE),
     deny(System, &["mount", "umount", "swapon", "swapoff", "fusermount"])
-        .sub(&["*"])
-        .because("it changes what is mounted", LEAVE),
+        .subcommands(&["*"])
+        .reason("it changes what is mounted", LEAVE_MACHINE),
     deny(
         System,
         &[
@@ -198,20 +199,27 @@ pub(super) const RULES: &[Rule] = &[
             "setx",
         ],
     )
-    .sub(&["*"])
-    .because("it changes the settings of this machine", LEAVE),
+    .subcommands(&["*"])
+    .reason("it changes the settings of this machine", LEAVE_MACHINE),
     deny(System, &["hostnamectl", "timedatectl", "localectl"])
-        .sub(&["set-*", "hostname *", "icon-name *", "chassis *", "deployment *", "location *"])
-        .because("it changes the settings of this machine", LEAVE),
+        .subcommands(&[
+            "set-*",
+            "hostname *",
+            "icon-name *",
+            "chassis *",
+            "deployment *",
+            "location *",
+        ])
+        .reason("it changes the settings of this machine", LEAVE_MACHINE),
     deny(System, &["update-alternatives"])
-        .sub(&["*"])
+        .subcommands(&["*"])
         .unless(&["--list", "--display", "--query"])
-        .because("it changes the settings of this machine", LEAVE),
+        .reason("it changes the settings of this machine", LEAVE_MACHINE),
     deny(System, &["defaults"])
-        .sub(&["write", "delete"])
-        .because("it changes the settings of this machine", LEAVE),
+        .subcommands(&["write", "delete"])
+        .reason("it changes the settings of this machine", LEAVE_MACHINE),
     deny(System, MACHINE_INSTALLERS)
-        .sub(&[
+        .subcommands(&[
             "remove",
             "purge",
             "autoremove",
@@ -223,12 +231,12 @@ pub(super) const RULES: &[Rule] = &[
             "dist-upgrade",
             "unmerge",
         ])
-        .because("it removes or replaces packages of this machine", LEAVE),
+        .reason("it removes or replaces packages of this machine", LEAVE_MACHINE),
     deny(System, &["pacman"])
-        .with(&["-R", "-Rs", "-Rns", "-Rdd", "--remove"])
-        .because("it removes packages of this machine", LEAVE),
+        .flags(&["-R", "-Rs", "-Rns", "-Rdd", "--remove"])
+        .reason("it removes packages of this machine", LEAVE_MACHINE),
     deny(System, &["dpkg", "rpm"])
-        .with(&[
+        .flags(&[
             "-r",
             "-P",
             "-e",
@@ -240,16 +248,16 @@ pub(super) const RULES: &[Rule] = &[
             "--erase",
             "--force-all",
         ])
-        .because("it installs or removes packages of this machine", LEAVE),
-    deny(System, &["date"]).with(&["-s", "--set"]).because("it sets the clock", LEAVE),
+        .reason("it installs or removes packages of this machine", LEAVE_MACHINE),
+    deny(System, &["date"]).flags(&["-s", "--set"]).reason("it sets the clock", LEAVE_MACHINE),
     // Processes and kernel
-    deny(Processes, &["killall5", "slay"]).because(ALL_OF_A_USER, BY_NUMBER),
+    deny(Processes, &["killall5", "slay"]).reason(KILLS_ALL_OF_USER, KILL_BY_PID),
     deny(Processes, &["loginctl"])
-        .sub(&["terminate-*", "kill-*"])
-        .because(ALL_OF_A_USER, BY_NUMBER),
+        .subcommands(&["terminate-*", "kill-*"])
+        .reason(KILLS_ALL_OF_USER, KILL_BY_PID),
     warn(Processes, &["killall", "pkill", "skill", "fuser"])
         .unless(&["-0", "-l", "--list"])
-        .because(
+        .reason(
             "it ends every process of that name, also those of others",
             "end the process that you started, by its number",
         ),
@@ -269,75 +277,77 @@ pub(super) const RULES: &[Rule] = &[
             "kldload",
         ],
     )
-    .because("it changes the running kernel", LEAVE),
+    .reason("it changes the running kernel", LEAVE_MACHINE),
     deny(Processes, &["sysctl"])
-        .with(&["-w", "-p", "--write", "--load", "--system"])
-        .because("it changes settings of the kernel", LEAVE),
+        .flags(&["-w", "-p", "--write", "--load", "--system"])
+        .reason("it changes settings of the kernel", LEAVE_MACHINE),
     deny(Processes, &["gcore", "ptrace", "criu"])
-        .because("it reads the memory of another process", "log in the program itself"),
+        .reason("it reads the memory of another process", "log in the program itself"),
     deny(Processes, &["gdb", "lldb", "strace", "ltrace", "dtruss"])
-        .with(&["-p", "--pid", "--attach"])
-        .because("it takes hold of a running process", "start the program under the debugger"),
-    warn(Processes, &["tmux"]).sub(&["kill-server"]).because(
+        .flags(&["-p", "--pid", "--attach"])
+        .reason("it takes hold of a running process", "start the program under the debugger"),
+    warn(Processes, &["tmux"]).subcommands(&["kill-server"]).reason(
         "it ends every session, also those of others",
         "end the session that you made, by its name",
     ),
-    deny(Processes, &["ralph"]).sub(&["kill", "pause", "stop"]).because(
-        "it would end the loop that runs you",
-        "finish your work; the loop ends by itself",
-    ),
+    deny(Processes, &["ralph"])
+        .subcommands(&["kill", "pause", "stop"])
+        .reason("it would end the loop that runs you", "finish your work; the loop ends by itself"),
     // Persistence
     deny(Persistence, &["at", "batch", "schtasks", "anacron", "systemd-run", "incrontab"])
         .unless(&["-l", "-V"])
-        .because("it has a command run later, when nobody looks", ONCE),
+        .reason("it has a command run later, when nobody looks", RUN_IT_NOW),
     deny(Persistence, &["loginctl"])
-        .sub(&["enable-linger"])
-        .because("it lets processes outlive the session", ONCE),
+        .subcommands(&["enable-linger"])
+        .reason("it lets processes outlive the session", RUN_IT_NOW),
     deny(Persistence, &["pm2", "forever"])
-        .sub(&["startup", "save"])
-        .because("it makes a service that starts by itself", ONCE),
+        .subcommands(&["startup", "save"])
+        .reason("it makes a service that starts by itself", RUN_IT_NOW),
     deny(Persistence, &["chsh"])
         .unless(&["-l", "--list-shells"])
-        .because("it changes what happens at the next login", LEAVE),
-    deny(Persistence, &["ssh-copy-id"]).because("it changes what happens at the next login", LEAVE),
+        .reason("it changes what happens at the next login", LEAVE_MACHINE),
+    deny(Persistence, &["ssh-copy-id"])
+        .reason("it changes what happens at the next login", LEAVE_MACHINE),
     // Obfuscation
     deny(Obfuscation, &["hash"])
-        .with(&["-p"])
-        .because("a program is given another name", "call it by its own name"),
+        .flags(&["-p"])
+        .reason("a program is given another name", "call it by its own name"),
     // Environment hijack
     deny(Environment, &["ldconfig", "patchelf", "install_name_tool"])
-        .sub(&["*"])
-        .because("it changes what programs load", "build the program as it should be"),
+        .subcommands(&["*"])
+        .reason("it changes what programs load", "build the program as it should be"),
     deny(Environment, &["update-ca-certificates", "update-ca-trust", "certutil", "trust"])
-        .because("it changes whom this machine trusts", LEAVE),
+        .reason("it changes whom this machine trusts", LEAVE_MACHINE),
     deny(Environment, &["npm", "pnpm", "yarn"])
-        .sub(&[
+        .subcommands(&[
             "config set *script-shell*",
             "config set prefix *",
             "config set ignore-scripts*",
             "config set proxy*",
         ])
-        .because(
+        .reason(
             "it changes what every later npm runs",
             "give the option to the one command that needs it",
         ),
 ];
 
-pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
-        "kill" => kill(command, hits),
+        "kill" => check_kill(command, hits),
         "pkill" | "killall" | "skill" => {
             // Without a name it ends all that the user, or the terminal, has.
             let whose =
                 command.values(&["-u", "-U", "--user", "--euid", "--uid", "-t", "--terminal"]);
             let names = command.operands();
-            let all = |arg: &&Arg| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
+            let all =
+                |arg: &&Argument| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
             if names.is_empty() && !whose.is_empty() || names.iter().any(all) {
-                hits.push(Hit::deny(Processes, ALL_OF_A_USER, BY_NUMBER));
+                hits.push(Hit::deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID));
             }
-            let parent = command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT);
-            if parent || command.operands().iter().any(|arg| is_ours(&arg.text)) {
-                hits.push(Hit::deny(Processes, OURS, BY_NUMBER));
+            let parent =
+                command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT_PID);
+            if parent || command.operands().iter().any(|arg| targets_own_process(&arg.text)) {
+                hits.push(Hit::deny(Processes, KILLS_LOOP, KILL_BY_PID));
             }
         }
         "crontab" => {
@@ -346,11 +356,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 hits.push(Hit::deny(
                     Persistence,
                     "it changes what runs by itself at set times",
-                    ONCE,
+                    RUN_IT_NOW,
                 ));
             }
         }
-        "docker" | "podman" | "nerdctl" => container(command, hits),
+        "docker" | "podman" | "nerdctl" => check_container(command, hits),
         "ulimit" if command.args.iter().any(|arg| arg.text == "unlimited") => {
             hits.push(Hit::warn(
                 crate::Family::Resources,
@@ -362,12 +372,12 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-const ALL_OF_A_USER: &str = "it ends every process of the user, and with them the loop";
-const OURS: &str = "it ends the loop, the agent or what they run in";
-const BY_NUMBER: &str = "end the process that you started, by its number";
+const KILLS_ALL_OF_USER: &str = "it ends every process of the user, and with them the loop";
+const KILLS_LOOP: &str = "it ends the loop, the agent or what they run in";
+const KILL_BY_PID: &str = "end the process that you started, by its number";
 
 /// Whether a pattern of command lines means what runs this.
-fn is_ours(pattern: &str) -> bool {
+fn targets_own_process(pattern: &str) -> bool {
     let ours = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
     let pattern = pattern.trim_matches(['^', '$']);
     let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
@@ -376,7 +386,7 @@ fn is_ours(pattern: &str) -> bool {
     })
 }
 
-fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+fn check_kill(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     // The first dash may be a signal; a second negative number is a process group, -1 is everybody.
     let mut targets = Vec::new();
     let mut args = command.args.iter().map(|arg| arg.text.as_str()).peekable();
@@ -394,37 +404,42 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") {
-        hits.push(Hit::deny(Processes, "it ends every process that it may, and itself", BY_NUMBER));
+        hits.push(Hit::deny(
+            Processes,
+            "it ends every process that it may, and itself",
+            KILL_BY_PID,
+        ));
     }
-    if targets.contains(&PROCESS) {
-        hits.push(Hit::deny(Processes, ALL_OF_A_USER, BY_NUMBER));
+    if targets.contains(&PID_PREFIX) {
+        hits.push(Hit::deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID));
     }
     if targets.contains(&"0") {
         hits.push(Hit::warn(
             Processes,
             "it ends all that was started together with it, and itself",
-            BY_NUMBER,
+            KILL_BY_PID,
         ));
     }
     if targets.iter().any(|target| {
         let target = target.trim_start_matches('-');
-        target == PARENT || target.strip_prefix(PROCESS).is_some_and(is_ours)
+        target == PARENT_PID || target.strip_prefix(PID_PREFIX).is_some_and(targets_own_process)
     }) {
-        hits.push(Hit::deny(Processes, OURS, BY_NUMBER));
+        hits.push(Hit::deny(Processes, KILLS_LOOP, KILL_BY_PID));
     }
 }
 
-fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
-    const NARROW: &str = "mount the project alone, and give no more rights than needed";
+fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+    const MOUNT_PROJECT_ONLY: &str = "mount the project alone, and give no more rights than needed";
     let mut secrets = Vec::new();
     for secret in command.values(&["--secret"]) {
         for part in secret.text.split(',') {
             if let Some(("src" | "source", file)) = part.split_once('=') {
-                hits.extend(command.scene.reads(&Arg::known(file)));
+                hits.extend(command.context.check_read(&Argument::known(file)));
             }
         }
     }
-    let mut deny = |reason: &'static str| hits.push(Hit::deny(Containers, reason, NARROW));
+    let mut deny =
+        |reason: &'static str| hits.push(Hit::deny(Containers, reason, MOUNT_PROJECT_ONLY));
     let runs = command.operands().first().is_some_and(|sub| {
         ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
     });
@@ -433,15 +448,15 @@ fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
     for volume in command.values(&["-v", "--volume"]) {
         let host = volume.text.split(':').next().unwrap_or_default();
-        mounted(command, host, &mut deny);
-        secrets.extend(command.scene.reads(&Arg::known(host)));
+        check_mounts(command, host, &mut deny);
+        secrets.extend(command.context.check_read(&Argument::known(host)));
     }
     for mount in command.values(&["--mount"]) {
         for part in mount.text.split(',') {
             if let Some((key, host)) = part.split_once('=')
                 && (key == "source" || key == "src")
             {
-                mounted(command, host, &mut deny);
+                check_mounts(command, host, &mut deny);
             }
         }
     }
@@ -481,7 +496,7 @@ fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     hits.append(&mut secrets);
 }
 
-fn mounted(command: &Invocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {
+fn check_mounts(command: &CommandInvocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {
     if host.contains("docker.sock")
         || host.contains("containerd.sock")
         || host.contains("podman.sock")
@@ -496,7 +511,7 @@ fn mounted(command: &Invocation<'_>, host: &str, deny: &mut dyn FnMut(&'static s
     ];
     let normal = host.trim_end_matches('/');
     let normal = if normal.is_empty() && host.starts_with('/') { "/" } else { normal };
-    if system.contains(&normal) || command.scene.context.home.is_some_and(|home| home == path) {
+    if system.contains(&normal) || command.context.context.home.is_some_and(|home| home == path) {
         deny("it mounts the machine's own files, or the whole home, into a container");
     }
 }

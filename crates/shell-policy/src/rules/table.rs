@@ -1,11 +1,11 @@
 //! Rules as data.
 
-use super::{Hit, Invocation};
+use super::{CommandInvocation, Hit};
 use crate::value::glob_match;
 use crate::{Family, Tier};
 
 /// A rule that needs no more than the program, its subcommand and its flags.
-pub(crate) struct Rule {
+pub(crate) struct CommandRule {
     tier: Tier,
     family: Family,
     pub(super) programs: &'static [&'static str],
@@ -16,19 +16,19 @@ pub(crate) struct Rule {
     /// None of these may be there.
     unless: &'static [&'static str],
     pub(super) reason: &'static str,
-    pub(super) instead: &'static str,
+    pub(super) suggestion: &'static str,
 }
 
-pub(super) const fn deny(family: Family, programs: &'static [&'static str]) -> Rule {
+pub(super) const fn deny(family: Family, programs: &'static [&'static str]) -> CommandRule {
     rule(Tier::Deny, family, programs)
 }
 
-pub(super) const fn warn(family: Family, programs: &'static [&'static str]) -> Rule {
+pub(super) const fn warn(family: Family, programs: &'static [&'static str]) -> CommandRule {
     rule(Tier::Warn, family, programs)
 }
 
-const fn rule(tier: Tier, family: Family, programs: &'static [&'static str]) -> Rule {
-    Rule {
+const fn rule(tier: Tier, family: Family, programs: &'static [&'static str]) -> CommandRule {
+    CommandRule {
         tier,
         family,
         programs,
@@ -36,17 +36,17 @@ const fn rule(tier: Tier, family: Family, programs: &'static [&'static str]) -> 
         flags: &[],
         unless: &[],
         reason: "",
-        instead: "",
+        suggestion: "",
     }
 }
 
-impl Rule {
-    pub(super) const fn sub(mut self, subcommands: &'static [&'static str]) -> Self {
+impl CommandRule {
+    pub(super) const fn subcommands(mut self, subcommands: &'static [&'static str]) -> Self {
         self.subcommands = subcommands;
         self
     }
 
-    pub(super) const fn with(mut self, flags: &'static [&'static str]) -> Self {
+    pub(super) const fn flags(mut self, flags: &'static [&'static str]) -> Self {
         self.flags = flags;
         self
     }
@@ -56,13 +56,13 @@ impl Rule {
         self
     }
 
-    pub(super) const fn because(mut self, reason: &'static str, instead: &'static str) -> Self {
+    pub(super) const fn reason(mut self, reason: &'static str, instead: &'static str) -> Self {
         self.reason = reason;
-        self.instead = instead;
+        self.suggestion = instead;
         self
     }
 
-    pub(super) fn look(&self, command: &Invocation<'_>) -> Option<Hit> {
+    pub(super) fn check(&self, command: &CommandInvocation<'_>) -> Option<Hit> {
         if !self.programs.iter().any(|program| name_matches(program, command.name)) {
             return None;
         }
@@ -104,7 +104,7 @@ impl Rule {
         {
             return None;
         }
-        Some(Hit::new(self.tier, self.family, self.reason, self.instead))
+        Some(Hit::new(self.tier, self.family, self.reason, self.suggestion))
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 /// lines before the one that it does not understand.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Program {
-    pub(crate) list: Vec<Item>,
+    pub(crate) list: Vec<ListItem>,
     /// The bodies of here-documents; redirections refer to them by number.
     pub(crate) heredocs: Vec<Heredoc>,
     pub(crate) error: Option<&'static str>,
@@ -25,57 +25,57 @@ pub(crate) enum Heredoc {
 
 /// A command of a list, and how it hangs together with the one before.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Item {
-    pub(crate) link: Link,
-    pub(crate) command: Command,
+pub(crate) struct ListItem {
+    pub(crate) connector: Connector,
+    pub(crate) command: ShellCommand,
     /// Ended by `&`.
     pub(crate) background: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum Connector {
     Then,
     And,
     Or,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Command {
+pub(crate) enum ShellCommand {
     Simple(Simple),
     /// Two or more commands, each reading what the one before writes.
-    Pipeline(Vec<Command>),
+    Pipeline(Vec<ShellCommand>),
     Group {
-        body: Vec<Item>,
+        body: Vec<ListItem>,
         subshell: bool,
         redirects: Vec<Redirect>,
     },
     If {
         /// Conditions with what each guards.
-        branches: Vec<(Vec<Item>, Vec<Item>)>,
-        otherwise: Vec<Item>,
+        branches: Vec<(Vec<ListItem>, Vec<ListItem>)>,
+        otherwise: Vec<ListItem>,
         redirects: Vec<Redirect>,
     },
     While {
-        condition: Vec<Item>,
-        body: Vec<Item>,
+        condition: Vec<ListItem>,
+        body: Vec<ListItem>,
         redirects: Vec<Redirect>,
     },
     For {
         variable: String,
         /// `None`: over the positional parameters.
         words: Option<Vec<Word>>,
-        body: Vec<Item>,
+        body: Vec<ListItem>,
         redirects: Vec<Redirect>,
     },
     Case {
         subject: Word,
         patterns: Vec<Word>,
-        arms: Vec<Vec<Item>>,
+        arms: Vec<Vec<ListItem>>,
         redirects: Vec<Redirect>,
     },
     Function {
         name: String,
-        body: Rc<Command>,
+        body: Rc<ShellCommand>,
     },
     /// `[[ … ]]` and `(( … ))`: nothing runs but what is substituted in its words.
     Test(Vec<Word>, Vec<Redirect>),
@@ -95,11 +95,11 @@ pub(crate) struct Assignment {
     pub(crate) append: bool,
     /// `name[…]=`: one element of an array. Which one does not matter, but what is substituted in it runs.
     pub(crate) index: Option<Word>,
-    pub(crate) value: Assigned,
+    pub(crate) value: AssignedValue,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Assigned {
+pub(crate) enum AssignedValue {
     Word(Word),
     Array(Vec<Word>),
 }
@@ -126,11 +126,11 @@ pub(crate) enum RedirectOp {
 
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Word {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<WordPart>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum WordPart {
     Text {
         text: String,
         quoted: bool,
@@ -151,7 +151,7 @@ pub(crate) enum Part {
         reads: bool,
     },
     /// `$((…))`: a number. What is substituted in it is kept.
-    Arithmetic(Vec<Part>),
+    Arithmetic(Vec<WordPart>),
 }
 
 /// What `${name…}` does with the value.
@@ -200,7 +200,7 @@ impl Word {
         let mut out = String::new();
         for part in &self.parts {
             match part {
-                Part::Text { text, .. } => out.push_str(text),
+                WordPart::Text { text, .. } => out.push_str(text),
                 _ => return None,
             }
         }
@@ -208,14 +208,14 @@ impl Word {
     }
 
     /// The text of a word that is one piece of unquoted text: it may be a reserved word.
-    pub(crate) fn bare(&self) -> Option<&str> {
+    pub(crate) fn unquoted_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
-            [Part::Text { text, quoted: false }] => Some(text),
+            [WordPart::Text { text, quoted: false }] => Some(text),
             _ => None,
         }
     }
 
     pub(crate) fn is_quoted(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Text { quoted: true, .. }))
+        self.parts.iter().any(|part| matches!(part, WordPart::Text { quoted: true, .. }))
     }
 }

@@ -2,101 +2,100 @@
 
 use std::rc::Rc;
 
-use super::ast::{Command, Item, Link, Part, Word};
-use super::parser::{Failed, Parser};
+use super::ast::{Connector, ListItem, ShellCommand, Word, WordPart};
+use super::parser::{ParseFailed, ShellParser};
 
-impl Parser<'_> {
-    pub(super) fn group(&mut self) -> Result<Command, Failed> {
+impl ShellParser<'_> {
+    pub(super) fn group(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("{")?;
-        let body = self.inner(&["}"])?;
+        let body = self.nested_list(&["}"])?;
         self.expect_reserved("}")?;
         let redirects = self.redirects()?;
-        Ok(Command::Group { body, subshell: false, redirects })
+        Ok(ShellCommand::Group { body, subshell: false, redirects })
     }
 
-    pub(super) fn if_command(&mut self) -> Result<Command, Failed> {
+    pub(super) fn if_command(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("if")?;
         let mut branches = Vec::new();
         let mut otherwise = Vec::new();
-        let condition = self.inner(&["then"])?;
+        let condition = self.nested_list(&["then"])?;
         self.expect_reserved("then")?;
-        branches.push((condition, self.inner(&["elif", "else", "fi"])?));
+        branches.push((condition, self.nested_list(&["elif", "else", "fi"])?));
         loop {
-            self.newlines();
-            if self.take_reserved("elif") {
-                let condition = self.inner(&["then"])?;
+            self.skip_newlines();
+            if self.eat_reserved("elif") {
+                let condition = self.nested_list(&["then"])?;
                 self.expect_reserved("then")?;
-                branches.push((condition, self.inner(&["elif", "else", "fi"])?));
-            } else if self.take_reserved("else") {
-                otherwise = self.inner(&["fi"])?;
+                branches.push((condition, self.nested_list(&["elif", "else", "fi"])?));
+            } else if self.eat_reserved("else") {
+                otherwise = self.nested_list(&["fi"])?;
             } else {
                 break;
             }
         }
         self.expect_reserved("fi")?;
         let redirects = self.redirects()?;
-        Ok(Command::If { branches, otherwise, redirects })
+        Ok(ShellCommand::If { branches, otherwise, redirects })
     }
 
-    pub(super) fn while_command(&mut self) -> Result<Command, Failed> {
-        let _ = self.take_reserved("while") || self.take_reserved("until");
-        let condition = self.inner(&["do"])?;
+    pub(super) fn while_command(&mut self) -> Result<ShellCommand, ParseFailed> {
+        let _ = self.eat_reserved("while") || self.eat_reserved("until");
+        let condition = self.nested_list(&["do"])?;
         let body = self.body()?;
         let redirects = self.redirects()?;
-        Ok(Command::While { condition, body, redirects })
+        Ok(ShellCommand::While { condition, body, redirects })
     }
 
     /// `do … done`, or `{ … }`, which bash takes after `for`, and zsh anywhere.
-    fn body(&mut self) -> Result<Vec<Item>, Failed> {
-        self.newlines();
-        if self.take_reserved("{") {
-            self.extension("a loop whose body is in braces");
-            let body = self.inner(&["}"])?;
+    fn body(&mut self) -> Result<Vec<ListItem>, ParseFailed> {
+        self.skip_newlines();
+        if self.eat_reserved("{") {
+            self.note_extension("a loop whose body is in braces");
+            let body = self.nested_list(&["}"])?;
             self.expect_reserved("}")?;
             return Ok(body);
         }
         self.expect_reserved("do")?;
-        let body = self.inner(&["done"])?;
+        let body = self.nested_list(&["done"])?;
         self.expect_reserved("done")?;
         Ok(body)
     }
 
-    pub(super) fn for_command(&mut self) -> Result<Command, Failed> {
+    pub(super) fn for_command(&mut self) -> Result<ShellCommand, ParseFailed> {
         if self.reserved() == Some("foreach") {
-            self.extension("`foreach` of zsh");
+            self.note_extension("`foreach` of zsh");
         }
-        let _ = self.take_reserved("for")
-            || self.take_reserved("foreach")
-            || self.take_reserved("select");
-        self.blanks();
+        let _ =
+            self.eat_reserved("for") || self.eat_reserved("foreach") || self.eat_reserved("select");
+        self.skip_blanks();
         if self.looking_at("((") {
             let Some(word) = self.arithmetic_command()? else {
-                return self.fail("its brackets do not match");
+                return self.error("its brackets do not match");
             };
             self.semicolon();
             let body = self.body()?;
             let redirects = self.redirects()?;
-            let condition = vec![Item {
-                link: Link::Then,
-                command: Command::Test(vec![word], Vec::new()),
+            let condition = vec![ListItem {
+                connector: Connector::Then,
+                command: ShellCommand::Test(vec![word], Vec::new()),
                 background: false,
             }];
-            return Ok(Command::While { condition, body, redirects });
+            return Ok(ShellCommand::While { condition, body, redirects });
         }
         let variable = self.word()?.literal().unwrap_or_default();
-        self.newlines();
-        let words = if self.take_reserved("in") {
+        self.skip_newlines();
+        let words = if self.eat_reserved("in") {
             let mut words = Vec::new();
             loop {
-                self.blanks();
+                self.skip_blanks();
                 if self.at_end_of_words() {
                     break;
                 }
                 words.push(self.word()?);
             }
             Some(words)
-        } else if self.take("(") {
-            self.extension("`for x (…)` of zsh");
+        } else if self.eat("(") {
+            self.note_extension("`for x (…)` of zsh");
             let words = self.words_until_paren()?;
             Some(words)
         } else {
@@ -105,22 +104,22 @@ impl Parser<'_> {
         self.semicolon();
         let body = self.body()?;
         let redirects = self.redirects()?;
-        Ok(Command::For { variable, words, body, redirects })
+        Ok(ShellCommand::For { variable, words, body, redirects })
     }
 
     /// zsh: repeat N do … done.
-    pub(super) fn repeat(&mut self) -> Result<Command, Failed> {
-        let start = self.at;
+    pub(super) fn repeat(&mut self) -> Result<ShellCommand, ParseFailed> {
+        let start = self.position;
         self.expect_reserved("repeat")?;
-        self.blanks();
+        self.skip_blanks();
         if self.at_end_of_words() {
-            self.at = start;
+            self.position = start;
             return self.simple();
         }
         let word = self.word()?;
         self.semicolon();
-        self.newlines();
-        self.extension("`repeat` of zsh");
+        self.skip_newlines();
+        self.note_extension("`repeat` of zsh");
         let mut redirects = Vec::new();
         let body = match self.reserved() {
             Some("do" | "{") => {
@@ -129,139 +128,141 @@ impl Parser<'_> {
                 body
             }
             // zsh's short form. For bash it is a program of this name, with arguments.
-            _ => vec![Item {
-                link: Link::Then,
+            _ => vec![ListItem {
+                connector: Connector::Then,
                 command: self.nested(Self::command)?,
                 background: false,
             }],
         };
-        Ok(Command::For { variable: String::new(), words: Some(vec![word]), body, redirects })
+        Ok(ShellCommand::For { variable: String::new(), words: Some(vec![word]), body, redirects })
     }
 
     fn semicolon(&mut self) {
-        self.blanks();
+        self.skip_blanks();
         if !self.looking_at(";;") {
-            self.take(";");
+            self.eat(";");
         }
     }
 
-    pub(super) fn case_command(&mut self) -> Result<Command, Failed> {
+    pub(super) fn case_command(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("case")?;
-        self.blanks();
+        self.skip_blanks();
         let subject = self.word()?;
         self.expect_reserved("in")?;
         let mut patterns = Vec::new();
         let mut arms = Vec::new();
         loop {
-            self.newlines();
-            if self.take_reserved("esac") {
+            self.skip_newlines();
+            if self.eat_reserved("esac") {
                 break;
             }
-            self.take("(");
+            self.eat("(");
             loop {
-                self.blanks();
+                self.skip_blanks();
                 patterns.push(self.word()?);
-                self.blanks();
-                if !self.take("|") {
+                self.skip_blanks();
+                if !self.eat("|") {
                     self.expect(")")?;
                     break;
                 }
             }
-            arms.push(self.inner(&["esac"])?);
-            self.newlines();
+            arms.push(self.nested_list(&["esac"])?);
+            self.skip_newlines();
             if self.looking_at(";|") {
-                self.extension("a fall-through of zsh");
+                self.note_extension("a fall-through of zsh");
             }
-            if !(self.take(";;&") || self.take(";;") || self.take(";&") || self.take(";|")) {
+            if !(self.eat(";;&") || self.eat(";;") || self.eat(";&") || self.eat(";|")) {
                 self.expect_reserved("esac")?;
                 break;
             }
         }
         let redirects = self.redirects()?;
-        Ok(Command::Case { subject, patterns, arms, redirects })
+        Ok(ShellCommand::Case { subject, patterns, arms, redirects })
     }
 
-    pub(super) fn function(&mut self) -> Result<Command, Failed> {
+    pub(super) fn function(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("function")?;
-        self.blanks();
+        self.skip_blanks();
         let name = self.word()?.literal().unwrap_or_default();
-        self.blanks();
+        self.skip_blanks();
         // Without `)` it is the body.
-        let start = self.at;
-        let empty = self.take("(") && {
-            self.blanks();
-            self.take(")")
+        let start = self.position;
+        let empty = self.eat("(") && {
+            self.skip_blanks();
+            self.eat(")")
         };
         if !empty {
-            self.at = start;
+            self.position = start;
         }
         let body = self.function_body()?;
-        Ok(Command::Function { name, body: Rc::new(body) })
+        Ok(ShellCommand::Function { name, body: Rc::new(body) })
     }
 
-    pub(super) fn function_body(&mut self) -> Result<Command, Failed> {
-        self.newlines();
+    pub(super) fn function_body(&mut self) -> Result<ShellCommand, ParseFailed> {
+        self.skip_newlines();
         let body = self.nested(Self::command)?;
-        if matches!(body, Command::Simple(_) | Command::Function { .. }) {
-            self.extension("a function whose body is a simple command");
+        if matches!(body, ShellCommand::Simple(_) | ShellCommand::Function { .. }) {
+            self.note_extension("a function whose body is a simple command");
         }
         Ok(body)
     }
 
     /// `coproc` with a command, or with a name and a compound command.
-    pub(super) fn coproc(&mut self) -> Result<Command, Failed> {
+    pub(super) fn coproc(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("coproc")?;
-        self.blanks();
+        self.skip_blanks();
         if self.reserved() == Some("coproc") {
-            return self.fail("its brackets or its reserved words do not match");
+            return self.error("its brackets or its reserved words do not match");
         }
-        let start = self.at;
+        let start = self.position;
         if !self.at_compound() && !self.at_end_of_words() {
             self.word()?;
-            self.blanks();
+            self.skip_blanks();
             if !self.at_compound() {
-                self.extension(
+                self.note_extension(
                     "a simple command as a coprocess, with a second word that is reserved",
                 );
-                self.go_back(start)?;
+                self.backtrack(start)?;
             }
         }
         self.nested(Self::command)
     }
 
     fn at_compound(&self) -> bool {
-        const STARTS: &[&str] = &["{", "if", "while", "until", "for", "select", "case", "[["];
-        self.looking_at("(") || self.reserved().is_some_and(|word| STARTS.contains(&word))
+        const COMPOUND_KEYWORDS: &[&str] =
+            &["{", "if", "while", "until", "for", "select", "case", "[["];
+        self.looking_at("(")
+            || self.reserved().is_some_and(|word| COMPOUND_KEYWORDS.contains(&word))
     }
 
-    pub(super) fn test(&mut self) -> Result<Command, Failed> {
+    pub(super) fn test(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("[[")?;
-        self.extension("a test, whose operators are not checked");
+        self.note_extension("a test, whose operators are not checked");
         let mut words = Vec::new();
         loop {
-            self.newlines();
-            if self.take_reserved("]]") {
+            self.skip_newlines();
+            if self.eat_reserved("]]") {
                 break;
             }
-            if self.at >= self.source.len() {
-                return self.fail("its brackets do not match");
+            if self.position >= self.source.len() {
+                return self.error("its brackets do not match");
             }
             if matches!(self.peek(), Some(b'(' | b')' | b'|' | b'&' | b';'))
                 || (matches!(self.peek(), Some(b'<' | b'>')) && self.peek_at(1) != Some(b'('))
             {
-                self.at += 1;
+                self.position += 1;
                 continue;
             }
             words.push(self.word()?);
         }
         let redirects = self.redirects()?;
-        Ok(Command::Test(words, redirects))
+        Ok(ShellCommand::Test(words, redirects))
     }
 
     /// `((…))`, if it is one: two opening brackets may also be two subshells.
-    pub(super) fn arithmetic_command(&mut self) -> Result<Option<Word>, Failed> {
-        self.at += 2;
+    pub(super) fn arithmetic_command(&mut self) -> Result<Option<Word>, ParseFailed> {
+        self.position += 2;
         let parts = self.arithmetic_expression()?;
-        Ok(parts.map(|parts| Word { parts: vec![Part::Arithmetic(parts)] }))
+        Ok(parts.map(|parts| Word { parts: vec![WordPart::Arithmetic(parts)] }))
     }
 }

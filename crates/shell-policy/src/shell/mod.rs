@@ -10,8 +10,8 @@ mod parser;
 mod word;
 
 pub(crate) use ast::{
-    Assigned, Assignment, Command, Heredoc, Item, Link, ParameterOp, Part, Program, Redirect,
-    RedirectOp, Simple, Word,
+    AssignedValue, Assignment, Connector, Heredoc, ListItem, ParameterOp, Program, Redirect,
+    RedirectOp, ShellCommand, Simple, Word, WordPart,
 };
 pub(crate) use escape::{Octal, decode};
 pub(crate) use parser::parse;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use memchr::memchr;
 
 use super::ast::{
-    Assigned, Assignment, Command, Heredoc, Item, Link, Program, Redirect, RedirectOp, Simple, Word,
+    AssignedValue, Assignment, Connector, Heredoc, ListItem, Program, Redirect, RedirectOp,
+    ShellCommand, Simple, Word,
 };
 use super::{MAX_DEPTH, MAX_SIZE};
 
@@ -18,17 +19,17 @@ pub(crate) fn parse(source: &str) -> Program {
     if memchr(0, source.as_bytes()).is_some() {
         return Program { error: Some("it has a NUL in it"), ..Program::default() };
     }
-    Parser::new(source, 0).program()
+    ShellParser::new(source, 0).program()
 }
 
 /// What was read of a list before an error.
-type Partial = Vec<Item>;
+type Partial = Vec<ListItem>;
 /// The error itself is kept in [`Parser::error`].
-pub(super) struct Failed;
+pub(super) struct ParseFailed;
 
-pub(super) struct Parser<'a> {
+pub(super) struct ShellParser<'a> {
     pub(super) source: &'a str,
-    pub(super) at: usize,
+    pub(super) position: usize,
     pub(super) depth: usize,
     pub(super) error: Option<&'static str>,
     pub(super) heredocs: Vec<Heredoc>,
@@ -36,7 +37,7 @@ pub(super) struct Parser<'a> {
     /// whether tabs are taken off.
     pub(super) pending: Vec<(usize, String, bool, bool)>,
     /// How many bytes may still be read twice, in all.
-    twice: Rc<Cell<usize>>,
+    reread_budget: Rc<Cell<usize>>,
     /// See [`Program::extension`].
     extension: Rc<Cell<Option<&'static str>>>,
 }
@@ -45,7 +46,7 @@ pub(super) struct Parser<'a> {
 const CLOSERS: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
 /// Builtins whose arguments may be arrays: `declare -a names=(…)`.
-const DECLARES: &[&str] =
+const DECLARE_BUILTINS: &[&str] =
     &["alias", "declare", "typeset", "local", "export", "readonly", "eval", "let"];
 
 /// The closer of a list in `${ …; }`: a brace ends it whatever follows, as in `"${ ls; }"`.
@@ -82,52 +83,52 @@ fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)
     None
 }
 
-impl<'a> Parser<'a> {
+impl<'a> ShellParser<'a> {
     pub(super) fn new(source: &'a str, depth: usize) -> Self {
-        Parser {
+        ShellParser {
             source,
-            at: 0,
+            position: 0,
             depth,
             error: None,
             heredocs: Vec::new(),
             pending: Vec::new(),
-            twice: Rc::new(Cell::new(MAX_SIZE)),
+            reread_budget: Rc::new(Cell::new(MAX_SIZE)),
             extension: Rc::default(),
         }
     }
 
     /// Another reader, of a text that was inside of this one's.
-    pub(super) fn inside<'b>(&self, source: &'b str) -> Parser<'b> {
-        Parser {
-            twice: Rc::clone(&self.twice),
+    pub(super) fn sub_parser<'b>(&self, source: &'b str) -> ShellParser<'b> {
+        ShellParser {
+            reread_budget: Rc::clone(&self.reread_budget),
             extension: Rc::clone(&self.extension),
-            ..Parser::new(source, self.depth + 1)
+            ..ShellParser::new(source, self.depth + 1)
         }
     }
 
     /// Notes a form that `bash -n` may judge otherwise.
-    pub(super) fn extension(&self, form: &'static str) {
+    pub(super) fn note_extension(&self, form: &'static str) {
         self.extension.set(Some(form));
     }
 
     /// Goes back to `start`, to read it as something else. Inside of one another such attempts
     /// would double with each level, so there is a limit to them.
-    pub(super) fn go_back(&mut self, start: usize) -> Result<(), Failed> {
-        let bytes = self.at.saturating_sub(start);
-        self.at = start;
-        match self.twice.get().checked_sub(bytes) {
+    pub(super) fn backtrack(&mut self, start: usize) -> Result<(), ParseFailed> {
+        let bytes = self.position.saturating_sub(start);
+        self.position = start;
+        match self.reread_budget.get().checked_sub(bytes) {
             Some(left) => {
-                self.twice.set(left);
+                self.reread_budget.set(left);
                 Ok(())
             }
-            None => self.fail("its brackets are too ambiguous to be read"),
+            None => self.error("its brackets are too ambiguous to be read"),
         }
     }
 
     pub(super) fn program(mut self) -> Program {
         let list = match self.list(&[]) {
             Ok(list) => {
-                if self.at < self.source.len() && self.error.is_none() {
+                if self.position < self.source.len() && self.error.is_none() {
                     self.error = Some("its brackets or its reserved words do not match");
                 }
                 list
@@ -139,31 +140,31 @@ impl<'a> Parser<'a> {
         Program { list, heredocs: self.heredocs, error: self.error, extension }
     }
 
-    pub(super) fn fail<T>(&mut self, reason: &'static str) -> Result<T, Failed> {
+    pub(super) fn error<T>(&mut self, reason: &'static str) -> Result<T, ParseFailed> {
         self.error.get_or_insert(reason);
-        Err(Failed)
+        Err(ParseFailed)
     }
 
     pub(super) fn rest(&self) -> &'a str {
-        self.source.get(self.at..).unwrap_or_default()
+        self.source.get(self.position..).unwrap_or_default()
     }
 
     pub(super) fn peek(&self) -> Option<u8> {
-        self.source.as_bytes().get(self.at).copied()
+        self.source.as_bytes().get(self.position).copied()
     }
 
     pub(super) fn peek_at(&self, offset: usize) -> Option<u8> {
-        self.source.as_bytes().get(self.at + offset).copied()
+        self.source.as_bytes().get(self.position + offset).copied()
     }
 
     pub(super) fn looking_at(&self, text: &str) -> bool {
         self.rest().starts_with(text)
     }
 
-    pub(super) fn take(&mut self, text: &str) -> bool {
+    pub(super) fn eat(&mut self, text: &str) -> bool {
         let found = self.looking_at(text);
         if found {
-            self.at += text.len();
+            self.position += text.len();
         }
         found
     }
@@ -171,10 +172,10 @@ impl<'a> Parser<'a> {
     /// Goes one level deeper, for the time of `read`.
     pub(super) fn nested<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
+        read: impl FnOnce(&mut Self) -> Result<T, ParseFailed>,
+    ) -> Result<T, ParseFailed> {
         if self.depth >= MAX_DEPTH {
-            return self.fail("it is nested too deeply to be read");
+            return self.error("it is nested too deeply to be read");
         }
         self.depth += 1;
         let result = read(self);
@@ -183,13 +184,13 @@ impl<'a> Parser<'a> {
     }
 
     /// Passes blanks, continued lines and a comment.
-    pub(super) fn blanks(&mut self) {
+    pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
-                Some(b' ' | b'\t' | b'\r') => self.at += 1,
-                Some(b'\\') if self.peek_at(1) == Some(b'\n') => self.at += 2,
+                Some(b' ' | b'\t' | b'\r') => self.position += 1,
+                Some(b'\\') if self.peek_at(1) == Some(b'\n') => self.position += 2,
                 Some(b'#') => {
-                    self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+                    self.position += self.rest().find('\n').unwrap_or(self.rest().len());
                 }
                 _ => return,
             }
@@ -197,13 +198,13 @@ impl<'a> Parser<'a> {
     }
 
     /// Passes blanks and newlines, and reads the here-documents that begin there.
-    pub(super) fn newlines(&mut self) {
+    pub(super) fn skip_newlines(&mut self) {
         loop {
-            self.blanks();
+            self.skip_blanks();
             if self.peek() != Some(b'\n') {
                 return;
             }
-            self.at += 1;
+            self.position += 1;
             self.end_of_line();
         }
     }
@@ -229,7 +230,7 @@ impl<'a> Parser<'a> {
             Some((length, next)) => (length, next),
             None => (rest.len(), rest.len()),
         };
-        self.at += next;
+        self.position += next;
         let body = rest.get(..length).unwrap_or_default();
         let mut body = match tabs {
             false => body.to_owned(),
@@ -242,13 +243,13 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads commands up to a closer, a `)`, a `;;` or the end.
-    pub(super) fn list(&mut self, closers: &[&str]) -> Result<Vec<Item>, Partial> {
+    pub(super) fn list(&mut self, closers: &[&str]) -> Result<Vec<ListItem>, Partial> {
         let mut items = Vec::new();
-        let mut link = Link::Then;
+        let mut link = Connector::Then;
         loop {
-            self.newlines();
+            self.skip_newlines();
             if self.at_end_of_list(closers) {
-                if link != Link::Then {
+                if link != Connector::Then {
                     self.error.get_or_insert("a command is missing");
                     return Err(items);
                 }
@@ -256,28 +257,28 @@ impl<'a> Parser<'a> {
             }
             let command = match self.pipeline() {
                 Ok(command) => command,
-                Err(Failed) => return Err(items),
+                Err(ParseFailed) => return Err(items),
             };
-            self.blanks();
+            self.skip_blanks();
             let mut background = false;
-            let mut next = Link::Then;
-            if self.take("&&") {
-                next = Link::And;
-            } else if self.take("||") {
-                next = Link::Or;
-            } else if self.at_end_of_arm() || self.take(";") {
+            let mut next = Connector::Then;
+            if self.eat("&&") {
+                next = Connector::And;
+            } else if self.eat("||") {
+                next = Connector::Or;
+            } else if self.at_end_of_arm() || self.eat(";") {
                 // The end of this command, or of the arm of a `case`.
-            } else if self.take("&!") || self.take("&|") {
-                self.extension("a job that zsh disowns");
+            } else if self.eat("&!") || self.eat("&|") {
+                self.note_extension("a job that zsh disowns");
                 background = true;
-            } else if self.take("&") {
+            } else if self.eat("&") {
                 background = true;
             } else if self.peek() != Some(b'\n') && !self.at_end_of_list(closers) {
                 self.error.get_or_insert("a command follows on another without a separator");
-                items.push(Item { link, command, background });
+                items.push(ListItem { connector: link, command, background });
                 return Err(items);
             }
-            items.push(Item { link, command, background });
+            items.push(ListItem { connector: link, command, background });
             link = next;
         }
     }
@@ -288,7 +289,7 @@ impl<'a> Parser<'a> {
     }
 
     fn at_end_of_list(&self, closers: &[&str]) -> bool {
-        self.at >= self.source.len()
+        self.position >= self.source.len()
             || self.peek() == Some(b')')
             || (self.peek() == Some(b'}') && closers == [BRACE_SUBSTITUTION])
             || self.at_end_of_arm()
@@ -298,10 +299,10 @@ impl<'a> Parser<'a> {
     }
 
     /// A list inside of something, where an error is an error of the whole.
-    pub(super) fn inner(&mut self, closers: &[&str]) -> Result<Vec<Item>, Failed> {
-        let list = self.nested(|parser| parser.list(closers).map_err(|_| Failed))?;
+    pub(super) fn nested_list(&mut self, closers: &[&str]) -> Result<Vec<ListItem>, ParseFailed> {
+        let list = self.nested(|parser| parser.list(closers).map_err(|_| ParseFailed))?;
         if list.is_empty() {
-            self.extension("an empty block");
+            self.note_extension("an empty block");
         }
         Ok(list)
     }
@@ -328,69 +329,69 @@ impl<'a> Parser<'a> {
         (!word.is_empty() && !goes_on).then_some(word)
     }
 
-    pub(super) fn take_reserved(&mut self, word: &str) -> bool {
+    pub(super) fn eat_reserved(&mut self, word: &str) -> bool {
         let found = self.reserved() == Some(word);
         if found {
-            self.at += word.len();
+            self.position += word.len();
         }
         found
     }
 
-    fn pipeline(&mut self) -> Result<Command, Failed> {
+    fn pipeline(&mut self) -> Result<ShellCommand, ParseFailed> {
         loop {
-            self.blanks();
+            self.skip_blanks();
             let Some(word @ ("!" | "time")) = self.reserved() else { break };
-            self.at += word.len();
-            self.blanks();
-            while word == "time" && (self.take_reserved("-p") || self.take_reserved("--")) {
-                self.blanks();
+            self.position += word.len();
+            self.skip_blanks();
+            while word == "time" && (self.eat_reserved("-p") || self.eat_reserved("--")) {
+                self.skip_blanks();
             }
             // Both may stand alone.
             if matches!(self.peek(), None | Some(b'\n' | b';')) {
-                return Ok(Command::Simple(Simple::default()));
+                return Ok(ShellCommand::Simple(Simple::default()));
             }
         }
         // `!(…)`: a negated subshell, unless extended patterns are on.
         if self.looking_at("!(") {
-            self.at += 1;
+            self.position += 1;
         }
         let mut stages = vec![self.command()?];
         loop {
-            self.blanks();
-            if self.looking_at("||") || !(self.take("|&") || self.take("|")) {
+            self.skip_blanks();
+            if self.looking_at("||") || !(self.eat("|&") || self.eat("|")) {
                 break;
             }
-            self.newlines();
-            if self.take_reserved("!") {
-                self.extension("`!` inside of a pipeline");
-                self.blanks();
+            self.skip_newlines();
+            if self.eat_reserved("!") {
+                self.note_extension("`!` inside of a pipeline");
+                self.skip_blanks();
             }
             if self.reserved() == Some("coproc") {
-                self.extension("`coproc` inside of a pipeline");
+                self.note_extension("`coproc` inside of a pipeline");
             }
             stages.push(self.command()?);
         }
         match stages.len() {
-            1 => stages.pop().ok_or(Failed),
-            _ => Ok(Command::Pipeline(stages)),
+            1 => stages.pop().ok_or(ParseFailed),
+            _ => Ok(ShellCommand::Pipeline(stages)),
         }
     }
 
-    pub(super) fn command(&mut self) -> Result<Command, Failed> {
-        self.blanks();
+    pub(super) fn command(&mut self) -> Result<ShellCommand, ParseFailed> {
+        self.skip_blanks();
         if self.looking_at("((") {
-            let start = self.at;
+            let start = self.position;
             if let Some(word) = self.arithmetic_command()? {
                 let redirects = self.redirects()?;
-                return Ok(Command::Test(vec![word], redirects));
+                return Ok(ShellCommand::Test(vec![word], redirects));
             }
-            self.go_back(start)?;
+            self.backtrack(start)?;
         }
-        if self.take("(") {
-            let body = self.inner(&[])?;
+        if self.eat("(") {
+            let body = self.nested_list(&[])?;
             self.expect(")")?;
             let redirects = self.redirects()?;
-            return Ok(Command::Group { body, subshell: true, redirects });
+            return Ok(ShellCommand::Group { body, subshell: true, redirects });
         }
         match self.reserved() {
             Some("{") => self.group(),
@@ -402,25 +403,25 @@ impl<'a> Parser<'a> {
             Some("function") => self.function(),
             Some("[[") => self.test(),
             Some("coproc") => self.coproc(),
-            Some("in" | "]]") => self.fail("its brackets or its reserved words do not match"),
+            Some("in" | "]]") => self.error("its brackets or its reserved words do not match"),
             Some(word) if CLOSERS.contains(&word) => {
-                self.fail("its brackets or its reserved words do not match")
+                self.error("its brackets or its reserved words do not match")
             }
             _ => self.simple(),
         }
     }
 
-    pub(super) fn expect(&mut self, text: &str) -> Result<(), Failed> {
-        self.newlines();
-        if self.take(text) { Ok(()) } else { self.fail("its brackets do not match") }
+    pub(super) fn expect(&mut self, text: &str) -> Result<(), ParseFailed> {
+        self.skip_newlines();
+        if self.eat(text) { Ok(()) } else { self.error("its brackets do not match") }
     }
 
-    pub(super) fn expect_reserved(&mut self, word: &str) -> Result<(), Failed> {
-        self.newlines();
-        if self.take_reserved(word) {
+    pub(super) fn expect_reserved(&mut self, word: &str) -> Result<(), ParseFailed> {
+        self.skip_newlines();
+        if self.eat_reserved(word) {
             Ok(())
         } else {
-            self.fail("its brackets or its reserved words do not match")
+            self.error("its brackets or its reserved words do not match")
         }
     }
 
@@ -432,24 +433,24 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn words_until_paren(&mut self) -> Result<Vec<Word>, Failed> {
+    pub(super) fn words_until_paren(&mut self) -> Result<Vec<Word>, ParseFailed> {
         self.nested(|parser| {
             let mut words = Vec::new();
             loop {
-                parser.newlines();
-                if parser.take(")") {
+                parser.skip_newlines();
+                if parser.eat(")") {
                     return Ok(words);
                 }
                 if parser.at_end_of_words() {
-                    return parser.fail("its brackets do not match");
+                    return parser.error("its brackets do not match");
                 }
-                words.push(parser.element()?);
+                words.push(parser.array_element()?);
             }
         })
     }
 
     /// An element of an array, which may begin with `[index]=`.
-    fn element(&mut self) -> Result<Word, Failed> {
+    fn array_element(&mut self) -> Result<Word, ParseFailed> {
         if self.peek() != Some(b'[') {
             return self.word();
         }
@@ -460,10 +461,10 @@ impl<'a> Parser<'a> {
         Ok(element)
     }
 
-    pub(super) fn simple(&mut self) -> Result<Command, Failed> {
+    pub(super) fn simple(&mut self) -> Result<ShellCommand, ParseFailed> {
         let mut simple = Simple::default();
         loop {
-            self.blanks();
+            self.skip_blanks();
             if let Some(redirect) = self.redirect()? {
                 simple.redirects.push(redirect);
                 continue;
@@ -481,20 +482,20 @@ impl<'a> Parser<'a> {
             // `name() { … }`
             if simple.words.is_empty()
                 && simple.assignments.is_empty()
-                && let Some(name) = word.bare()
+                && let Some(name) = word.unquoted_literal()
             {
-                let after = self.at;
-                self.blanks();
-                if self.take("(") {
-                    self.blanks();
-                    if self.take(")") {
+                let after = self.position;
+                self.skip_blanks();
+                if self.eat("(") {
+                    self.skip_blanks();
+                    if self.eat(")") {
                         let name = name.to_owned();
                         let body = self.function_body()?;
-                        return Ok(Command::Function { name, body: Rc::new(body) });
+                        return Ok(ShellCommand::Function { name, body: Rc::new(body) });
                     }
-                    return self.fail("its brackets do not match");
+                    return self.error("its brackets do not match");
                 }
-                self.at = after;
+                self.position = after;
             }
             // `declare -a names=(…)`, `export x=(…)`: the array is kept as words.
             if !simple.words.is_empty()
@@ -502,11 +503,11 @@ impl<'a> Parser<'a> {
                 && simple
                     .words
                     .first()
-                    .and_then(Word::bare)
-                    .is_some_and(|name| DECLARES.contains(&name))
+                    .and_then(Word::unquoted_literal)
+                    .is_some_and(|name| DECLARE_BUILTINS.contains(&name))
                 && word.literal().is_some_and(|text| is_array_name(&text))
             {
-                self.at += 1;
+                self.position += 1;
                 let elements = self.words_until_paren()?;
                 let name = word.literal().unwrap_or_default();
                 let name = name.trim_end_matches('=').trim_end_matches('+').to_owned();
@@ -514,20 +515,20 @@ impl<'a> Parser<'a> {
                     name,
                     append: false,
                     index: None,
-                    value: Assigned::Array(elements),
+                    value: AssignedValue::Array(elements),
                 });
                 continue;
             }
             simple.words.push(word);
         }
         if simple == Simple::default() {
-            return self.fail("a command is missing");
+            return self.error("a command is missing");
         }
-        Ok(Command::Simple(simple))
+        Ok(ShellCommand::Simple(simple))
     }
 
     /// `name=value`, `name+=value`, `name[i]=value`, `name=(…)`.
-    fn assignment(&mut self) -> Result<Option<Assignment>, Failed> {
+    fn assignment(&mut self) -> Result<Option<Assignment>, ParseFailed> {
         let rest = self.rest();
         let length = rest
             .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
@@ -540,36 +541,36 @@ impl<'a> Parser<'a> {
         let mut after = length;
         let mut index = None;
         if rest.as_bytes().get(after) == Some(&b'[') {
-            let start = self.at;
-            self.at += length;
+            let start = self.position;
+            self.position += length;
             index = Some(self.nested(Self::bracketed)?);
-            after = self.at - start;
-            self.go_back(start)?;
+            after = self.position - start;
+            self.backtrack(start)?;
         }
         let tail = rest.get(after..).unwrap_or_default();
         let append = tail.starts_with("+=");
         if !append && !tail.starts_with('=') {
             let is_special = |c: char| c.is_ascii_whitespace() || ";|&()<>".contains(c);
             if index.is_some() && rest.get(..after).is_some_and(|word| word.contains(is_special)) {
-                self.extension("a word with an index, which bash reads up to its bracket");
+                self.note_extension("a word with an index, which bash reads up to its bracket");
             }
             return Ok(None);
         }
-        self.at += after + if append { 2 } else { 1 };
-        let value = if self.take("(") {
-            Assigned::Array(self.words_until_paren()?)
+        self.position += after + if append { 2 } else { 1 };
+        let value = if self.eat("(") {
+            AssignedValue::Array(self.words_until_paren()?)
         } else if self.at_end_of_words() || matches!(self.peek(), Some(b' ' | b'\t' | b'\r')) {
-            Assigned::Word(Word::default())
+            AssignedValue::Word(Word::default())
         } else {
-            Assigned::Word(self.word()?)
+            AssignedValue::Word(self.word()?)
         };
         Ok(Some(Assignment { name: name.to_owned(), append, index, value }))
     }
 
-    pub(super) fn redirects(&mut self) -> Result<Vec<Redirect>, Failed> {
+    pub(super) fn redirects(&mut self) -> Result<Vec<Redirect>, ParseFailed> {
         let mut redirects = Vec::new();
         loop {
-            self.blanks();
+            self.skip_blanks();
             match self.redirect()? {
                 Some(redirect) => redirects.push(redirect),
                 None => return Ok(redirects),
@@ -577,11 +578,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn redirect(&mut self) -> Result<Option<Redirect>, Failed> {
+    fn redirect(&mut self) -> Result<Option<Redirect>, ParseFailed> {
         if !matches!(self.peek(), Some(b'<' | b'>' | b'&' | b'{' | b'0'..=b'9')) {
             return Ok(None);
         }
-        let start = self.at;
+        let start = self.position;
         // A descriptor before the operator: `2>`, `{fd}>`.
         let rest = self.rest();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -593,7 +594,7 @@ impl<'a> Parser<'a> {
                 skip = name + 2;
             }
         }
-        self.at += skip;
+        self.position += skip;
         const OPERATORS: &[(&str, RedirectOp)] = &[
             ("<<<", RedirectOp::HereString),
             ("<<-", RedirectOp::HereDocument),
@@ -612,28 +613,29 @@ impl<'a> Parser<'a> {
         let process = self.looking_at("<(") || self.looking_at(">(");
         let found = OPERATORS.iter().find(|(text, _)| self.looking_at(text)).filter(|_| !process);
         let Some((text, op)) = found else {
-            self.at = start;
+            self.position = start;
             return Ok(None);
         };
         if skip > 0 && text.starts_with('&') {
-            self.at = start;
+            self.position = start;
             return Ok(None);
         }
-        self.at += text.len();
+        self.position += text.len();
         // zsh: `>>!`, `&>|` and the like overwrite whatever its options say.
-        let forced = text.contains('>') && *text != "<>" && (self.take("!") || self.take("|"));
+        let forced = text.contains('>') && *text != "<>" && (self.eat("!") || self.eat("|"));
         if forced || *text == ">>&" {
-            self.extension("a redirection of zsh");
+            self.note_extension("a redirection of zsh");
         }
-        self.blanks();
+        self.skip_blanks();
         if self.at_end_of_words() {
-            return self.fail("a redirection leads nowhere");
+            return self.error("a redirection leads nowhere");
         }
         let target = self.word()?;
         // `< 2>&1`: the number belongs to the next redirection.
-        let is_number = target.bare().is_some_and(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let is_number =
+            target.unquoted_literal().is_some_and(|text| text.bytes().all(|b| b.is_ascii_digit()));
         if *op != RedirectOp::Duplicate && is_number && matches!(self.peek(), Some(b'<' | b'>')) {
-            return self.fail("a redirection leads nowhere");
+            return self.error("a redirection leads nowhere");
         }
         let heredoc = (*op == RedirectOp::HereDocument).then(|| {
             let number = self.heredocs.len();
@@ -646,20 +648,20 @@ impl<'a> Parser<'a> {
     }
 
     /// A program up to its `)` or `}`, with here-documents of its own.
-    pub(super) fn substituted(&mut self, end: &str) -> Result<Program, Failed> {
+    pub(super) fn substitution(&mut self, end: &str) -> Result<Program, ParseFailed> {
         let heredocs = std::mem::take(&mut self.heredocs);
         let pending = std::mem::take(&mut self.pending);
-        let result = self.inner(if end == "}" { &[BRACE_SUBSTITUTION] } else { &[] });
+        let result = self.nested_list(if end == "}" { &[BRACE_SUBSTITUTION] } else { &[] });
         if result.is_ok() {
-            self.newlines();
+            self.skip_newlines();
         }
         let heredocs = std::mem::replace(&mut self.heredocs, heredocs);
         self.pending = pending;
         let list = result?;
-        if self.take(end) {
+        if self.eat(end) {
             Ok(Program { list, heredocs, error: None, extension: None })
         } else {
-            self.fail("its brackets do not match")
+            self.error("its brackets do not match")
         }
     }
 }

@@ -17,14 +17,14 @@ fn show(source: &str) -> String {
     out
 }
 
-fn list(items: &[Item]) -> String {
+fn list(items: &[ListItem]) -> String {
     let mut out = String::new();
     for item in items {
         if !out.is_empty() {
-            out.push_str(match item.link {
-                Link::Then => " ; ",
-                Link::And => " && ",
-                Link::Or => " || ",
+            out.push_str(match item.connector {
+                Connector::Then => " ; ",
+                Connector::And => " && ",
+                Connector::Or => " || ",
             });
         }
         out.push_str(&command(&item.command));
@@ -43,45 +43,47 @@ fn redirects(all: &[Redirect]) -> String {
     all.iter().map(|r| format!(" {:?}:{}", r.op, word(&r.target))).collect()
 }
 
-fn command(command_: &Command) -> String {
+fn command(command_: &ShellCommand) -> String {
     match command_ {
-        Command::Simple(simple) => {
+        ShellCommand::Simple(simple) => {
             let mut out = String::from("[");
             for a in &simple.assignments {
                 let value = match &a.value {
-                    Assigned::Word(value) => word(value),
-                    Assigned::Array(values) => format!("({})", words(values)),
+                    AssignedValue::Word(value) => word(value),
+                    AssignedValue::Array(values) => format!("({})", words(values)),
                 };
                 out.push_str(&format!("{}{}={value} ", a.name, if a.append { "+" } else { "" }));
             }
             out + &words(&simple.words) + &redirects(&simple.redirects) + "]"
         }
-        Command::Pipeline(stages) => stages.iter().map(command).collect::<Vec<_>>().join(" | "),
-        Command::Group { body, subshell, redirects: r } => {
+        ShellCommand::Pipeline(stages) => {
+            stages.iter().map(command).collect::<Vec<_>>().join(" | ")
+        }
+        ShellCommand::Group { body, subshell, redirects: r } => {
             let (open, close) = if *subshell { ("(", ")") } else { ("{", "}") };
             format!("{open}{}{close}{}", list(body), redirects(r))
         }
-        Command::If { branches, otherwise, .. } => {
+        ShellCommand::If { branches, otherwise, .. } => {
             let branches: Vec<_> =
                 branches.iter().map(|(c, b)| format!("{} ? {}", list(c), list(b))).collect();
             format!("if({} : {})", branches.join(" : "), list(otherwise))
         }
-        Command::While { condition, body, .. } => {
+        ShellCommand::While { condition, body, .. } => {
             format!("while({} ? {})", list(condition), list(body))
         }
-        Command::For { variable, words: w, body, .. } => {
+        ShellCommand::For { variable, words: w, body, .. } => {
             format!(
                 "for({variable} in {} do {})",
                 w.as_deref().map_or("@".into(), words),
                 list(body)
             )
         }
-        Command::Case { subject, arms, .. } => {
+        ShellCommand::Case { subject, arms, .. } => {
             let arms: Vec<_> = arms.iter().map(|arm| list(arm)).collect();
             format!("case({} {})", word(subject), arms.join(" ;; "))
         }
-        Command::Function { name, body } => format!("{name}(){}", command(body)),
-        Command::Test(all, r) => format!("test({}){}", words(all), redirects(r)),
+        ShellCommand::Function { name, body } => format!("{name}(){}", command(body)),
+        ShellCommand::Test(all, r) => format!("test({}){}", words(all), redirects(r)),
     }
 }
 
@@ -89,14 +91,14 @@ fn word(word_: &Word) -> String {
     word_.parts.iter().map(part).collect()
 }
 
-fn part(part_: &Part) -> String {
+fn part(part_: &WordPart) -> String {
     match part_ {
-        Part::Text { text, .. } => text.clone(),
-        Part::Parameter { name, op: ParameterOp::Plain, .. } => format!("<{name}>"),
-        Part::Parameter { name, op, .. } => format!("<{name} {op:?}>"),
-        Part::Command { program, .. } => format!("$({})", list(&program.list)),
-        Part::Process { program, .. } => format!("<({})", list(&program.list)),
-        Part::Arithmetic(parts) => format!("#{}#", parts.iter().map(part).collect::<String>()),
+        WordPart::Text { text, .. } => text.clone(),
+        WordPart::Parameter { name, op: ParameterOp::Plain, .. } => format!("<{name}>"),
+        WordPart::Parameter { name, op, .. } => format!("<{name} {op:?}>"),
+        WordPart::Command { program, .. } => format!("$({})", list(&program.list)),
+        WordPart::Process { program, .. } => format!("<({})", list(&program.list)),
+        WordPart::Arithmetic(parts) => format!("#{}#", parts.iter().map(part).collect::<String>()),
     }
 }
 

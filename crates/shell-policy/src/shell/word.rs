@@ -2,40 +2,40 @@
 
 use std::rc::Rc;
 
-use super::ast::{ParameterOp, Part, Program, Word};
+use super::ast::{ParameterOp, Program, Word, WordPart};
 use super::escape::{Octal, decode};
-use super::parser::{Failed, Parser};
+use super::parser::{ParseFailed, ShellParser};
 
 /// Collects the parts of a word and joins texts of the same kind.
 #[derive(Default)]
-struct Builder {
-    parts: Vec<Part>,
+struct WordBuilder {
+    parts: Vec<WordPart>,
     /// A word of nothing but `''` is a word all the same.
-    any: bool,
+    has_part: bool,
 }
 
-impl Builder {
+impl WordBuilder {
     fn text(&mut self, piece: &str, quote: bool) {
-        self.any = true;
-        if let Some(Part::Text { text, quoted }) = self.parts.last_mut()
+        self.has_part = true;
+        if let Some(WordPart::Text { text, quoted }) = self.parts.last_mut()
             && *quoted == quote
         {
             text.push_str(piece);
             return;
         }
-        self.parts.push(Part::Text { text: piece.to_owned(), quoted: quote });
+        self.parts.push(WordPart::Text { text: piece.to_owned(), quoted: quote });
     }
 
-    fn part(&mut self, part: Part) {
-        self.any = true;
+    fn part(&mut self, part: WordPart) {
+        self.has_part = true;
         self.parts.push(part);
     }
 }
 
-impl Parser<'_> {
+impl ShellParser<'_> {
     /// Reads one word. Fails where there is none.
-    pub(super) fn word(&mut self) -> Result<Word, Failed> {
-        let mut word = Builder::default();
+    pub(super) fn word(&mut self) -> Result<Word, ParseFailed> {
+        let mut word = WordBuilder::default();
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\n' | b'\r' | b'|' | b'&' | b';' | b')' => break,
@@ -43,45 +43,45 @@ impl Parser<'_> {
                     if self.peek_at(1) != Some(b'(') {
                         break;
                     }
-                    self.at += 2;
-                    let program = Rc::new(self.substituted(")")?);
-                    word.part(Part::Process { program, reads: byte == b'>' });
+                    self.position += 2;
+                    let program = Rc::new(self.substitution(")")?);
+                    word.part(WordPart::Process { program, reads: byte == b'>' });
                 }
                 b'(' => {
                     // Extended patterns: `@(a|b)`, and what zsh writes after a pattern.
                     let extended = word.parts.last().is_some_and(|part| {
-                        matches!(part, Part::Text { text, quoted: false }
+                        matches!(part, WordPart::Text { text, quoted: false }
                             if text.ends_with(['@', '*', '?', '+', '!']))
                     });
                     let zsh = matches!(word.parts.as_slice(),
-                        [Part::Text { text, quoted: false }] if text == "=");
+                        [WordPart::Text { text, quoted: false }] if text == "=");
                     if zsh {
-                        self.extension("`=(…)` of zsh");
-                        self.at += 1;
-                        let program = Rc::new(self.substituted(")")?);
-                        word.part(Part::Process { program, reads: false });
+                        self.note_extension("`=(…)` of zsh");
+                        self.position += 1;
+                        let program = Rc::new(self.substitution(")")?);
+                        word.part(WordPart::Process { program, reads: false });
                     } else if extended {
-                        self.extension("an extended pattern");
+                        self.note_extension("an extended pattern");
                         self.pattern(&mut word)?;
                     } else {
                         break;
                     }
                 }
-                _ => self.piece(byte, &mut word, false)?,
+                _ => self.parse_piece(byte, &mut word, false)?,
             }
         }
-        if word.any { Ok(Word { parts: word.parts }) } else { self.fail("a word is missing") }
+        if word.has_part { Ok(Word { parts: word.parts }) } else { self.error("a word is missing") }
     }
 
     /// The bracketed part of an extended pattern, taken as text.
-    fn pattern(&mut self, word: &mut Builder) -> Result<(), Failed> {
+    fn pattern(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
                 b'(' => open += 1,
                 b')' => open -= 1,
                 b'"' | b'\'' | b'\\' | b'$' | b'`' => {
-                    self.piece(byte, word, false)?;
+                    self.parse_piece(byte, word, false)?;
                     continue;
                 }
                 _ => {}
@@ -91,41 +91,46 @@ impl Parser<'_> {
                 return Ok(());
             }
         }
-        self.fail("its brackets do not match")
+        self.error("its brackets do not match")
     }
 
-    fn one_char(&mut self, word: &mut Builder, quoted: bool) {
+    fn one_char(&mut self, word: &mut WordBuilder, quoted: bool) {
         let rest = self.rest();
         if let Some(c) = rest.chars().next() {
             word.text(rest.get(..c.len_utf8()).unwrap_or_default(), quoted);
-            self.at += c.len_utf8();
+            self.position += c.len_utf8();
         }
     }
 
     /// One piece of a word that is not in double quotes, whatever ends the word.
-    fn piece(&mut self, byte: u8, word: &mut Builder, braces: bool) -> Result<(), Failed> {
+    fn parse_piece(
+        &mut self,
+        byte: u8,
+        word: &mut WordBuilder,
+        braces: bool,
+    ) -> Result<(), ParseFailed> {
         match byte {
             b'\\' => {
-                self.at += 1;
+                self.position += 1;
                 match self.peek() {
                     None => word.text("\\", true),
-                    Some(b'\n') => self.at += 1,
+                    Some(b'\n') => self.position += 1,
                     Some(_) => self.one_char(word, true),
                 }
             }
             b'\'' => {
-                self.at += 1;
+                self.position += 1;
                 let Some(end) = self.rest().find('\'') else {
-                    return self.fail("a quote is not closed");
+                    return self.error("a quote is not closed");
                 };
                 word.text(self.rest().get(..end).unwrap_or_default(), true);
-                self.at += end + 1;
+                self.position += end + 1;
             }
             b'"' => {
-                self.at += 1;
+                self.position += 1;
                 self.double_quoted(word)?;
             }
-            b'$' => self.dollar(word, false)?,
+            b'$' => self.parse_dollar(word, false)?,
             b'`' => self.backquoted(word, false)?,
             _ => {
                 // As much plain text as there is.
@@ -141,7 +146,7 @@ impl Parser<'_> {
                     self.one_char(word, false);
                 } else {
                     word.text(rest.get(..end).unwrap_or_default(), false);
-                    self.at += end;
+                    self.position += end;
                 }
             }
         }
@@ -149,31 +154,31 @@ impl Parser<'_> {
     }
 
     /// What is between double quotes; the opening one has been read.
-    fn double_quoted(&mut self, word: &mut Builder) -> Result<(), Failed> {
+    fn double_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
         word.text("", true);
         loop {
             let rest = self.rest();
             let Some(end) = rest.find(['"', '\\', '$', '`']) else {
-                return self.fail("a quote is not closed");
+                return self.error("a quote is not closed");
             };
             word.text(rest.get(..end).unwrap_or_default(), true);
-            self.at += end;
+            self.position += end;
             match self.peek() {
                 Some(b'"') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(());
                 }
                 Some(b'\\') => self.quoted_backslash(word, true),
-                Some(b'$') => self.dollar(word, true)?,
+                Some(b'$') => self.parse_dollar(word, true)?,
                 _ => self.backquoted(word, true)?,
             }
         }
     }
 
-    fn quoted_backslash(&mut self, word: &mut Builder, quotes: bool) {
-        self.at += 1;
+    fn quoted_backslash(&mut self, word: &mut WordBuilder, quotes: bool) {
+        self.position += 1;
         match self.peek() {
-            Some(b'\n') => self.at += 1,
+            Some(b'\n') => self.position += 1,
             Some(b'$' | b'`' | b'\\') => self.one_char(word, true),
             Some(b'"') if quotes => self.one_char(word, true),
             _ => word.text("\\", true),
@@ -183,10 +188,10 @@ impl Parser<'_> {
     /// The body of a here-document whose delimiter was not quoted.
     pub(super) fn heredoc_word(&mut self, body: &str) -> Word {
         if body.contains(['$', '`']) {
-            self.extension("a here-document, which bash reads when it runs");
+            self.note_extension("a here-document, which bash reads when it runs");
         }
-        let mut parser = self.inside(body);
-        let mut word = Builder::default();
+        let mut parser = self.sub_parser(body);
+        let mut word = WordBuilder::default();
         loop {
             let rest = parser.rest();
             let Some(end) = rest.find(['\\', '$', '`']) else {
@@ -194,13 +199,13 @@ impl Parser<'_> {
                 break;
             };
             word.text(rest.get(..end).unwrap_or_default(), true);
-            parser.at += end;
+            parser.position += end;
             let read = match parser.peek() {
                 Some(b'\\') => {
                     parser.quoted_backslash(&mut word, false);
                     Ok(())
                 }
-                Some(b'$') => parser.dollar(&mut word, true),
+                Some(b'$') => parser.parse_dollar(&mut word, true),
                 _ => parser.backquoted(&mut word, true),
             };
             if read.is_err() {
@@ -213,16 +218,16 @@ impl Parser<'_> {
         Word { parts: word.parts }
     }
 
-    fn backquoted(&mut self, word: &mut Builder, quoted: bool) -> Result<(), Failed> {
-        self.at += 1;
+    fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ParseFailed> {
+        self.position += 1;
         let mut inner = String::new();
         loop {
             let rest = self.rest();
             let Some(end) = rest.find(['`', '\\']) else {
-                return self.fail("a quote is not closed");
+                return self.error("a quote is not closed");
             };
             inner.push_str(rest.get(..end).unwrap_or_default());
-            self.at += end + 1;
+            self.position += end + 1;
             if rest.as_bytes().get(end) == Some(&b'`') {
                 break;
             }
@@ -234,61 +239,61 @@ impl Parser<'_> {
             let rest = self.rest();
             if let Some(c) = rest.chars().next() {
                 inner.push(c);
-                self.at += c.len_utf8();
+                self.position += c.len_utf8();
             }
         }
-        self.extension("backquotes, which bash reads when it runs");
-        let program = self.nested(|parser| Ok(parser.inside(&inner).program()))?;
+        self.note_extension("backquotes, which bash reads when it runs");
+        let program = self.nested(|parser| Ok(parser.sub_parser(&inner).program()))?;
         if let Some(error) = program.error {
-            return self.fail(error);
+            return self.error(error);
         }
-        word.part(Part::Command { program: Rc::new(program), quoted });
+        word.part(WordPart::Command { program: Rc::new(program), quoted });
         Ok(())
     }
 
     /// `$…`: at the dollar.
-    fn dollar(&mut self, word: &mut Builder, quoted: bool) -> Result<(), Failed> {
-        self.at += 1;
+    fn parse_dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ParseFailed> {
+        self.position += 1;
         match self.peek() {
             Some(b'\'') if !quoted => {
-                self.at += 1;
+                self.position += 1;
                 let text = self.ansi_quoted()?;
                 word.text(&text, true);
             }
             Some(b'"') if !quoted => {
-                self.at += 1;
+                self.position += 1;
                 self.double_quoted(word)?;
             }
             Some(b'(') => {
                 if self.peek_at(1) == Some(b'(') {
-                    let start = self.at;
-                    self.at += 2;
+                    let start = self.position;
+                    self.position += 2;
                     if let Some(parts) = self.arithmetic_expression()? {
-                        word.part(Part::Arithmetic(parts));
+                        word.part(WordPart::Arithmetic(parts));
                         return Ok(());
                     }
-                    self.extension("two brackets that are no arithmetic");
-                    self.go_back(start)?;
+                    self.note_extension("two brackets that are no arithmetic");
+                    self.backtrack(start)?;
                 }
-                self.at += 1;
-                let program = self.substituted(")")?;
-                word.part(Part::Command { program: Rc::new(program), quoted });
+                self.position += 1;
+                let program = self.substitution(")")?;
+                word.part(WordPart::Command { program: Rc::new(program), quoted });
             }
             Some(b'[') => {
                 // An old spelling of `$((…))`, in which bash looks for brackets first.
-                self.extension("old arithmetic");
+                self.note_extension("old arithmetic");
                 let mut parts = self.nested(Self::bracketed)?.parts;
-                parts.retain(|part| !matches!(part, Part::Text { .. }));
-                word.part(Part::Arithmetic(parts));
+                parts.retain(|part| !matches!(part, WordPart::Text { .. }));
+                word.part(WordPart::Arithmetic(parts));
             }
             Some(b'{') => {
-                self.at += 1;
+                self.position += 1;
                 if self.at_brace_substitution() {
                     let program = self.brace_substitution()?;
-                    word.part(Part::Command { program: Rc::new(program), quoted });
+                    word.part(WordPart::Command { program: Rc::new(program), quoted });
                     return Ok(());
                 }
-                let part = self.nested(|parser| parser.braced(quoted))?;
+                let part = self.nested(|parser| parser.braced_parameter(quoted))?;
                 word.part(part);
             }
             Some(byte) if byte.is_ascii_alphabetic() || byte == b'_' => {
@@ -297,20 +302,20 @@ impl Parser<'_> {
                     .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
                     .unwrap_or(rest.len());
                 let name = rest.get(..end).unwrap_or_default().to_owned();
-                self.at += end;
-                word.part(Part::Parameter { name, op: ParameterOp::Plain, quoted });
+                self.position += end;
+                word.part(WordPart::Parameter { name, op: ParameterOp::Plain, quoted });
             }
             Some(byte) if byte.is_ascii_digit() || b"@*#?-$!".contains(&byte) => {
-                self.at += 1;
+                self.position += 1;
                 let name = char::from(byte).to_string();
-                word.part(Part::Parameter { name, op: ParameterOp::Plain, quoted });
+                word.part(WordPart::Parameter { name, op: ParameterOp::Plain, quoted });
             }
             _ => word.text("$", quoted),
         }
         Ok(())
     }
 
-    fn ansi_quoted(&mut self) -> Result<String, Failed> {
+    fn ansi_quoted(&mut self) -> Result<String, ParseFailed> {
         let rest = self.rest();
         let mut escaped = false;
         for (at, byte) in rest.bytes().enumerate() {
@@ -318,7 +323,7 @@ impl Parser<'_> {
                 _ if escaped => escaped = false,
                 b'\\' => escaped = true,
                 b'\'' => {
-                    self.at += at + 1;
+                    self.position += at + 1;
                     let text = decode(rest.get(..at).unwrap_or_default(), Octal::Bare);
                     // The shell ends the text at a NUL.
                     return Ok(text.split('\0').next().unwrap_or_default().to_owned());
@@ -326,39 +331,39 @@ impl Parser<'_> {
                 _ => {}
             }
         }
-        self.fail("a quote is not closed")
+        self.error("a quote is not closed")
     }
 
-    pub(super) fn arithmetic_expression(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+    pub(super) fn arithmetic_expression(&mut self) -> Result<Option<Vec<WordPart>>, ParseFailed> {
         let parts = self.nested(Self::arithmetic);
         if parts.is_err() {
-            self.extension("arithmetic, which bash reads when it runs");
+            self.note_extension("arithmetic, which bash reads when it runs");
         }
         parts
     }
 
     /// Up to `))`; `None` if it is not arithmetic but two brackets, of which the inner closes first.
-    fn arithmetic(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+    fn arithmetic(&mut self) -> Result<Option<Vec<WordPart>>, ParseFailed> {
         let mut open = 0_usize;
-        let mut word = Builder::default();
+        let mut word = WordBuilder::default();
         while let Some(byte) = self.peek() {
             match byte {
                 b'(' => {
                     open += 1;
-                    self.at += 1;
+                    self.position += 1;
                 }
                 b')' if open > 0 => {
                     open -= 1;
-                    self.at += 1;
+                    self.position += 1;
                 }
                 b')' if self.peek_at(1) == Some(b')') => {
-                    self.at += 2;
-                    word.parts.retain(|part| !matches!(part, Part::Text { .. }));
+                    self.position += 2;
+                    word.parts.retain(|part| !matches!(part, WordPart::Text { .. }));
                     return Ok(Some(word.parts));
                 }
                 b')' => return Ok(None),
-                b'"' | b'\'' | b'\\' | b'$' | b'`' => self.piece(byte, &mut word, false)?,
-                _ => self.at += 1,
+                b'"' | b'\'' | b'\\' | b'$' | b'`' => self.parse_piece(byte, &mut word, false)?,
+                _ => self.position += 1,
             }
         }
         Ok(None)
@@ -378,22 +383,22 @@ impl Parser<'_> {
         }
     }
 
-    fn brace_substitution(&mut self) -> Result<Program, Failed> {
-        self.extension("a command substitution in braces");
-        self.take("|");
-        self.substituted("}")
+    fn brace_substitution(&mut self) -> Result<Program, ParseFailed> {
+        self.note_extension("a command substitution in braces");
+        self.eat("|");
+        self.substitution("}")
     }
 
     /// `[…]`: at the opening bracket. What is in it, with brackets inside of it in pairs.
-    pub(super) fn bracketed(&mut self) -> Result<Word, Failed> {
-        let mut word = Builder::default();
+    pub(super) fn bracketed(&mut self) -> Result<Word, ParseFailed> {
+        let mut word = WordBuilder::default();
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
                 b'[' => open += 1,
                 b']' => open -= 1,
                 b'"' | b'\'' | b'\\' | b'$' | b'`' => {
-                    self.piece(byte, &mut word, false)?;
+                    self.parse_piece(byte, &mut word, false)?;
                     continue;
                 }
                 _ => {}
@@ -403,31 +408,31 @@ impl Parser<'_> {
                 return Ok(Word { parts: word.parts });
             }
         }
-        self.fail("its brackets do not match")
+        self.error("its brackets do not match")
     }
 
     /// `${…}`: behind the brace.
-    fn braced(&mut self, quoted: bool) -> Result<Part, Failed> {
+    fn braced_parameter(&mut self, quoted: bool) -> Result<WordPart, ParseFailed> {
         // Nothing in zsh, an error when it runs in bash.
-        if self.take("}") {
-            self.extension("`${}`");
-            return Ok(Part::Parameter { name: String::new(), op: ParameterOp::Plain, quoted });
+        if self.eat("}") {
+            self.note_extension("`${}`");
+            return Ok(WordPart::Parameter { name: String::new(), op: ParameterOp::Plain, quoted });
         }
         let mut prefix = None;
         if (self.looking_at("#") || self.looking_at("!"))
             && !matches!(self.peek_at(1), None | Some(b'}' | b':' | b'-' | b'%' | b'='))
         {
             prefix = self.peek();
-            self.at += 1;
+            self.position += 1;
         }
         // zsh: flags in brackets. What they do to the value is not known.
         let mut flags = false;
         if self.looking_at("(") {
-            self.extension("parameter flags of zsh");
+            self.note_extension("parameter flags of zsh");
             let Some(end) = self.rest().find(')') else {
-                return self.fail("its brackets do not match");
+                return self.error("its brackets do not match");
             };
-            self.at += end + 1;
+            self.position += end + 1;
             flags = true;
         }
         // zsh: what is expanded may be an expansion itself.
@@ -438,23 +443,23 @@ impl Parser<'_> {
             _ => false,
         };
         if nested {
-            self.extension("an expansion of an expansion");
+            self.note_extension("an expansion of an expansion");
             let op = ParameterOp::Other(self.until_brace(true)?);
-            return Ok(Part::Parameter { name: String::new(), op, quoted });
+            return Ok(WordPart::Parameter { name: String::new(), op, quoted });
         }
         let rest = self.rest();
         let end =
             rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
         let end = if end == 0 { rest.chars().next().map_or(0, char::len_utf8) } else { end };
         let mut name = rest.get(..end).unwrap_or_default().to_owned();
-        self.at += end;
+        self.position += end;
         if self.looking_at("[") {
-            let start = self.at;
+            let start = self.position;
             let index = self.nested(Self::bracketed);
             if index.is_err()
-                || self.source.get(start..self.at).is_some_and(|text| text.contains('('))
+                || self.source.get(start..self.position).is_some_and(|text| text.contains('('))
             {
-                self.extension("an array's index, which bash reads when it runs");
+                self.note_extension("an array's index, which bash reads when it runs");
             }
             let index = index?;
             match index.literal().as_deref() {
@@ -464,7 +469,7 @@ impl Parser<'_> {
                     let mut parts = index.parts;
                     parts.extend(self.until_brace(true)?.parts);
                     let op = ParameterOp::Other(Word { parts });
-                    return Ok(Part::Parameter { name, op, quoted });
+                    return Ok(WordPart::Parameter { name, op, quoted });
                 }
             }
         }
@@ -480,10 +485,10 @@ impl Parser<'_> {
             }
             (None, _) => self.operator(quoted)?,
         };
-        Ok(Part::Parameter { name, op, quoted })
+        Ok(WordPart::Parameter { name, op, quoted })
     }
 
-    fn operator(&mut self, quoted: bool) -> Result<ParameterOp, Failed> {
+    fn operator(&mut self, quoted: bool) -> Result<ParameterOp, ParseFailed> {
         let texts: &[&str] = &[
             "}", ":-", "-", ":=", "=", ":+", "+", ":?", "?", ":", "##", "#", "%%", "%", "//", "/",
             "^^", "^", ",,", ",",
@@ -491,7 +496,7 @@ impl Parser<'_> {
         let Some(text) = texts.iter().copied().find(|text| self.looking_at(text)) else {
             return Ok(ParameterOp::Other(self.until_brace(true)?));
         };
-        self.at += text.len();
+        self.position += text.len();
         if text == "}" {
             return Ok(ParameterOp::Plain);
         }
@@ -519,53 +524,53 @@ impl Parser<'_> {
         })
     }
 
-    fn until_brace(&mut self, single_quotes: bool) -> Result<Word, Failed> {
+    fn until_brace(&mut self, single_quotes: bool) -> Result<Word, ParseFailed> {
         Ok(self.operand(single_quotes, false)?.0)
     }
 
     /// A word inside of `${…}`, up to the first closing brace, or up to a slash if asked (then `true`).
-    fn operand(&mut self, single_quotes: bool, slash: bool) -> Result<(Word, bool), Failed> {
-        let mut word = Builder::default();
+    fn operand(&mut self, single_quotes: bool, slash: bool) -> Result<(Word, bool), ParseFailed> {
+        let mut word = WordBuilder::default();
         while let Some(byte) = self.peek() {
             match byte {
                 b'}' => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok((Word { parts: word.parts }, false));
                 }
                 b'/' if slash => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok((Word { parts: word.parts }, true));
                 }
                 b'\'' if !single_quotes => self.single_quote_in_double(&mut word)?,
                 b'<' | b'>' if self.peek_at(1) == Some(b'(') => {
-                    self.at += 2;
-                    let program = Rc::new(self.substituted(")")?);
-                    word.part(Part::Process { program, reads: byte == b'>' });
+                    self.position += 2;
+                    let program = Rc::new(self.substitution(")")?);
+                    word.part(WordPart::Process { program, reads: byte == b'>' });
                 }
-                _ => self.piece(byte, &mut word, true)?,
+                _ => self.parse_piece(byte, &mut word, true)?,
             }
         }
-        self.fail("its brackets do not match")
+        self.error("its brackets do not match")
     }
 
     /// A `'` in `"${x:-…}"`. Within double quotes it quotes nothing, but bash still looks for its pair, and other
     /// shells do not. Where that would make a difference, the text is refused.
-    fn single_quote_in_double(&mut self, word: &mut Builder) -> Result<(), Failed> {
+    fn single_quote_in_double(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
         let rest = self.rest().get(1..).unwrap_or_default();
-        self.extension("a single quote in double quotes");
+        self.note_extension("a single quote in double quotes");
         match rest.split_once('\'') {
             None => {}
             Some((between, _)) if between.contains(['}', '"']) => {
-                return self.fail("shells differ about single quotes in double quotes");
+                return self.error("shells differ about single quotes in double quotes");
             }
             Some((between, _)) => {
                 self.one_char(word, true);
                 let inner = self.heredoc_word(between);
                 if self.error.is_some() {
-                    return Err(Failed);
+                    return Err(ParseFailed);
                 }
                 inner.parts.into_iter().for_each(|part| word.part(part));
-                self.at += between.len();
+                self.position += between.len();
             }
         }
         self.one_char(word, true);

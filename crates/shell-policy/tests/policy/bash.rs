@@ -331,7 +331,7 @@ fn could_be(seen: &[String], words: &[String]) -> bool {
 fn matches(pattern: &[char], text: &[char]) -> bool {
     match pattern {
         [] => text.is_empty(),
-        [unknown, rest @ ..] if policy::is_unknown(*unknown) => {
+        [unknown, rest @ ..] if policy::is_placeholder(*unknown) => {
             (0..=text.len()).any(|end| matches(rest, &text[end..]))
         }
         [first, rest @ ..] => text.first() == Some(first) && matches(rest, &text[1..]),

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ralph_shell_policy::{AllowList, Context, Family, ToolCall, Verdict, judge, lexical};
+use ralph_shell_policy::{
+    CommandAllowList, Context, Family, ToolCall, Verdict, judge, normalize_path,
+};
 
 use crate::judge_with;
 
@@ -81,7 +83,7 @@ fn the_corpus_has_every_family_and_as_many_harmless_commands() {
 /// In a container the user is often root, and projects live in odd places.
 #[test]
 fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
-    let (allow, _) = AllowList::parse([]);
+    let (allow, _) = CommandAllowList::parse([]);
     for (project, home, call, verdict) in [
         ("/root/app", "/root", ToolCall::Write("/root/app/x"), "allow"),
         ("/root/app", "/root", ToolCall::Write("/root/notes"), "warn"),
@@ -106,7 +108,7 @@ fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
             cwd: Path::new(project),
             home: Some(Path::new(home)),
             allow: &allow,
-            resolve: &lexical,
+            resolve: &normalize_path,
             variable: &|_| None,
         };
         let judged = judge(&context, &call);
@@ -117,7 +119,7 @@ fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
 /// Where nothing can be resolved, what must be known is not.
 #[test]
 fn what_cannot_be_resolved_is_not_deleted() {
-    let (allow, _) = AllowList::parse([]);
+    let (allow, _) = CommandAllowList::parse([]);
     let context = Context {
         project: Path::new("/p"),
         cwd: Path::new("/p"),

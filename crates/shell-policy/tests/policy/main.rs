@@ -10,11 +10,11 @@ mod skipped;
 
 use std::path::{Path, PathBuf};
 
-use ralph_shell_policy::{AllowList, Context, ToolCall, Verdict, judge, lexical};
+use ralph_shell_policy::{CommandAllowList, Context, ToolCall, Verdict, judge, normalize_path};
 
 /// A world without files: one link, one variable.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    let path = lexical(path)?;
+    let path = normalize_path(path)?;
     Some(match path.strip_prefix("/home/u/proj/out") {
         Ok(rest) => Path::new("/home/u").join(rest),
         Err(_) => path,
@@ -26,12 +26,12 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn judge_with(allow: &[&str], call: &ToolCall<'_>) -> Verdict {
-    let (allow, bad) = AllowList::parse(allow.iter().copied());
+    let (allow, bad) = CommandAllowList::parse(allow.iter().copied());
     assert_eq!(bad, []);
     judge(&context(&allow), call)
 }
 
-fn context(allow: &AllowList) -> Context<'_> {
+fn context(allow: &CommandAllowList) -> Context<'_> {
     Context {
         project: Path::new("/home/u/proj"),
         cwd: Path::new("/home/u/proj"),
@@ -43,7 +43,7 @@ fn context(allow: &AllowList) -> Context<'_> {
 }
 
 fn trace(command: &str) -> Option<Vec<Vec<String>>> {
-    ralph_shell_policy::trace(&context(&AllowList::default()), command)
+    ralph_shell_policy::trace(&context(&CommandAllowList::default()), command)
 }
 
 fn shell(command: &str) -> Verdict {
