@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 
-use ralph_sandbox::plan::{Guard, Mount, Plan};
+use ralph_sandbox::plan::{Mount, PathGuard, SandboxPlan};
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::scene::{
@@ -15,30 +15,30 @@ use crate::scene::{
 use crate::support::skipped;
 
 /// Takes the mounts away that end like this.
-fn unmount(plan: &mut Plan, ends: &[&str]) {
+fn unmount(plan: &mut SandboxPlan, ends: &[&str]) {
     let before = plan.mounts.len();
     plan.mounts.retain(|mount| !ends.iter().any(|end| mount.at().ends_with(end)));
     assert!(plan.mounts.len() < before, "there is no mount at {ends:?}");
 }
 
 /// Gives the rights of an administrator of the namespaces.
-fn empower(plan: &mut Plan) {
+fn empower(plan: &mut SandboxPlan) {
     plan.user = (0, 0);
     // Any rule of Landlock forbids mounts, and looking into processes that are not bound by it.
-    plan.walls.pipes = false;
-    plan.walls.capabilities = false;
-    plan.walls.calls = false;
+    plan.isolation.pipes = false;
+    plan.isolation.capabilities = false;
+    plan.isolation.calls = false;
 }
 
 /// Puts it among all other processes, as one of their user. The user namespace alone would stop it, too.
-fn share_processes(plan: &mut Plan) {
-    plan.walls.processes = false;
+fn share_processes(plan: &mut SandboxPlan) {
+    plan.isolation.processes = false;
     share_users(plan);
 }
 
 /// Puts it among all other processes. Those of an administrator cannot be slowed down by who has fewer capabilities.
-fn slow_down(plan: &mut Plan) {
-    plan.walls.processes = false;
+fn slow_down(plan: &mut SandboxPlan) {
+    plan.isolation.processes = false;
     let is_administrator = !plan.kernel.is_empty();
     if is_administrator {
         share_users(plan);
@@ -46,8 +46,8 @@ fn slow_down(plan: &mut Plan) {
 }
 
 /// Makes it the administrator of the machine itself.
-fn share_users(plan: &mut Plan) {
-    plan.walls.users = false;
+fn share_users(plan: &mut SandboxPlan) {
+    plan.isolation.users = false;
     empower(plan);
 }
 
@@ -151,7 +151,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         // Whoever is hit is not gone the same moment.
         How::Shell("kill -9 {victim} && exit {escaped}"),
         Check::ItSays,
-        |plan| plan.walls.processes = false,
+        |plan| plan.isolation.processes = false,
     ),
     Attack {
         only_root: true,
@@ -166,7 +166,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "limit the files of a process outside",
         How::Program("limit={victim}"),
         Check::ItSays,
-        |plan| plan.walls.processes = false,
+        |plan| plan.isolation.processes = false,
     ),
     attack(
         "change the priority of a process outside",
@@ -315,16 +315,16 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "read a file that was open already",
         How::Shell("grep -q secret <&9 && exit {escaped}"),
         Check::ItSays,
-        |plan| plan.walls.descriptors = false,
+        |plan| plan.isolation.descriptors = false,
     ),
     attack(
         "have a user namespace of one's own",
         How::Shell("unshare --user true && exit {escaped}"),
         Check::ItSays,
-        |plan| plan.walls.calls = false,
+        |plan| plan.isolation.calls = false,
     ),
     attack("use the user's keyring", How::Program("keyring"), Check::ItSays, |plan| {
-        plan.walls.calls = false;
+        plan.isolation.calls = false;
     }),
     Attack {
         only_root: true,
@@ -348,7 +348,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
             let mine = scene.path.join("project/mine").metadata();
             mine.is_ok_and(|mine| mine.permissions().mode() & 0o4000 != 0)
         }),
-        |plan| plan.walls.calls = false,
+        |plan| plan.isolation.calls = false,
     ),
     Attack {
         only_root: true,
@@ -406,7 +406,7 @@ fn nobody_gets_out_as_an_ordinary_user() {
 fn what_is_guarded_is_known_before() {
     let scene = Scene::new(rustix::process::getuid().as_raw());
     let guarded: Vec<PathBuf> =
-        scene.plan().guards.into_iter().map(|Guard { path, .. }| path).collect();
+        scene.plan().guards.into_iter().map(|PathGuard { path, .. }| path).collect();
     for path in [".git/commondir", ".ralph/settings.local.json", ".claude/hooks"] {
         assert!(guarded.contains(&scene.path.join("project").join(path)), "{path}: {guarded:?}");
     }
@@ -419,7 +419,7 @@ fn nobody_types_into_the_terminal() {
     let me = rustix::process::getuid().as_raw();
     let user = ordinary_user();
     let scene = Scene::new(user);
-    let types = |cage: Cage, plan: &Plan| {
+    let types = |cage: Cage, plan: &SandboxPlan| {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
@@ -447,12 +447,12 @@ fn nobody_types_into_the_terminal() {
     let has_landlock = Cage::Landlock.works_for(&scene);
     assert!(!has_landlock || !types(Cage::Landlock, &plan));
     let mut without_session = plan.clone();
-    without_session.walls.session = false;
+    without_session.isolation.session = false;
     assert!(!types(Cage::Bwrap, &without_session), "either wall is enough");
     let mut without_filter = plan.clone();
-    without_filter.walls.calls = false;
+    without_filter.isolation.calls = false;
     assert!(!types(Cage::Bwrap, &without_filter), "either wall is enough");
-    without_filter.walls.session = false;
+    without_filter.isolation.session = false;
     if allowed.trim() == "1" {
         assert!(types(Cage::Bwrap, &without_filter), "it proves nothing");
         let only_filter = types(Cage::Landlock, &without_filter);
@@ -486,9 +486,9 @@ fn named_pipe_outside_writable_places_cannot_be_written() {
         assert!(!scene.escapes(cage, &scene.plan(), &attack), "{cage:?}");
         let mut weak = scene.plan();
         if cage == Cage::Landlock {
-            weak.walls.files = false;
+            weak.isolation.files = false;
         } else {
-            weak.walls.pipes = false;
+            weak.isolation.pipes = false;
         }
         assert!(scene.escapes(cage, &weak, &attack), "{cage:?}: it proves nothing");
     }

@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use ralph_sandbox::plan::Plan;
+use ralph_sandbox::plan::SandboxPlan;
 
 use crate::escapes::ATTACKS;
 use crate::scene::{
@@ -12,30 +12,30 @@ use crate::scene::{
 use crate::support::{Project, skipped};
 
 /// Takes a wall away.
-type Weaken = fn(&mut Plan);
+type Weaken = fn(&mut SandboxPlan);
 
-fn files(plan: &mut Plan) {
-    plan.walls.files = false;
+fn files(plan: &mut SandboxPlan) {
+    plan.isolation.files = false;
 }
 
-fn calls(plan: &mut Plan) {
-    plan.walls.calls = false;
+fn calls(plan: &mut SandboxPlan) {
+    plan.isolation.calls = false;
 }
 
 /// Who has fewer capabilities than another may not slow it down either.
-fn calls_and_capabilities(plan: &mut Plan) {
-    plan.walls.calls = false;
-    plan.walls.capabilities = false;
+fn calls_and_capabilities(plan: &mut SandboxPlan) {
+    plan.isolation.calls = false;
+    plan.isolation.capabilities = false;
 }
 
 /// Takes away everything that makes other processes out of reach. Any rule of Landlock forbids to look into those
 /// that are not bound by it; and whoever has fewer rights than another may not look into that either.
-fn processes(plan: &mut Plan) {
-    plan.walls.files = false;
-    plan.walls.network = false;
-    plan.walls.ipc = false;
-    plan.walls.processes = false;
-    plan.walls.capabilities = false;
+fn processes(plan: &mut SandboxPlan) {
+    plan.isolation.files = false;
+    plan.isolation.network = false;
+    plan.isolation.ipc = false;
+    plan.isolation.processes = false;
+    plan.isolation.capabilities = false;
 }
 
 /// What it stops, and what is taken away so that it does not.
@@ -49,7 +49,7 @@ const STOPPED: &[(&str, Weaken)] = &[
     ("change a tool", files),
     ("see what others have in their environment", processes),
     ("go through another process to its files", processes),
-    ("kill a process outside", |plan| plan.walls.processes = false),
+    ("kill a process outside", |plan| plan.isolation.processes = false),
     ("trace a process outside", processes),
     ("limit the files of a process outside", calls),
     ("change the priority of a process outside", calls_and_capabilities),
@@ -59,17 +59,17 @@ const STOPPED: &[(&str, Weaken)] = &[
     ("plant an MCP server", |plan| plan.guards.clear()),
     ("write to a named pipe of another process", files),
     ("use the shared memory of another process", calls),
-    ("read a file that was open already", |plan| plan.walls.descriptors = false),
+    ("read a file that was open already", |plan| plan.isolation.descriptors = false),
     ("have a user namespace of one's own", calls),
     ("use the user's keyring", calls),
     ("see what passes on the network", calls_and_capabilities),
     ("read the passwords", files),
-    ("connect to a port of this machine", |plan| plan.walls.network = false),
+    ("connect to a port of this machine", |plan| plan.isolation.network = false),
     ("ask a name server, or send any other datagram", calls),
     ("talk to Docker or any other service by its socket", calls),
     ("talk to a service by a name without a file", |plan| {
-        plan.walls.calls = false;
-        plan.walls.ipc = false;
+        plan.isolation.calls = false;
+        plan.isolation.ipc = false;
     }),
 ];
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use ralph_sandbox::plan::{Mount, Wanted};
+use ralph_sandbox::plan::{Mount, PlanInputs};
 
 use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
 use crate::support::{Project, skipped};
@@ -18,10 +18,10 @@ const CAGES: [Cage; 3] = [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock];
 struct Link {
     name: &'static str,
     target: &'static str,
-    named_by: fn(&mut Wanted, &Path),
+    named_by: fn(&mut PlanInputs, &Path),
 }
 
-fn set(wanted: &mut Wanted, name: &str, value: &Path) {
+fn set(wanted: &mut PlanInputs, name: &str, value: &Path) {
     wanted.env.push((name.into(), value.into()));
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ralph_sandbox::hosts::AllowList;
-use ralph_sandbox::proxy::{Proxy, Refusal, Resolver, Rules, Upstream};
+use ralph_sandbox::hosts::HostAllowList;
+use ralph_sandbox::proxy::{Proxy, ProxyRules, Refusal, Resolver, UpstreamProxies};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -24,14 +24,19 @@ impl Bench {
     }
 
     fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
-        Bench::behind(Upstream::default(), allowed, hosts, servers)
+        Bench::behind(UpstreamProxies::default(), allowed, hosts, servers)
     }
 
-    fn behind(upstream: Upstream, allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
+    fn behind(
+        upstream: UpstreamProxies,
+        allowed: &[&str],
+        hosts: &str,
+        servers: &[SocketAddr],
+    ) -> Bench {
         let files = tempfile::tempdir().unwrap();
         let hosts_file = files.path().join("hosts");
         std::fs::write(&hosts_file, hosts).unwrap();
-        let mut allow = AllowList::default();
+        let mut allow = HostAllowList::default();
         for entry in allowed {
             allow.add(entry).unwrap();
         }
@@ -39,7 +44,7 @@ impl Bench {
         let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let servers = if servers.is_empty() { vec![nobody] } else { servers.to_vec() };
         let resolver = Resolver { hosts: hosts_file, servers, ..Resolver::default() };
-        let mut proxy = Proxy::start(Rules { allow, resolver, upstream }).unwrap();
+        let mut proxy = Proxy::start(ProxyRules { allow, resolver, upstream }).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         proxy.serve(listener.into());
@@ -184,7 +189,7 @@ fn a_proxy_that_the_user_has_to_go_through_is_gone_through() {
     let far = [format!("far.test:{echo}"), format!("far.test:{mirror}")];
     let other = Bench::with(&far.each_ref().map(String::as_str), hosts, &[]);
     let env = |name: &str, value: String| (name.into(), value.into());
-    let upstream = Upstream::from_env(&[
+    let upstream = UpstreamProxies::from_env(&[
         env("ALL_PROXY", format!("http://user:secret@{}", other.address)),
         env("NO_PROXY", "direct.test".to_owned()),
     ]);

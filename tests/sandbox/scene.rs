@@ -9,11 +9,11 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use ralph_sandbox::bwrap_args::{self, MountsBy};
+use ralph_sandbox::bwrap_args::{self, MountMaker};
 use ralph_sandbox::disk::RealDisk;
-use ralph_sandbox::landlock::{self, Orders};
-use ralph_sandbox::plan::{self, Mount, Network, Plan, Wanted};
-use ralph_sandbox::quarantine::set_aside;
+use ralph_sandbox::landlock::{self, LandlockRules};
+use ralph_sandbox::plan::{self, Mount, NetworkMode, PlanInputs, SandboxPlan};
+use ralph_sandbox::quarantine::restore_guards;
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::support::skipped;
@@ -108,8 +108,8 @@ impl Scene {
         Scene { root, path, user, victim }
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn wanted(&self) -> PlanInputs {
+        PlanInputs {
             project: self.path.join("project"),
             home: Some(self.path.join("home")),
             ralph_home: self.path.join("scratch"),
@@ -118,21 +118,21 @@ impl Scene {
             adapter: "claude",
             env: vec![("PATH".into(), PATH.into())],
             readable: vec![std::env::current_exe().unwrap()],
-            network: Network::None,
+            network: NetworkMode::None,
             user: (self.user, self.user),
-            ..Wanted::default()
+            ..PlanInputs::default()
         }
     }
 
-    pub(crate) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> SandboxPlan {
         self.plan_with(|_| {})
     }
 
     /// A plan for what this scene wants, after a change.
-    pub(crate) fn plan_with(&self, change: impl FnOnce(&mut Wanted)) -> Plan {
+    pub(crate) fn plan_with(&self, change: impl FnOnce(&mut PlanInputs)) -> SandboxPlan {
         let mut wanted = self.wanted();
         change(&mut wanted);
-        let plan = plan::plan(&wanted, &RealDisk).unwrap();
+        let plan = plan::build_plan(&wanted, &RealDisk).unwrap();
         for dir in &plan.dirs {
             fs::create_dir_all(dir).unwrap();
         }
@@ -147,7 +147,7 @@ impl Scene {
     pub(crate) fn line(
         &self,
         cage: Cage,
-        plan: &Plan,
+        plan: &SandboxPlan,
         program: &OsStr,
         args: &[OsString],
     ) -> Vec<OsString> {
@@ -155,24 +155,24 @@ impl Scene {
         let (socket, terminal, spare) = (None, None, false);
         match cage {
             Cage::Bwrap | Cage::BwrapAlone => {
-                let command = bwrap_args::Command {
+                let command = bwrap_args::InnerCommand {
                     program,
                     args,
                     directory: &directory,
                     socket,
                     terminal,
-                    spare,
+                    term_on_parent_death: spare,
                 };
-                let by = if cage == Cage::Bwrap { MountsBy::Ralph } else { MountsBy::Bwrap };
+                let by = if cage == Cage::Bwrap { MountMaker::Ralph } else { MountMaker::Bwrap };
                 let (first, args) =
-                    bwrap_args::line(Path::new("/usr/bin/bwrap"), plan, &command, by);
+                    bwrap_args::command_line(Path::new("/usr/bin/bwrap"), plan, &command, by);
                 // Not this program, but the one that it is a test of.
-                let first = if by == MountsBy::Ralph { RALPH.into() } else { first };
+                let first = if by == MountMaker::Ralph { RALPH.into() } else { first };
                 [first].into_iter().chain(args).collect()
             }
             Cage::Landlock => {
                 let orders = self.path.join("scratch/orders.json");
-                Orders::new(plan, Some(Vec::new())).save(&orders).unwrap();
+                LandlockRules::new(plan, Some(Vec::new())).save(&orders).unwrap();
                 let words =
                     [RALPH.as_ref(), landlock::COMMAND.as_ref(), orders.as_os_str(), program];
                 words.map(OsStr::to_owned).into_iter().chain(args.iter().cloned()).collect()
@@ -181,7 +181,7 @@ impl Scene {
     }
 
     /// Sees that an attack fails, and that it would succeed without the wall.
-    pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut Plan)) {
+    pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut SandboxPlan)) {
         let user = self.user;
         let bare = attack.bare.then(|| Scene::with(user, true));
         let scene = bare.as_ref().unwrap_or(self);
@@ -204,13 +204,13 @@ impl Scene {
     }
 
     /// Whether `attack` gets out of `plan`.
-    pub(crate) fn escapes(&self, cage: Cage, plan: &Plan, attack: &Attack) -> bool {
+    pub(crate) fn escapes(&self, cage: Cage, plan: &SandboxPlan, attack: &Attack) -> bool {
         let output = self.output(cage, plan, &attack.how);
         let said = String::from_utf8_lossy(&output.stderr);
         let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
         let is_there = !failed.iter().any(|words| said.contains(words));
         assert!(is_there, "{}: {said}", attack.name);
-        set_aside(&plan.guards);
+        restore_guards(&plan.guards);
         match attack.check {
             Check::ItSays => output.status.code() == Some(ESCAPED),
             Check::Outside(check) => check(self),
@@ -218,7 +218,7 @@ impl Scene {
     }
 
     /// Runs an attack inside.
-    pub(crate) fn output(&self, cage: Cage, plan: &Plan, how: &How) -> Output {
+    pub(crate) fn output(&self, cage: Cage, plan: &SandboxPlan, how: &How) -> Output {
         let program = std::env::current_exe().unwrap();
         let (program, args) = match how {
             How::Shell(script) => ("sh".into(), vec!["-c".into(), self.fill(script).into()]),
@@ -289,7 +289,7 @@ pub(crate) struct Attack {
     pub(crate) how: How,
     pub(crate) check: Check,
     /// Takes the wall away.
-    pub(crate) weaken: fn(&mut Plan),
+    pub(crate) weaken: fn(&mut SandboxPlan),
     /// An ordinary user could not do it anyway, so that taking the wall away shows nothing.
     pub(crate) only_root: bool,
     /// It needs a project with nothing in it.
@@ -312,14 +312,14 @@ pub(crate) const fn attack(
     name: &'static str,
     how: How,
     check: Check,
-    weaken: fn(&mut Plan),
+    weaken: fn(&mut SandboxPlan),
 ) -> Attack {
     Attack { name, how, check, weaken, only_root: false, bare: false }
 }
 
 /// Shows all of the file system, as it is.
-pub(crate) fn uncover(plan: &mut Plan) {
-    plan.walls.files = false;
+pub(crate) fn uncover(plan: &mut SandboxPlan) {
+    plan.isolation.files = false;
     plan.mounts.retain(|mount| {
         matches!(mount, Mount::ReadOnly { at, .. } if at.starts_with("/run") || at.starts_with("/etc"))
             || mount.at() == Path::new("/run")
@@ -353,7 +353,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
     let memory = SharedMemory::new();
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-    let open: fn(&mut Plan) = |plan| plan.walls.network = false;
+    let open: fn(&mut SandboxPlan) = |plan| plan.isolation.network = false;
     let program = |text| How::Program(leak(text));
     vec![
         (
@@ -407,7 +407,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
                 program(format!("pipe={}", pipe.display())),
                 Check::ItSays,
                 |plan| {
-                    plan.walls.pipes = false;
+                    plan.isolation.pipes = false;
                     plan.mounts.retain(|mount| !mount.at().ends_with(".cargo/pipe"));
                 },
             ),
@@ -418,7 +418,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
                 "use the shared memory of another process",
                 program(format!("memory={}", memory.0)),
                 Check::ItSays,
-                |plan| plan.walls.ipc = false,
+                |plan| plan.isolation.ipc = false,
             ),
             Box::new(memory),
         ),

@@ -15,7 +15,7 @@ use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
 use ralph_report::summary::{Reading, Summary};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::proxy::Refusal;
-use ralph_sandbox::{Backend, Sandbox, Trace};
+use ralph_sandbox::{Backend, Sandbox, SandboxTrace};
 use ralph_store::dir_identity::{DirChange, DirHandle};
 use ralph_store::guardrail_logs::GuardrailLogs;
 use ralph_store::lock::{Holder, Lock};
@@ -284,7 +284,7 @@ struct Cell {
     /// Who is inside.
     child: Option<ChildId>,
     /// What was put aside and has not been told of yet, and what could not be.
-    traces: Vec<Trace>,
+    traces: Vec<SandboxTrace>,
 }
 
 impl RealWorld {
@@ -345,7 +345,7 @@ impl RealWorld {
 
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
-        self.system.set_wake_pipe(sandbox.take_bell());
+        self.system.set_wake_pipe(sandbox.take_wake_pipe());
         self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
     }
 
@@ -514,8 +514,8 @@ impl RealWorld {
     }
 
     /// What cannot be taken away of what an agent has left in a sandbox.
-    fn stuck_traces(&self) -> impl Iterator<Item = &Trace> {
-        self.cell.iter().flat_map(|cell| &cell.traces).filter(|trace| trace.is_stuck())
+    fn stuck_traces(&self) -> impl Iterator<Item = &SandboxTrace> {
+        self.cell.iter().flat_map(|cell| &cell.traces).filter(|trace| trace.is_not_restored())
     }
 
     /// That the project is gone, where the journal is kept, and what to do before the run goes on.
@@ -667,7 +667,7 @@ impl World for RealWorld {
             && cell.child == Some(*child)
         {
             cell.child = None;
-            cell.traces.extend(cell.sandbox.ended());
+            cell.traces.extend(cell.sandbox.cleanup());
         }
         happened
     }
@@ -788,8 +788,10 @@ impl World for RealWorld {
             // It holds on to the file that is gone.
             self.syncer = None;
         }
-        let traces =
-            self.cell.iter_mut().flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_stuck()));
+        let traces = self
+            .cell
+            .iter_mut()
+            .flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_not_restored()));
         restored.extend(traces.map(|trace| trace.to_string()));
         // `stuck` reports the error, if there is one.
         let _ = self.check_links();
@@ -807,7 +809,7 @@ impl World for RealWorld {
     }
 
     fn stuck(&self) -> Option<String> {
-        let words: Vec<String> = self.stuck_traces().map(Trace::to_string).collect();
+        let words: Vec<String> = self.stuck_traces().map(SandboxTrace::to_string).collect();
         let stuck = (!words.is_empty()).then(|| words.join("\n"));
         let stuck = stuck.or_else(|| self.link_error.clone());
         let gone = self.left_without_project().or_else(|| self.left_without_repository());

@@ -64,7 +64,7 @@ pub fn main() -> u8 {
     }
     #[cfg(target_os = "linux")]
     if args.get(1).is_some_and(|command| command == ralph_sandbox::landlock::COMMAND) {
-        return ralph_sandbox::landlock::main(&args[2..]);
+        return ralph_sandbox::landlock::exec_main(&args[2..]);
     }
     if args.get(1).is_some_and(|command| command == ralph_sandbox::probe::COMMAND) {
         return ralph_sandbox::probe::main(&args[2..]);

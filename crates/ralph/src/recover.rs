@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ralph_events::error::Error;
-use ralph_sandbox::scratch::{self, Left};
+use ralph_sandbox::scratch::{self, StaleSandbox};
 use ralph_store::home;
 
 /// Puts right what sandboxes that nobody uses any more have left in projects. What there is to say of it.
@@ -60,9 +60,9 @@ fn look(project: &Path) -> (Vec<String>, Option<String>) {
     let (mut said, mut stuck) = (Vec::new(), Vec::new());
     // Without a home there are no sandboxes.
     let Ok(base) = scratch::sandboxes() else { return (said, None) };
-    for Left { project: theirs, trace } in scratch::sweep(&base, project) {
+    for StaleSandbox { project: theirs, trace } in scratch::clean_stale(&base, project) {
         let is_here = theirs.starts_with(project) || project.starts_with(&theirs);
-        if trace.is_stuck() && is_here {
+        if trace.is_not_restored() && is_here {
             stuck.push(trace.to_string());
         } else {
             said.push(format!("left by a run that was cut off: {trace}"));

@@ -2,38 +2,40 @@
 
 use std::path::Path;
 
-use super::selection::{Asked, Choice, ChosenBy};
-use super::{Backend, Strength, Unusable};
+use super::selection::{RequestedBackend, Selection, SelectionOrigin};
+use super::{Backend, BackendError, Strength};
 use ralph_events::error::Error;
 use ralph_store::home::{ralph_home, require_ralph_home};
 use ralph_store::project_record::ProjectHome;
 
 /// The backend that a project ran in, as its record in `$RALPH_HOME` has it.
 #[derive(Debug, Default)]
-pub struct BackendMemory {
+pub struct BackendRecord {
     /// `None` if the user has no home, so that nothing can be remembered.
     record: Option<ProjectHome>,
     backend: Option<String>,
 }
 
-impl BackendMemory {
+impl BackendRecord {
     /// Reads the record of the project at `root`.
     ///
     /// # Errors
     /// The record cannot be read, or a sandbox is asked for and the user has no home.
-    pub fn load(root: &Path, asked: &Asked) -> Result<BackendMemory, Error> {
+    pub fn load(root: &Path, asked: &RequestedBackend) -> Result<BackendRecord, Error> {
         let variable = |name: &str| std::env::var_os(name);
         let home = match asked {
-            Asked::None(_) => ralph_home(variable),
-            Asked::Named(..) | Asked::Any { .. } => Some(require_ralph_home(variable)?),
+            RequestedBackend::None(_) => ralph_home(variable),
+            RequestedBackend::Named(..) | RequestedBackend::Any { .. } => {
+                Some(require_ralph_home(variable)?)
+            }
         };
-        let Some(home) = home else { return Ok(BackendMemory::default()) };
+        let Some(home) = home else { return Ok(BackendRecord::default()) };
         let record = ProjectHome::new(&home, root);
         let backend = record.load().map_err(|err| {
             Error::input(format!("cannot read the record of this project: {err}"))
                 .hint("repair or remove the file; without it ralph does not know which sandbox the project ran in")
         })?;
-        Ok(BackendMemory { backend: backend.sandbox, record: Some(record) })
+        Ok(BackendRecord { backend: backend.sandbox, record: Some(record) })
     }
 
     /// Refuses a backend that is weaker than the remembered one, unless the user asked for it by name. `failed` says
@@ -41,18 +43,18 @@ impl BackendMemory {
     ///
     /// # Errors
     /// `found` is weaker.
-    pub(super) fn refuse_step_down(
+    pub(super) fn refuse_weaker_backend(
         &self,
-        asked: &Asked,
+        asked: &RequestedBackend,
         found: Option<Backend>,
-        failed: &[(Backend, Unusable)],
+        failed: &[(Backend, BackendError)],
     ) -> Result<(), Error> {
         let Some(before) = &self.backend else { return Ok(()) };
         let by_file = match asked {
-            Asked::None(ChosenBy::ProjectFile(file))
-            | Asked::Named(_, ChosenBy::ProjectFile(file)) => Some(file),
-            Asked::None(_) | Asked::Named(..) => return Ok(()),
-            Asked::Any { .. } => None,
+            RequestedBackend::None(SelectionOrigin::ProjectFile(file))
+            | RequestedBackend::Named(_, SelectionOrigin::ProjectFile(file)) => Some(file),
+            RequestedBackend::None(_) | RequestedBackend::Named(..) => return Ok(()),
+            RequestedBackend::Any { .. } => None,
         };
         if found.map_or(Strength::None, Backend::strength) >= strength_of(before) {
             return Ok(());
@@ -91,12 +93,14 @@ impl BackendMemory {
     ///
     /// # Errors
     /// The record cannot be written.
-    pub fn remember(&self, asked: &Asked, choice: &Choice) -> Result<(), Error> {
+    pub fn save(&self, asked: &RequestedBackend, choice: &Selection) -> Result<(), Error> {
         let used = match choice {
-            Choice::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
-            Choice::None if *asked == Asked::None(ChosenBy::Default) => return Ok(()),
-            Choice::None => None,
-            Choice::Without(_) => return Ok(()),
+            Selection::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
+            Selection::None if *asked == RequestedBackend::None(SelectionOrigin::Default) => {
+                return Ok(());
+            }
+            Selection::None => None,
+            Selection::Unavailable(_) => return Ok(()),
         };
         let Some(record) = self.record.as_ref().filter(|_| used != self.backend) else {
             return Ok(());
@@ -121,10 +125,10 @@ mod tests {
 
     #[test]
     fn step_down_is_refused_unless_named() {
-        let any = Asked::Any { required: false };
-        let file = || ChosenBy::ProjectFile(".ralph/settings.json".to_owned());
-        let named = |by| Asked::Named(Backend::Landlock, by);
-        let failed = [(Backend::Bwrap, Unusable::new("not installed"))];
+        let any = RequestedBackend::Any { required: false };
+        let file = || SelectionOrigin::ProjectFile(".ralph/settings.json".to_owned());
+        let named = |by| RequestedBackend::Named(Backend::Landlock, by);
+        let failed = [(Backend::Bwrap, BackendError::new("not installed"))];
         for (before, asked, found, refused) in [
             (None, &any, None, false),
             (None, &any, Some(Backend::Landlock), false),
@@ -134,20 +138,25 @@ mod tests {
             (Some("bwrap"), &any, Some(Backend::Docker), false),
             (Some("bwrap"), &any, Some(Backend::Landlock), true),
             (Some("bwrap"), &any, None, true),
-            (Some("docker"), &Asked::Any { required: true }, Some(Backend::Landlock), true),
-            (Some("docker"), &named(ChosenBy::User), Some(Backend::Landlock), false),
+            (
+                Some("docker"),
+                &RequestedBackend::Any { required: true },
+                Some(Backend::Landlock),
+                true,
+            ),
+            (Some("docker"), &named(SelectionOrigin::User), Some(Backend::Landlock), false),
             (Some("docker"), &named(file()), Some(Backend::Landlock), true),
             (Some("landlock"), &named(file()), Some(Backend::Landlock), false),
             (None, &named(file()), Some(Backend::Landlock), false),
-            (Some("landlock"), &Asked::None(file()), None, true),
-            (None, &Asked::None(file()), None, false),
-            (Some("bwrap"), &Asked::None(ChosenBy::User), None, false),
-            (Some("bwrap"), &Asked::None(ChosenBy::Default), None, false),
+            (Some("landlock"), &RequestedBackend::None(file()), None, true),
+            (None, &RequestedBackend::None(file()), None, false),
+            (Some("bwrap"), &RequestedBackend::None(SelectionOrigin::User), None, false),
+            (Some("bwrap"), &RequestedBackend::None(SelectionOrigin::Default), None, false),
             (Some("of-a-newer-version"), &any, Some(Backend::Landlock), true),
             (Some("of-a-newer-version"), &any, Some(Backend::Bwrap), false),
         ] {
-            let memory = BackendMemory { record: None, backend: before.map(str::to_owned) };
-            let result = memory.refuse_step_down(asked, found, &failed);
+            let memory = BackendRecord { record: None, backend: before.map(str::to_owned) };
+            let result = memory.refuse_weaker_backend(asked, found, &failed);
             assert_eq!(result.is_err(), refused, "{before:?} {asked:?} {found:?}");
             if let Err(error) = result {
                 assert_eq!(error.exit_code(), 2);

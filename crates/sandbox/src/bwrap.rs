@@ -11,19 +11,21 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::bwrap_args::{self, Command, MountsBy};
+use super::bwrap_args::{self, InnerCommand, MountMaker};
 use super::disk::RealDisk;
-use super::hosts::AllowList;
+use super::hosts::HostAllowList;
 use super::landlock;
 use super::mounts;
 use super::permissions::SavedModes;
-use super::plan::{self, INSIDE_DIR, Network, Plan, Refused, Wanted};
-use super::probe::{self, Probe};
-use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
-use super::quarantine::set_aside;
-use super::scratch::{self, Note, Scratch};
+use super::plan::{self, INSIDE_DIR, NetworkMode, PlanError, PlanInputs, SandboxPlan};
+use super::probe::{self, SandboxProbe};
+use super::proxy::{ListenerSetId, Proxy, ProxyRules, Refusal, Resolver, UpstreamProxies};
+use super::quarantine::restore_guards;
+use super::scratch::{self, Scratch, ScratchRecord};
 use super::settings::SandboxNetwork;
-use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, init_process};
+use super::{
+    Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand, init_process,
+};
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust;
@@ -31,16 +33,16 @@ use ralph_store::project_record;
 
 /// A sandbox of namespaces.
 #[derive(Debug)]
-pub(super) struct Namespaces {
+pub(super) struct BwrapSandbox {
     bwrap: PathBuf,
-    mounts_by: MountsBy,
-    plan: Plan,
+    mounts_by: MountMaker,
+    plan: SandboxPlan,
     modes: SavedModes,
     project: PathBuf,
     /// What is protected by a mount while something runs, and which file that is.
-    covered: Vec<(PathBuf, Option<Identity>)>,
+    protected_files: Vec<(PathBuf, Option<FileId>)>,
     proxy: Option<Proxy>,
-    listeners: Option<ListenersId>,
+    listeners: Option<ListenerSetId>,
     /// What is no longer shown, because it was replaced, and has not been reported.
     replaced: Vec<PathBuf>,
     /// Somebody was inside.
@@ -50,128 +52,133 @@ pub(super) struct Namespaces {
 }
 
 /// Which file something is, whatever it is called.
-type Identity = (u64, u64);
+type FileId = (u64, u64);
 
-fn identity(path: &Path) -> Option<Identity> {
+fn file_id(path: &Path) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt;
     path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// What a backend of this machine's own needs before it can be tried.
-pub(super) struct Furnished {
+pub(super) struct PreparedSandbox {
     pub(super) scratch: Scratch,
-    pub(super) plan: Plan,
+    pub(super) plan: SandboxPlan,
     pub(super) modes: SavedModes,
     /// For the proxy.
-    pub(super) rules: Rules,
+    pub(super) rules: ProxyRules,
     /// This program, as it is found outside.
     pub(super) ralph: PathBuf,
 }
 
 /// Plans the sandbox, and makes its directory with all that belongs there. Nothing in here depends on the backend, so
 /// that every failure is an error rather than a reason to try the next one.
-pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnished, Unusable> {
+pub(super) fn prepare_sandbox(
+    request: &SandboxRequest<'_>,
+    backend: Backend,
+) -> Result<PreparedSandbox, BackendError> {
     if request.project.to_str().is_none() {
         let why = "the project's path is no UTF-8, which a sandbox needs; give its directory another name";
-        return Err(Unusable::mistake(why));
+        return Err(BackendError::config_error(why));
     }
     let (base, mut scratch) = new_scratch()?;
-    let env = super::environment_of(request);
+    let env = super::agent_environment(request);
     let allow = super::allow_list(request, &env)?;
-    let (upstream, problem) = Upstream::from_env(&env);
-    let wanted = wanted(request, &scratch, &base, env, &allow)?;
+    let (upstream, problem) = UpstreamProxies::from_env(&env);
+    let wanted = plan_inputs(request, &scratch, &base, env, &allow)?;
     let mut plan = make_plan(&wanted)?;
-    if let Network::Proxy { .. } = &plan.network {
+    if let NetworkMode::Proxy { .. } = &plan.network {
         plan.notes.extend(problem);
     }
-    let rules = Rules { allow, resolver: Resolver::default(), upstream };
+    let rules = ProxyRules { allow, resolver: Resolver::default(), upstream };
     set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-    let note = Note::new(backend, request.project, &plan);
-    scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
-    Ok(Furnished { scratch, plan, modes: note.modes, rules, ralph: wanted.ralph })
+    let note = ScratchRecord::new(backend, request.project, &plan);
+    scratch.write_record(&note).map_err(|err| failed("the sandbox's note", &err))?;
+    Ok(PreparedSandbox { scratch, plan, modes: note.modes, rules, ralph: wanted.ralph })
 }
 
 /// A directory for a sandbox, and the one that it is in.
-fn new_scratch() -> Result<(PathBuf, Scratch), Unusable> {
+fn new_scratch() -> Result<(PathBuf, Scratch), BackendError> {
     let base = scratch::sandboxes()?;
     let scratch = Scratch::create(&base)
         .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
     Ok((base, scratch))
 }
 
-fn make_plan(wanted: &Wanted) -> Result<Plan, Unusable> {
-    plan::plan(wanted, &RealDisk)
-        .map_err(|(Refused::Place(why) | Refused::Setting(why))| Unusable::mistake(why))
+fn make_plan(wanted: &PlanInputs) -> Result<SandboxPlan, BackendError> {
+    plan::build_plan(wanted, &RealDisk)
+        .map_err(|(PlanError::Path(why) | PlanError::Setting(why))| BackendError::config_error(why))
 }
 
-fn own_program() -> Result<PathBuf, Unusable> {
-    std::env::current_exe()
-        .map_err(|err| Unusable::mistake(format!("ralph's own program cannot be found: {err}")))
+fn own_program() -> Result<PathBuf, BackendError> {
+    std::env::current_exe().map_err(|err| {
+        BackendError::config_error(format!("ralph's own program cannot be found: {err}"))
+    })
 }
 
-pub(super) fn failed(what: &str, err: &io::Error) -> Unusable {
-    Unusable::mistake(format!("{what}: {err}"))
+pub(super) fn failed(what: &str, err: &io::Error) -> BackendError {
+    BackendError::config_error(format!("{what}: {err}"))
 }
 
 /// A sandbox around an empty directory of ralph's own. A backend that fails in a project is tried here as well: if it
 /// works here, it is the project that it fails in, not the machine. Nothing that an agent can change is part of it:
 /// no settings, no environment, nothing of the home.
-pub(super) struct StandIn {
+pub(super) struct StandInProject {
     pub(super) project: PathBuf,
-    pub(super) plan: Plan,
+    pub(super) plan: SandboxPlan,
     pub(super) scratch: Scratch,
 }
 
-impl StandIn {
-    pub(super) fn create(network: &Network) -> Result<StandIn, Unusable> {
+impl StandInProject {
+    pub(super) fn create(network: &NetworkMode) -> Result<StandInProject, BackendError> {
         let (base, scratch) = new_scratch()?;
         let project = scratch.path().join("project");
         std::fs::create_dir(&project).map_err(|err| failed("the probe cannot be set up", &err))?;
-        let plan = make_plan(&Wanted {
+        let plan = make_plan(&PlanInputs {
             project: project.clone(),
             ralph_home: base.parent().unwrap_or(&base).to_owned(),
             scratch: scratch.path().to_owned(),
             ralph: own_program()?,
             adapter: "text",
             network: network.clone(),
-            user: user(),
-            ..Wanted::default()
+            user: current_user(),
+            ..PlanInputs::default()
         })?;
         set_up(&plan).map_err(|err| failed("the probe cannot be set up", &err))?;
-        Ok(StandIn { project, plan, scratch })
+        Ok(StandInProject { project, plan, scratch })
     }
 }
 
 /// The user that runs this, and its group.
-fn user() -> (u32, u32) {
+fn current_user() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-impl Namespaces {
-    pub(super) fn prepare(request: &Request<'_>) -> Result<Namespaces, Unusable> {
+impl BwrapSandbox {
+    pub(super) fn prepare(request: &SandboxRequest<'_>) -> Result<BwrapSandbox, BackendError> {
         let hint = "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …";
         let bwrap = super::find_program("bwrap", hint)?;
-        let Furnished { scratch, plan, modes, rules, .. } = furnish(request, Backend::Bwrap)?;
+        let PreparedSandbox { scratch, plan, modes, rules, .. } =
+            prepare_sandbox(request, Backend::Bwrap)?;
         let mounts_by =
             find_mounts_by(&bwrap, &plan, request.project, scratch.path()).or_else(|why| {
-                match StandIn::create(&plan.network)?.probe(&bwrap) {
-                    Ok(_) => Err(why.in_project(Backend::Bwrap, request.project)),
+                match StandInProject::create(&plan.network)?.probe(&bwrap) {
+                    Ok(_) => Err(why.fails_in_project(Backend::Bwrap, request.project)),
                     Err(why) => Err(why),
                 }
             })?;
         let proxy = match &plan.network {
-            Network::Proxy { .. } => {
+            NetworkMode::Proxy { .. } => {
                 Some(Proxy::start(rules).map_err(|err| failed("the proxy", &err))?)
             }
-            Network::None | Network::Full => None,
+            NetworkMode::None | NetworkMode::Full => None,
         };
-        Ok(Namespaces {
+        Ok(BwrapSandbox {
             bwrap,
             mounts_by,
             plan,
             modes,
             project: request.project.to_owned(),
-            covered: Vec::new(),
+            protected_files: Vec::new(),
             proxy,
             listeners: None,
             replaced: Vec::new(),
@@ -181,8 +188,8 @@ impl Namespaces {
     }
 }
 
-impl StandIn {
-    fn probe(&self, bwrap: &Path) -> Result<MountsBy, Unusable> {
+impl StandInProject {
+    fn probe(&self, bwrap: &Path) -> Result<MountMaker, BackendError> {
         find_mounts_by(bwrap, &self.plan, &self.project, self.scratch.path())
     }
 }
@@ -190,68 +197,68 @@ impl StandIn {
 /// Finds out by which program the mounts can be made such that the sandbox passes the probe.
 fn find_mounts_by(
     bwrap: &Path,
-    plan: &Plan,
+    plan: &SandboxPlan,
     project: &Path,
     hidden: &Path,
-) -> Result<MountsBy, Unusable> {
+) -> Result<MountMaker, BackendError> {
     let works = |by| run_probe(bwrap, plan, by, project, hidden).map(|()| by);
-    works(MountsBy::Ralph).or_else(|_| works(MountsBy::Bwrap))
+    works(MountMaker::Ralph).or_else(|_| works(MountMaker::Bwrap))
 }
 
 /// Runs the probe around `project`. `hidden` is a directory that must not be seen inside.
 fn run_probe(
     bwrap: &Path,
-    plan: &Plan,
-    mounts_by: MountsBy,
+    plan: &SandboxPlan,
+    mounts_by: MountMaker,
     project: &Path,
     hidden: &Path,
-) -> Result<(), Unusable> {
-    let probe = Probe::set_up(project, hidden, plan.network == Network::Full)
+) -> Result<(), BackendError> {
+    let probe = SandboxProbe::set_up(project, hidden, plan.network == NetworkMode::Full)
         .map_err(|err| failed("the probe cannot be set up", &err))?;
     let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
     let ralph = Path::new(INSIDE_DIR).join("ralph");
-    let command = Command {
+    let command = InnerCommand {
         program: ralph.as_os_str(),
         args: &args,
         directory: project,
         socket: None,
         terminal: None,
-        spare: false,
+        term_on_parent_death: false,
     };
-    let (program, args) = bwrap_args::line(bwrap, plan, &command, mounts_by);
+    let (program, args) = bwrap_args::command_line(bwrap, plan, &command, mounts_by);
     let env = init_process::carry_env(&plan.env);
-    let output = process::run_to_end(&program, &args, project, &env, probe::PATIENCE)
-        .map_err(|err| Unusable::new(format!("bwrap cannot be run: {err}")))?;
+    let output = process::run_to_end(&program, &args, project, &env, probe::PROBE_TIMEOUT)
+        .map_err(|err| BackendError::new(format!("bwrap cannot be run: {err}")))?;
     if !output.exit.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().lines().last().unwrap_or_default();
-        return Err(explain(said, &output.exit.to_string()));
+        return Err(explain_bwrap_error(said, &output.exit.to_string()));
     }
-    probe.judge(&output.stdout).map_err(Unusable::new)
+    probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
 /// What a plan is made from, on this machine.
-pub(super) fn wanted(
-    request: &Request<'_>,
+pub(super) fn plan_inputs(
+    request: &SandboxRequest<'_>,
     scratch: &Scratch,
     base: &Path,
     env: Vec<(OsString, OsString)>,
-    allow: &AllowList,
-) -> Result<Wanted, Unusable> {
+    allow: &HostAllowList,
+) -> Result<PlanInputs, BackendError> {
     let network = match request.settings.network {
-        SandboxNetwork::Allowlist => Network::Proxy { ports: allow.local_ports() },
-        SandboxNetwork::None => Network::None,
-        SandboxNetwork::Full => Network::Full,
+        SandboxNetwork::Allowlist => NetworkMode::Proxy { ports: allow.local_ports() },
+        SandboxNetwork::None => NetworkMode::None,
+        SandboxNetwork::Full => NetworkMode::Full,
     };
-    if let Network::Proxy { ports } = &network
+    if let NetworkMode::Proxy { ports } = &network
         && ports.len() > init_process::MAX_PORTS
     {
         let max = init_process::MAX_PORTS;
         let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
-        return Err(Unusable::mistake(why));
+        return Err(BackendError::config_error(why));
     }
     let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
-    Ok(Wanted {
+    Ok(PlanInputs {
         project: request.project.to_owned(),
         home: std::env::var_os("HOME").map(PathBuf::from),
         ralph_home: base.parent().unwrap_or(base).to_owned(),
@@ -260,14 +267,14 @@ pub(super) fn wanted(
         adapter: request.adapter,
         agent: request.agent.clone(),
         env,
-        env_kept: {
+        kept_variables: {
             let set = request.env.iter().map(|(name, _)| name.clone());
             set.chain(request.settings.env.iter().map(OsString::from)).collect()
         },
         readable: paths(&request.settings.readable),
         writable: paths(&request.settings.writable),
         network,
-        user: user(),
+        user: current_user(),
         agent_writable: trust::agent_writable(),
         nested_projects: nested_projects(base.parent().unwrap_or(base), request.project),
     })
@@ -283,7 +290,7 @@ fn nested_projects(ralph_home: &Path, project: &Path) -> Vec<PathBuf> {
 }
 
 /// Makes what the mounts are made of.
-pub(super) fn set_up(plan: &Plan) -> io::Result<()> {
+pub(super) fn set_up(plan: &SandboxPlan) -> io::Result<()> {
     for dir in &plan.dirs {
         std::fs::create_dir_all(dir)?;
     }
@@ -304,9 +311,9 @@ pub(super) fn set_up(plan: &Plan) -> io::Result<()> {
 }
 
 /// What bubblewrap's own words mean, where that is known.
-fn explain(said: &str, exit: &str) -> Unusable {
+fn explain_bwrap_error(said: &str, exit: &str) -> BackendError {
     let why = if said.is_empty() { format!("bwrap failed ({exit})") } else { said.to_owned() };
-    let unusable = Unusable::new(why);
+    let unusable = BackendError::new(why);
     let denied = ["Permission denied", "Operation not permitted"].iter().any(|w| said.contains(w));
     if said.contains("setting up uid map") || (denied && said.contains("RTM_NEWADDR")) {
         return unusable.hint(
@@ -320,7 +327,7 @@ fn explain(said: &str, exit: &str) -> Unusable {
     unusable
 }
 
-impl Sandbox for Namespaces {
+impl Sandbox for BwrapSandbox {
     fn backend(&self) -> Backend {
         Backend::Bwrap
     }
@@ -334,7 +341,7 @@ impl Sandbox for Namespaces {
             "the kernel is shared: a hole in it is a way out".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),
         ];
-        if landlock::version() < landlock::MOVES {
+        if landlock::landlock_abi() < landlock::ABI_REFER {
             limits.push(
                 "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
                  Linux 5.19 with Landlock)"
@@ -342,11 +349,13 @@ impl Sandbox for Namespaces {
             );
         }
         limits.push(match self.plan.network {
-            Network::Proxy { .. } => "what is sent to an allowed host is not looked at".to_owned(),
-            Network::Full => {
+            NetworkMode::Proxy { .. } => {
+                "what is sent to an allowed host is not looked at".to_owned()
+            }
+            NetworkMode::Full => {
                 "the network is open, and with it every service of this machine".to_owned()
             }
-            Network::None => return limits,
+            NetworkMode::None => return limits,
         });
         limits
     }
@@ -359,48 +368,49 @@ impl Sandbox for Namespaces {
         &self.plan.withheld
     }
 
-    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand> {
         self.release();
         self.used = true;
         self.replaced.extend(self.plan.drop_replaced(mounts::is_unlinked));
         let mut socket = None;
-        if let (Some(proxy), Network::Proxy { ports }) = (&mut self.proxy, &self.plan.network) {
+        if let (Some(proxy), NetworkMode::Proxy { ports }) = (&mut self.proxy, &self.plan.network) {
             let flags = SocketFlags::CLOEXEC;
             let (ours, theirs) =
                 rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-            self.listeners = Some(proxy.expect(ours, Arc::from(ports.as_slice())));
+            self.listeners = Some(proxy.expect_listeners(ours, Arc::from(ports.as_slice())));
             socket = Some(theirs);
         }
-        self.covered = self
+        self.protected_files = self
             .plan
             .protected(&self.project)
-            .map(|path| (path.to_owned(), identity(path)))
+            .map(|path| (path.to_owned(), file_id(path)))
             .collect();
-        let command = Command {
+        let command = InnerCommand {
             program: launch.program,
             args: launch.args,
             directory: launch.directory,
             socket: socket.as_ref().map(AsRawFd::as_raw_fd),
             terminal,
-            spare: launch.term_on_parent_death,
+            term_on_parent_death: launch.term_on_parent_death,
         };
-        let (program, args) = bwrap_args::line(&self.bwrap, &self.plan, &command, self.mounts_by);
+        let (program, args) =
+            bwrap_args::command_line(&self.bwrap, &self.plan, &command, self.mounts_by);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
         env.extend(self.plan.env.iter().cloned());
         let env = init_process::carry_env(&env);
-        Ok(Wrapped { program, args, env, socket, ignore_term: true })
+        Ok(WrappedCommand { program, args, env, socket, ignore_term: true })
     }
 
-    fn ended(&mut self) -> Vec<Trace> {
+    fn cleanup(&mut self) -> Vec<SandboxTrace> {
         self.release();
         let put = self.clean_up();
         // A mount is of a file, and goes with it: whoever writes another one in its place, as git does with
         // its configuration, takes the mount away, in every namespace.
-        let exposed = std::mem::take(&mut self.covered)
+        let exposed = std::mem::take(&mut self.protected_files)
             .into_iter()
-            .filter(|(path, file)| identity(path) != *file)
-            .map(|(path, _)| Trace::Exposed(path));
-        let replaced = self.replaced.drain(..).map(Trace::Replaced);
+            .filter(|(path, file)| file_id(path) != *file)
+            .map(|(path, _)| SandboxTrace::Exposed(path));
+        let replaced = self.replaced.drain(..).map(SandboxTrace::Replaced);
         put.into_iter().chain(exposed).chain(replaced).collect()
     }
 
@@ -408,14 +418,14 @@ impl Sandbox for Namespaces {
         self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
     }
 
-    fn take_bell(&mut self) -> Option<PipeReader> {
-        self.proxy.as_mut().and_then(Proxy::take_bell)
+    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
+        self.proxy.as_mut().and_then(Proxy::take_wake_pipe)
     }
 }
 
-impl Namespaces {
-    fn clean_up(&mut self) -> Vec<Trace> {
-        self.modes.restore_around(|| set_aside(&self.plan.guards))
+impl BwrapSandbox {
+    fn clean_up(&mut self) -> Vec<SandboxTrace> {
+        self.modes.restore_around(|| restore_guards(&self.plan.guards))
     }
 
     fn release(&mut self) {
@@ -425,10 +435,10 @@ impl Namespaces {
     }
 }
 
-impl Drop for Namespaces {
+impl Drop for BwrapSandbox {
     fn drop(&mut self) {
-        if self.used && self.clean_up().iter().any(Trace::is_stuck) {
-            self.scratch.leave_unfinished();
+        if self.used && self.clean_up().iter().any(SandboxTrace::is_not_restored) {
+            self.scratch.mark_unfinished();
         }
     }
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::init_process;
 use super::mounts;
-use super::plan::{INSIDE_DIR, Mount, Network, Plan};
+use super::plan::{INSIDE_DIR, Mount, NetworkMode, SandboxPlan};
 
 /// What is run inside, and how it is connected to the outside.
 #[derive(Debug, Clone, Copy)]
-pub struct Command<'a> {
+pub struct InnerCommand<'a> {
     pub program: &'a OsStr,
     pub args: &'a [OsString],
     pub directory: &'a Path,
@@ -18,12 +18,12 @@ pub struct Command<'a> {
     /// The descriptor of a terminal of its own.
     pub terminal: Option<i32>,
     /// Let it finish if ralph dies.
-    pub spare: bool,
+    pub term_on_parent_death: bool,
 }
 
 /// Who makes the mounts of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MountsBy {
+pub enum MountMaker {
     /// This program, around bubblewrap: see [`mounts`].
     Ralph,
     /// Bubblewrap.
@@ -31,38 +31,38 @@ pub enum MountsBy {
 }
 
 /// The command line for a program inside: the program to start, and its arguments.
-pub fn line(
+pub fn command_line(
     bwrap: &Path,
-    plan: &Plan,
-    command: &Command<'_>,
-    by: MountsBy,
+    plan: &SandboxPlan,
+    command: &InnerCommand<'_>,
+    by: MountMaker,
 ) -> (OsString, Vec<OsString>) {
     let arguments = arguments(plan, command, by);
     match by {
-        MountsBy::Ralph => {
+        MountMaker::Ralph => {
             let mut args = vec![mounts::COMMAND.into()];
             args.extend(mounts::arguments(plan, command.terminal));
             args.push(bwrap.into());
             args.extend(arguments);
-            (super::THIS_PROGRAM.into(), args)
+            (super::SELF_EXE.into(), args)
         }
-        MountsBy::Bwrap => (bwrap.into(), arguments),
+        MountMaker::Bwrap => (bwrap.into(), arguments),
     }
 }
 
 /// The arguments for `bwrap`.
-fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> {
-    let mut args = Args(Vec::new());
-    let walls = plan.walls;
+fn arguments(plan: &SandboxPlan, command: &InnerCommand<'_>, by: MountMaker) -> Vec<OsString> {
+    let mut args = ArgList(Vec::new());
+    let walls = plan.isolation;
     for (wall, flag) in [
         (walls.users, "--unshare-user"),
         (walls.processes, "--unshare-pid"),
         (walls.ipc, "--unshare-ipc"),
         (walls.ipc, "--unshare-uts"),
         (walls.ipc, "--unshare-cgroup-try"),
-        (walls.network && plan.network != Network::Full, "--unshare-net"),
+        (walls.network && plan.network != NetworkMode::Full, "--unshare-net"),
         (walls.session, "--new-session"),
-        (!command.spare, "--die-with-parent"),
+        (!command.term_on_parent_death, "--die-with-parent"),
     ] {
         if wall {
             args.add([flag]);
@@ -78,28 +78,28 @@ fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> 
         args.add(["--cap-add", "ALL"]);
     }
     match by {
-        MountsBy::Ralph => args.add(["--dev-bind", "/", "/"]),
-        MountsBy::Bwrap if walls.files => args.add(["--ro-bind", "/", "/", "--dev", "/dev"]),
-        MountsBy::Bwrap => args.add(["--bind", "/", "/", "--dev", "/dev"]),
+        MountMaker::Ralph => args.add(["--dev-bind", "/", "/"]),
+        MountMaker::Bwrap if walls.files => args.add(["--ro-bind", "/", "/", "--dev", "/dev"]),
+        MountMaker::Bwrap => args.add(["--bind", "/", "/", "--dev", "/dev"]),
     }
     if walls.processes {
         args.add(["--proc", "/proc"]);
         // Bubblewrap leaves out what it takes for read-only already, by a question that is not the kernel's.
         plan.kernel.iter().for_each(|mount| args.mount(mount));
     }
-    if by == MountsBy::Bwrap {
+    if by == MountMaker::Bwrap {
         plan.mounts.iter().for_each(|mount| args.mount(mount));
     }
-    for at in plan.closed().filter(|_| by == MountsBy::Bwrap) {
+    for at in plan.closed_dirs().filter(|_| by == MountMaker::Bwrap) {
         args.add([OsStr::new("--remount-ro"), at.as_ref()]);
     }
     args.add([OsStr::new("--chdir"), command.directory.as_ref()]);
     args.add([OsStr::new("--"), Path::new(INSIDE_DIR).join("ralph").as_ref()]);
     let ports = match &plan.network {
-        Network::Proxy { ports } => ports.as_slice(),
-        Network::None | Network::Full => &[],
+        NetworkMode::Proxy { ports } => ports.as_slice(),
+        NetworkMode::None | NetworkMode::Full => &[],
     };
-    let orders = init_process::Orders {
+    let orders = init_process::InitArgs {
         socket: command.socket,
         terminal: command.terminal,
         ports: ports.to_vec(),
@@ -117,7 +117,7 @@ fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> 
 }
 
 /// The places inside that can be written.
-fn writable(plan: &Plan) -> impl Iterator<Item = &Path> {
+fn writable(plan: &SandboxPlan) -> impl Iterator<Item = &Path> {
     let mounts = plan.mounts.iter().filter_map(|mount| match mount {
         Mount::Writable { at, .. } | Mount::EmptyDir { at } => Some(at.as_path()),
         Mount::ReadOnly { .. } | Mount::EmptyFile { .. } => None,
@@ -125,9 +125,9 @@ fn writable(plan: &Plan) -> impl Iterator<Item = &Path> {
     mounts.chain(["/dev", "/proc"].map(Path::new))
 }
 
-struct Args(Vec<OsString>);
+struct ArgList(Vec<OsString>);
 
-impl Args {
+impl ArgList {
     fn add<T: AsRef<OsStr>>(&mut self, words: impl IntoIterator<Item = T>) {
         self.0.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
     }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Disk, Found};
+use super::plan::{Disk, PathInfo};
 
 /// Files of text that matter here are small; others are not looked at.
 const MAX_TEXT: u64 = 1 << 20;
@@ -15,13 +15,13 @@ const MAX_TEXT: u64 = 1 << 20;
 pub struct RealDisk;
 
 impl Disk for RealDisk {
-    fn find(&self, path: &Path) -> Option<Found> {
+    fn stat(&self, path: &Path) -> Option<PathInfo> {
         let real = path.canonicalize().ok()?;
         let is_dir = real.metadata().ok()?.is_dir();
-        Some(Found { real, is_dir })
+        Some(PathInfo { real, is_dir })
     }
 
-    fn link(&self, path: &Path) -> Option<PathBuf> {
+    fn read_link(&self, path: &Path) -> Option<PathBuf> {
         std::fs::read_link(path).ok()
     }
 
@@ -35,14 +35,14 @@ impl Disk for RealDisk {
         Some(text)
     }
 
-    fn names(&self, directory: &Path) -> Vec<OsString> {
+    fn list_names(&self, directory: &Path) -> Vec<OsString> {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
         names.sort();
         names
     }
 
-    fn is_open(&self, path: &Path) -> bool {
+    fn is_accessible(&self, path: &Path) -> bool {
         use rustix::fs::{Access, AtFlags, CWD};
         let may = |access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
         may(Access::READ_OK) || may(Access::EXEC_OK)
@@ -68,10 +68,10 @@ fn open_pipes() -> impl Iterator<Item = PathBuf> {
 
 /// The files in the kernel's table of sockets, which has a heading.
 fn sockets(table: &[u8]) -> impl Iterator<Item = PathBuf> {
-    const COLUMNS_BEFORE: usize = 7;
+    const COLUMNS_BEFORE_PATH: usize = 7;
     table.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
         let mut rest = line;
-        for _ in 0..COLUMNS_BEFORE {
+        for _ in 0..COLUMNS_BEFORE_PATH {
             rest = rest.trim_ascii_start();
             let end = rest.iter().position(|byte| *byte == b' ')?;
             rest = rest.get(end..)?;

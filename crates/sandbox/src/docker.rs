@@ -14,11 +14,11 @@ use serde_json::Value;
 use super::disk::RealDisk;
 use super::git;
 use super::permissions::SavedModes;
-use super::probe::Probe;
+use super::probe::SandboxProbe;
 use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
-use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
+use super::{Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand};
 use ralph_events::env_names;
 use ralph_process as process;
 use ralph_process::trust;
@@ -26,35 +26,35 @@ use ralph_process::{CommandOutput, Launch, System};
 use ralph_store::project_record::fnv64;
 
 /// How long making or starting a machine may take: an image may have to be fetched.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CREATE_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a question may take.
-const SHORT: Duration = Duration::from_secs(20);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What every name begins with.
-const PREFIX: &str = "ralph-";
+const NAME_PREFIX: &str = "ralph-";
 
 /// Which program it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Tool {
+enum DockerCli {
     /// `sbx`.
     Sbx(PathBuf),
     /// `docker sandbox`.
     Docker(PathBuf),
 }
 
-impl Tool {
-    fn find() -> Result<Tool, Unusable> {
+impl DockerCli {
+    fn find() -> Result<DockerCli, BackendError> {
         if let Ok(sbx) = trust::outside_program(OsStr::new("sbx")) {
-            return Ok(Tool::Sbx(sbx));
+            return Ok(DockerCli::Sbx(sbx));
         }
         let none = || {
-            Unusable::new("neither sbx nor docker sandbox is here").hint(
+            BackendError::new("neither sbx nor docker sandbox is here").hint(
                 "they come with Docker Desktop, or by themselves: docs.docker.com/ai/sandboxes",
             )
         };
         let docker = trust::outside_program(OsStr::new("docker")).map_err(|_| none())?;
-        let tool = Tool::Docker(docker);
-        match tool.call(&["version"], SHORT) {
+        let tool = DockerCli::Docker(docker);
+        match tool.run_cli(&["version"], QUERY_TIMEOUT) {
             Ok(_) => Ok(tool),
             Err(_) => Err(none()),
         }
@@ -62,47 +62,47 @@ impl Tool {
 
     fn program(&self) -> &Path {
         match self {
-            Tool::Sbx(program) | Tool::Docker(program) => program,
+            DockerCli::Sbx(program) | DockerCli::Docker(program) => program,
         }
     }
 
     /// The words before every command.
-    fn words(&self) -> Vec<OsString> {
+    fn base_args(&self) -> Vec<OsString> {
         match self {
-            Tool::Sbx(_) => Vec::new(),
-            Tool::Docker(_) => vec!["sandbox".into()],
+            DockerCli::Sbx(_) => Vec::new(),
+            DockerCli::Docker(_) => vec!["sandbox".into()],
         }
     }
 
-    fn call<T: AsRef<OsStr>>(
+    fn run_cli<T: AsRef<OsStr>>(
         &self,
         args: &[T],
         patience: Duration,
-    ) -> Result<CommandOutput, Unusable> {
-        let mut words = self.words();
+    ) -> Result<CommandOutput, BackendError> {
+        let mut words = self.base_args();
         words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         let program = self.program().as_os_str();
         let env = trust::outside_env(&[]);
         let output = process::run_to_end(program, &words, Path::new("/"), &env, patience)
-            .map_err(|err| Unusable::new(format!("{}: {err}", self.program().display())))?;
+            .map_err(|err| BackendError::new(format!("{}: {err}", self.program().display())))?;
         if output.exit.success() {
             return Ok(output);
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned();
-        Err(Unusable::new(format!("{}: {said}", self.program().display())))
+        Err(BackendError::new(format!("{}: {said}", self.program().display())))
     }
 
-    fn create(&self, name: &str, project: &Path, state: &Path) -> Result<(), Unusable> {
+    fn create(&self, name: &str, project: &Path, state: &Path) -> Result<(), BackendError> {
         let words = ["create", "--name", name, "claude"].map(OsStr::new);
         let dirs = [project.as_os_str(), state.as_os_str()];
         let words: Vec<&OsStr> = words.into_iter().chain(dirs).collect();
-        self.call(&words, PATIENCE).map(drop)
+        self.run_cli(&words, CREATE_TIMEOUT).map(drop)
     }
 
     /// The names of all sandboxes, whatever else is told of them.
-    fn names(&self) -> Result<Vec<String>, Unusable> {
-        let output = self.call(&["ls", "--json"], SHORT)?;
+    fn names(&self) -> Result<Vec<String>, BackendError> {
+        let output = self.run_cli(&["ls", "--json"], QUERY_TIMEOUT)?;
         let listed = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
         let mut names = Vec::new();
         collect_names(&listed, &mut names);
@@ -123,11 +123,11 @@ fn collect_names(value: &Value, names: &mut Vec<String>) {
 }
 
 /// The name of a project's sandbox, which is the same in every version of this program.
-fn name_of(project: &Path) -> String {
+fn sandbox_name(project: &Path) -> String {
     let hash = fnv64(project.as_os_str().as_encoded_bytes()) & 0xffff_ffff;
     let base = project.file_name().unwrap_or_default().to_string_lossy();
     let base: String = base.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
-    format!("{PREFIX}{}-{hash:08x}", base.to_ascii_lowercase())
+    format!("{NAME_PREFIX}{}-{hash:08x}", base.to_ascii_lowercase())
 }
 
 /// The directory with the agent's login, which outlives the VM: `~/.dclaude_state` if it exists, or one of ralph's own.
@@ -151,44 +151,46 @@ fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
 
 /// A microVM.
 #[derive(Debug)]
-pub(super) struct Docker {
-    tool: Tool,
+pub(super) struct DockerSandbox {
+    tool: DockerCli,
     name: String,
     notes: Vec<String>,
     modes: SavedModes,
 }
 
-impl Docker {
-    pub(super) fn prepare(request: &Request<'_>) -> Result<Docker, Unusable> {
-        let tool = Tool::find()?;
-        let name = name_of(request.project);
+impl DockerSandbox {
+    pub(super) fn prepare(request: &SandboxRequest<'_>) -> Result<DockerSandbox, BackendError> {
+        let tool = DockerCli::find()?;
+        let name = sandbox_name(request.project);
         let base = scratch::sandboxes()?;
         let state = state_dir(&base);
         std::fs::create_dir_all(&state).map_err(|err| {
-            Unusable::mistake(format!("{} cannot be used: {err}", state.display()))
+            BackendError::config_error(format!("{} cannot be used: {err}", state.display()))
         })?;
-        let in_project = |why: Unusable| match try_elsewhere(&tool, &base, &state) {
-            Ok(()) => why.in_project(Backend::Docker, request.project),
+        let in_project = |why: BackendError| match probe_stand_in(&tool, &base, &state) {
+            Ok(()) => why.fails_in_project(Backend::Docker, request.project),
             Err(_) => why,
         };
         if !tool.names()?.contains(&name) {
             tool.create(&name, request.project, &state).map_err(in_project)?;
             if let Err(unusable) = set_up(&tool, &name, &state) {
                 // One that is half set up would be taken for a whole one next time.
-                let _ = tool.call(&["rm", "-f", &name], SHORT);
+                let _ = tool.run_cli(&["rm", "-f", &name], QUERY_TIMEOUT);
                 return Err(unusable);
             }
         }
         let mut notes = Vec::new();
         match (&tool, request.settings.network) {
-            (Tool::Sbx(_), SandboxNetwork::Allowlist) => {
+            (DockerCli::Sbx(_), SandboxNetwork::Allowlist) => {
                 for entry in &request.settings.allowed_domains {
                     let host =
                         if entry.contains(':') { entry.clone() } else { format!("{entry}:443") };
                     let allow = ["policy", "allow", "network", "--sandbox", &name, &host];
-                    if let Err(unusable) = tool.call(&allow, SHORT) {
-                        notes
-                            .push(format!("docker: {host} could not be allowed: {}", unusable.why));
+                    if let Err(unusable) = tool.run_cli(&allow, QUERY_TIMEOUT) {
+                        notes.push(format!(
+                            "docker: {host} could not be allowed: {}",
+                            unusable.reason
+                        ));
                     }
                 }
             }
@@ -202,45 +204,53 @@ impl Docker {
         run_probe(&tool, &name, request.project, &base).map_err(in_project)?;
         let own = ["", ".ralph", ".ralph/lock", ".ralph/logs", ".ralph/runs"];
         let own = own.map(|name| request.project.join(name).components().collect());
-        let modes = SavedModes::save(git::dirs(&RealDisk, request.project).into_iter().chain(own));
-        Ok(Docker { tool, name, notes, modes })
+        let modes =
+            SavedModes::save(git::git_dirs(&RealDisk, request.project).into_iter().chain(own));
+        Ok(DockerSandbox { tool, name, notes, modes })
     }
 }
 
 /// Lets a shell in there try what must be possible and what must not. Its kernel is its own. `hidden` is a directory
 /// that must not be seen inside.
-fn run_probe(tool: &Tool, name: &str, project: &Path, hidden: &Path) -> Result<(), Unusable> {
-    const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
+fn run_probe(
+    tool: &DockerCli,
+    name: &str,
+    project: &Path,
+    hidden: &Path,
+) -> Result<(), BackendError> {
+    const PROBE_SCRIPT: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
          t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
-    let failed = |err: &io::Error| Unusable::mistake(format!("the probe cannot be set up: {err}"));
+    let failed =
+        |err: &io::Error| BackendError::config_error(format!("the probe cannot be set up: {err}"));
     std::fs::create_dir_all(hidden).map_err(|err| failed(&err))?;
-    let probe = Probe::set_up(project, hidden, true).map_err(|err| failed(&err))?;
+    let probe = SandboxProbe::set_up(project, hidden, true).map_err(|err| failed(&err))?;
     let args = probe.args().map_err(|err| failed(&err))?;
     // Behind the command and an address: the file in the project, and the canary.
     let [_, _, file, canary, ..] = args.as_slice() else {
-        return Err(Unusable::mistake("the probe cannot be set up"));
+        return Err(BackendError::config_error("the probe cannot be set up"));
     };
-    let words = ["exec", name, "sh", "-c", TRIALS, "probe"].map(OsStr::new);
+    let words = ["exec", name, "sh", "-c", PROBE_SCRIPT, "probe"].map(OsStr::new);
     let words: Vec<&OsStr> = words.into_iter().chain([file.as_os_str(), canary]).collect();
-    let output = tool.call(&words, PATIENCE)?;
-    probe.judge(&output.stdout).map_err(Unusable::new)
+    let output = tool.run_cli(&words, CREATE_TIMEOUT)?;
+    probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
 /// Makes a sandbox around an empty directory of ralph's own, probes it and removes it.
-fn try_elsewhere(tool: &Tool, base: &Path, state: &Path) -> Result<(), Unusable> {
-    let failed = |err: &io::Error| Unusable::mistake(format!("the probe cannot be set up: {err}"));
+fn probe_stand_in(tool: &DockerCli, base: &Path, state: &Path) -> Result<(), BackendError> {
+    let failed =
+        |err: &io::Error| BackendError::config_error(format!("the probe cannot be set up: {err}"));
     let scratch = Scratch::create(base).map_err(|err| failed(&err))?;
     let project = scratch.path().join("project");
     std::fs::create_dir(&project).map_err(|err| failed(&err))?;
-    let name = name_of(&project);
+    let name = sandbox_name(&project);
     let probed =
         tool.create(&name, &project, state).and_then(|()| run_probe(tool, &name, &project, base));
-    let _ = tool.call(&["rm", "-f", &name], SHORT);
+    let _ = tool.run_cli(&["rm", "-f", &name], QUERY_TIMEOUT);
     probed
 }
 
 /// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
-fn set_up(tool: &Tool, name: &str, state: &Path) -> Result<(), Unusable> {
+fn set_up(tool: &DockerCli, name: &str, state: &Path) -> Result<(), BackendError> {
     let script = include_str!("../../../plugin/sandbox/setup.sh");
     let mut words: Vec<OsString> =
         ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
@@ -252,10 +262,10 @@ fn set_up(tool: &Tool, name: &str, state: &Path) -> Result<(), Unusable> {
     {
         words.push(state.join("ralph").into());
     }
-    tool.call(&words, PATIENCE).map(drop)
+    tool.run_cli(&words, CREATE_TIMEOUT).map(drop)
 }
 
-impl Sandbox for Docker {
+impl Sandbox for DockerSandbox {
     fn backend(&self) -> Backend {
         Backend::Docker
     }
@@ -272,7 +282,7 @@ impl Sandbox for Docker {
         self.notes.clone()
     }
 
-    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand> {
         if terminal.is_some() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -284,12 +294,14 @@ impl Sandbox for Docker {
             ));
         }
         let name = Path::new(launch.program).file_name();
-        let mut args = self.tool.words();
+        let mut args = self.tool.base_args();
         if name == Some(OsStr::new("claude")) {
             // Its own agent: Docker hands it the credentials.
             match &self.tool {
-                Tool::Sbx(_) => args.extend(["run", "--name", &self.name, "--"].map(Into::into)),
-                Tool::Docker(_) => args.extend(["run", &self.name, "--"].map(Into::into)),
+                DockerCli::Sbx(_) => {
+                    args.extend(["run", "--name", &self.name, "--"].map(Into::into))
+                }
+                DockerCli::Docker(_) => args.extend(["run", &self.name, "--"].map(Into::into)),
             }
             if let Some(settings) = claude_settings(launch.env) {
                 args.extend(["--settings".into(), settings]);
@@ -314,21 +326,21 @@ impl Sandbox for Docker {
         let program = self.tool.program().into();
         // The client runs out here, with helpers of its own.
         let env = trust::outside_env(launch.env);
-        Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
+        Ok(WrappedCommand { program, args, env, socket: None, ignore_term: false })
     }
 
-    fn ended(&mut self) -> Vec<Trace> {
+    fn cleanup(&mut self) -> Vec<SandboxTrace> {
         self.modes.restore()
     }
 
     fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
         // What the agent wrote arrives out here only a moment later.
-        let mut words = self.tool.words();
+        let mut words = self.tool.base_args();
         words.extend(["exec", &self.name, "cat", "--"].map(OsString::from));
         words.push(path.into());
         let program = self.tool.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let output = system.run_to_end(program, &words, Path::new("/"), &env, SHORT);
+        let output = system.run_to_end(program, &words, Path::new("/"), &env, QUERY_TIMEOUT);
         Some(output.and_then(|output| match output.exit.success() {
             true => Ok(output.stdout),
             false => {
@@ -343,26 +355,26 @@ impl Sandbox for Docker {
     fn rest(&mut self, system: &mut System) {
         // It sees the project by a share that may keep what it has read; one that is started anew, by the
         // next command, sees what was changed out here.
-        let mut words = self.tool.words();
+        let mut words = self.tool.base_args();
         words.extend(["stop", &self.name].map(OsString::from));
         let program = self.tool.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let _ = system.run_to_end(program, &words, Path::new("/"), &env, SHORT);
+        let _ = system.run_to_end(program, &words, Path::new("/"), &env, QUERY_TIMEOUT);
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
 
-    fn take_bell(&mut self) -> Option<PipeReader> {
+    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
         None
     }
 }
 
-impl Drop for Docker {
+impl Drop for DockerSandbox {
     fn drop(&mut self) {
         // It would keep its memory. The next command starts it again.
-        let _ = self.tool.call(&["stop", &self.name], SHORT);
+        let _ = self.tool.run_cli(&["stop", &self.name], QUERY_TIMEOUT);
     }
 }
 
@@ -370,24 +382,24 @@ impl Drop for Docker {
 ///
 /// # Errors
 /// There is no program that could make one.
-pub fn has_one(project: &Path) -> Result<bool, Unusable> {
-    Ok(Tool::find()?.names()?.contains(&name_of(project)))
+pub fn exists(project: &Path) -> Result<bool, BackendError> {
+    Ok(DockerCli::find()?.names()?.contains(&sandbox_name(project)))
 }
 
 /// The sandboxes of Docker that are ralph's, if there is a program to ask.
 pub fn list() -> Vec<String> {
-    let names = Tool::find().and_then(|tool| tool.names());
-    names.unwrap_or_default().into_iter().filter(|name| name.starts_with(PREFIX)).collect()
+    let names = DockerCli::find().and_then(|tool| tool.names());
+    names.unwrap_or_default().into_iter().filter(|name| name.starts_with(NAME_PREFIX)).collect()
 }
 
 /// Stops (`stop`) or removes (`rm -f`) one of them.
 ///
 /// # Errors
 /// It cannot be done, with what the program said.
-pub fn manage(name: &str, remove: bool) -> Result<(), Unusable> {
-    let tool = Tool::find()?;
+pub fn manage(name: &str, remove: bool) -> Result<(), BackendError> {
+    let tool = DockerCli::find()?;
     let words: &[&str] = if remove { &["rm", "-f", name] } else { &["stop", name] };
-    tool.call(words, PATIENCE).map(drop)
+    tool.run_cli(words, CREATE_TIMEOUT).map(drop)
 }
 
 #[cfg(test)]
@@ -398,10 +410,10 @@ mod tests {
 
     #[test]
     fn a_project_has_a_name_that_docker_takes() {
-        let name = name_of(Path::new("/home/u/My Project!"));
+        let name = sandbox_name(Path::new("/home/u/My Project!"));
         assert!(name.starts_with("ralph-myproject-"), "{name}");
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
-        assert_ne!(name, name_of(Path::new("/home/v/My Project!")));
+        assert_ne!(name, sandbox_name(Path::new("/home/v/My Project!")));
         assert_eq!(name, "ralph-myproject-a14cfba4", "it must never change: the VM would be lost");
     }
 

@@ -3,13 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::plan::{Disk, INSIDE_DIR, Network, Wanted};
-use super::plan_builder::Draft;
+use super::plan::{Disk, INSIDE_DIR, NetworkMode, PlanInputs};
+use super::plan_builder::PlanBuilder;
 use super::proxy;
 use ralph_events::redact;
 
 /// Variables that lead to something outside: sockets, terminals, other machines.
-const OUTSIDE: &[&str] = &[
+const HOST_VARIABLES: &[&str] = &[
     "CONTAINER_HOST",
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",
@@ -40,7 +40,7 @@ const OUTSIDE: &[&str] = &[
 ];
 
 /// Services with models, by what the names of their variables begin with.
-const SERVICES: &[&str] = &[
+const MODEL_SERVICES: &[&str] = &[
     "AMP_",
     "ANTHROPIC_",
     "AZURE_OPENAI_",
@@ -71,32 +71,32 @@ const SERVICES: &[&str] = &[
 ];
 
 /// Those that an agent uses. Who is a door to many of them, or is not known, may use any.
-fn services(adapter: &str) -> &'static [&'static str] {
+fn agent_services(adapter: &str) -> &'static [&'static str] {
     match adapter {
         "claude" => &["ANTHROPIC_", "CLAUDE_"],
         "codex" => &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
         "gemini" => &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
         "copilot" => &["COPILOT_"],
         "amp" => &["AMP_"],
-        _ => SERVICES,
+        _ => MODEL_SERVICES,
     }
 }
 
-fn is_of_service(adapter: &str, name: &str) -> bool {
-    services(adapter).iter().any(|service| name.starts_with(service))
+fn belongs_to_service(adapter: &str, name: &str) -> bool {
+    agent_services(adapter).iter().any(|service| name.starts_with(service))
 }
 
 /// Whether this is a variable by which the agent is told where its service is: `ANTHROPIC_BASE_URL`.
-pub(super) fn names_a_service(adapter: &str, name: &str) -> bool {
+pub(super) fn is_service_url(adapter: &str, name: &str) -> bool {
     let ends = ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"];
-    ends.iter().any(|end| name.ends_with(end)) && is_of_service(adapter, name)
+    ends.iter().any(|end| name.ends_with(end)) && belongs_to_service(adapter, name)
 }
 
 /// What Amazon's tools are told besides keys and names of keys.
-const NO_SECRETS_OF_AWS: &[&str] = &["AWS_CA_BUNDLE", "AWS_DEFAULT_REGION", "AWS_REGION"];
+const AWS_PUBLIC_VARIABLES: &[&str] = &["AWS_CA_BUNDLE", "AWS_DEFAULT_REGION", "AWS_REGION"];
 
 /// Variables by which programs find a proxy.
-const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
+const PROXY_VARIABLES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
 pub(super) fn get<'e>(env: &'e [(OsString, OsString)], name: &str) -> Option<&'e OsStr> {
     env.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str())
@@ -104,19 +104,19 @@ pub(super) fn get<'e>(env: &'e [(OsString, OsString)], name: &str) -> Option<&'e
 
 /// The names of the secrets that are kept from the agent. `named` are those that its own configuration
 /// says it needs.
-fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
+fn withheld_secrets(wanted: &PlanInputs, named: &[String]) -> Vec<String> {
     let is_set = |name: &str| get(&wanted.env, name).is_some_and(|value| value != "0");
     // Claude by way of a cloud uses that cloud's keys.
     let bedrock = wanted.adapter == "claude" && is_set("CLAUDE_CODE_USE_BEDROCK");
     let vertex = wanted.adapter == "claude" && is_set("CLAUDE_CODE_USE_VERTEX");
     let needed = |name: &str| {
-        is_of_service(wanted.adapter, name)
+        belongs_to_service(wanted.adapter, name)
             || named.iter().any(|named| named == name)
             || (bedrock && name.starts_with("AWS_"))
             || (vertex && (name.starts_with("GOOGLE_") || name.starts_with("CLOUDSDK_")))
-            || wanted.env_kept.iter().any(|kept| kept == name)
+            || wanted.kept_variables.iter().any(|kept| kept == name)
     };
-    let of_aws = |name: &str| name.starts_with("AWS_") && !NO_SECRETS_OF_AWS.contains(&name);
+    let of_aws = |name: &str| name.starts_with("AWS_") && !AWS_PUBLIC_VARIABLES.contains(&name);
     // With the network of the host, the user's proxy is needed with its password.
     let is_proxy = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
     let variables = wanted.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value)));
@@ -125,7 +125,7 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
             true => redact::looks_secret(name),
             false => redact::is_secret_variable(name, &value.to_string_lossy()),
         };
-        (is_secret || of_aws(name)) && !OUTSIDE.contains(name)
+        (is_secret || of_aws(name)) && !HOST_VARIABLES.contains(name)
     });
     let secrets = secrets.map(|(name, _)| name).filter(|name| !needed(name));
     let (of_git, mut withheld): (Vec<_>, Vec<_>) = secrets.partition(|name| is_git_setting(name));
@@ -160,7 +160,7 @@ fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsS
 }
 
 /// The variables from which codex takes a key.
-fn keys_of_codex(text: &str) -> Vec<String> {
+fn codex_key_variables(text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| {
         let value =
             line.trim().strip_prefix("env_key")?.trim_start().strip_prefix('=')?.trim_start();
@@ -171,32 +171,32 @@ fn keys_of_codex(text: &str) -> Vec<String> {
 }
 
 /// The changes to the environment, and the names of the secrets that are kept from the agent.
-pub(super) fn changes(
-    wanted: &Wanted,
+pub(super) fn env_changes(
+    wanted: &PlanInputs,
     home: Option<&Path>,
-    draft: &Draft<'_>,
+    draft: &PlanBuilder<'_>,
 ) -> (Vec<(OsString, Option<OsString>)>, Vec<String>) {
     let mut named = Vec::new();
     if wanted.adapter == "codex" {
         let moved = get(&wanted.env, "CODEX_HOME").map(PathBuf::from);
         let dir = moved.or_else(|| Some(home?.join(".codex")));
         // One that an agent can write would give it whichever key it names.
-        let config = dir.and_then(|dir| draft.trusted(&dir.join("config.toml")));
+        let config = dir.and_then(|dir| draft.trusted_target(&dir.join("config.toml")));
         let text = config.and_then(|config| draft.disk.read(&config));
-        named = text.as_deref().map(keys_of_codex).unwrap_or_default();
+        named = text.as_deref().map(codex_key_variables).unwrap_or_default();
     }
-    let withheld = withheld(wanted, &named);
+    let withheld = withheld_secrets(wanted, &named);
     let mut changes: Vec<(OsString, Option<OsString>)> = Vec::new();
-    let gone = OUTSIDE.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
+    let gone = HOST_VARIABLES.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
     changes.extend(gone.map(|name| (name.into(), None)));
-    for name in PROXIES.iter().chain(&["ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"]) {
-        if wanted.network != Network::Full {
+    for name in PROXY_VARIABLES.iter().chain(&["ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"]) {
+        if wanted.network != NetworkMode::Full {
             changes.push((name.into(), None));
         }
     }
-    if let Network::Proxy { .. } = &wanted.network {
+    if let NetworkMode::Proxy { .. } = &wanted.network {
         let url = format!("http://127.0.0.1:{}", proxy::PORT);
-        changes.extend(PROXIES.iter().map(|name| (name.into(), Some(url.clone().into()))));
+        changes.extend(PROXY_VARIABLES.iter().map(|name| (name.into(), Some(url.clone().into()))));
         // What runs inside is reached without the proxy, which could not reach it.
         let local = "localhost,127.0.0.1,::1";
         changes.extend(["NO_PROXY", "no_proxy"].map(|name| (name.into(), Some(local.into()))));
@@ -212,7 +212,7 @@ pub(super) fn changes(
 
 /// `/etc/passwd` and `/etc/group` with the user that the agent is inside, where they do not have it:
 /// programs that look their own user up must find one, with this home.
-pub(super) fn accounts(
+pub(super) fn account_files(
     disk: &dyn Disk,
     (user, group): (u32, u32),
     home: Option<&Path>,

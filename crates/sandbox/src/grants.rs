@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::plan::{Disk, Mount, Plan};
+use super::plan::{Disk, Mount, SandboxPlan};
 
 /// What may be used; everything below a path with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -16,7 +16,7 @@ pub(super) struct Grants {
 pub(super) const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
-pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
+pub(super) fn landlock_grants(plan: &SandboxPlan, disk: &dyn Disk) -> Grants {
     let mut hidden: Vec<&Path> = vec![Path::new("/dev")];
     let mut grants = Grants::default();
     for mount in &plan.mounts {
@@ -33,7 +33,7 @@ pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
             }
         }
     }
-    show(Path::new("/"), &hidden, disk, &mut grants.read);
+    add_visible(Path::new("/"), &hidden, disk, &mut grants.read);
     // Secrets in the middle of what is shown cannot be taken out of it again: what holds one is shown
     // without it.
     let secrets: Vec<&Path> = plan
@@ -48,7 +48,7 @@ pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
     let (whole, parts): (Vec<_>, Vec<_>) = grants.read.into_iter().partition(|path| !holds(path));
     grants.read = whole;
     for part in parts {
-        show(&part, &secrets, disk, &mut grants.read);
+        add_visible(&part, &secrets, disk, &mut grants.read);
     }
     for list in [&mut grants.read, &mut grants.write] {
         list.sort();
@@ -64,7 +64,7 @@ pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
 }
 
 /// Adds what is below `path` but not hidden, in as few steps as possible.
-fn show(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<PathBuf>) {
+fn add_visible(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<PathBuf>) {
     if hidden.contains(&path) {
         return;
     }
@@ -72,11 +72,11 @@ fn show(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<PathBuf>) 
         out.push(path.to_owned());
         return;
     }
-    for name in disk.names(path) {
+    for name in disk.list_names(path) {
         let below = path.join(name);
         // Links are followed when they are used, and judged by where they lead.
-        if disk.link(&below).is_none() {
-            show(&below, hidden, disk, out);
+        if disk.read_link(&below).is_none() {
+            add_visible(&below, hidden, disk, out);
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::environment;
-use super::plan::Wanted;
-use super::plan_builder::Draft;
+use super::plan::PlanInputs;
+use super::plan_builder::PlanBuilder;
 
 /// Tools that people install into their homes. They can be read, not changed.
-pub(super) const TOOLS: &[&str] = &[
+pub(super) const TOOL_DIRS: &[&str] = &[
     ".asdf",
     ".bun",
     ".cabal/bin",
@@ -64,7 +64,7 @@ pub(super) const TOOLS: &[&str] = &[
 ];
 
 /// What package managers keep, and have to be able to add to.
-pub(super) const CACHES: &[&str] = &[
+pub(super) const CACHE_DIRS: &[&str] = &[
     ".bun/install/cache",
     ".cache/bazel",
     ".cache/deno",
@@ -91,7 +91,7 @@ pub(super) const CACHES: &[&str] = &[
 ];
 
 /// Secrets in the middle of [`TOOLS`], files and directories: what publishes, and keys.
-pub(super) const SECRETS: &[&str] = &[
+pub(super) const TOOL_SECRETS: &[&str] = &[
     ".cargo/credentials",
     ".cargo/credentials.toml",
     ".config/git/credentials",
@@ -105,7 +105,7 @@ pub(super) const SECRETS: &[&str] = &[
 
 /// How a file of an agent is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum FileExposure {
     /// To be read.
     Config,
     /// Itself, to be written: tokens change while they are used, and an old one is worth nothing.
@@ -121,46 +121,49 @@ struct AgentHome {
     /// The variable that moves it, and where it is without.
     moved_by: Option<&'static str>,
     dir: &'static str,
-    files: &'static [(&'static str, How)],
+    files: &'static [(&'static str, FileExposure)],
 }
 
-const AGENTS: &[AgentHome] = &[
+const AGENT_HOMES: &[AgentHome] = &[
     AgentHome {
         adapter: "claude",
         moved_by: Some("CLAUDE_CONFIG_DIR"),
         dir: ".claude",
         files: &[
-            (".credentials.json", How::Credentials),
-            (".claude.json", How::Copy),
-            ("CLAUDE.md", How::Config),
-            ("agents", How::Config),
-            ("commands", How::Config),
-            ("hooks", How::Config),
-            ("output-styles", How::Config),
-            ("plugins", How::Config),
-            ("rules", How::Config),
-            ("settings.json", How::Config),
-            ("settings.local.json", How::Config),
-            ("skills", How::Config),
+            (".credentials.json", FileExposure::Credentials),
+            (".claude.json", FileExposure::Copy),
+            ("CLAUDE.md", FileExposure::Config),
+            ("agents", FileExposure::Config),
+            ("commands", FileExposure::Config),
+            ("hooks", FileExposure::Config),
+            ("output-styles", FileExposure::Config),
+            ("plugins", FileExposure::Config),
+            ("rules", FileExposure::Config),
+            ("settings.json", FileExposure::Config),
+            ("settings.local.json", FileExposure::Config),
+            ("skills", FileExposure::Config),
         ],
     },
     AgentHome {
         adapter: "claude",
         moved_by: None,
         dir: "",
-        files: &[(".claude.json", How::Copy), (".local/share/claude/versions", How::Config)],
+        files: &[
+            (".claude.json", FileExposure::Copy),
+            (".local/share/claude/versions", FileExposure::Config),
+        ],
     },
     AgentHome {
         adapter: "codex",
         moved_by: Some("CODEX_HOME"),
         dir: ".codex",
         files: &[
-            ("auth.json", How::Credentials),
-            ("config.toml", How::Config),
-            ("AGENTS.md", How::Config),
-            ("prompts", How::Config),
-            ("rules", How::Config),
-            ("skills", How::Config),
+            ("auth.json", FileExposure::Credentials),
+            ("config.toml", FileExposure::Config),
+            ("AGENTS.md", FileExposure::Config),
+            ("prompts", FileExposure::Config),
+            ("rules", FileExposure::Config),
+            ("skills", FileExposure::Config),
         ],
     },
     AgentHome {
@@ -168,15 +171,15 @@ const AGENTS: &[AgentHome] = &[
         moved_by: None,
         dir: ".gemini",
         files: &[
-            ("oauth_creds.json", How::Credentials),
-            ("google_accounts.json", How::Copy),
-            ("installation_id", How::Copy),
-            (".env", How::Config),
-            ("GEMINI.md", How::Config),
-            ("commands", How::Config),
-            ("extensions", How::Config),
-            ("settings.json", How::Copy),
-            ("trustedFolders.json", How::Copy),
+            ("oauth_creds.json", FileExposure::Credentials),
+            ("google_accounts.json", FileExposure::Copy),
+            ("installation_id", FileExposure::Copy),
+            (".env", FileExposure::Config),
+            ("GEMINI.md", FileExposure::Config),
+            ("commands", FileExposure::Config),
+            ("extensions", FileExposure::Config),
+            ("settings.json", FileExposure::Copy),
+            ("trustedFolders.json", FileExposure::Copy),
         ],
     },
     AgentHome {
@@ -184,10 +187,10 @@ const AGENTS: &[AgentHome] = &[
         moved_by: None,
         dir: ".qwen",
         files: &[
-            ("oauth_creds.json", How::Credentials),
-            (".env", How::Config),
-            ("QWEN.md", How::Config),
-            ("settings.json", How::Copy),
+            ("oauth_creds.json", FileExposure::Credentials),
+            (".env", FileExposure::Config),
+            ("QWEN.md", FileExposure::Config),
+            ("settings.json", FileExposure::Copy),
         ],
     },
     AgentHome {
@@ -195,9 +198,9 @@ const AGENTS: &[AgentHome] = &[
         moved_by: None,
         dir: "",
         files: &[
-            (".local/share/opencode/auth.json", How::Credentials),
-            (".config/opencode", How::Config),
-            (".opencode/bin", How::Config),
+            (".local/share/opencode/auth.json", FileExposure::Credentials),
+            (".config/opencode", FileExposure::Config),
+            (".opencode/bin", FileExposure::Config),
         ],
     },
     AgentHome {
@@ -205,10 +208,10 @@ const AGENTS: &[AgentHome] = &[
         moved_by: Some("COPILOT_HOME"),
         dir: ".copilot",
         files: &[
-            ("config.json", How::Credentials),
-            ("mcp-config.json", How::Config),
-            ("agents", How::Config),
-            ("skills", How::Config),
+            ("config.json", FileExposure::Credentials),
+            ("mcp-config.json", FileExposure::Config),
+            ("agents", FileExposure::Config),
+            ("skills", FileExposure::Config),
         ],
     },
     AgentHome {
@@ -216,47 +219,52 @@ const AGENTS: &[AgentHome] = &[
         moved_by: Some("CLINE_DIR"),
         dir: ".cline",
         files: &[
-            ("data/settings/providers.json", How::Credentials),
-            ("data/secrets.json", How::Credentials),
-            ("data/globalState.json", How::Copy),
+            ("data/settings/providers.json", FileExposure::Credentials),
+            ("data/secrets.json", FileExposure::Credentials),
+            ("data/globalState.json", FileExposure::Copy),
         ],
     },
     AgentHome {
         adapter: "amp",
         moved_by: None,
         dir: "",
-        files: &[(".local/share/amp/secrets.json", How::Credentials), (".config/amp", How::Config)],
+        files: &[
+            (".local/share/amp/secrets.json", FileExposure::Credentials),
+            (".config/amp", FileExposure::Config),
+        ],
     },
 ];
 
 /// Shows what is needed of `home`, in whose place `scratch` is seen. The copies that have to be made.
-pub(super) fn show(
-    draft: &mut Draft<'_>,
+pub(super) fn show_home(
+    draft: &mut PlanBuilder<'_>,
     home: &Path,
     scratch: &Path,
-    wanted: &Wanted,
+    wanted: &PlanInputs,
 ) -> Vec<(PathBuf, PathBuf)> {
-    for tool in TOOLS {
+    for tool in TOOL_DIRS {
         draft.show_hidden("tool", &home.join(tool));
     }
-    for cache in CACHES {
+    for cache in CACHE_DIRS {
         // One that is a link to another disk is shown where it is.
         draft.show("package cache", &home.join(cache), true);
     }
     let mut copies = Vec::new();
-    for agent in AGENTS.iter().filter(|agent| agent.adapter == wanted.adapter) {
+    for agent in AGENT_HOMES.iter().filter(|agent| agent.adapter == wanted.adapter) {
         let moved = agent.moved_by.and_then(|name| environment::get(&wanted.env, name));
         let dir = moved.map_or_else(|| home.join(agent.dir), PathBuf::from);
         for (name, how) in agent.files {
             let path = dir.join(name);
-            const WHAT: &str = "agent file";
+            const FILE_LABEL: &str = "agent file";
             match (how, path.strip_prefix(home)) {
-                (How::Credentials, _) => draft.show(WHAT, &path, true),
-                (How::Copy, Ok(below)) => {
-                    let found = draft.look_up(WHAT, &path);
+                (FileExposure::Credentials, _) => draft.show(FILE_LABEL, &path, true),
+                (FileExposure::Copy, Ok(below)) => {
+                    let found = draft.find_shown(FILE_LABEL, &path);
                     copies.extend(found.map(|found| (found.real, scratch.join(below))));
                 }
-                (How::Config | How::Copy, _) => draft.show_hidden(WHAT, &path),
+                (FileExposure::Config | FileExposure::Copy, _) => {
+                    draft.show_hidden(FILE_LABEL, &path)
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const WEB_PORTS: [u16; 2] = [443, 80];
 
 /// Where packages come from. All of them are allowed by default but those marked.
-struct Group {
+struct HostGroup {
     name: &'static str,
     hosts: &'static [&'static str],
     by_default: bool,
@@ -22,19 +22,19 @@ struct Group {
 ///
 /// `github` and `gitlab` are not allowed by default: whoever reaches them can hand data to any account
 /// there. (A registry takes uploads as well, but a loop that cannot install packages is of little use.)
-const GROUPS: [Group; 13] = [
-    group("npm", &["registry.npmjs.org", "registry.yarnpkg.com", "npm.jsr.io", "jsr.io"]),
-    group("crates", &["crates.io", "index.crates.io", "static.crates.io"]),
-    group("pypi", &["pypi.org", "files.pythonhosted.org"]),
-    group("go", &["proxy.golang.org", "sum.golang.org", "go.dev"]),
-    group("rubygems", &["rubygems.org", "index.rubygems.org"]),
-    group("maven", &["repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org"]),
-    group("nuget", &["api.nuget.org"]),
-    group("packagist", &["packagist.org", "repo.packagist.org"]),
-    group("hex", &["hex.pm", "repo.hex.pm", "builds.hex.pm"]),
-    group("rust", &["static.rust-lang.org"]),
-    group("debian", &["deb.debian.org", "security.debian.org"]),
-    Group {
+const GROUPS: [HostGroup; 13] = [
+    host_group("npm", &["registry.npmjs.org", "registry.yarnpkg.com", "npm.jsr.io", "jsr.io"]),
+    host_group("crates", &["crates.io", "index.crates.io", "static.crates.io"]),
+    host_group("pypi", &["pypi.org", "files.pythonhosted.org"]),
+    host_group("go", &["proxy.golang.org", "sum.golang.org", "go.dev"]),
+    host_group("rubygems", &["rubygems.org", "index.rubygems.org"]),
+    host_group("maven", &["repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org"]),
+    host_group("nuget", &["api.nuget.org"]),
+    host_group("packagist", &["packagist.org", "repo.packagist.org"]),
+    host_group("hex", &["hex.pm", "repo.hex.pm", "builds.hex.pm"]),
+    host_group("rust", &["static.rust-lang.org"]),
+    host_group("debian", &["deb.debian.org", "security.debian.org"]),
+    HostGroup {
         name: "github",
         hosts: &[
             "github.com",
@@ -46,11 +46,11 @@ const GROUPS: [Group; 13] = [
         ],
         by_default: false,
     },
-    Group { name: "gitlab", hosts: &["gitlab.com"], by_default: false },
+    HostGroup { name: "gitlab", hosts: &["gitlab.com"], by_default: false },
 ];
 
-const fn group(name: &'static str, hosts: &'static [&'static str]) -> Group {
-    Group { name, hosts, by_default: true }
+const fn host_group(name: &'static str, hosts: &'static [&'static str]) -> HostGroup {
+    HostGroup { name, hosts, by_default: true }
 }
 
 /// The names of all groups, for messages.
@@ -87,41 +87,41 @@ pub fn agent_hosts(adapter: &str) -> &'static [&'static str] {
 
 /// What one entry of the list says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
-    host: Pattern,
+struct HostEntry {
+    host: HostPattern,
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Pattern {
+enum HostPattern {
     /// One name or address, in lower case.
     Exact(String),
     /// Everything below a name: `*.example.com` holds `.example.com`.
-    Below(String),
+    Subdomains(String),
 }
 
 /// The hosts that may be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AllowList {
-    entries: Vec<Entry>,
+pub struct HostAllowList {
+    entries: Vec<HostEntry>,
 }
 
 /// An entry that says nothing that could be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadEntry {
+pub struct InvalidHostEntry {
     pub entry: String,
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
-impl fmt::Display for BadEntry {
+impl fmt::Display for InvalidHostEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.entry, self.why)
+        write!(f, "{:?}: {}", self.entry, self.reason)
     }
 }
 
 /// What is said of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HostDecision {
     /// It may be reached. `private`: at addresses of this machine and its network, too.
     Allowed {
         private: bool,
@@ -129,10 +129,10 @@ pub enum Verdict {
     Refused,
 }
 
-impl AllowList {
+impl HostAllowList {
     /// What every agent gets: package registries and its own service.
-    pub fn for_agent(adapter: &str) -> AllowList {
-        let mut list = AllowList::default();
+    pub fn for_agent(adapter: &str) -> HostAllowList {
+        let mut list = HostAllowList::default();
         let registries = GROUPS.iter().filter(|group| group.by_default);
         let hosts = registries.flat_map(|group| group.hosts).chain(agent_hosts(adapter));
         for host in hosts {
@@ -146,7 +146,7 @@ impl AllowList {
     ///
     /// # Errors
     /// It is none of these.
-    pub fn add(&mut self, text: &str) -> Result<(), BadEntry> {
+    pub fn add(&mut self, text: &str) -> Result<(), InvalidHostEntry> {
         let entry = text.trim();
         if let Some(group) = GROUPS.iter().find(|group| group.name == entry) {
             for host in group.hosts {
@@ -154,23 +154,26 @@ impl AllowList {
             }
             return Ok(());
         }
-        let bad = |why| BadEntry { entry: text.to_owned(), why };
+        let bad = |why| InvalidHostEntry { entry: text.to_owned(), reason: why };
         if entry.contains("://") || entry.contains('/') {
             return Err(bad("a host is meant, not an address of a page: leave out https:// and /"));
         }
         let (host, port) = split_port(entry).map_err(bad)?;
         let host = match host.strip_prefix('*') {
             Some(rest) if rest.len() > 1 && rest.starts_with('.') => {
-                let below = clean(&rest[1..]).ok_or_else(|| bad("not the name of a host"))?;
+                let below =
+                    normalize_host(&rest[1..]).ok_or_else(|| bad("not the name of a host"))?;
                 if !below.contains('.') {
                     return Err(bad("this would allow a whole top-level domain"));
                 }
-                Pattern::Below(format!(".{below}"))
+                HostPattern::Subdomains(format!(".{below}"))
             }
             Some(_) => return Err(bad("a star stands for the first words of a name: *.host")),
-            None => Pattern::Exact(clean(host).ok_or_else(|| bad("not the name of a host"))?),
+            None => HostPattern::Exact(
+                normalize_host(host).ok_or_else(|| bad("not the name of a host"))?,
+            ),
         };
-        let entry = Entry { host, port };
+        let entry = HostEntry { host, port };
         if !self.entries.contains(&entry) {
             self.entries.push(entry);
         }
@@ -193,21 +196,23 @@ impl AllowList {
         }
     }
 
-    pub fn judge(&self, host: &str, port: u16) -> Verdict {
-        let Some(host) = clean(host) else { return Verdict::Refused };
-        let mut verdict = Verdict::Refused;
+    pub fn check(&self, host: &str, port: u16) -> HostDecision {
+        let Some(host) = normalize_host(host) else { return HostDecision::Refused };
+        let mut verdict = HostDecision::Refused;
         for entry in &self.entries {
             let host_fits = match &entry.host {
-                Pattern::Exact(name) => *name == host || (is_local(name) && is_local(&host)),
-                Pattern::Below(end) => host.len() > end.len() && host.ends_with(end.as_str()),
+                HostPattern::Exact(name) => *name == host || (is_local(name) && is_local(&host)),
+                HostPattern::Subdomains(end) => {
+                    host.len() > end.len() && host.ends_with(end.as_str())
+                }
             };
             let port_fits = entry.port.map_or(WEB_PORTS.contains(&port), |only| only == port);
             if host_fits && port_fits {
-                let private = entry.port.is_some() && matches!(entry.host, Pattern::Exact(_));
+                let private = entry.port.is_some() && matches!(entry.host, HostPattern::Exact(_));
                 if private {
-                    return Verdict::Allowed { private };
+                    return HostDecision::Allowed { private };
                 }
-                verdict = Verdict::Allowed { private };
+                verdict = HostDecision::Allowed { private };
             }
         }
         verdict
@@ -216,8 +221,8 @@ impl AllowList {
     /// The ports of this machine that are allowed, for those who would not ask a proxy for them.
     pub fn local_ports(&self) -> Vec<u16> {
         let local = self.entries.iter().filter(|entry| match &entry.host {
-            Pattern::Exact(name) => is_local(name),
-            Pattern::Below(_) => false,
+            HostPattern::Exact(name) => is_local(name),
+            HostPattern::Subdomains(_) => false,
         });
         let mut ports: Vec<u16> = local.filter_map(|entry| entry.port).collect();
         ports.sort_unstable();
@@ -252,7 +257,7 @@ pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str
 }
 
 /// A host as it is compared: lower case, without a dot at its end. `None` for what is no host.
-pub(super) fn clean(host: &str) -> Option<String> {
+pub(super) fn normalize_host(host: &str) -> Option<String> {
     if host.parse::<IpAddr>().is_ok() {
         return Some(host.to_ascii_lowercase());
     }
@@ -317,8 +322,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
-    fn list(entries: &[&str]) -> AllowList {
-        let mut list = AllowList::default();
+    fn list(entries: &[&str]) -> HostAllowList {
+        let mut list = HostAllowList::default();
         for entry in entries {
             list.add(entry).unwrap();
         }
@@ -327,9 +332,9 @@ mod tests {
 
     #[test]
     fn what_entries_allow() {
-        const NO: Verdict = Verdict::Refused;
-        const YES: Verdict = Verdict::Allowed { private: false };
-        const PRIVATE: Verdict = Verdict::Allowed { private: true };
+        const NO: HostDecision = HostDecision::Refused;
+        const YES: HostDecision = HostDecision::Allowed { private: false };
+        const PRIVATE: HostDecision = HostDecision::Allowed { private: true };
         for (entry, host, port, expected) in [
             ("api.example.com", "api.example.com", 443, YES),
             ("api.example.com", "API.Example.COM.", 80, YES),
@@ -361,7 +366,7 @@ mod tests {
             ("example.com", "example.com\0.evil.test", 443, NO),
             ("example.com", "", 443, NO),
         ] {
-            assert_eq!(list(&[entry]).judge(host, port), expected, "{entry}: {host}:{port}");
+            assert_eq!(list(&[entry]).check(host, port), expected, "{entry}: {host}:{port}");
         }
     }
 
@@ -383,7 +388,7 @@ mod tests {
             "",
             "127.1",
         ] {
-            assert!(AllowList::default().add(entry).is_err(), "{entry}");
+            assert!(HostAllowList::default().add(entry).is_err(), "{entry}");
         }
     }
 
@@ -395,33 +400,37 @@ mod tests {
             ("http://llm.internal/v1", "llm.internal", 80),
             ("http://[::1]:8080/", "::1", 8080),
         ] {
-            let mut list = AllowList::default();
+            let mut list = HostAllowList::default();
             list.add_url(url);
-            assert_eq!(list.judge(host, port), Verdict::Allowed { private: true }, "{url}");
-            assert_eq!(list.judge(host, port + 1), Verdict::Refused, "{url}");
+            assert_eq!(list.check(host, port), HostDecision::Allowed { private: true }, "{url}");
+            assert_eq!(list.check(host, port + 1), HostDecision::Refused, "{url}");
         }
-        let mut list = AllowList::default();
+        let mut list = HostAllowList::default();
         for nonsense in ["", "ftp://x", "http://", "http://a b", "https://*"] {
             list.add_url(nonsense);
         }
-        assert_eq!(list, AllowList::default());
+        assert_eq!(list, HostAllowList::default());
     }
 
     #[test]
     fn what_agents_get_can_be_read_and_is_no_more_than_they_need() {
         for adapter in ralph_agents::all() {
-            let list = AllowList::for_agent(adapter.name());
+            let list = HostAllowList::for_agent(adapter.name());
             for host in agent_hosts(adapter.name()) {
-                assert!(AllowList::default().add(host).is_ok(), "{host}");
+                assert!(HostAllowList::default().add(host).is_ok(), "{host}");
                 let one = host.replace('*', "some");
-                assert_eq!(list.judge(&one, 443), Verdict::Allowed { private: false }, "{host}");
+                assert_eq!(
+                    list.check(&one, 443),
+                    HostDecision::Allowed { private: false },
+                    "{host}"
+                );
             }
-            assert_eq!(list.judge("github.com", 443), Verdict::Refused, "{}", adapter.name());
-            assert_eq!(list.judge("example.com", 443), Verdict::Refused, "{}", adapter.name());
+            assert_eq!(list.check("github.com", 443), HostDecision::Refused, "{}", adapter.name());
+            assert_eq!(list.check("example.com", 443), HostDecision::Refused, "{}", adapter.name());
             assert!(list.local_ports().is_empty(), "{}", adapter.name());
         }
         for group in &GROUPS {
-            assert!(group.hosts.iter().all(|host| AllowList::default().add(host).is_ok()));
+            assert!(group.hosts.iter().all(|host| HostAllowList::default().add(host).is_ok()));
         }
         assert_eq!(list(&["localhost:2", "127.0.0.1:1", "[::1]:1", "a.b:3"]).local_ports(), [1, 2]);
     }

@@ -30,11 +30,11 @@ pub const COMMAND: &str = "__inside";
 pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
 
 /// The exit code of a sandbox that did not come about.
-pub const FAILED: u8 = 125;
+pub const SETUP_FAILED: u8 = 125;
 
 /// What it is told, in one argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Orders {
+pub(super) struct InitArgs {
     /// Where listeners go: that of the proxy, then one for each of `ports`.
     pub(super) socket: Option<i32>,
     /// A terminal that becomes standard input, output and error.
@@ -46,7 +46,7 @@ pub(super) struct Orders {
     pub(super) writable: Option<usize>,
 }
 
-impl Orders {
+impl InitArgs {
     pub(super) fn to_argument(&self) -> OsString {
         let mut words = Vec::new();
         words.extend(self.socket.map(|socket| format!("socket={socket}")));
@@ -58,10 +58,10 @@ impl Orders {
         words.join(",").into()
     }
 
-    fn from_argument(text: &OsStr) -> Option<Orders> {
+    fn from_argument(text: &OsStr) -> Option<InitArgs> {
         let (socket, terminal, ports) = (None, None, Vec::new());
         let (close, filter, writable) = (false, false, None);
-        let mut orders = Orders { socket, terminal, ports, close, filter, writable };
+        let mut orders = InitArgs { socket, terminal, ports, close, filter, writable };
         for word in text.to_str()?.split(',').filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 Some(("socket", number)) => orders.socket = Some(number.parse().ok()?),
@@ -80,41 +80,41 @@ impl Orders {
 /// The program inside. `args` are the orders, and what to become. Returns only if that fails.
 pub fn main(args: &[OsString]) -> u8 {
     let [orders, args @ ..] = args else {
-        return complain("it is called by ralph itself, to set up a sandbox");
+        return print_failure("it is called by ralph itself, to set up a sandbox");
     };
-    let Some(orders) = Orders::from_argument(orders) else {
-        return complain("it was given orders that it does not know");
+    let Some(orders) = InitArgs::from_argument(orders) else {
+        return print_failure("it was given orders that it does not know");
     };
     let Some((writable, [program, args @ ..])) =
         args.split_at_checked(orders.writable.unwrap_or_default())
     else {
-        return complain("it was given too few arguments");
+        return print_failure("it was given too few arguments");
     };
     if let Some(socket) = orders.socket
-        && let Err(err) = hand_out(socket, &orders.ports)
+        && let Err(err) = send_listeners(socket, &orders.ports)
     {
-        return complain(&format!("the proxy cannot be set up: {err}"));
+        return print_failure(&format!("the proxy cannot be set up: {err}"));
     }
     if let Some(terminal) = orders.terminal
-        && let Err(err) = take_terminal(terminal)
+        && let Err(err) = acquire_terminal(terminal)
     {
-        return complain(&format!("there is no terminal: {err}"));
+        return print_failure(&format!("there is no terminal: {err}"));
     }
     if orders.close {
         close_all();
     }
-    default_signals();
+    reset_signals();
     if orders.writable.is_some()
-        && let Err(err) = confine_writes(writable)
+        && let Err(err) = restrict_writes(writable)
     {
-        return complain(&format!("Landlock: {err}"));
+        return print_failure(&format!("Landlock: {err}"));
     }
     if orders.filter
         && let Err(err) = seccomp::install(&seccomp::inside_namespaces())
     {
-        return complain(&format!("system calls cannot be filtered: {err}"));
+        return print_failure(&format!("system calls cannot be filtered: {err}"));
     }
-    run_inside(program, args)
+    exec_inside(program, args)
 }
 
 /// Lets files be opened for writing only below these paths. Mounts see to that already, except for named pipes: those
@@ -123,8 +123,8 @@ pub fn main(args: &[OsString]) -> u8 {
 ///
 /// Every Landlock ruleset forbids moving and linking files from one directory to another unless it grants `Refer`. So
 /// nothing is confined where the kernel cannot grant it.
-fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
-    if landlock::version() < landlock::MOVES {
+fn restrict_writes(paths: &[OsString]) -> Result<(), RulesetError> {
+    if landlock::landlock_abi() < landlock::ABI_REFER {
         return Ok(());
     }
     let access = AccessFs::WriteFile;
@@ -143,14 +143,14 @@ fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
 }
 
 /// What the name of a variable begins with on its way to the program inside.
-const CARRIED: &str = "__RALPH_ENV_";
+const CARRIED_PREFIX: &str = "__RALPH_ENV_";
 
 /// The changes to the environment of a sandbox's own programs, for a program inside that is to have `changes`. What
 /// would make them load code of an agent has another name until [`run_inside`]: they start before anything is confined.
 pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
     let mut env = changes.to_vec();
     for (name, value) in trust::untrusted_env(changes) {
-        let mut carried = OsString::from(CARRIED);
+        let mut carried = OsString::from(CARRIED_PREFIX);
         carried.push(&name);
         env.extend([(name, None), (carried, Some(value))]);
     }
@@ -158,31 +158,31 @@ pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvC
 }
 
 /// The changes that give the variables of [`carry_env`] their names back.
-fn arrived_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust::EnvChanges {
+fn restore_carried_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust::EnvChanges {
     let arrived = env.filter_map(|(carried, value)| {
-        let name = carried.as_bytes().strip_prefix(CARRIED.as_bytes())?;
+        let name = carried.as_bytes().strip_prefix(CARRIED_PREFIX.as_bytes())?;
         Some([(OsStr::from_bytes(name).to_owned(), Some(value)), (carried, None)])
     });
     arrived.flatten().collect()
 }
 
 /// Becomes the program that runs inside, with the environment that was meant for it. The exit code, if that fails.
-pub(super) fn run_inside(program: &OsStr, args: &[OsString]) -> u8 {
-    run_with(program, args, &arrived_env(std::env::vars_os()))
+pub(super) fn exec_inside(program: &OsStr, args: &[OsString]) -> u8 {
+    exec_with(program, args, &restore_carried_env(std::env::vars_os()))
 }
 
 /// Becomes a program. The exit code, if that fails.
-pub(super) fn run(program: &OsStr, args: &[OsString]) -> u8 {
-    run_with(program, args, &[])
+pub(super) fn exec(program: &OsStr, args: &[OsString]) -> u8 {
+    exec_with(program, args, &[])
 }
 
-fn run_with(program: &OsStr, args: &[OsString], env: &[(OsString, Option<OsString>)]) -> u8 {
-    let err = become_program(program, args, env);
-    let _ = complain(&format!("{} cannot be started inside: {err}", program.display()));
+fn exec_with(program: &OsStr, args: &[OsString], env: &[(OsString, Option<OsString>)]) -> u8 {
+    let err = exec_program(program, args, env);
+    let _ = print_failure(&format!("{} cannot be started inside: {err}", program.display()));
     if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-fn become_program(
+fn exec_program(
     program: &OsStr,
     args: &[OsString],
     env: &[(OsString, Option<OsString>)],
@@ -206,13 +206,13 @@ fn become_program(
     err
 }
 
-pub(super) fn complain(what: &str) -> u8 {
+pub(super) fn print_failure(what: &str) -> u8 {
     let _ = io::stderr().write_all(format!("ralph: the sandbox: {what}\n").as_bytes());
-    FAILED
+    SETUP_FAILED
 }
 
 /// Makes the listeners in this network and sends them out of it.
-fn hand_out(socket: i32, ports: &[u16]) -> io::Result<()> {
+fn send_listeners(socket: i32, ports: &[u16]) -> io::Result<()> {
     let listen = |port| TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let mut listeners = vec![listen(proxy::PORT)?];
     for port in ports.iter().take(MAX_PORTS) {
@@ -236,7 +236,7 @@ fn hand_out(socket: i32, ports: &[u16]) -> io::Result<()> {
 
 /// Makes a terminal that was inherited the one of a session that begins here. The one that bubblewrap has begun
 /// belongs to its own first process, and only whoever leads a session can take a terminal into it.
-fn take_terminal(terminal: i32) -> io::Result<()> {
+fn acquire_terminal(terminal: i32) -> io::Result<()> {
     #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
     // SAFETY: the number is that of the terminal that was inherited for this.
     let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
@@ -271,7 +271,7 @@ pub(super) fn close_all() {
 
 /// The processes around this one ignore TERM, so that they outlive the agent's own end; the agent must
 /// not.
-fn default_signals() {
+fn reset_signals() {
     #[expect(unsafe_code, reason = "there is no safe interface for a default signal action")]
     // SAFETY: no handler is installed, only the default is put back.
     unsafe {
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(set(&carried, "LD_PRELOAD"), None);
         assert_eq!(set(&carried, "LD_AUDIT"), Some("/usr/lib/x.so".into()));
         let env = carried.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        let arrived = arrived_env(env);
+        let arrived = restore_carried_env(env);
         assert_eq!(set(&arrived, "LD_PRELOAD"), Some("lib/x.so".into()));
         assert!(arrived.contains(&("__RALPH_ENV_LD_PRELOAD".into(), None)), "{arrived:?}");
     }
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn orders_survive_the_way_through_a_command_line() {
         for orders in [
-            Orders {
+            InitArgs {
                 socket: Some(7),
                 terminal: Some(8),
                 ports: vec![80, 8080],
@@ -313,7 +313,7 @@ mod tests {
                 filter: true,
                 writable: Some(2),
             },
-            Orders {
+            InitArgs {
                 socket: None,
                 terminal: None,
                 ports: Vec::new(),
@@ -322,10 +322,10 @@ mod tests {
                 writable: None,
             },
         ] {
-            assert_eq!(Orders::from_argument(&orders.to_argument()), Some(orders));
+            assert_eq!(InitArgs::from_argument(&orders.to_argument()), Some(orders));
         }
         for nonsense in ["x", "socket=", "port=70000", "close=1"] {
-            assert_eq!(Orders::from_argument(OsStr::new(nonsense)), None, "{nonsense}");
+            assert_eq!(InitArgs::from_argument(OsStr::new(nonsense)), None, "{nonsense}");
         }
     }
 }

@@ -15,18 +15,21 @@ pub use landlock::{
 use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::bwrap::{self, Furnished, StandIn, failed};
+use super::bwrap::{self, PreparedSandbox, StandInProject, failed};
 use super::disk::RealDisk;
-use super::grants::{DEVICES, Grants, grants};
+use super::grants::{DEVICES, Grants, landlock_grants};
 use super::permissions::SavedModes;
-use super::places::OWN_STATE;
-use super::plan::{Mount, Network, Plan, Walls};
-use super::probe::{self, Probe};
+use super::places::RALPH_STATE_PATHS;
+use super::plan::{Isolation, Mount, NetworkMode, SandboxPlan};
+use super::probe::{self, SandboxProbe};
 use super::proxy::{self, Proxy, Refusal};
-use super::quarantine::set_aside;
-use super::restore::{self, Kept, Place};
+use super::quarantine::restore_guards;
+use super::restore::{self, RestorePoint, SavedDir};
 use super::scratch::Scratch;
-use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, init_process, mounts, seccomp};
+use super::{
+    Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand, init_process,
+    mounts, seccomp,
+};
 use ralph_process as process;
 use ralph_process::Launch;
 
@@ -35,25 +38,25 @@ pub const COMMAND: &str = "__confined";
 
 /// The first version that confines files, that can allow moving files between directories, that confines connections,
 /// that confines signals.
-const FILES: i32 = 1;
-pub(super) const MOVES: i32 = 2;
-const CONNECTIONS: i32 = 4;
-const SIGNALS: i32 = 6;
+const ABI_FILES: i32 = 1;
+pub(super) const ABI_REFER: i32 = 2;
+const ABI_NETWORK: i32 = 4;
+const ABI_SCOPES: i32 = 6;
 
 /// What it is told, in a file that the agent cannot write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Orders {
+pub struct LandlockRules {
     grants: Grants,
     /// Ports that may be connected to; all of them without a list.
     ports: Option<Vec<u16>>,
-    walls: Walls,
+    walls: Isolation,
     project: PathBuf,
 }
 
-impl Orders {
-    pub fn new(plan: &Plan, ports: Option<Vec<u16>>) -> Orders {
-        let (walls, project) = (plan.walls, plan.project.clone());
-        Orders { grants: grants(plan, &RealDisk), ports, walls, project }
+impl LandlockRules {
+    pub fn new(plan: &SandboxPlan, ports: Option<Vec<u16>>) -> LandlockRules {
+        let (walls, project) = (plan.isolation, plan.project.clone());
+        LandlockRules { grants: landlock_grants(plan, &RealDisk), ports, walls, project }
     }
 
     /// # Errors
@@ -64,7 +67,7 @@ impl Orders {
 }
 
 /// Which version of Landlock the kernel has; 0 for none.
-pub(super) fn version() -> i32 {
+pub(super) fn landlock_abi() -> i32 {
     #[expect(unsafe_code, reason = "the crate does not tell the version")]
     // SAFETY: asked like this, the call reads nothing and changes nothing.
     let version = unsafe {
@@ -74,15 +77,17 @@ pub(super) fn version() -> i32 {
 }
 
 /// The program inside. `args` are a file with orders, and what to become. Returns only if that fails.
-pub fn main(args: &[OsString]) -> u8 {
+pub fn exec_main(args: &[OsString]) -> u8 {
     let [orders, program, args @ ..] = args else {
-        return init_process::complain("it is called by ralph itself, to set up a sandbox");
+        return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
     };
     let orders = std::fs::read(orders)
-        .and_then(|bytes| serde_json::from_slice::<Orders>(&bytes).map_err(io::Error::from));
+        .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from));
     let orders = match orders {
         Ok(orders) => orders,
-        Err(err) => return init_process::complain(&format!("its orders cannot be read: {err}")),
+        Err(err) => {
+            return init_process::print_failure(&format!("its orders cannot be read: {err}"));
+        }
     };
     if orders.walls.descriptors {
         init_process::close_all();
@@ -90,25 +95,25 @@ pub fn main(args: &[OsString]) -> u8 {
     if orders.walls.capabilities
         && let Err(err) = drop_capabilities()
     {
-        return init_process::complain(&format!("cannot drop capabilities: {err}"));
+        return init_process::print_failure(&format!("cannot drop capabilities: {err}"));
     }
     if let Err(err) = mounts::open_unlinked(&orders.project, OFlags::PATH) {
-        return init_process::complain(&format!("{}: {err}", orders.project.display()));
+        return init_process::print_failure(&format!("{}: {err}", orders.project.display()));
     }
     if let Err(err) = restrict(&orders) {
-        return init_process::complain(&format!("Landlock: {err}"));
+        return init_process::print_failure(&format!("Landlock: {err}"));
     }
     let open = orders.ports.is_none();
     if orders.walls.calls
         && let Err(err) = seccomp::install(&seccomp::without_namespaces(open))
     {
-        return init_process::complain(&format!("system calls cannot be filtered: {err}"));
+        return init_process::print_failure(&format!("system calls cannot be filtered: {err}"));
     }
-    init_process::run_inside(program, args)
+    init_process::exec_inside(program, args)
 }
 
-fn restrict(orders: &Orders) -> Result<(), RulesetError> {
-    let Orders { grants, ports, walls, .. } = orders;
+fn restrict(orders: &LandlockRules) -> Result<(), RulesetError> {
+    let LandlockRules { grants, ports, walls, .. } = orders;
     let ports = ports.as_ref().filter(|_| walls.network);
     if !walls.files && !walls.ipc && !walls.processes && ports.is_none() {
         return Ok(());
@@ -134,7 +139,7 @@ fn restrict(orders: &Orders) -> Result<(), RulesetError> {
         for (paths, access) in [(&grants.read, AccessFs::from_read(ABI::V6)), (&grants.write, all)]
         {
             for path in paths {
-                ruleset = allow(ruleset, path, access)?;
+                ruleset = allow_path(ruleset, path, access)?;
             }
         }
     }
@@ -146,7 +151,7 @@ fn restrict(orders: &Orders) -> Result<(), RulesetError> {
 }
 
 /// Allows what is at a path, unless it is gone or an agent has put a link there since the sandbox was planned.
-fn allow(
+fn allow_path(
     ruleset: RulesetCreated,
     path: &Path,
     access: BitFlags<AccessFs>,
@@ -194,14 +199,14 @@ fn drop_capabilities() -> io::Result<()> {
 
 /// A sandbox of Landlock.
 #[derive(Debug)]
-pub(super) struct Confined {
+pub(super) struct LandlockSandbox {
     ralph: PathBuf,
     orders: PathBuf,
-    plan: Plan,
+    plan: SandboxPlan,
     modes: SavedModes,
     env: Vec<(OsString, Option<OsString>)>,
-    kept: Vec<Kept>,
-    places: Vec<Place>,
+    restore_points: Vec<RestorePoint>,
+    saved_dirs: Vec<SavedDir>,
     proxy: Option<Proxy>,
     version: i32,
     /// What is no longer shown, because it was replaced, and has not been reported.
@@ -211,20 +216,20 @@ pub(super) struct Confined {
     scratch: Scratch,
 }
 
-impl Confined {
-    pub(super) fn prepare(request: &Request<'_>) -> Result<Confined, Unusable> {
-        let version = version();
-        if version < FILES {
-            return Err(Unusable::new("this kernel has no Landlock")
+impl LandlockSandbox {
+    pub(super) fn prepare(request: &SandboxRequest<'_>) -> Result<LandlockSandbox, BackendError> {
+        let version = landlock_abi();
+        if version < ABI_FILES {
+            return Err(BackendError::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let Furnished { scratch, mut plan, modes, rules, ralph } =
-            bwrap::furnish(request, Backend::Landlock)?;
+        let PreparedSandbox { scratch, mut plan, modes, rules, ralph } =
+            bwrap::prepare_sandbox(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
         let mut env = plan.env.clone();
         match &plan.network {
-            Network::Proxy { ports: local } => {
+            NetworkMode::Proxy { ports: local } => {
                 let listener =
                     TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
                 let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
@@ -240,32 +245,32 @@ impl Confined {
                     }
                 }
             }
-            Network::None => ports = Some(Vec::new()),
-            Network::Full => {}
+            NetworkMode::None => ports = Some(Vec::new()),
+            NetworkMode::Full => {}
         }
         let home = scratch.path().join("home");
-        link_home(&plan, &home);
+        link_home_entries(&plan, &home);
         env.push(("HOME".into(), Some(home.into())));
         env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
         let orders = scratch.path().join("orders.json");
-        Orders::new(&plan, ports)
+        LandlockRules::new(&plan, ports)
             .save(&orders)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let (kept, too_much) = keep(&plan, request.project);
+        let (kept, too_much) = save_protected(&plan, request.project);
         plan.notes.extend(too_much.iter().map(|path| {
             format!("landlock: {} is too much to be put back if it is changed", path.display())
         }));
-        let places = plan.guards.iter().filter_map(|guard| Place::of(&guard.path)).collect();
-        restore::save(&kept, &scratch.kept())
+        let places = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
+        restore::save_restore_points(&kept, &scratch.restore_file())
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let sandbox = Confined {
+        let sandbox = LandlockSandbox {
             ralph,
             orders,
             plan,
             modes,
             env,
-            kept,
-            places,
+            restore_points: kept,
+            saved_dirs: places,
             proxy,
             version,
             replaced: Vec::new(),
@@ -276,21 +281,21 @@ impl Confined {
         Ok(sandbox)
     }
 
-    fn probe(&self, project: &Path) -> Result<(), Unusable> {
-        let Confined { ralph, orders, env, scratch, plan, version, .. } = self;
-        let open = plan.network == Network::Full || *version < CONNECTIONS;
+    fn probe(&self, project: &Path) -> Result<(), BackendError> {
+        let LandlockSandbox { ralph, orders, env, scratch, plan, version, .. } = self;
+        let open = plan.network == NetworkMode::Full || *version < ABI_NETWORK;
         let Err(why) = run_probe(ralph, orders, env, project, scratch.path(), open) else {
             return Ok(());
         };
-        let stand_in = StandIn::create(&plan.network)?;
+        let stand_in = StandInProject::create(&plan.network)?;
         let orders = stand_in.scratch.path().join("orders.json");
-        let ports = (plan.network != Network::Full).then(Vec::new);
-        Orders::new(&stand_in.plan, ports)
+        let ports = (plan.network != NetworkMode::Full).then(Vec::new);
+        LandlockRules::new(&stand_in.plan, ports)
             .save(&orders)
             .map_err(|err| failed("the probe cannot be set up", &err))?;
         let (env, hidden) = (&stand_in.plan.env, stand_in.scratch.path());
         match run_probe(ralph, &orders, env, &stand_in.project, hidden, open) {
-            Ok(()) => Err(why.in_project(Backend::Landlock, project)),
+            Ok(()) => Err(why.fails_in_project(Backend::Landlock, project)),
             Err(why) => Err(why),
         }
     }
@@ -305,25 +310,25 @@ fn run_probe(
     project: &Path,
     hidden: &Path,
     open: bool,
-) -> Result<(), Unusable> {
-    let probe = Probe::set_up(project, hidden, open)
+) -> Result<(), BackendError> {
+    let probe = SandboxProbe::set_up(project, hidden, open)
         .map_err(|err| failed("the probe cannot be set up", &err))?;
     let mut args: Vec<OsString> = vec![COMMAND.into(), orders.into(), ralph.into()];
     args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-    let program = OsStr::new(super::THIS_PROGRAM);
+    let program = OsStr::new(super::SELF_EXE);
     let env = init_process::carry_env(env);
-    let output = process::run_to_end(program, &args, project, &env, probe::PATIENCE)
-        .map_err(|err| Unusable::new(format!("it cannot be run: {err}")))?;
+    let output = process::run_to_end(program, &args, project, &env, probe::PROBE_TIMEOUT)
+        .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
     if !output.exit.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Unusable::new(said.trim().to_owned()));
+        return Err(BackendError::new(said.trim().to_owned()));
     }
-    probe.judge(&output.stdout).map_err(Unusable::new)
+    probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
 /// Links to what is shown of the home, in the home that is there instead: nothing can be put over
 /// another thing here.
-fn link_home(plan: &Plan, scratch_home: &Path) {
+fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
     let home = plan.mounts.iter().find_map(|mount| match mount {
         Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
         _ => None,
@@ -345,9 +350,9 @@ fn link_home(plan: &Plan, scratch_home: &Path) {
 
 /// What is protected by mounts elsewhere is put back here; and what of it is too much for that. ralph's own files
 /// change while it runs.
-fn keep(plan: &Plan, project: &Path) -> (Vec<Kept>, Vec<PathBuf>) {
+fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
     // Of this project, and of those inside it.
-    let theirs = |path: &&Path| !OWN_STATE.iter().any(|ours| path.ends_with(ours));
+    let theirs = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|ours| path.ends_with(ours));
     let (mut kept, mut too_much) = (Vec::new(), Vec::new());
     for path in plan.protected(project).filter(theirs) {
         // A worktree's own is among those of the others.
@@ -363,7 +368,7 @@ fn keep(plan: &Plan, project: &Path) -> (Vec<Kept>, Vec<PathBuf>) {
             vec![path.to_owned()]
         };
         for part in parts {
-            match Kept::take(&part) {
+            match RestorePoint::capture(&part) {
                 Some(part) => kept.push(part),
                 None => too_much.push(part),
             }
@@ -372,7 +377,7 @@ fn keep(plan: &Plan, project: &Path) -> (Vec<Kept>, Vec<PathBuf>) {
     (kept, too_much)
 }
 
-impl Sandbox for Confined {
+impl Sandbox for LandlockSandbox {
     fn backend(&self) -> Backend {
         Backend::Landlock
     }
@@ -393,11 +398,11 @@ impl Sandbox for Confined {
             "no terminal can be made inside: those of the user could be used as well".to_owned(),
         ];
         match &self.plan.network {
-            Network::Full => limits.push("the network is open".to_owned()),
-            _ if self.version < CONNECTIONS => limits.push(
+            NetworkMode::Full => limits.push("the network is open".to_owned()),
+            _ if self.version < ABI_NETWORK => limits.push(
                 "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
             ),
-            Network::Proxy { ports } => {
+            NetworkMode::Proxy { ports } => {
                 limits.push(
                     "a host that listens on the port of the proxy can be reached without it"
                         .to_owned(),
@@ -409,15 +414,15 @@ impl Sandbox for Confined {
                     );
                 }
             }
-            Network::None => {}
+            NetworkMode::None => {}
         }
-        if self.plan.network != Network::Full {
+        if self.plan.network != NetworkMode::Full {
             limits.push(
                 "servers that the agent starts can be reached from the network, as far as a firewall lets them"
                     .to_owned(),
             );
         }
-        if self.version < SIGNALS {
+        if self.version < ABI_SCOPES {
             limits.push(
                 "other processes can be signalled: this kernel cannot keep it from that \
                          (it needs Linux 6.12)"
@@ -435,7 +440,7 @@ impl Sandbox for Confined {
         &self.plan.withheld
     }
 
-    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand> {
         if terminal.is_some() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -449,8 +454,8 @@ impl Sandbox for Confined {
         args.extend_from_slice(launch.args);
         let mut env = launch.env.to_vec();
         env.extend(self.env.iter().cloned());
-        Ok(Wrapped {
-            program: super::THIS_PROGRAM.into(),
+        Ok(WrappedCommand {
+            program: super::SELF_EXE.into(),
             args,
             env: init_process::carry_env(&env),
             socket: None,
@@ -458,19 +463,21 @@ impl Sandbox for Confined {
         })
     }
 
-    fn ended(&mut self) -> Vec<Trace> {
-        let Confined { modes, plan, places, kept, replaced, .. } = self;
+    fn cleanup(&mut self) -> Vec<SandboxTrace> {
+        let LandlockSandbox {
+            modes, plan, saved_dirs: places, restore_points: kept, replaced, ..
+        } = self;
         modes.restore_around(|| {
-            let mut traces = set_aside(&plan.guards);
-            traces.extend(places.iter().filter_map(Place::restore));
+            let mut traces = restore_guards(&plan.guards);
+            traces.extend(places.iter().filter_map(SavedDir::restore));
             // Also in what has just come back.
-            for trace in set_aside(&plan.guards) {
+            for trace in restore_guards(&plan.guards) {
                 if !traces.contains(&trace) {
                     traces.push(trace);
                 }
             }
-            traces.extend(kept.iter().filter_map(Kept::restore));
-            traces.extend(replaced.drain(..).map(Trace::Replaced));
+            traces.extend(kept.iter().filter_map(RestorePoint::restore));
+            traces.extend(replaced.drain(..).map(SandboxTrace::Replaced));
             traces
         })
     }
@@ -479,15 +486,15 @@ impl Sandbox for Confined {
         self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
     }
 
-    fn take_bell(&mut self) -> Option<PipeReader> {
-        self.proxy.as_mut().and_then(Proxy::take_bell)
+    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
+        self.proxy.as_mut().and_then(Proxy::take_wake_pipe)
     }
 }
 
-impl Drop for Confined {
+impl Drop for LandlockSandbox {
     fn drop(&mut self) {
-        if self.used && self.ended().iter().any(Trace::is_stuck) {
-            self.scratch.leave_unfinished();
+        if self.used && self.cleanup().iter().any(SandboxTrace::is_not_restored) {
+            self.scratch.mark_unfinished();
         }
     }
 }
@@ -495,11 +502,11 @@ impl Drop for Confined {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seccomp::Rule;
+    use crate::seccomp::SyscallRule;
 
     /// Drops the capabilities of a thread, with these system calls refused. Returns the result and what the thread has
     /// left. Capabilities and filters belong to one thread, so that other tests keep theirs.
-    fn drop_in_thread(refused: &[Rule]) -> (io::Result<()>, String) {
+    fn drop_in_thread(refused: &[SyscallRule]) -> (io::Result<()>, String) {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 if !refused.is_empty() {
@@ -529,7 +536,7 @@ mod tests {
     #[test]
     fn drop_capabilities_failure_is_error() {
         for call in [libc::SYS_capset, libc::SYS_prctl] {
-            let (result, _) = drop_in_thread(&[Rule::refuse(call, libc::EIO)]);
+            let (result, _) = drop_in_thread(&[SyscallRule::refuse(call, libc::EIO)]);
             assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call}");
         }
     }

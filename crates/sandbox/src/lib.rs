@@ -51,13 +51,13 @@ use ralph_events::error::Error;
 use ralph_process::trust;
 use ralph_process::{ChildId, Launch, LaunchExtras, System, TerminalSize};
 
-use hosts::AllowList;
+use hosts::HostAllowList;
 use proxy::Refusal;
 
 /// This program, to be started as the first thing around a sandbox: the very file that runs, whatever an agent
 /// that works on ralph itself has put at its path meanwhile.
 #[cfg(target_os = "linux")]
-const THIS_PROGRAM: &str = "/proc/self/exe";
+const SELF_EXE: &str = "/proc/self/exe";
 
 /// The ways to lock an agent in, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ enum Strength {
 
 /// What a sandbox is made for.
 #[derive(Debug, Clone)]
-pub struct Request<'a> {
+pub struct SandboxRequest<'a> {
     /// The project, by its path without links.
     pub project: &'a Path,
     pub settings: &'a settings::Sandbox,
@@ -117,7 +117,7 @@ pub struct Request<'a> {
 
 /// What is started instead of what was to be started.
 #[derive(Debug)]
-pub struct Wrapped {
+pub struct WrappedCommand {
     pub program: OsString,
     pub args: Vec<OsString>,
     pub env: Vec<(OsString, Option<OsString>)>,
@@ -127,7 +127,7 @@ pub struct Wrapped {
     pub ignore_term: bool,
 }
 
-impl Wrapped {
+impl WrappedCommand {
     /// The launch of this.
     pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
         Launch { program: &self.program, args: &self.args, env: &self.env, ..original.clone() }
@@ -190,56 +190,56 @@ pub fn start_on_terminal(
 
 /// What was found in the project when an agent was gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trace {
+pub enum SandboxTrace {
     /// Something that would be executed outside was made; it is here now.
-    SetAside(PathBuf),
+    Quarantined(PathBuf),
     /// The same of a repository, which somebody may have wanted.
-    NoRepository(PathBuf),
+    RepositoryRemoved(PathBuf),
     /// What is here was exchanged from outside meanwhile, and with that it was no longer protected.
     Exposed(PathBuf),
     /// What was here had been removed, and is here again.
-    PutBack(PathBuf),
+    Restored(PathBuf),
     /// The permissions of these paths were changed, and have been restored.
     ModesRestored(Vec<PathBuf>),
     /// What is here was replaced by a link, or removed, and is no longer shown inside.
     Replaced(PathBuf),
     /// What is here is not as it was and cannot be put right, for this reason. Nothing may go on as if it were.
-    Stuck(PathBuf, String),
+    NotRestored(PathBuf, String),
 }
 
-impl Trace {
-    pub fn is_stuck(&self) -> bool {
-        matches!(self, Trace::Stuck(..))
+impl SandboxTrace {
+    pub fn is_not_restored(&self) -> bool {
+        matches!(self, SandboxTrace::NotRestored(..))
     }
 }
 
-impl fmt::Display for Trace {
+impl fmt::Display for SandboxTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trace::SetAside(path) => write!(
+            SandboxTrace::Quarantined(path) => write!(
                 f,
                 "something was made that may not be made inside a sandbox, because it would be executed \
                  outside; it is now {}",
                 path.display()
             ),
-            Trace::NoRepository(path) => write!(
+            SandboxTrace::RepositoryRemoved(path) => write!(
                 f,
                 "a repository was made where there was none, which is not to be inside a sandbox, because git \
                  outside would execute what it says; it is now {}. If there is to be one, run `git init` first",
                 path.display()
             ),
-            Trace::Exposed(path) => write!(
+            SandboxTrace::Exposed(path) => write!(
                 f,
                 "{} was exchanged from outside of the sandbox while something ran in it, which took its \
                  protection away; see whether all that is in it is yours",
                 path.display()
             ),
-            Trace::PutBack(path) => write!(
+            SandboxTrace::Restored(path) => write!(
                 f,
                 "{} was removed inside a sandbox; it is there again, as it was",
                 path.display()
             ),
-            Trace::ModesRestored(paths) => {
+            SandboxTrace::ModesRestored(paths) => {
                 let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
                 write!(
                     f,
@@ -247,12 +247,12 @@ impl fmt::Display for Trace {
                     paths.join(", ")
                 )
             }
-            Trace::Replaced(path) => write!(
+            SandboxTrace::Replaced(path) => write!(
                 f,
                 "sandbox: {} was removed or replaced by a link during the run; the agent no longer sees it",
                 path.display()
             ),
-            Trace::Stuck(path, why) => write!(
+            SandboxTrace::NotRestored(path, why) => write!(
                 f,
                 "{} was made or changed inside a sandbox, would be executed outside, and cannot be put right: \
                  {why}; see to it by hand, and let nothing use it before",
@@ -281,9 +281,9 @@ pub trait Sandbox: fmt::Debug {
     ///
     /// # Errors
     /// What the system said.
-    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped>;
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand>;
     /// What was put inside last is gone. What there is to say of what it left.
-    fn ended(&mut self) -> Vec<Trace>;
+    fn cleanup(&mut self) -> Vec<SandboxTrace>;
     /// Reads a file that the agent may just have written, where it is not the same file out here. `None` where it is.
     fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
         let _ = (system, path);
@@ -296,36 +296,36 @@ pub trait Sandbox: fmt::Debug {
     /// Hosts that were refused since this was last asked.
     fn refusals(&mut self) -> Vec<Refusal>;
     /// Something to read is in here when there are refusals. To be asked for once.
-    fn take_bell(&mut self) -> Option<PipeReader>;
+    fn take_wake_pipe(&mut self) -> Option<PipeReader>;
 }
 
 /// Why a backend cannot be used, and what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unusable {
+pub struct BackendError {
     /// It is for the user to correct, and nobody may go on without a sandbox because of it.
-    pub is_mistake: bool,
-    pub why: String,
+    pub is_config_error: bool,
+    pub reason: String,
     pub hint: Option<String>,
 }
 
-impl Unusable {
-    fn new(why: impl Into<String>) -> Unusable {
-        Unusable { why: why.into(), hint: None, is_mistake: false }
+impl BackendError {
+    fn new(why: impl Into<String>) -> BackendError {
+        BackendError { reason: why.into(), hint: None, is_config_error: false }
     }
 
-    fn mistake(why: impl Into<String>) -> Unusable {
-        Unusable { is_mistake: true, ..Unusable::new(why) }
+    fn config_error(why: impl Into<String>) -> BackendError {
+        BackendError { is_config_error: true, ..BackendError::new(why) }
     }
 
     #[must_use]
-    fn hint(mut self, hint: impl Into<String>) -> Unusable {
+    fn hint(mut self, hint: impl Into<String>) -> BackendError {
         self.hint = Some(hint.into());
         self
     }
 
     /// The same failure for a backend that works elsewhere on this machine: an error, since an agent may have caused
     /// it in order to run without a sandbox.
-    fn in_project(self, backend: Backend, project: &Path) -> Unusable {
+    fn fails_in_project(self, backend: Backend, project: &Path) -> BackendError {
         let (name, shown) = (backend.name(), project.display());
         let hint = self.hint.unwrap_or_else(|| {
             format!(
@@ -333,21 +333,21 @@ impl Unusable {
                  --no-sandbox runs without a sandbox"
             )
         });
-        let why = format!("{name} works on this machine, but not in {shown}: {}", self.why);
-        Unusable::mistake(why).hint(hint)
+        let why = format!("{name} works on this machine, but not in {shown}: {}", self.reason);
+        BackendError::config_error(why).hint(hint)
     }
 }
 
-impl From<Error> for Unusable {
-    fn from(error: Error) -> Unusable {
+impl From<Error> for BackendError {
+    fn from(error: Error) -> BackendError {
         let hint = (!error.hints.is_empty()).then(|| error.hints.join("; "));
-        Unusable { hint, ..Unusable::mistake(error.message) }
+        BackendError { hint, ..BackendError::config_error(error.message) }
     }
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)?;
+        f.write_str(&self.reason)?;
         match &self.hint {
             Some(hint) => write!(f, "; {hint}"),
             None => Ok(()),
@@ -359,20 +359,23 @@ impl fmt::Display for Unusable {
 ///
 /// # Errors
 /// It cannot be made here, or does not hold.
-pub fn prepare(backend: Backend, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Unusable> {
+pub fn prepare(
+    backend: Backend,
+    request: &SandboxRequest<'_>,
+) -> Result<Box<dyn Sandbox>, BackendError> {
     match backend {
         #[cfg(target_os = "linux")]
-        Backend::Bwrap => Ok(Box::new(bwrap::Namespaces::prepare(request)?)),
+        Backend::Bwrap => Ok(Box::new(bwrap::BwrapSandbox::prepare(request)?)),
         #[cfg(not(target_os = "linux"))]
         Backend::Bwrap => {
             let _ = request;
-            Err(Unusable::new("there are no namespaces on this system"))
+            Err(BackendError::new("there are no namespaces on this system"))
         }
         #[cfg(target_os = "linux")]
-        Backend::Landlock => Ok(Box::new(landlock::Confined::prepare(request)?)),
+        Backend::Landlock => Ok(Box::new(landlock::LandlockSandbox::prepare(request)?)),
         #[cfg(not(target_os = "linux"))]
-        Backend::Landlock => Err(Unusable::new("there is no Landlock on this system")),
-        Backend::Docker => Ok(Box::new(docker::Docker::prepare(request)?)),
+        Backend::Landlock => Err(BackendError::new("there is no Landlock on this system")),
+        Backend::Docker => Ok(Box::new(docker::DockerSandbox::prepare(request)?)),
     }
 }
 
@@ -381,23 +384,23 @@ pub fn prepare(backend: Backend, request: &Request<'_>) -> Result<Box<dyn Sandbo
 /// # Errors
 /// An entry of the settings makes no sense.
 pub fn allow_list(
-    request: &Request<'_>,
+    request: &SandboxRequest<'_>,
     env: &[(OsString, OsString)],
-) -> Result<AllowList, Unusable> {
-    let mut allow = AllowList::for_agent(request.adapter);
+) -> Result<HostAllowList, BackendError> {
+    let mut allow = HostAllowList::for_agent(request.adapter);
     let entries = request.settings.allowed_domains.iter();
     let wrong: Vec<String> =
         entries.filter_map(|entry| allow.add(entry).err()).map(|bad| bad.to_string()).collect();
     if !wrong.is_empty() {
         let why = format!("sandbox.allowedDomains: {}", wrong.join("; "));
-        return Err(Unusable::mistake(why).hint(format!(
+        return Err(BackendError::config_error(why).hint(format!(
             "write \"api.example.com\", \"*.example.com\", \"localhost:8080\", or one of {}",
             hosts::group_names().join(", ")
         )));
     }
     for (name, value) in env {
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
-            && environment::names_a_service(request.adapter, name)
+            && environment::is_service_url(request.adapter, name)
         {
             allow.add_url(value);
         }
@@ -406,7 +409,7 @@ pub fn allow_list(
 }
 
 /// The environment that an agent has without a sandbox.
-fn environment_of(request: &Request<'_>) -> Vec<(OsString, OsString)> {
+fn agent_environment(request: &SandboxRequest<'_>) -> Vec<(OsString, OsString)> {
     let changed = |name: &OsStr| request.env.iter().any(|(other, _)| other == name);
     let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
     env.extend(request.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))));
@@ -416,7 +419,7 @@ fn environment_of(request: &Request<'_>) -> Vec<(OsString, OsString)> {
 /// The directories that the agents of all projects can write to: package caches, and the scratch directories.
 pub fn shared_writable_dirs() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let caches = home.iter().flat_map(|home| home::CACHES.iter().map(|cache| home.join(cache)));
+    let caches = home.iter().flat_map(|home| home::CACHE_DIRS.iter().map(|cache| home.join(cache)));
     caches.chain(scratch::sandboxes().ok()).collect()
 }
 
@@ -424,14 +427,14 @@ pub fn shared_writable_dirs() -> Vec<PathBuf> {
 pub fn writable_dirs(settings: &settings::Sandbox, project: &Path) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let absolute =
-        |path: &String| plan_builder::absolute(Path::new(path), project, home.as_deref());
+        |path: &String| plan_builder::settings_path(Path::new(path), project, home.as_deref());
     settings.writable.iter().map(absolute).collect()
 }
 
 /// Finds a program that makes a sandbox. `hint` says how to install it.
-fn find_program(name: &str, hint: &str) -> Result<PathBuf, Unusable> {
+fn find_program(name: &str, hint: &str) -> Result<PathBuf, BackendError> {
     trust::outside_program(OsStr::new(name)).map_err(|err| match err.hint() {
-        Some(untrusted) => Unusable::new(err.to_string()).hint(untrusted),
-        None => Unusable::new(format!("{name} is not installed")).hint(hint),
+        Some(untrusted) => BackendError::new(err.to_string()).hint(untrusted),
+        None => BackendError::new(format!("{name} is not installed")).hint(hint),
     })
 }

@@ -22,7 +22,7 @@ use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::UnshareFlags;
 
 use super::init_process;
-use super::plan::{Mount, Plan, Walls};
+use super::plan::{Isolation, Mount, SandboxPlan};
 
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__mounts";
@@ -33,8 +33,8 @@ const DEVICES: [&str; 6] =
 
 /// The command line behind [`COMMAND`], up to what it becomes.
 /// `terminal` is the descriptor of one that there is to be inside.
-pub(super) fn arguments(plan: &Plan, terminal: Option<i32>) -> Vec<OsString> {
-    let Walls { users, files, .. } = plan.walls;
+pub(super) fn arguments(plan: &SandboxPlan, terminal: Option<i32>) -> Vec<OsString> {
+    let Isolation { users, files, .. } = plan.isolation;
     let mut words: Vec<OsString> = Vec::new();
     for (wall, name) in [(users, "users"), (files, "files")] {
         words.extend(wall.then(|| name.into()));
@@ -49,14 +49,14 @@ pub(super) fn arguments(plan: &Plan, terminal: Option<i32>) -> Vec<OsString> {
             Mount::EmptyFile { at } => words.extend(["file".into(), at.into()]),
         }
     }
-    words.extend(plan.closed().flat_map(|at| ["close".into(), at.into()]));
+    words.extend(plan.closed_dirs().flat_map(|at| ["close".into(), at.into()]));
     words.push("--".into());
     words
 }
 
 /// What [`arguments`] said.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Orders {
+struct MountArgs {
     users: bool,
     files: bool,
     terminal: Option<String>,
@@ -64,10 +64,10 @@ struct Orders {
     closed: Vec<PathBuf>,
 }
 
-impl Orders {
+impl MountArgs {
     /// The orders, and the words behind them.
-    fn parse(mut words: &[OsString]) -> Option<(Orders, &[OsString])> {
-        let mut orders = Orders::default();
+    fn parse(mut words: &[OsString]) -> Option<(MountArgs, &[OsString])> {
+        let mut orders = MountArgs::default();
         loop {
             let (word, rest) = words.split_first()?;
             let path = |nth: usize| rest.get(nth).map(PathBuf::from);
@@ -114,58 +114,59 @@ impl Orders {
 
 /// The program. `args` are the orders, and what to become. Returns only if that fails.
 pub fn main(args: &[OsString]) -> u8 {
-    let Some((orders, [program, args @ ..])) = Orders::parse(args) else {
-        return init_process::complain("it is called by ralph itself, to set up a sandbox");
+    let Some((orders, [program, args @ ..])) = MountArgs::parse(args) else {
+        return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
     };
-    match carry_out(&orders) {
-        Ok(()) => init_process::run(program, args),
-        Err((what, err)) => init_process::complain(&format!("{what}: {err}")),
+    match apply_mounts(&orders) {
+        Ok(()) => init_process::exec(program, args),
+        Err((what, err)) => init_process::print_failure(&format!("{what}: {err}")),
     }
 }
 
 /// What could not be done, and what the system said.
-type Failed = (String, io::Error);
+type MountError = (String, io::Error);
 
-fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Failed {
+fn mount_error<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> MountError {
     let what = what.into();
     move |err| (what, err.into())
 }
 
-fn carry_out(orders: &Orders) -> Result<(), Failed> {
-    leave(orders.users).map_err(failed("there can be no namespaces of its own"))?;
+fn apply_mounts(orders: &MountArgs) -> Result<(), MountError> {
+    unshare(orders.users).map_err(mount_error("there can be no namespaces of its own"))?;
     // What is mounted on the machine from now on is not seen here: it would be as writable as it is there.
-    let apart = Attributes { propagation: libc::MS_PRIVATE, ..Attributes::default() };
-    set(CWD, Path::new("/"), RECURSIVE, &apart).map_err(failed("/"))?;
+    let apart = MountAttributes { propagation: libc::MS_PRIVATE, ..MountAttributes::default() };
+    set_attributes(CWD, Path::new("/"), RECURSIVE, &apart).map_err(mount_error("/"))?;
     // All that is to be seen is held on to before anything covers it.
-    let held = orders.mounts.iter().map(hold).collect::<Result<Vec<_>, _>>()?;
+    let held = orders.mounts.iter().map(open_source).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<(PathBuf, OwnedFd)> = DEVICES
         .iter()
         .map(PathBuf::from)
-        .filter_map(|device| Some((device.clone(), copy(&device).ok()?)))
-        .chain(orders.terminal.as_deref().and_then(console))
+        .filter_map(|device| Some((device.clone(), clone_mount(&device).ok()?)))
+        .chain(orders.terminal.as_deref().and_then(find_terminal))
         .collect();
-    let mut all = Attributes::LOCKED_UP;
+    let mut all = MountAttributes::READ_ONLY_ATTRIBUTES;
     if !orders.files {
         all.set &= !READ_ONLY;
     }
-    set(CWD, Path::new("/"), RECURSIVE, &all).map_err(failed("/"))?;
+    set_attributes(CWD, Path::new("/"), RECURSIVE, &all).map_err(mount_error("/"))?;
     // Bubblewrap writes to it, and can mount one of its own only where there is one with no less to it.
-    let open = Attributes { clear: READ_ONLY, ..Attributes::default() };
-    set(CWD, Path::new("/proc"), 0, &open).map_err(failed("/proc"))?;
+    let open = MountAttributes { clear: READ_ONLY, ..MountAttributes::default() };
+    set_attributes(CWD, Path::new("/proc"), 0, &open).map_err(mount_error("/proc"))?;
     for (mount, held) in orders.mounts.iter().zip(held) {
         let at = mount.at();
-        put(mount, held).map_err(failed(format!("there can be no mount at {}", at.display())))?;
+        attach(mount, held)
+            .map_err(mount_error(format!("there can be no mount at {}", at.display())))?;
     }
     for at in &orders.closed {
-        let closed = Attributes { set: READ_ONLY, ..Attributes::default() };
-        set(CWD, at, 0, &closed).map_err(failed(at.display().to_string()))?;
+        let closed = MountAttributes { set: READ_ONLY, ..MountAttributes::default() };
+        set_attributes(CWD, at, 0, &closed).map_err(mount_error(at.display().to_string()))?;
     }
-    make_devices(devices).map_err(failed("/dev"))
+    make_devices(devices).map_err(mount_error("/dev"))
 }
 
 /// Leaves the mounts of the machine, and with `users` also its users, without whom nobody but the
 /// administrator could.
-fn leave(users: bool) -> io::Result<()> {
+fn unshare(users: bool) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let flags = if users { UnshareFlags::NEWUSER } else { UnshareFlags::empty() };
     #[expect(unsafe_code, reason = "it would be a danger to threads, of which there is one")]
@@ -210,7 +211,7 @@ pub(super) fn is_unlinked(path: &Path) -> bool {
 }
 
 /// What is at a path now, with all that is mounted below it, to be put somewhere later.
-fn copy(path: &Path) -> io::Result<OwnedFd> {
+fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
     let source = open_unlinked(path, OFlags::PATH)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -219,31 +220,33 @@ fn copy(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::mount::open_tree(source, "", flags)?)
 }
 
-fn hold(mount: &Mount) -> Result<Option<OwnedFd>, Failed> {
+fn open_source(mount: &Mount) -> Result<Option<OwnedFd>, MountError> {
     let from = match mount {
         Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => from,
         Mount::EmptyFile { .. } => Path::new("/dev/null"),
         Mount::EmptyDir { .. } => return Ok(None),
     };
-    copy(from).map(Some).map_err(failed(format!("{} cannot be shown inside", from.display())))
+    clone_mount(from)
+        .map(Some)
+        .map_err(mount_error(format!("{} cannot be shown inside", from.display())))
 }
 
-fn put(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
+fn attach(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
     let Some(held) = held else {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         return Ok(rustix::mount::mount("tmpfs", mount.at(), "tmpfs", flags, c"mode=0755")?);
     };
-    let mut attributes = Attributes::LOCKED_UP;
+    let mut attributes = MountAttributes::READ_ONLY_ATTRIBUTES;
     if let Mount::Writable { .. } = mount {
         attributes.set &= !READ_ONLY;
     }
-    set(held.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
-    place(&held, mount.at())
+    set_attributes(held.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
+    attach_at(&held, mount.at())
 }
 
 /// Puts what is held at a path, which is made if there is nothing. A link is not followed: what it leads to
 /// is not what was planned.
-fn place(held: &OwnedFd, at: &Path) -> io::Result<()> {
+fn attach_at(held: &OwnedFd, at: &Path) -> io::Result<()> {
     if fs::symlink_metadata(at).is_err() {
         let mut directories = fs::DirBuilder::new();
         directories.recursive(true).mode(0o755);
@@ -265,9 +268,9 @@ fn make_file(at: &Path) -> io::Result<()> {
 }
 
 /// The terminal with this descriptor, by the name under which it is found by who asks for it.
-fn console(terminal: &str) -> Option<(PathBuf, OwnedFd)> {
+fn find_terminal(terminal: &str) -> Option<(PathBuf, OwnedFd)> {
     let name = fs::read_link(Path::new("/proc/self/fd").join(terminal)).ok()?;
-    Some((PathBuf::from("/dev/console"), copy(&name).ok()?))
+    Some((PathBuf::from("/dev/console"), clone_mount(&name).ok()?))
 }
 
 /// A `/dev` with these devices, terminals of its own, and nothing else of the machine.
@@ -275,7 +278,7 @@ fn make_devices(devices: Vec<(PathBuf, OwnedFd)>) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("tmpfs", "/dev", "tmpfs", flags, c"mode=0755")?;
     for (at, device) in devices {
-        place(&device, &at)?;
+        attach_at(&device, &at)?;
     }
     for (dir, mode) in [("/dev/pts", 0o755), ("/dev/shm", 0o755)] {
         fs::DirBuilder::new().mode(mode).create(dir)?;
@@ -303,16 +306,16 @@ const EMPTY_PATH: u32 = libc::AT_EMPTY_PATH as u32;
 /// What a mount allows, as the kernel wants to be told.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-struct Attributes {
+struct MountAttributes {
     set: u64,
     clear: u64,
     propagation: u64,
     user_namespace: u64,
 }
 
-impl Attributes {
+impl MountAttributes {
     /// Nothing can be written, and no file is a device or gives its owner's rights.
-    const LOCKED_UP: Attributes = Attributes {
+    const READ_ONLY_ATTRIBUTES: MountAttributes = MountAttributes {
         set: READ_ONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         clear: 0,
         propagation: 0,
@@ -320,7 +323,12 @@ impl Attributes {
     };
 }
 
-fn set(dir: BorrowedFd<'_>, path: &Path, flags: u32, attributes: &Attributes) -> io::Result<()> {
+fn set_attributes(
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    flags: u32,
+    attributes: &MountAttributes,
+) -> io::Result<()> {
     let path = CString::new(path.as_os_str().to_owned().into_vec())?;
     #[expect(unsafe_code, reason = "there is no safe interface to `mount_setattr`")]
     // SAFETY: the call reads the path up to its end and as many bytes of the attributes as it is told.
@@ -331,7 +339,7 @@ fn set(dir: BorrowedFd<'_>, path: &Path, flags: u32, attributes: &Attributes) ->
             path.as_ptr(),
             flags,
             attributes,
-            size_of::<Attributes>(),
+            size_of::<MountAttributes>(),
         )
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -353,7 +361,7 @@ mod tests {
             Mount::Writable { from: path(b"/no \xff utf8"), at: path(b"--") },
             Mount::ReadOnly { from: path(b"/ralph"), at: path(b"/run/ralph") },
         ];
-        let plan = Plan {
+        let plan = SandboxPlan {
             mounts: mounts.clone(),
             kernel: Vec::new(),
             copies: Vec::new(),
@@ -362,23 +370,23 @@ mod tests {
             guards: Vec::new(),
             env: Vec::new(),
             withheld: Vec::new(),
-            network: super::super::plan::Network::None,
+            network: super::super::plan::NetworkMode::None,
             user: (0, 0),
-            walls: Walls { users: false, ..Walls::ALL },
+            isolation: Isolation { users: false, ..Isolation::ALL },
             notes: Vec::new(),
             project: PathBuf::new(),
-            replaceable: Default::default(),
+            replaceable_sources: Default::default(),
         };
         let mut words = arguments(&plan, Some(7));
         words.extend(["bwrap".into(), "--proc".into()]);
         let (users, files, closed) = (false, true, vec![path(b"/run")]);
         let terminal = Some("7".to_owned());
-        let orders = Orders { users, files, terminal, mounts, closed };
+        let orders = MountArgs { users, files, terminal, mounts, closed };
         let rest = ["bwrap".into(), "--proc".into()];
-        assert_eq!(Orders::parse(&words), Some((orders, rest.as_slice())));
+        assert_eq!(MountArgs::parse(&words), Some((orders, rest.as_slice())));
         for nonsense in [&["read", "/a"][..], &["x", "--"], &["close"], &[]] {
             let words: Vec<OsString> = nonsense.iter().map(OsString::from).collect();
-            assert_eq!(Orders::parse(&words), None, "{nonsense:?}");
+            assert_eq!(MountArgs::parse(&words), None, "{nonsense:?}");
         }
     }
 }

@@ -9,8 +9,8 @@ use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::Trace;
-use super::plan::{Plan, Was};
+use super::SandboxTrace;
+use super::plan::{ExpectedEntry, SandboxPlan};
 use ralph_store::dir_handle::{change_mode, describe, open_dir};
 use ralph_store::relocation::Relocation;
 
@@ -44,9 +44,10 @@ impl SavedModes {
     }
 
     /// Saves the modes of a project's root and of everything in it that is guarded: ralph's files, the git directories.
-    pub(super) fn of_plan(project: &Path, plan: &Plan) -> SavedModes {
+    pub(super) fn for_plan(project: &Path, plan: &SandboxPlan) -> SavedModes {
         let guards = plan.guards.iter();
-        let guarded = guards.filter(|guard| matches!(guard.was, Was::Directory | Was::File));
+        let guarded = guards
+            .filter(|guard| matches!(guard.was, ExpectedEntry::Directory | ExpectedEntry::File));
         SavedModes::save(guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]))
     }
 
@@ -58,26 +59,31 @@ impl SavedModes {
     }
 
     /// Restores the modes that are different now.
-    pub(super) fn restore(&mut self) -> Vec<Trace> {
+    pub(super) fn restore(&mut self) -> Vec<SandboxTrace> {
         let (mut restored, mut traces) = (Vec::new(), Vec::new());
         for saved in &self.modes {
             match saved.restore() {
                 Ok(false) => {}
                 Ok(true) => restored.push(saved.path.clone()),
-                Err(err) => traces.push(Trace::Stuck(saved.path.clone(), describe(err))),
+                Err(err) => {
+                    traces.push(SandboxTrace::NotRestored(saved.path.clone(), describe(err)))
+                }
             }
         }
         if !restored.is_empty() && !self.reported {
             self.reported = true;
-            traces.insert(0, Trace::ModesRestored(restored));
+            traces.insert(0, SandboxTrace::ModesRestored(restored));
         }
         traces
     }
 
     /// Restores the modes before and after `clean_up`, which needs the directories and may bring some back.
-    pub(super) fn restore_around(&mut self, clean_up: impl FnOnce() -> Vec<Trace>) -> Vec<Trace> {
+    pub(super) fn restore_around(
+        &mut self,
+        clean_up: impl FnOnce() -> Vec<SandboxTrace>,
+    ) -> Vec<SandboxTrace> {
         let mut traces = self.restore();
-        traces.retain(|trace| !trace.is_stuck());
+        traces.retain(|trace| !trace.is_not_restored());
         traces.extend(clean_up());
         traces.extend(self.restore());
         traces
@@ -167,14 +173,14 @@ mod tests {
         }
         let text = serde_json::to_string(&saved).unwrap();
         let expected = vec![root.clone(), inner.clone(), file.clone()];
-        assert_eq!(saved.restore(), [Trace::ModesRestored(expected)]);
+        assert_eq!(saved.restore(), [SandboxTrace::ModesRestored(expected)]);
         assert_eq!([&root, &inner, &file].map(|path| mode(path)), [0o2755, 0o750, 0o640]);
         set_mode(&root, 0o777);
         assert_eq!(saved.restore(), [], "reported before");
         assert_eq!(mode(&root), 0o2755);
         set_mode(&root, 0o555);
         let mut reloaded: SavedModes = serde_json::from_str(&text).unwrap();
-        assert_eq!(reloaded.restore(), [Trace::ModesRestored(vec![root.clone()])]);
+        assert_eq!(reloaded.restore(), [SandboxTrace::ModesRestored(vec![root.clone()])]);
     }
 
     #[test]
@@ -188,9 +194,12 @@ mod tests {
         set_mode(&dir.with_extension("old"), 0);
         let traces = saved.restore_around(|| {
             fs::rename(dir.with_extension("old"), &dir).unwrap();
-            vec![Trace::PutBack(dir.clone())]
+            vec![SandboxTrace::Restored(dir.clone())]
         });
-        assert_eq!(traces, [Trace::PutBack(dir.clone()), Trace::ModesRestored(vec![dir.clone()])]);
+        assert_eq!(
+            traces,
+            [SandboxTrace::Restored(dir.clone()), SandboxTrace::ModesRestored(vec![dir.clone()])]
+        );
         assert_eq!(mode(&dir), 0o755);
     }
 

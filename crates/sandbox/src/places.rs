@@ -59,7 +59,7 @@ pub(super) const HIDDEN_FILES: &[&str] = &[
 
 /// What the kernel takes orders by, and whether anybody needs to read it. (An empty directory takes bubblewrap less
 /// time than one that cannot be written.)
-pub(super) const KERNEL: &[(&str, bool)] = &[
+pub(super) const KERNEL_PATHS: &[(&str, bool)] = &[
     ("/proc/acpi", false),
     ("/proc/asound", false),
     ("/proc/bus", false),
@@ -75,10 +75,10 @@ pub(super) const KERNEL: &[(&str, bool)] = &[
 ];
 
 /// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
-pub(super) const SHOWN: &[&str] = &["/run/current-system", "/run/opengl-driver"];
+pub(super) const SHOWN_DIRS: &[&str] = &["/run/current-system", "/run/opengl-driver"];
 
 /// Files and directories of the home that hold keys or passwords. No advice is to show them.
-pub(super) const SECRETS: &[&str] = &[
+pub(super) const HOME_SECRETS: &[&str] = &[
     ".aws",
     ".azure",
     ".bash_history",
@@ -146,8 +146,8 @@ pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
 ];
 
 /// What ralph itself creates and writes in a project while a run is at work.
-pub(super) const OWN_STATE: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
+pub(super) const RALPH_STATE_PATHS: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
 
 /// The same for single files, and for directories of which everything counts.
-pub(super) const PROTECTED: &[&str] =
+pub(super) const PROTECTED_PATHS: &[&str] =
     &[".mcp.json", ".opencode", "opencode.json", "opencode.jsonc"];

@@ -12,9 +12,10 @@ use super::environment;
 use super::git;
 use super::home;
 use super::places::{
-    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, OWN_STATE, PROTECTED, PROTECTED_DIRS, SHOWN,
+    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL_PATHS, PROTECTED_DIRS, PROTECTED_PATHS,
+    RALPH_STATE_PATHS, SHOWN_DIRS,
 };
-use super::plan_builder::{Draft, Target, absolute};
+use super::plan_builder::{PathTarget, PlanBuilder, settings_path};
 use super::tools;
 use ralph_process::trust::AgentWritable;
 
@@ -24,21 +25,21 @@ pub const INSIDE_DIR: &str = "/run/ralph";
 /// What there is on the machine.
 pub trait Disk {
     /// What is at a path, links followed.
-    fn find(&self, path: &Path) -> Option<Found>;
+    fn stat(&self, path: &Path) -> Option<PathInfo>;
     /// Where a link points to, if there is one at this path.
-    fn link(&self, path: &Path) -> Option<PathBuf>;
+    fn read_link(&self, path: &Path) -> Option<PathBuf>;
     /// A small file of text.
     fn read(&self, path: &Path) -> Option<String>;
     /// The names in a directory.
-    fn names(&self, directory: &Path) -> Vec<OsString>;
+    fn list_names(&self, directory: &Path) -> Vec<OsString>;
     /// Whether this user may read a file, or look for anything in a directory.
-    fn is_open(&self, path: &Path) -> bool;
+    fn is_accessible(&self, path: &Path) -> bool;
     /// The files that services listen on, sockets and named pipes, by their paths without links.
     fn sockets(&self) -> Vec<PathBuf>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct PathInfo {
     /// Its path without links.
     pub real: PathBuf,
     pub is_dir: bool,
@@ -46,7 +47,7 @@ pub struct Found {
 
 /// What a sandbox is made for.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct PlanInputs {
     /// The project, by its path without links.
     pub project: PathBuf,
     pub home: Option<PathBuf>,
@@ -63,10 +64,10 @@ pub struct Wanted {
     /// The environment that the agent would have without a sandbox.
     pub env: Vec<(OsString, OsString)>,
     /// Names that the settings set on purpose: they stay, whatever they look like.
-    pub env_kept: Vec<OsString>,
+    pub kept_variables: Vec<OsString>,
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,
-    pub network: Network,
+    pub network: NetworkMode,
     /// The user that runs this, and its group.
     pub user: (u32, u32),
     /// Directories that agents can write to, besides what this sandbox makes writable.
@@ -77,7 +78,7 @@ pub struct Wanted {
 
 /// What of the network is there inside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkMode {
     #[default]
     None,
     /// Only our proxy, and these ports of this machine.
@@ -121,14 +122,14 @@ impl Mount {
 /// Something in the project that must be as it was when the agent is gone. Mounts protect what is there from
 /// being changed, but nothing from being made, and no link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub struct Guard {
+pub struct PathGuard {
     pub path: PathBuf,
-    pub was: Was,
+    pub was: ExpectedEntry,
 }
 
 /// What may be at a path when the agent is gone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub enum Was {
+pub enum ExpectedEntry {
     Nothing,
     /// This link.
     Link(PathBuf),
@@ -141,7 +142,7 @@ pub enum Was {
 /// What separates the inside from the outside, each by itself. All of them are up in every sandbox;
 /// they are data so that tests can take one away and see what it is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Walls {
+pub struct Isolation {
     /// What is not shown as writable cannot be written.
     pub files: bool,
     /// Other users, and with them the rights of the administrator.
@@ -160,8 +161,8 @@ pub struct Walls {
     pub pipes: bool,
 }
 
-impl Walls {
-    pub const ALL: Walls = Walls {
+impl Isolation {
+    pub const ALL: Isolation = Isolation {
         files: true,
         users: true,
         capabilities: true,
@@ -177,7 +178,7 @@ impl Walls {
 
 /// A sandbox, described.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct SandboxPlan {
     pub mounts: Vec<Mount>,
     /// What covers the parts of `/proc` that only the administrator may write, made when that is there. Whoever is
     /// one outside is one to these files also inside.
@@ -188,28 +189,28 @@ pub struct Plan {
     pub files: Vec<(PathBuf, String)>,
     /// Directories to be made before.
     pub dirs: Vec<PathBuf>,
-    pub guards: Vec<Guard>,
+    pub guards: Vec<PathGuard>,
     /// Variables to set or to take away.
     pub env: Vec<(OsString, Option<OsString>)>,
     /// Secrets among them that are taken away.
     pub withheld: Vec<String>,
-    pub network: Network,
+    pub network: NetworkMode,
     /// The user and group that it looks like inside.
     pub user: (u32, u32),
-    pub walls: Walls,
+    pub isolation: Isolation,
     /// What the user should know of it.
     pub notes: Vec<String>,
     pub project: PathBuf,
     /// Sources of mounts that an agent could replace by a link later. See [`Plan::drop_replaced`].
-    pub replaceable: BTreeSet<PathBuf>,
+    pub replaceable_sources: BTreeSet<PathBuf>,
 }
 
-impl Plan {
+impl SandboxPlan {
     /// Takes out the mounts whose sources have meanwhile been removed or replaced by links. Returns those
     /// sources.
     pub(super) fn drop_replaced(&mut self, is_there: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let gone: BTreeSet<PathBuf> =
-            self.replaceable.extract_if(.., |path| !is_there(path)).collect();
+            self.replaceable_sources.extract_if(.., |path| !is_there(path)).collect();
         self.mounts.retain(|mount| match mount {
             Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => !gone.contains(from),
             Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => true,
@@ -252,7 +253,7 @@ impl Plan {
     /// Empty directories that hold other mounts. They are closed when those are there, or the directories on the
     /// way to them could be exchanged. The others may be written for all that it matters: nobody sees it, and it
     /// is gone with the sandbox.
-    pub fn closed(&self) -> impl Iterator<Item = &Path> {
+    pub fn closed_dirs(&self) -> impl Iterator<Item = &Path> {
         self.mounts.iter().enumerate().filter_map(|(nth, mount)| {
             let Mount::EmptyDir { at } = mount else { return None };
             let later = &self.mounts[nth + 1..];
@@ -265,9 +266,9 @@ impl Plan {
 
 /// Why there can be no plan, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum PlanError {
     /// Nothing can be hidden from where the project is.
-    Place(String),
+    Path(String),
     /// A setting would show what has to be hidden.
     Setting(String),
 }
@@ -276,25 +277,29 @@ pub enum Refused {
 ///
 /// # Errors
 /// What is to be shown and what has to be hidden cannot be told apart.
-pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
+pub fn build_plan(wanted: &PlanInputs, disk: &dyn Disk) -> Result<SandboxPlan, PlanError> {
     let known = wanted.agent_writable.union([wanted.project.clone()]);
-    let first = draft(wanted, disk, known.clone())?;
+    let first = build_plan_with(wanted, disk, known.clone())?;
     // An agent of an earlier run could write there as well, and leave links.
     let writable = first.writable_sources(&wanted.scratch);
     if writable.is_empty() {
         return Ok(first);
     }
-    draft(wanted, disk, known.union(writable))
+    build_plan_with(wanted, disk, known.union(writable))
 }
 
 /// Plans a sandbox, given the directories that agents can write to.
-fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Result<Plan, Refused> {
-    let home = wanted.home.as_deref().and_then(|home| disk.find(home)).filter(|home| home.is_dir);
+fn build_plan_with(
+    wanted: &PlanInputs,
+    disk: &dyn Disk,
+    agent_writable: AgentWritable,
+) -> Result<SandboxPlan, PlanError> {
+    let home = wanted.home.as_deref().and_then(|home| disk.stat(home)).filter(|home| home.is_dir);
     // Users of services have all of the machine for a home, which is none.
     let home = home.map(|home| home.real).filter(|home| home != Path::new("/"));
-    refuse_overlaps(wanted, home.as_deref()).map_err(Refused::Place)?;
+    refuse_overlaps(wanted, home.as_deref()).map_err(PlanError::Path)?;
     let named_home = wanted.home.clone().zip(home.clone());
-    let mut draft = Draft {
+    let mut draft = PlanBuilder {
         disk,
         home: named_home,
         mounts: Vec::new(),
@@ -312,37 +317,37 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
     draft.hide(&wanted.ralph_home);
     let ssh = Path::new("/etc/ssh");
     let keys =
-        disk.names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
+        disk.list_names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
     let files = HIDDEN_FILES.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
-    let is_secret = |file: &Path| disk.find(file).is_some_and(|found| !found.is_dir);
+    let is_secret = |file: &Path| disk.stat(file).is_some_and(|found| !found.is_dir);
     // What this user cannot read needs no mount, which would cost time at every start.
-    for file in files.filter(|file| is_secret(file) && disk.is_open(file)) {
+    for file in files.filter(|file| is_secret(file) && disk.is_accessible(file)) {
         draft.mounts.push(Mount::EmptyFile { at: file });
     }
-    for path in SHOWN {
+    for path in SHOWN_DIRS {
         draft.show("system directory", Path::new(path), false);
     }
     for (name, place) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
-        if let Some(found) = disk.find(Path::new(place)) {
+        if let Some(found) = disk.stat(Path::new(place)) {
             draft.replace(&found.real, scratch(name));
         }
     }
     let mut copies = Vec::new();
     if let Some(home) = &home {
         draft.replace(home, scratch("home"));
-        copies = home::show(&mut draft, home, &scratch("home"), wanted);
+        copies = home::show_home(&mut draft, home, &scratch("home"), wanted);
     }
     let variable = |name: &str| environment::get(&wanted.env, name);
-    tools::show(&mut draft, home.as_deref(), wanted);
+    tools::show_tools(&mut draft, home.as_deref(), wanted);
     for name in CERTIFICATES {
         if let Some(path) = variable(name) {
             draft.show_hidden(name, Path::new(path));
         }
     }
     if let Some(agent) = &wanted.agent
-        && let Some(found) = draft.look_up("agent program", agent)
+        && let Some(found) = draft.find_shown("agent program", agent)
     {
-        draft.show_hidden("agent program", package_of(&found.real));
+        draft.show_hidden("agent program", package_dir(&found.real));
         draft.show_hidden("agent program", agent);
     }
     // The settings below may show them again.
@@ -351,24 +356,24 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
         [(&wanted.readable, false, "readable"), (&wanted.writable, true, "writable")]
     {
         for path in paths {
-            let path = absolute(path, &wanted.project, home.as_deref());
-            if let Target::Inside(_) = draft.target(&path)
+            let path = settings_path(path, &wanted.project, home.as_deref());
+            if let PathTarget::Inside(_) = draft.resolve_target(&path)
                 && let Some(hidden) = draft.hidden_below(&path, &wanted.scratch)
             {
-                return Err(Refused::Setting(format!(
+                return Err(PlanError::Setting(format!(
                     "sandbox.{key}: {} holds {}, which a sandbox has to hide; name what is needed of it",
                     path.display(),
                     hidden.display()
                 )));
             }
-            if let Target::Missing = draft.target(&path) {
+            if let PathTarget::Missing = draft.resolve_target(&path) {
                 draft.notes.push(format!("sandbox.{key}: there is no {}", path.display()));
             }
             draft.show(&format!("sandbox.{key}"), &path, writable);
         }
     }
 
-    let repository = git::repository(&mut draft, &wanted.project, home.as_deref());
+    let repository = git::find_repository(&mut draft, &wanted.project, home.as_deref());
     if let Some(repository) = &repository
         && repository.top != wanted.project
     {
@@ -376,7 +381,7 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
     }
     draft.show("project", &wanted.project, true);
     let mut guards = Vec::new();
-    git::protect_name(&wanted.project, &mut draft, &mut guards);
+    git::protect_git_entry(&wanted.project, &mut draft, &mut guards);
     if let Some(repository) = &repository {
         git::protect(repository, &mut draft, &mut guards);
     }
@@ -388,20 +393,20 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
     draft.hide_sockets(wanted);
 
     let inside = Path::new(INSIDE_DIR);
-    let ralph = disk.find(&wanted.ralph).map_or_else(|| wanted.ralph.clone(), |found| found.real);
+    let ralph = disk.stat(&wanted.ralph).map_or_else(|| wanted.ralph.clone(), |found| found.real);
     draft.mounts.push(Mount::ReadOnly { from: ralph, at: inside.join("ralph") });
     // As the administrator the agent would be able to do more, and some refuse to work for one.
     let user = if wanted.user.0 == 0 { (1000, 1000) } else { wanted.user };
     let mut files = Vec::new();
-    for (name, text) in environment::accounts(disk, user, home.as_deref(), variable("USER")) {
+    for (name, text) in environment::account_files(disk, user, home.as_deref(), variable("USER")) {
         let at = Path::new("/etc").join(name);
         files.push((scratch(name), text));
         draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
     }
-    let (env, withheld) = environment::changes(wanted, home.as_deref(), &draft);
+    let (env, withheld) = environment::env_changes(wanted, home.as_deref(), &draft);
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
     draft.drop_covered();
-    let Draft { mounts, mut replaceable, notes, .. } = draft;
+    let PlanBuilder { mounts, mut replaceable, notes, .. } = draft;
     // The agent cannot replace what a mount protects.
     replaceable.retain(|source| {
         mounts.iter().any(|mount| match mount {
@@ -416,8 +421,8 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
     // What something is in comes before it.
     guards.sort();
     guards.dedup();
-    let walls = Walls::ALL;
-    Ok(Plan {
+    let walls = Isolation::ALL;
+    Ok(SandboxPlan {
         mounts,
         kernel,
         copies,
@@ -428,15 +433,15 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
         withheld,
         network,
         user,
-        walls,
+        isolation: walls,
         notes,
         project: wanted.project.clone(),
-        replaceable,
+        replaceable_sources: replaceable,
     })
 }
 
 fn kernel(disk: &dyn Disk) -> Vec<Mount> {
-    let there = KERNEL.iter().filter(|(path, _)| disk.find(Path::new(path)).is_some());
+    let there = KERNEL_PATHS.iter().filter(|(path, _)| disk.stat(Path::new(path)).is_some());
     there
         .map(|(path, is_read)| {
             let at = PathBuf::from(path);
@@ -446,7 +451,7 @@ fn kernel(disk: &dyn Disk) -> Vec<Mount> {
 }
 
 /// What must not be inside of each other, or hiding one would hide the other.
-fn refuse_overlaps(wanted: &Wanted, home: Option<&Path>) -> Result<(), String> {
+fn refuse_overlaps(wanted: &PlanInputs, home: Option<&Path>) -> Result<(), String> {
     let project = &wanted.project;
     if let Some(home) = home
         && home.starts_with(project)
@@ -477,12 +482,13 @@ fn refuse_overlaps(wanted: &Wanted, home: Option<&Path>) -> Result<(), String> {
 }
 
 /// Protects the files of a project that ralph or another program obeys outside: see [`PROTECTED_DIRS`].
-fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {
+fn protect_project(project: &Path, draft: &mut PlanBuilder<'_>, guards: &mut Vec<PathGuard>) {
     for (dir, names) in PROTECTED_DIRS {
         let dir = project.join(dir);
         // `.clinerules` is a file in some projects, and `.jj/repo` in a second workspace.
         let is_file = |path: &Path| {
-            draft.disk.link(path).is_none() && draft.disk.find(path).is_some_and(|it| !it.is_dir)
+            draft.disk.read_link(path).is_none()
+                && draft.disk.stat(path).is_some_and(|it| !it.is_dir)
         };
         if is_file(&dir) {
             draft.protect_one(&dir, guards);
@@ -492,21 +498,21 @@ fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard
             continue;
         }
         let mut names: BTreeSet<OsString> = names.iter().map(OsString::from).collect();
-        names.extend(draft.disk.names(&dir).into_iter().filter(|name| {
+        names.extend(draft.disk.list_names(&dir).into_iter().filter(|name| {
             let name = name.as_encoded_bytes();
             name.starts_with(b"settings") && name.ends_with(b".json")
         }));
         draft.protect(&dir, names.iter().map(OsString::as_os_str), guards);
     }
-    for name in PROTECTED {
+    for name in PROTECTED_PATHS {
         draft.protect_one(&project.join(name), guards);
     }
     // Like a new git repository, one of these would bring a configuration with it.
     for name in [".hg", ".jj"] {
         let dir = project.join(name);
-        if draft.disk.find(&dir).is_none() && draft.disk.link(&dir).is_none() {
+        if draft.disk.stat(&dir).is_none() && draft.disk.read_link(&dir).is_none() {
             guards.retain(|guard| !guard.path.starts_with(&dir));
-            guards.push(Guard { path: dir, was: Was::Nothing });
+            guards.push(PathGuard { path: dir, was: ExpectedEntry::Nothing });
         }
     }
 }
@@ -515,20 +521,20 @@ fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard
 fn protect_nested(
     root: &Path,
     home: Option<&Path>,
-    draft: &mut Draft<'_>,
-    guards: &mut Vec<Guard>,
+    draft: &mut PlanBuilder<'_>,
+    guards: &mut Vec<PathGuard>,
 ) {
     // A link has been put there. What it leads to is not the project that is known.
-    let has_links = root.ancestors().any(|dir| draft.disk.link(dir).is_some());
+    let has_links = root.ancestors().any(|dir| draft.disk.read_link(dir).is_some());
     if has_links || !draft.is_writable(root) {
         return;
     }
     let mut nested = Vec::new();
-    let is_there = draft.disk.find(root).is_some_and(|found| found.is_dir);
-    draft.hold(root, is_there, &mut nested);
+    let is_there = draft.disk.stat(root).is_some_and(|found| found.is_dir);
+    draft.protect_ancestors(root, is_there, &mut nested);
     if is_there {
-        git::protect_name(root, draft, &mut nested);
-        if let Some(repository) = git::repository(draft, root, home)
+        git::protect_git_entry(root, draft, &mut nested);
+        if let Some(repository) = git::find_repository(draft, root, home)
             && repository.is_in(root)
         {
             git::protect(&repository, draft, &mut nested);
@@ -536,15 +542,15 @@ fn protect_nested(
     }
     protect_project(root, draft, &mut nested);
     // A run of that project may start meanwhile and create these.
-    let created = [&OWN_STATE[..], &[".ralph/.gitignore"]].concat();
+    let created = [&RALPH_STATE_PATHS[..], &[".ralph/.gitignore"]].concat();
     let is_created = |path: &Path| created.iter().any(|name| path == root.join(name));
-    nested.retain(|guard| guard.was != Was::Nothing || !is_created(&guard.path));
+    nested.retain(|guard| guard.was != ExpectedEntry::Nothing || !is_created(&guard.path));
     guards.append(&mut nested);
 }
 
 /// The directory that has to be there for a program to work. What npm installed is spread over all of
 /// its directory.
-fn package_of(program: &Path) -> &Path {
+fn package_dir(program: &Path) -> &Path {
     program
         .ancestors()
         .filter(|path| path.file_name() == Some(OsStr::new("node_modules")))

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use super::places::SECRETS;
-use super::plan::{Disk, Found, Guard, Mount, Wanted, Was};
+use super::places::HOME_SECRETS;
+use super::plan::{Disk, ExpectedEntry, Mount, PathGuard, PathInfo, PlanInputs};
 use ralph_process::trust::AgentWritable;
 
 /// A plan that is being made.
-pub(super) struct Draft<'d> {
+pub(super) struct PlanBuilder<'d> {
     pub(super) disk: &'d dyn Disk,
     /// The home as it is called, and where it is.
     pub(super) home: Option<(PathBuf, PathBuf)>,
@@ -26,21 +26,21 @@ pub(super) struct Draft<'d> {
 }
 
 /// What a path of the machine leads to.
-pub(super) enum Target {
+pub(super) enum PathTarget {
     Missing,
     /// Something that may be shown.
-    Inside(Found),
+    Inside(PathInfo),
     /// An agent may have made a link on the way: it leads out of this directory, which agents can write to.
     Outside {
         dir: PathBuf,
-        found: Found,
+        found: PathInfo,
     },
 }
 
-impl Draft<'_> {
+impl PlanBuilder<'_> {
     pub(super) fn hide(&mut self, dir: &Path) {
-        if let Some(found) = self.disk.find(dir).filter(|found| found.is_dir)
-            && self.disk.is_open(&found.real)
+        if let Some(found) = self.disk.stat(dir).filter(|found| found.is_dir)
+            && self.disk.is_accessible(&found.real)
             && !self.hidden.iter().any(|above| found.real.starts_with(above))
         {
             self.mounts.push(Mount::EmptyDir { at: found.real.clone() });
@@ -57,30 +57,30 @@ impl Draft<'_> {
 
     /// Follows a path, and decides whether what it leads to may be shown: everything that a plan shows is looked up
     /// here. A link in a directory that agents can write to must not lead out of it.
-    pub(super) fn target(&self, path: &Path) -> Target {
-        let resolved = self.agent_writable.resolve(path, |path| self.disk.link(path));
-        let Some(resolved) = resolved else { return Target::Missing };
-        let Some(found) = self.disk.find(&resolved.target) else { return Target::Missing };
+    pub(super) fn resolve_target(&self, path: &Path) -> PathTarget {
+        let resolved = self.agent_writable.resolve(path, |path| self.disk.read_link(path));
+        let Some(resolved) = resolved else { return PathTarget::Missing };
+        let Some(found) = self.disk.stat(&resolved.target) else { return PathTarget::Missing };
         match resolved.escaped_dir() {
-            Some(dir) => Target::Outside { dir: dir.to_owned(), found },
+            Some(dir) => PathTarget::Outside { dir: dir.to_owned(), found },
             // Something else by now.
-            None if found.real != resolved.target => Target::Missing,
-            None => Target::Inside(found),
+            None if found.real != resolved.target => PathTarget::Missing,
+            None => PathTarget::Inside(found),
         }
     }
 
     /// Returns what a path leads to, if no agent can change that.
-    pub(super) fn trusted(&self, path: &Path) -> Option<PathBuf> {
-        let resolved = self.agent_writable.resolve(path, |path| self.disk.link(path))?;
+    pub(super) fn trusted_target(&self, path: &Path) -> Option<PathBuf> {
+        let resolved = self.agent_writable.resolve(path, |path| self.disk.read_link(path))?;
         resolved.is_trusted().then_some(resolved.target)
     }
 
     /// Looks up a path that `what` names. A link that leads out is noted and not followed.
-    pub(super) fn look_up(&mut self, what: &str, path: &Path) -> Option<Found> {
-        match self.target(path) {
-            Target::Missing => None,
-            Target::Inside(found) => Some(found),
-            Target::Outside { found, .. } => {
+    pub(super) fn find_shown(&mut self, what: &str, path: &Path) -> Option<PathInfo> {
+        match self.resolve_target(path) {
+            PathTarget::Missing => None,
+            PathTarget::Inside(found) => Some(found),
+            PathTarget::Outside { found, .. } => {
                 self.note_skipped(what, path, &found.real, "readable");
                 None
             }
@@ -91,9 +91,9 @@ impl Draft<'_> {
     fn note_skipped(&mut self, what: &str, path: &Path, target: &Path, key: &str) {
         let mut way: Vec<&Path> = path.ancestors().collect();
         way.reverse();
-        let link = way.into_iter().find_map(|part| match self.target(part) {
-            Target::Outside { dir, .. } => Some((part, dir)),
-            Target::Inside(_) | Target::Missing => None,
+        let link = way.into_iter().find_map(|part| match self.resolve_target(part) {
+            PathTarget::Outside { dir, .. } => Some((part, dir)),
+            PathTarget::Inside(_) | PathTarget::Missing => None,
         });
         let Some((link, dir)) = link else { return };
         if !self.skipped.insert(link.to_owned()) {
@@ -119,20 +119,20 @@ impl Draft<'_> {
         below.is_some_and(|below| {
             let is_about =
                 |secret: &&str| below.starts_with(secret) || Path::new(secret).starts_with(below);
-            SECRETS.iter().any(is_about)
+            HOME_SECRETS.iter().any(is_about)
         })
     }
 
     /// Shows what is there, if it is: where it is, and where it is called so. `what` names the path for the user.
     pub(super) fn show(&mut self, what: &str, path: &Path, writable: bool) {
-        match self.target(path) {
-            Target::Missing => {}
-            Target::Inside(found) => {
-                for at in self.places(path, &found.real) {
+        match self.resolve_target(path) {
+            PathTarget::Missing => {}
+            PathTarget::Inside(found) => {
+                for at in self.visible_paths(path, &found.real) {
                     self.mount(found.real.clone(), at, writable);
                 }
             }
-            Target::Outside { found, .. } => {
+            PathTarget::Outside { found, .. } => {
                 let key = if writable { "writable" } else { "readable" };
                 self.note_skipped(what, path, &found.real, key);
             }
@@ -154,15 +154,15 @@ impl Draft<'_> {
         if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
             return;
         }
-        let (found, outside) = match self.target(path) {
-            Target::Missing => return,
-            Target::Inside(found) => (found, false),
-            Target::Outside { found, .. } => (found, true),
+        let (found, outside) = match self.resolve_target(path) {
+            PathTarget::Missing => return,
+            PathTarget::Inside(found) => (found, false),
+            PathTarget::Outside { found, .. } => (found, true),
         };
         if self.hidden.iter().any(|dir| dir.starts_with(&found.real)) {
             return;
         }
-        let mut places = self.places(path, &found.real);
+        let mut places = self.visible_paths(path, &found.real);
         places.retain(|at| {
             let is_hidden = self.hidden.iter().any(|dir| at.starts_with(dir));
             // Each mount takes its time at every start, so that none is made for what is shown already.
@@ -206,29 +206,29 @@ impl Draft<'_> {
 
     /// What has to be hidden and is inside of this.
     pub(super) fn hidden_below(&self, path: &Path, scratch: &Path) -> Option<PathBuf> {
-        let real = self.disk.find(path)?.real;
+        let real = self.disk.stat(path)?.real;
         let hidden = self.hidden.iter().map(PathBuf::as_path).chain([scratch]);
         hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
     }
 
     /// Hides the sockets and named pipes that services of this machine listen on, wherever they are seen inside: to
     /// use one, its mount need not be writable. One that the settings name is wanted.
-    pub(super) fn hide_sockets(&mut self, wanted: &Wanted) {
+    pub(super) fn hide_sockets(&mut self, wanted: &PlanInputs) {
         let home = self.home.as_ref().map(|(_, home)| home.clone());
         let named = wanted.readable.iter().chain(&wanted.writable);
         let named: Vec<PathBuf> =
-            named.map(|path| absolute(path, &wanted.project, home.as_deref())).collect();
+            named.map(|path| settings_path(path, &wanted.project, home.as_deref())).collect();
         for socket in self.disk.sockets() {
             if named.contains(&socket) {
                 continue;
             }
-            self.hide_everywhere(&Found { real: socket, is_dir: false });
+            self.hide_everywhere(&PathInfo { real: socket, is_dir: false });
         }
     }
 
     /// Hides something of the machine at every place inside where it is seen.
-    pub(super) fn hide_everywhere(&mut self, found: &Found) {
-        let Found { real, is_dir } = found;
+    pub(super) fn hide_everywhere(&mut self, found: &PathInfo) {
+        let PathInfo { real, is_dir } = found;
         let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
             Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
                 let below = real.strip_prefix(from).ok()?;
@@ -238,7 +238,7 @@ impl Draft<'_> {
         });
         let places: BTreeSet<PathBuf> = std::iter::once(real.clone()).chain(elsewhere).collect();
         for at in places {
-            if self.seen_at(&at).as_ref() == Some(real) {
+            if self.source_at(&at).as_ref() == Some(real) {
                 self.mounts.push(match is_dir {
                     true => Mount::EmptyDir { at },
                     false => Mount::EmptyFile { at },
@@ -248,7 +248,7 @@ impl Draft<'_> {
     }
 
     /// What of the machine is seen at a place.
-    fn seen_at(&self, at: &Path) -> Option<PathBuf> {
+    fn source_at(&self, at: &Path) -> Option<PathBuf> {
         match self.mounts.iter().rev().find(|mount| at.starts_with(mount.at())) {
             None => Some(at.to_owned()),
             Some(Mount::ReadOnly { from, at: whole } | Mount::Writable { from, at: whole }) => {
@@ -274,7 +274,7 @@ impl Draft<'_> {
     }
 
     /// Where something has to be seen: a link that leads to it is not there in the scratch home.
-    fn places(&self, path: &Path, real: &Path) -> Vec<PathBuf> {
+    fn visible_paths(&self, path: &Path, real: &Path) -> Vec<PathBuf> {
         let mut places = vec![real.to_owned()];
         if let Some((named, home)) = &self.home
             && let Ok(below) = path.strip_prefix(named).or_else(|_| path.strip_prefix(home))
@@ -287,11 +287,11 @@ impl Draft<'_> {
 
     /// Whether the agent can write at this path of the machine.
     pub(super) fn is_writable(&self, path: &Path) -> bool {
-        self.writable_above(path).is_some()
+        self.writable_mount_of(path).is_some()
     }
 
     /// The mount by which the agent can write at this path of the machine.
-    fn writable_above(&self, path: &Path) -> Option<&Path> {
+    fn writable_mount_of(&self, path: &Path) -> Option<&Path> {
         match self.mounts.iter().rev().find(|mount| path.starts_with(mount.at())) {
             Some(Mount::Writable { from, at }) if from == at => Some(at),
             _ => None,
@@ -300,7 +300,7 @@ impl Draft<'_> {
 
     /// Follows the links at and on the way to `path`. Where they lead, whether or not there is anything, and a
     /// guard for each that the agent could change.
-    pub(super) fn follow(&self, path: &Path, guards: &mut Vec<Guard>) -> PathBuf {
+    pub(super) fn follow(&self, path: &Path, guards: &mut Vec<PathGuard>) -> PathBuf {
         const MAX_LINKS: usize = 40;
         let parts = |path: &Path| {
             path.components().map(|part| part.as_os_str().to_owned()).rev().collect::<Vec<_>>()
@@ -316,12 +316,12 @@ impl Draft<'_> {
                 Some(Component::CurDir | Component::Prefix(_)) | None => {}
             }
             if links < MAX_LINKS
-                && let Some(link) = self.disk.link(&at)
+                && let Some(link) = self.disk.read_link(&at)
             {
                 links += 1;
                 rest.extend(parts(&link));
                 if self.is_writable(&at) {
-                    guards.push(Guard { path: at.clone(), was: Was::Link(link) });
+                    guards.push(PathGuard { path: at.clone(), was: ExpectedEntry::Link(link) });
                 }
                 at.pop();
             }
@@ -333,15 +333,20 @@ impl Draft<'_> {
     /// they become mounts of their own if they hold something to protect, because a directory that holds mounts can be
     /// renamed and another put in its place, while one that is a mount cannot. One that is not there must not become
     /// a link.
-    pub(super) fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
-        let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
+    pub(super) fn protect_ancestors(
+        &mut self,
+        dir: &Path,
+        holds_something: bool,
+        guards: &mut Vec<PathGuard>,
+    ) {
+        let Some(top) = self.writable_mount_of(dir).map(Path::to_owned) else { return };
         let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
         way.reverse();
         for dir in way {
-            if holds_something && self.disk.find(dir).is_some_and(|found| found.is_dir) {
+            if holds_something && self.disk.stat(dir).is_some_and(|found| found.is_dir) {
                 self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
             }
-            guards.push(Guard { path: dir.to_owned(), was: Was::Directory });
+            guards.push(PathGuard { path: dir.to_owned(), was: ExpectedEntry::Directory });
         }
     }
 
@@ -351,24 +356,24 @@ impl Draft<'_> {
         &mut self,
         dir: &Path,
         names: impl Iterator<Item = &'n OsStr>,
-        guards: &mut Vec<Guard>,
+        guards: &mut Vec<PathGuard>,
     ) {
-        let is_link = self.disk.link(dir).is_some();
+        let is_link = self.disk.read_link(dir).is_some();
         let dir = if is_link { self.follow(dir, guards) } else { dir.to_owned() };
         let names: Vec<&OsStr> = names.collect();
         if self.is_writable(&dir) {
             let is_there = |name: &&OsStr| {
                 let path = dir.join(name);
-                self.disk.link(&path).is_some() || self.disk.find(&path).is_some()
+                self.disk.read_link(&path).is_some() || self.disk.stat(&path).is_some()
             };
             let holds_something = names.iter().any(is_there);
-            self.hold(&dir, holds_something, guards);
+            self.protect_ancestors(&dir, holds_something, guards);
         } else if is_link {
             // The agent cannot write there.
             return;
-        } else if self.disk.find(&dir).is_some_and(|found| found.is_dir) {
+        } else if self.disk.stat(&dir).is_some_and(|found| found.is_dir) {
             self.mounts.push(Mount::Writable { from: dir.clone(), at: dir.clone() });
-            guards.push(Guard { path: dir.clone(), was: Was::Directory });
+            guards.push(PathGuard { path: dir.clone(), was: ExpectedEntry::Directory });
         }
         for name in names {
             self.protect_one(&dir.join(name), guards);
@@ -376,30 +381,30 @@ impl Draft<'_> {
     }
 
     /// The same for one path in a directory that is held.
-    pub(super) fn protect_one(&mut self, path: &Path, guards: &mut Vec<Guard>) {
+    pub(super) fn protect_one(&mut self, path: &Path, guards: &mut Vec<PathGuard>) {
         let mut path = path.to_owned();
-        if self.disk.link(&path).is_some() {
+        if self.disk.read_link(&path).is_some() {
             path = self.follow(&path, guards);
             if !self.is_writable(&path) {
                 return;
             }
             if let Some(parent) = path.parent() {
-                self.hold(parent, true, guards);
+                self.protect_ancestors(parent, true, guards);
             }
         }
-        let was = match self.disk.find(&path) {
-            None => Was::Nothing,
+        let was = match self.disk.stat(&path) {
+            None => ExpectedEntry::Nothing,
             Some(found) => {
                 self.mounts.push(Mount::ReadOnly { from: path.clone(), at: path.clone() });
-                if found.is_dir { Was::Directory } else { Was::File }
+                if found.is_dir { ExpectedEntry::Directory } else { ExpectedEntry::File }
             }
         };
-        guards.push(Guard { path, was });
+        guards.push(PathGuard { path, was });
     }
 }
 
 /// A path of the settings: `~/` is the home, and what is relative is in the project.
-pub(super) fn absolute(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
+pub(super) fn settings_path(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
         (Ok(rest), Some(home)) => home.join(rest).components().collect(),
         _ => {

@@ -12,13 +12,13 @@ use std::time::Duration;
 pub const COMMAND: &str = "__probe";
 
 /// How long a probe may take. It takes milliseconds where all is well.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An address of a network that is nobody's. A datagram to it is only addressed here, never sent.
-const FAR_AWAY: &str = "192.0.2.1:9";
+const UNROUTABLE_ADDRESS: &str = "192.0.2.1:9";
 
 /// What is tried, in this order, and what must come of it.
-const TRIALS: [(&str, bool, &str); 4] = [
+const CHECKS: [(&str, bool, &str); 4] = [
     ("write-project", true, "the project cannot be written"),
     ("read-canary", false, "a file outside can be read"),
     ("connect", false, "the network can be reached past the proxy"),
@@ -26,11 +26,11 @@ const TRIALS: [(&str, bool, &str); 4] = [
 ];
 
 /// What the kernel is told here concerns all of the machine. It is opened, not written.
-const ORDERS: &str = "/proc/sys/kernel/core_pattern";
+const KERNEL_CONTROL_FILES: &str = "/proc/sys/kernel/core_pattern";
 
 /// A probe that is set up on this side.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(super) struct SandboxProbe {
     inside_file: PathBuf,
     canary: PathBuf,
     outside: Vec<PathBuf>,
@@ -38,9 +38,9 @@ pub(super) struct Probe {
     network: bool,
 }
 
-impl Probe {
+impl SandboxProbe {
     /// `hidden` is a directory that must not be seen inside. With `network` nothing of that is tried.
-    pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<Probe> {
+    pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
         // A name that no agent can have taken.
         let mark = format!(".ralph-probe-{:016x}", RandomState::new().build_hasher().finish());
         let canary = hidden.join("canary");
@@ -49,7 +49,7 @@ impl Probe {
             .map(|dir| dir.join(&mark))
             .to_vec();
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        Ok(Probe { inside_file: project.join(mark), canary, outside, listener, network })
+        Ok(SandboxProbe { inside_file: project.join(mark), canary, outside, listener, network })
     }
 
     /// The arguments of the program that tries.
@@ -62,10 +62,10 @@ impl Probe {
     }
 
     /// Judges what it said, and what it did: why the sandbox is none, if it is none.
-    pub(super) fn judge(&self, said: &[u8]) -> Result<(), String> {
+    pub(super) fn evaluate(&self, said: &[u8]) -> Result<(), String> {
         let said = String::from_utf8_lossy(said);
         let mut words = said.split_whitespace();
-        for (trial, expected, failure) in TRIALS {
+        for (trial, expected, failure) in CHECKS {
             let outcome = match (words.next(), words.next()) {
                 (Some(name), Some("yes")) if name == trial => true,
                 (Some(name), Some("no")) if name == trial => false,
@@ -87,7 +87,7 @@ impl Probe {
     }
 }
 
-impl Drop for Probe {
+impl Drop for SandboxProbe {
     fn drop(&mut self) {
         for path in self.outside.iter().chain([&self.inside_file, &self.canary]) {
             let _ = std::fs::remove_file(path);
@@ -99,25 +99,26 @@ impl Drop for Probe {
 pub fn main(args: &[OsString]) -> u8 {
     let [address, project, canary, outside @ ..] = args else { return 2 };
     let writes = |path: &OsString| std::fs::write(path, "probe").is_ok();
-    let orders = || std::fs::OpenOptions::new().write(true).open(ORDERS).is_ok();
-    let outcomes = [writes(project), std::fs::read(canary).is_ok(), connects(address), orders()];
+    let orders = || std::fs::OpenOptions::new().write(true).open(KERNEL_CONTROL_FILES).is_ok();
+    let outcomes = [writes(project), std::fs::read(canary).is_ok(), can_connect(address), orders()];
     outside.iter().for_each(|path| {
         writes(path);
     });
     let mut text = String::new();
-    for ((trial, ..), outcome) in TRIALS.iter().zip(outcomes) {
+    for ((trial, ..), outcome) in CHECKS.iter().zip(outcomes) {
         text.push_str(&format!("{trial} {}\n", if outcome { "yes" } else { "no" }));
     }
     u8::from(io::stdout().write_all(text.as_bytes()).is_err())
 }
 
 /// Whether anything can be reached without the proxy: a port of this machine, or an address far away.
-fn connects(address: &OsStr) -> bool {
+fn can_connect(address: &OsStr) -> bool {
     let near = address.to_str().and_then(|address| address.parse::<SocketAddr>().ok());
     let near = near.is_some_and(|address| {
         TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
     });
-    let far = UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect(FAR_AWAY).is_ok());
+    let far =
+        UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect(UNROUTABLE_ADDRESS).is_ok());
     near || far
 }
 
@@ -131,30 +132,30 @@ mod tests {
         let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();
         let said = |trials: [&str; 4]| {
-            let names = TRIALS.iter().map(|(name, ..)| *name);
+            let names = CHECKS.iter().map(|(name, ..)| *name);
             names.zip(trials).map(|(name, word)| format!("{name} {word}\n")).collect::<String>()
         };
         for (trials, network, expected) in [
             (["yes", "no", "no", "no"], false, Ok(())),
             (["yes", "no", "yes", "no"], true, Ok(())),
-            (["yes", "no", "yes", "no"], false, Err(TRIALS[2].2)),
-            (["no", "no", "no", "no"], false, Err(TRIALS[0].2)),
-            (["yes", "yes", "no", "no"], false, Err(TRIALS[1].2)),
-            (["yes", "no", "no", "yes"], false, Err(TRIALS[3].2)),
+            (["yes", "no", "yes", "no"], false, Err(CHECKS[2].2)),
+            (["no", "no", "no", "no"], false, Err(CHECKS[0].2)),
+            (["yes", "yes", "no", "no"], false, Err(CHECKS[1].2)),
+            (["yes", "no", "no", "yes"], false, Err(CHECKS[3].2)),
             (["yes", "no", "", "no"], false, Err("the probe did not come to its end")),
         ] {
-            let probe = Probe::set_up(&project, dir.path(), network).unwrap();
+            let probe = SandboxProbe::set_up(&project, dir.path(), network).unwrap();
             std::fs::write(&probe.inside_file, "").unwrap();
-            let judged = probe.judge(said(trials).as_bytes());
+            let judged = probe.evaluate(said(trials).as_bytes());
             assert_eq!(judged, expected.map_err(str::to_owned), "{trials:?}");
         }
-        let probe = Probe::set_up(&project, dir.path(), false).unwrap();
+        let probe = SandboxProbe::set_up(&project, dir.path(), false).unwrap();
         let good = said(["yes", "no", "no", "no"]);
-        assert!(probe.judge(good.as_bytes()).is_err(), "nothing arrived in the project");
+        assert!(probe.evaluate(good.as_bytes()).is_err(), "nothing arrived in the project");
         std::fs::write(&probe.inside_file, "").unwrap();
-        assert!(probe.judge(good.as_bytes()).is_ok());
+        assert!(probe.evaluate(good.as_bytes()).is_ok());
         std::fs::write(probe.outside.last().unwrap(), "").unwrap();
-        assert!(probe.judge(good.as_bytes()).is_err(), "something arrived beside the project");
+        assert!(probe.evaluate(good.as_bytes()).is_err(), "something arrived beside the project");
         drop(probe);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
     }

@@ -11,22 +11,22 @@ use rustix::io::Errno;
 
 use ralph_store::dir_handle::{Entry, describe, look, move_aside, open_dir, opened_up};
 
-use super::Trace;
-use super::plan::{Guard, Was};
+use super::SandboxTrace;
+use super::plan::{ExpectedEntry, PathGuard};
 
 /// Puts everything that is guarded back as it was, in this order. What there is to say of it.
-pub fn set_aside(guards: &[Guard]) -> Vec<Trace> {
-    let put = |guard: &Guard| match put_right(guard) {
-        Ok(Some(to)) if guard.was == Was::Nothing && guard.path.ends_with(".git") => {
-            Some(Trace::NoRepository(to))
+pub fn restore_guards(guards: &[PathGuard]) -> Vec<SandboxTrace> {
+    let put = |guard: &PathGuard| match restore_guard(guard) {
+        Ok(Some(to)) if guard.was == ExpectedEntry::Nothing && guard.path.ends_with(".git") => {
+            Some(SandboxTrace::RepositoryRemoved(to))
         }
-        Ok(to) => to.map(Trace::SetAside),
-        Err(err) => Some(Trace::Stuck(guard.path.clone(), describe(err))),
+        Ok(to) => to.map(SandboxTrace::Quarantined),
+        Err(err) => Some(SandboxTrace::NotRestored(guard.path.clone(), describe(err))),
     };
     guards.iter().filter_map(put).collect()
 }
 
-fn put_right(guard: &Guard) -> Result<Option<PathBuf>, Errno> {
+fn restore_guard(guard: &PathGuard) -> Result<Option<PathBuf>, Errno> {
     let (Some(parent), Some(name)) = (guard.path.parent(), guard.path.file_name()) else {
         return Ok(None);
     };
@@ -38,15 +38,18 @@ fn put_right(guard: &Guard) -> Result<Option<PathBuf>, Errno> {
         Err(err) => return Err(err),
     };
     let is_gone = match (&guard.was, look(&dir, name)?) {
-        (Was::Nothing | Was::Directory | Was::File, Entry::Nothing)
-        | (Was::Directory, Entry::Directory)
-        | (Was::File, Entry::File) => return Ok(None),
-        (Was::Link(link), Entry::Link(now)) if *link == now => return Ok(None),
-        (Was::Link(_), Entry::Nothing) => true,
+        (
+            ExpectedEntry::Nothing | ExpectedEntry::Directory | ExpectedEntry::File,
+            Entry::Nothing,
+        )
+        | (ExpectedEntry::Directory, Entry::Directory)
+        | (ExpectedEntry::File, Entry::File) => return Ok(None),
+        (ExpectedEntry::Link(link), Entry::Link(now)) if *link == now => return Ok(None),
+        (ExpectedEntry::Link(_), Entry::Nothing) => true,
         _ => false,
     };
     let to = if is_gone { None } else { Some(move_aside(&dir, &guard.path, name)?) };
-    if let Was::Link(link) = &guard.was {
+    if let ExpectedEntry::Link(link) = &guard.was {
         opened_up(&dir, || rustix::fs::symlinkat(link, &dir, name))?;
     }
     Ok(to)
@@ -60,8 +63,8 @@ mod tests {
 
     use super::*;
 
-    fn guard(path: &Path, was: Was) -> Guard {
-        Guard { path: path.to_owned(), was }
+    fn guard(path: &Path, was: ExpectedEntry) -> PathGuard {
+        PathGuard { path: path.to_owned(), was }
     }
 
     fn place() -> (tempfile::TempDir, PathBuf) {
@@ -97,15 +100,17 @@ mod tests {
     #[test]
     fn what_appears_where_nothing_was_is_put_aside() {
         let (_temp, dir) = place();
-        let guards =
-            [guard(&dir.join("hooks"), Was::Nothing), guard(&dir.join("absent"), Was::Nothing)];
+        let guards = [
+            guard(&dir.join("hooks"), ExpectedEntry::Nothing),
+            guard(&dir.join("absent"), ExpectedEntry::Nothing),
+        ];
         for nth in ["", ".1"] {
             fs::create_dir(dir.join("hooks")).unwrap();
             let put = dir.join(format!("hooks.from-sandbox{nth}"));
-            assert_eq!(set_aside(&guards), [Trace::SetAside(put.clone())]);
+            assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put.clone())]);
             assert!(put.is_dir() && !dir.join("hooks").exists());
         }
-        assert!(set_aside(&guards).is_empty());
+        assert!(restore_guards(&guards).is_empty());
     }
 
     #[test]
@@ -122,9 +127,12 @@ mod tests {
         for mode in [0o755, 0o555, 0o000] {
             fs::write(&planted, "evil").unwrap();
             fs::set_permissions(&parent, fs::Permissions::from_mode(mode)).unwrap();
-            let guards = [guard(&planted, Was::Nothing)];
-            let traces = as_an_ordinary_user(&[&parent, &planted], || set_aside(&guards));
-            assert!(matches!(traces.as_slice(), [Trace::SetAside(_)]), "{mode:o}: {traces:?}");
+            let guards = [guard(&planted, ExpectedEntry::Nothing)];
+            let traces = as_an_ordinary_user(&[&parent, &planted], || restore_guards(&guards));
+            assert!(
+                matches!(traces.as_slice(), [SandboxTrace::Quarantined(_)]),
+                "{mode:o}: {traces:?}"
+            );
             assert!(!planted.exists(), "{mode:o}");
         }
     }
@@ -141,9 +149,11 @@ mod tests {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(parent.join("config"), "evil").unwrap();
-        let guards = [guard(&parent.join("config"), Was::Nothing)];
-        let traces = as_an_ordinary_user(&[], || set_aside(&guards));
-        let [Trace::Stuck(path, why)] = traces.as_slice() else { panic!("{traces:?}") };
+        let guards = [guard(&parent.join("config"), ExpectedEntry::Nothing)];
+        let traces = as_an_ordinary_user(&[], || restore_guards(&guards));
+        let [SandboxTrace::NotRestored(path, why)] = traces.as_slice() else {
+            panic!("{traces:?}")
+        };
         assert_eq!(*path, parent.join("config"));
         assert!(why.contains("ermission denied"), "{why}");
     }
@@ -151,16 +161,16 @@ mod tests {
     #[test]
     fn a_link_that_was_changed_is_made_again() {
         let (_temp, dir) = place();
-        let guards = [guard(&dir.join("hooks"), Was::Link("../theirs".into()))];
+        let guards = [guard(&dir.join("hooks"), ExpectedEntry::Link("../theirs".into()))];
         let link = |to: &str| symlink(to, dir.join("hooks")).unwrap();
         link("../theirs");
-        assert!(set_aside(&guards).is_empty());
+        assert!(restore_guards(&guards).is_empty());
         fs::remove_file(dir.join("hooks")).unwrap();
         link("elsewhere");
-        assert_eq!(set_aside(&guards).len(), 1);
+        assert_eq!(restore_guards(&guards).len(), 1);
         assert_eq!(fs::read_link(dir.join("hooks")).unwrap(), Path::new("../theirs"));
         fs::remove_file(dir.join("hooks")).unwrap();
-        set_aside(&guards);
+        restore_guards(&guards);
         assert_eq!(fs::read_link(dir.join("hooks")).unwrap(), Path::new("../theirs"));
     }
 
@@ -170,19 +180,19 @@ mod tests {
         fs::create_dir(dir.join("home")).unwrap();
         fs::write(dir.join("home/settings.json"), "mine").unwrap();
         symlink(dir.join("home"), dir.join(".claude")).unwrap();
-        let below = guard(&dir.join(".claude/settings.json"), Was::Nothing);
-        assert!(set_aside(std::slice::from_ref(&below)).is_empty());
+        let below = guard(&dir.join(".claude/settings.json"), ExpectedEntry::Nothing);
+        assert!(restore_guards(std::slice::from_ref(&below)).is_empty());
         assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
         // Where no link was, it is the link that goes.
         let put = dir.join(".claude.from-sandbox");
-        let guards = [guard(&dir.join(".claude"), Was::Directory), below];
-        assert_eq!(set_aside(&guards), [Trace::SetAside(put.clone())]);
+        let guards = [guard(&dir.join(".claude"), ExpectedEntry::Directory), below];
+        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put.clone())]);
         assert_eq!(fs::read_link(put).unwrap(), dir.join("home"));
         assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
         // A directory may be there.
         fs::create_dir(dir.join(".claude")).unwrap();
         fs::write(dir.join(".claude/settings.json"), "evil").unwrap();
         let put = dir.join(".claude/settings.json.from-sandbox");
-        assert_eq!(set_aside(&guards), [Trace::SetAside(put)]);
+        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put)]);
     }
 }

@@ -15,35 +15,35 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::Trace;
+use super::SandboxTrace;
 use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use ralph_store::safe_fs;
 use ralph_store::save::save_without_sync;
 
 /// What is kept of one file or directory at most.
-const MAX_THINGS: usize = 500;
+const MAX_ENTRIES: usize = 500;
 const MAX_BYTES: usize = 8 << 20;
 
 /// A file or directory as it was, with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct RestorePoint {
     path: PathBuf,
     /// By their paths from there. What something is in comes before it.
-    things: BTreeMap<PathBuf, Thing>,
+    things: BTreeMap<PathBuf, SavedEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Thing {
+enum SavedEntry {
     Directory { mode: u32 },
     Link(PathBuf),
     Text { mode: u32, text: String },
     Bytes { mode: u32, bytes: Vec<u8> },
 }
 
-impl Kept {
+impl RestorePoint {
     /// Takes what is there. `None` if it is too much to be kept, or cannot be read.
-    pub(super) fn take(path: &Path) -> Option<Kept> {
-        let mut kept = Kept { path: path.to_owned(), things: BTreeMap::new() };
+    pub(super) fn capture(path: &Path) -> Option<RestorePoint> {
+        let mut kept = RestorePoint { path: path.to_owned(), things: BTreeMap::new() };
         kept.collect(Path::new(""), &mut 0)?;
         Some(kept)
     }
@@ -53,23 +53,23 @@ impl Kept {
         let meta = fs::symlink_metadata(&path).ok()?;
         let mode = meta.permissions().mode() & 0o7777;
         let thing = if meta.is_dir() {
-            Thing::Directory { mode }
+            SavedEntry::Directory { mode }
         } else if meta.is_symlink() {
-            Thing::Link(fs::read_link(&path).ok()?)
+            SavedEntry::Link(fs::read_link(&path).ok()?)
         } else if meta.is_file() {
             let mut content = Vec::new();
             let file = safe_fs::open_file(&path).ok()?;
             file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).ok()?;
             *bytes += content.len();
             match String::from_utf8(content) {
-                Ok(text) => Thing::Text { mode, text },
-                Err(err) => Thing::Bytes { mode, bytes: err.into_bytes() },
+                Ok(text) => SavedEntry::Text { mode, text },
+                Err(err) => SavedEntry::Bytes { mode, bytes: err.into_bytes() },
             }
         } else {
             return None;
         };
         self.things.insert(below.to_owned(), thing);
-        if self.things.len() > MAX_THINGS || *bytes > MAX_BYTES {
+        if self.things.len() > MAX_ENTRIES || *bytes > MAX_BYTES {
             return None;
         }
         if meta.is_dir() {
@@ -81,24 +81,24 @@ impl Kept {
     }
 
     /// Puts it back if it is different now. What there is to say of it.
-    pub(super) fn restore(&self) -> Option<Trace> {
-        match self.put_back() {
+    pub(super) fn restore(&self) -> Option<SandboxTrace> {
+        match self.restore_entries() {
             Ok(trace) => trace,
-            Err(err) => Some(Trace::Stuck(self.path.clone(), describe(err))),
+            Err(err) => Some(SandboxTrace::NotRestored(self.path.clone(), describe(err))),
         }
     }
 
-    fn put_back(&self) -> Result<Option<Trace>, Errno> {
+    fn restore_entries(&self) -> Result<Option<SandboxTrace>, Errno> {
         let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
             return Ok(None);
         };
-        let dir = make_dir(parent)?;
-        if Kept::take(&self.path).is_some_and(|now| now == *self) {
+        let dir = create_dir(parent)?;
+        if RestorePoint::capture(&self.path).is_some_and(|now| now == *self) {
             return Ok(None);
         }
         let trace = match move_aside(&dir, &self.path, name) {
-            Ok(to) => Trace::SetAside(to),
-            Err(Errno::NOENT) => Trace::PutBack(self.path.clone()),
+            Ok(to) => SandboxTrace::Quarantined(to),
+            Err(Errno::NOENT) => SandboxTrace::Restored(self.path.clone()),
             Err(err) => return Err(err),
         };
         for (below, thing) in &self.things {
@@ -108,21 +108,21 @@ impl Kept {
                 dir = enter(&dir, name)?;
                 name = part.as_os_str();
             }
-            opened_up(&dir, || make(&dir, name, thing))?;
+            opened_up(&dir, || create_entry(&dir, name, thing))?;
         }
         Ok(Some(trace))
     }
 }
 
 /// Makes one thing anew.
-fn make(dir: &OwnedFd, name: &OsStr, thing: &Thing) -> Result<(), Errno> {
+fn create_entry(dir: &OwnedFd, name: &OsStr, thing: &SavedEntry) -> Result<(), Errno> {
     let (mode, content) = match thing {
-        Thing::Directory { mode } => {
+        SavedEntry::Directory { mode } => {
             return rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode | 0o700));
         }
-        Thing::Link(to) => return rustix::fs::symlinkat(to, dir, name),
-        Thing::Text { mode, text } => (mode, text.as_bytes()),
-        Thing::Bytes { mode, bytes } => (mode, bytes.as_slice()),
+        SavedEntry::Link(to) => return rustix::fs::symlinkat(to, dir, name),
+        SavedEntry::Text { mode, text } => (mode, text.as_bytes()),
+        SavedEntry::Bytes { mode, bytes } => (mode, bytes.as_slice()),
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
@@ -133,7 +133,7 @@ fn make(dir: &OwnedFd, name: &OsStr, thing: &Thing) -> Result<(), Errno> {
 }
 
 /// Opens a directory without following any link on the way, and makes what is missing of it.
-fn make_dir(path: &Path) -> Result<OwnedFd, Errno> {
+fn create_dir(path: &Path) -> Result<OwnedFd, Errno> {
     match open_dir(path) {
         Err(Errno::NOENT) => {}
         other => return other,
@@ -154,19 +154,19 @@ fn make_dir(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// A directory that holds what is kept, by what it is and not by what it is called.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SavedDir {
     path: PathBuf,
     identity: (u64, u64),
 }
 
-impl Place {
-    pub(super) fn of(path: &Path) -> Option<Place> {
+impl SavedDir {
+    pub(super) fn of(path: &Path) -> Option<SavedDir> {
         let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
-        Some(Place { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
+        Some(SavedDir { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
     }
 
     /// Gives it its name back if it has another one, beside the old one, which nobody has now.
-    pub(super) fn restore(&self) -> Option<Trace> {
+    pub(super) fn restore(&self) -> Option<SandboxTrace> {
         let (parent, name) = (self.path.parent()?, self.path.file_name()?);
         let dir = open_dir(parent).ok()?;
         if fs::symlink_metadata(&self.path).is_ok() {
@@ -174,12 +174,12 @@ impl Place {
         }
         let mut others = fs::read_dir(parent).ok()?.flatten().map(|entry| entry.path());
         let now = others
-            .find(|other| Place::of(other).is_some_and(|now| now.identity == self.identity))?;
+            .find(|other| SavedDir::of(other).is_some_and(|now| now.identity == self.identity))?;
         opened_up(&dir, || {
             rustix::fs::renameat(&dir, now.file_name().unwrap_or_default(), &dir, name)
         })
         .ok()?;
-        Some(Trace::PutBack(self.path.clone()))
+        Some(SandboxTrace::Restored(self.path.clone()))
     }
 }
 
@@ -187,16 +187,20 @@ impl Place {
 ///
 /// # Errors
 /// What the file system said.
-pub(super) fn save(kept: &[Kept], path: &Path) -> io::Result<()> {
+pub(super) fn save_restore_points(kept: &[RestorePoint], path: &Path) -> io::Result<()> {
     save_without_sync(path, &serde_json::to_vec(kept)?)
 }
 
 /// Puts everything back that is written down there. `present` returns the present path of what was kept.
-pub(super) fn restore_saved(path: &Path, present: impl Fn(&Path) -> PathBuf) -> Vec<Trace> {
-    let kept =
-        fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Vec<Kept>>(&bytes).ok());
+pub(super) fn restore_from_file(
+    path: &Path,
+    present: impl Fn(&Path) -> PathBuf,
+) -> Vec<SandboxTrace> {
+    let kept = fs::read(path)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Vec<RestorePoint>>(&bytes).ok());
     let kept = kept.into_iter().flatten();
-    kept.filter_map(|kept| Kept { path: present(&kept.path), ..kept }.restore()).collect()
+    kept.filter_map(|kept| RestorePoint { path: present(&kept.path), ..kept }.restore()).collect()
 }
 
 #[cfg(test)]
@@ -220,25 +224,29 @@ mod tests {
         fs::set_permissions(hooks.join("more/mine"), fs::Permissions::from_mode(0o755)).unwrap();
         symlink("../shared/pre-push", hooks.join("pre-push")).unwrap();
         fs::write(dir.join("config"), b"as it was\xff").unwrap();
-        let kept = [Kept::take(&hooks).unwrap(), Kept::take(&dir.join("config")).unwrap()];
+        let kept = [
+            RestorePoint::capture(&hooks).unwrap(),
+            RestorePoint::capture(&dir.join("config")).unwrap(),
+        ];
         assert!(kept.iter().all(|kept| kept.restore().is_none()));
         fs::write(hooks.join("pre-commit"), "evil").unwrap();
         fs::write(dir.join("config"), "evil").unwrap();
-        let aside = |name: &str| Some(Trace::SetAside(dir.join(format!("{name}.from-sandbox"))));
+        let aside =
+            |name: &str| Some(SandboxTrace::Quarantined(dir.join(format!("{name}.from-sandbox"))));
         assert_eq!(kept[0].restore(), aside("hooks"));
         // Of what is written down, too.
-        save(&kept, &dir.join("kept.json")).unwrap();
+        save_restore_points(&kept, &dir.join("kept.json")).unwrap();
         assert_eq!(
-            restore_saved(&dir.join("kept.json"), Path::to_owned),
+            restore_from_file(&dir.join("kept.json"), Path::to_owned),
             [aside("config").unwrap()]
         );
         assert_eq!(fs::read(dir.join("config")).unwrap(), b"as it was\xff");
         assert_eq!(fs::read_to_string(hooks.join("more/mine")).unwrap(), "as it was");
         assert!(!hooks.join("pre-commit").exists());
         assert_eq!(fs::read_link(hooks.join("pre-push")).unwrap(), Path::new("../shared/pre-push"));
-        assert_eq!(Kept::take(&hooks).as_ref(), Some(&kept[0]), "modes and all");
+        assert_eq!(RestorePoint::capture(&hooks).as_ref(), Some(&kept[0]), "modes and all");
         fs::remove_dir_all(&hooks).unwrap();
-        assert_eq!(kept[0].restore(), Some(Trace::PutBack(hooks.clone())));
+        assert_eq!(kept[0].restore(), Some(SandboxTrace::Restored(hooks.clone())));
         assert!(hooks.join("more/mine").exists());
     }
 
@@ -247,23 +255,23 @@ mod tests {
         let (_temp, dir) = place();
         fs::create_dir(dir.join(".git")).unwrap();
         fs::write(dir.join(".git/config"), "as it was").unwrap();
-        let kept = Kept::take(&dir.join(".git/config")).unwrap();
-        let place = Place::of(&dir.join(".git")).unwrap();
+        let kept = RestorePoint::capture(&dir.join(".git/config")).unwrap();
+        let place = SavedDir::of(&dir.join(".git")).unwrap();
         fs::create_dir(dir.join("users")).unwrap();
         fs::write(dir.join("users/config"), "mine").unwrap();
         fs::rename(dir.join(".git"), dir.join("old")).unwrap();
         symlink(dir.join("users"), dir.join(".git")).unwrap();
-        assert!(kept.restore().is_some_and(|trace| trace.is_stuck()));
+        assert!(kept.restore().is_some_and(|trace| trace.is_not_restored()));
         assert_eq!(fs::read_to_string(dir.join("users/config")).unwrap(), "mine");
         assert_eq!(fs::read_dir(dir.join("users")).unwrap().count(), 1);
         // Once the link is out of the way, its directory is found, or made again.
         fs::remove_file(dir.join(".git")).unwrap();
-        assert_eq!(place.restore(), Some(Trace::PutBack(dir.join(".git"))));
+        assert_eq!(place.restore(), Some(SandboxTrace::Restored(dir.join(".git"))));
         assert_eq!(place.restore(), None);
         assert_eq!(kept.restore(), None);
         fs::remove_dir_all(dir.join(".git")).unwrap();
         assert_eq!(place.restore(), None);
-        assert_eq!(kept.restore(), Some(Trace::PutBack(dir.join(".git/config"))));
+        assert_eq!(kept.restore(), Some(SandboxTrace::Restored(dir.join(".git/config"))));
         assert_eq!(fs::read_to_string(dir.join(".git/config")).unwrap(), "as it was");
     }
 
@@ -271,7 +279,7 @@ mod tests {
     fn what_is_too_much_is_not_kept() {
         let (_temp, dir) = place();
         fs::write(dir.join("large"), vec![b'x'; MAX_BYTES + 1]).unwrap();
-        assert_eq!(Kept::take(&dir.join("large")), None);
-        assert_eq!(Kept::take(&dir.join("absent")), None);
+        assert_eq!(RestorePoint::capture(&dir.join("large")), None);
+        assert_eq!(RestorePoint::capture(&dir.join("absent")), None);
     }
 }

@@ -8,32 +8,32 @@ use std::io;
 
 /// A rule: a call, and what of its arguments makes it refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule {
-    call: i64,
-    when: When,
+pub(super) struct SyscallRule {
+    syscall: i64,
+    when: ArgCondition,
     errno: i32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum ArgCondition {
     Always,
     /// The lower half of an argument is this.
-    Is {
+    Equals {
         argument: u32,
         value: u32,
     },
     /// The lower half of an argument has one of these bits.
-    Has {
+    HasBit {
         argument: u32,
         bits: u32,
     },
     /// The lower halves of two arguments each have one of these bits.
-    HasBoth {
+    HasAllBits {
         arguments: [u32; 2],
         bits: [u32; 2],
     },
     /// The lower half of an argument is none of these.
-    Beyond {
+    GreaterThan {
         argument: u32,
         values: &'static [u32],
     },
@@ -44,15 +44,15 @@ enum When {
 const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER.cast_unsigned();
 
 #[cfg(test)]
-impl Rule {
+impl SyscallRule {
     /// Refuses a call, whatever its arguments.
-    pub(super) fn refuse(call: i64, errno: i32) -> Rule {
-        Rule { call, when: When::Always, errno }
+    pub(super) fn refuse(call: i64, errno: i32) -> SyscallRule {
+        SyscallRule { syscall: call, when: ArgCondition::Always, errno }
     }
 }
 
 /// Calls that nothing inside needs.
-const REFUSED: &[i64] = &[
+const REFUSED_SYSCALLS: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -84,7 +84,7 @@ const REFUSED: &[i64] = &[
 ];
 
 /// Calls that programs try and do without: they look at the error.
-const ABSENT: &[i64] = &[
+const UNIMPLEMENTED_SYSCALLS: &[i64] = &[
     // Its arguments are in memory, where a filter cannot see them. C libraries go back to `clone`.
     libc::SYS_clone3,
     // It does what other calls do without being filtered as those are.
@@ -112,7 +112,7 @@ const PROCESS_CALLS: &[(i64, u32)] = &[
 
 /// Memory, semaphores and queues that all processes of a user share, wherever they are. Programs take this for a kernel
 /// that was built without them.
-const SHARED: &[i64] = &[
+const SHARED_RULES: &[i64] = &[
     libc::SYS_mq_open,
     libc::SYS_mq_unlink,
     libc::SYS_msgctl,
@@ -130,7 +130,7 @@ const SHARED: &[i64] = &[
 
 /// Unix, IPv4, IPv6, netlink: all that reaches no further than the network that is there. Others talk to
 /// the machine around a virtual one, or to rarely used parts of the kernel.
-const FAMILIES: &[u32] = &[
+const ALLOWED_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_UNIX.cast_unsigned(),
     libc::AF_INET.cast_unsigned(),
     libc::AF_INET6.cast_unsigned(),
@@ -138,13 +138,20 @@ const FAMILIES: &[u32] = &[
 ];
 
 /// Making a program that has the rights of its owner or group, whoever starts it, outside, later.
-fn no_rights_of_the_owner() -> impl Iterator<Item = (i64, When)> {
-    const BITS: u32 = libc::S_ISUID | libc::S_ISGID;
+fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
+    const SETUID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
     // Only then is there a mode at all.
-    const MAKES: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
-    let has = |(call, argument)| (call, When::Has { argument, bits: BITS });
+    const CREATE_FLAGS: u32 =
+        (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+    let has = |(call, argument)| (call, ArgCondition::HasBit { argument, bits: SETUID_BITS });
     let makes = |(call, flags)| {
-        (call, When::HasBoth { arguments: [flags, flags + 1], bits: [MAKES, BITS] })
+        (
+            call,
+            ArgCondition::HasAllBits {
+                arguments: [flags, flags + 1],
+                bits: [CREATE_FLAGS, SETUID_BITS],
+            },
+        )
     };
     // `openat2` is absent: its mode is in memory.
     let has_mode = [
@@ -168,56 +175,61 @@ fn no_rights_of_the_owner() -> impl Iterator<Item = (i64, When)> {
 }
 
 /// What is refused where namespaces do the rest.
-pub(super) fn inside_namespaces() -> Vec<Rule> {
-    let refuse = |call, when| Rule { call, when, errno: libc::EPERM };
-    let mut rules: Vec<Rule> = REFUSED.iter().map(|call| refuse(*call, When::Always)).collect();
-    rules.extend(ABSENT.iter().map(|call| Rule {
-        call: *call,
-        when: When::Always,
+pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
+    let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
+    let mut rules: Vec<SyscallRule> =
+        REFUSED_SYSCALLS.iter().map(|call| refuse(*call, ArgCondition::Always)).collect();
+    rules.extend(UNIMPLEMENTED_SYSCALLS.iter().map(|call| SyscallRule {
+        syscall: *call,
+        when: ArgCondition::Always,
         errno: libc::ENOSYS,
     }));
     // Typing into the terminal of whoever started this.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
         let value = u32::try_from(request).unwrap_or_default();
-        rules.push(refuse(libc::SYS_ioctl, When::Is { argument: 1, value }));
+        rules.push(refuse(libc::SYS_ioctl, ArgCondition::Equals { argument: 1, value }));
     }
     // In a user namespace of one's own everybody is the administrator, and much more of the kernel
     // can be tried.
     for call in [libc::SYS_unshare, libc::SYS_clone] {
-        rules.push(refuse(call, When::Has { argument: 0, bits: CLONE_NEWUSER }));
+        rules.push(refuse(call, ArgCondition::HasBit { argument: 0, bits: CLONE_NEWUSER }));
     }
-    rules.extend(no_rights_of_the_owner().map(|(call, when)| refuse(call, when)));
-    let family = When::Beyond { argument: 0, values: FAMILIES };
-    rules.push(Rule { call: libc::SYS_socket, when: family, errno: libc::EAFNOSUPPORT });
+    rules.extend(setuid_rules().map(|(call, when)| refuse(call, when)));
+    let family = ArgCondition::GreaterThan { argument: 0, values: ALLOWED_SOCKET_FAMILIES };
+    rules.push(SyscallRule { syscall: libc::SYS_socket, when: family, errno: libc::EAFNOSUPPORT });
     rules
 }
 
 /// What is refused where Landlock does the rest: it knows nothing of sockets but TCP's. With `open`, the
 /// network is not confined.
-pub(super) fn without_namespaces(open: bool) -> Vec<Rule> {
+pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
     let mut rules = inside_namespaces();
-    let refuse = |call, when| Rule { call, when, errno: libc::EPERM };
+    let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
     for (call, argument) in PROCESS_CALLS {
-        rules.push(refuse(*call, When::Beyond { argument: *argument, values: &[0] }));
+        rules.push(refuse(*call, ArgCondition::GreaterThan { argument: *argument, values: &[0] }));
     }
     // The caller's group and all processes of its user are other processes, too.
     for (call, process) in [(libc::SYS_setpriority, &[0]), (libc::SYS_ioprio_set, &[1])] {
-        rules.push(refuse(call, When::Beyond { argument: 0, values: process }));
+        rules.push(refuse(call, ArgCondition::GreaterThan { argument: 0, values: process }));
     }
-    rules.extend(SHARED.iter().map(|call| Rule {
-        call: *call,
-        when: When::Always,
+    rules.extend(SHARED_RULES.iter().map(|call| SyscallRule {
+        syscall: *call,
+        when: ArgCondition::Always,
         errno: libc::ENOSYS,
     }));
     if !open {
-        rules.push(Rule { call: libc::SYS_socket, when: When::NotTcp, errno: libc::EACCES });
+        rules.push(SyscallRule {
+            syscall: libc::SYS_socket,
+            when: ArgCondition::NotTcp,
+            errno: libc::EACCES,
+        });
         // It connects without `connect`, which is all that Landlock looks at.
         let bits = libc::MSG_FASTOPEN.cast_unsigned();
         for (call, argument) in
             [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
         {
-            let when = When::Has { argument, bits };
-            rules.push(Rule { call, when, errno: libc::EOPNOTSUPP });
+            let when = ArgCondition::HasBit { argument, bits };
+            rules.push(SyscallRule { syscall: call, when, errno: libc::EOPNOTSUPP });
         }
     }
     rules
@@ -234,7 +246,7 @@ const ARCHITECTURE: u32 = 0xc000_00f3;
 const ARCHITECTURE: u32 = 0;
 
 /// Calls of another kind on the same architecture (x32) carry this bit, and would pass by every rule.
-const OTHER_KIND: u32 = 0x4000_0000;
+const X32_BIT: u32 = 0x4000_0000;
 
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
@@ -252,51 +264,47 @@ fn load(at: u32) -> libc::sock_filter {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
 }
 
-fn answer(with: u32) -> libc::sock_filter {
+fn return_statement(with: u32) -> libc::sock_filter {
     statement(libc::BPF_RET | libc::BPF_K, with)
 }
 
 fn refuse(errno: i32) -> libc::sock_filter {
-    answer(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned() & libc::SECCOMP_RET_DATA)
+    return_statement(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned() & libc::SECCOMP_RET_DATA)
 }
 
 /// The rules as a program of the kernel's filter.
-fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
+fn compile(rules: &[SyscallRule]) -> Vec<libc::sock_filter> {
     let mut program = vec![
         load(ARCHITECTURE_AT),
         jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0),
         // Another architecture's calls have other numbers, so that nothing could be said of them.
-        answer(libc::SECCOMP_RET_KILL_PROCESS),
+        return_statement(libc::SECCOMP_RET_KILL_PROCESS),
     ];
     if cfg!(target_arch = "x86_64") {
-        program.extend([
-            load(NUMBER_AT),
-            jump(libc::BPF_JGE, OTHER_KIND, 0, 1),
-            refuse(libc::ENOSYS),
-        ]);
+        program.extend([load(NUMBER_AT), jump(libc::BPF_JGE, X32_BIT, 0, 1), refuse(libc::ENOSYS)]);
     }
     for rule in rules {
         let low_half = |argument: u32| load(ARGUMENTS_AT + 8 * argument);
         let tail = match rule.when {
-            When::Always => vec![refuse(rule.errno)],
-            When::Is { argument, value } => {
+            ArgCondition::Always => vec![refuse(rule.errno)],
+            ArgCondition::Equals { argument, value } => {
                 vec![low_half(argument), jump(libc::BPF_JEQ, value, 0, 1), refuse(rule.errno)]
             }
-            When::Has { argument, bits } => {
+            ArgCondition::HasBit { argument, bits } => {
                 vec![low_half(argument), jump(libc::BPF_JSET, bits, 0, 1), refuse(rule.errno)]
             }
-            When::HasBoth { arguments, bits } => vec![
+            ArgCondition::HasAllBits { arguments, bits } => vec![
                 low_half(arguments[0]),
                 jump(libc::BPF_JSET, bits[0], 0, 3),
                 low_half(arguments[1]),
                 jump(libc::BPF_JSET, bits[1], 0, 1),
                 refuse(rule.errno),
             ],
-            When::NotTcp => {
-                let (inet, inet6) = (FAMILIES[1], FAMILIES[2]);
+            ArgCondition::NotTcp => {
+                let (inet, inet6) = (ALLOWED_SOCKET_FAMILIES[1], ALLOWED_SOCKET_FAMILIES[2]);
                 vec![
                     low_half(0),
-                    jump(libc::BPF_JEQ, FAMILIES[3], 9, 0),
+                    jump(libc::BPF_JEQ, ALLOWED_SOCKET_FAMILIES[3], 9, 0),
                     jump(libc::BPF_JEQ, inet, 1, 0),
                     jump(libc::BPF_JEQ, inet6, 0, 6),
                     low_half(1),
@@ -309,7 +317,7 @@ fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
                     refuse(rule.errno),
                 ]
             }
-            When::Beyond { argument, values } => {
+            ArgCondition::GreaterThan { argument, values } => {
                 let mut tail = vec![low_half(argument)];
                 for (nth, value) in values.iter().enumerate() {
                     // Past the rest of the comparisons and the refusal.
@@ -321,11 +329,11 @@ fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
             }
         };
         program.push(load(NUMBER_AT));
-        let number = u32::try_from(rule.call).unwrap_or(u32::MAX);
+        let number = u32::try_from(rule.syscall).unwrap_or(u32::MAX);
         program.push(jump(libc::BPF_JEQ, number, 0, u8::try_from(tail.len()).unwrap_or(u8::MAX)));
         program.extend(tail);
     }
-    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program.push(return_statement(libc::SECCOMP_RET_ALLOW));
     program
 }
 
@@ -333,7 +341,7 @@ fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
 ///
 /// # Errors
 /// The kernel has no such filters.
-pub(super) fn install(rules: &[Rule]) -> io::Result<()> {
+pub(super) fn install(rules: &[SyscallRule]) -> io::Result<()> {
     if ARCHITECTURE == 0 {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "not on this architecture"));
     }
@@ -489,7 +497,7 @@ mod tests {
         let kill = libc::SECCOMP_RET_KILL_PROCESS;
         assert_eq!(run(&program, 0x4000_0003, 0, [0; 6]), kill, "32-bit calls");
         if cfg!(target_arch = "x86_64") {
-            let other = libc::SYS_mount as u32 | OTHER_KIND;
+            let other = libc::SYS_mount as u32 | X32_BIT;
             assert_eq!(run(&program, ARCHITECTURE, other, [0; 6]), no(libc::ENOSYS));
         }
     }

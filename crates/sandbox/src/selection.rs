@@ -1,24 +1,24 @@
 //! Which sandbox is used, if any.
 
-use super::backend_memory::BackendMemory;
+use super::backend_memory::BackendRecord;
 use super::settings::{self, SandboxBackend};
-use super::{Backend, Request, Sandbox, Unusable, prepare, scratch};
+use super::{Backend, BackendError, Sandbox, SandboxRequest, prepare, scratch};
 use ralph_events::error::Error;
 
 /// What the settings ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestedBackend {
     /// No sandbox.
-    None(ChosenBy),
+    None(SelectionOrigin),
     /// This backend and no other.
-    Named(Backend, ChosenBy),
+    Named(Backend, SelectionOrigin),
     /// The first of all backends that works. Without `required`, none if none does.
     Any { required: bool },
 }
 
 /// Who chose a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChosenBy {
+pub enum SelectionOrigin {
     /// Nobody: it is the default of the command.
     Default,
     /// The user, by a flag, a variable or a file that no agent can write to.
@@ -28,30 +28,34 @@ pub enum ChosenBy {
 }
 
 /// What is asked for, where `usual` is the default of the command and `by` the origin of `sandbox.backend`.
-pub fn asked(settings: &settings::Sandbox, usual: SandboxBackend, by: ChosenBy) -> Asked {
+pub fn requested_backend(
+    settings: &settings::Sandbox,
+    usual: SandboxBackend,
+    by: SelectionOrigin,
+) -> RequestedBackend {
     match settings.backend.unwrap_or(usual) {
         // Whoever requires one and names none means any.
-        SandboxBackend::None if settings.required => Asked::Any { required: true },
-        SandboxBackend::None => Asked::None(by),
-        SandboxBackend::Auto => Asked::Any { required: settings.required },
-        SandboxBackend::Bwrap => Asked::Named(Backend::Bwrap, by),
-        SandboxBackend::Docker => Asked::Named(Backend::Docker, by),
-        SandboxBackend::Landlock => Asked::Named(Backend::Landlock, by),
+        SandboxBackend::None if settings.required => RequestedBackend::Any { required: true },
+        SandboxBackend::None => RequestedBackend::None(by),
+        SandboxBackend::Auto => RequestedBackend::Any { required: settings.required },
+        SandboxBackend::Bwrap => RequestedBackend::Named(Backend::Bwrap, by),
+        SandboxBackend::Docker => RequestedBackend::Named(Backend::Docker, by),
+        SandboxBackend::Landlock => RequestedBackend::Named(Backend::Landlock, by),
     }
 }
 
 /// What came of looking for a sandbox.
 #[derive(Debug)]
-pub enum Choice {
+pub enum Selection {
     /// Nobody asked for one.
     None,
     Found {
         sandbox: Box<dyn Sandbox>,
         /// Those that come before it, and why they do not work.
-        passed_over: Vec<(Backend, Unusable)>,
+        passed_over: Vec<(Backend, BackendError)>,
     },
     /// None works, and the run may go on without.
-    Without(Vec<(Backend, Unusable)>),
+    Unavailable(Vec<(Backend, BackendError)>),
 }
 
 /// Finds the sandbox that was asked for.
@@ -59,18 +63,18 @@ pub enum Choice {
 /// # Errors
 /// There is none and there has to be one, it does not work in this project, or it is weaker than the one that the
 /// project is remembered to have run in and the user did not ask for it by name.
-pub fn choose(
-    asked: &Asked,
-    request: &Request<'_>,
-    memory: &BackendMemory,
-) -> Result<Choice, Error> {
+pub fn select_backend(
+    asked: &RequestedBackend,
+    request: &SandboxRequest<'_>,
+    memory: &BackendRecord,
+) -> Result<Selection, Error> {
     let (backends, required) = match asked {
-        Asked::None(_) => {
-            memory.refuse_step_down(asked, None, &[])?;
-            return Ok(Choice::None);
+        RequestedBackend::None(_) => {
+            memory.refuse_weaker_backend(asked, None, &[])?;
+            return Ok(Selection::None);
         }
-        Asked::Named(backend, _) => (vec![*backend], true),
-        Asked::Any { required } => (Backend::ALL.to_vec(), *required),
+        RequestedBackend::Named(backend, _) => (vec![*backend], true),
+        RequestedBackend::Any { required } => (Backend::ALL.to_vec(), *required),
     };
     // Every backend needs it.
     scratch::sandboxes()?;
@@ -78,23 +82,23 @@ pub fn choose(
     for backend in backends {
         match prepare(backend, request) {
             Ok(sandbox) => {
-                memory.refuse_step_down(asked, Some(backend), &failed)?;
-                return Ok(Choice::Found { sandbox, passed_over: failed });
+                memory.refuse_weaker_backend(asked, Some(backend), &failed)?;
+                return Ok(Selection::Found { sandbox, passed_over: failed });
             }
-            Err(unusable) if unusable.is_mistake => {
-                let error = Error::input(unusable.why);
+            Err(unusable) if unusable.is_config_error => {
+                let error = Error::input(unusable.reason);
                 return Err(unusable.hint.into_iter().fold(error, Error::hint));
             }
             Err(unusable) => failed.push((backend, unusable)),
         }
     }
     if !required {
-        memory.refuse_step_down(asked, None, &failed)?;
-        return Ok(Choice::Without(failed));
+        memory.refuse_weaker_backend(asked, None, &failed)?;
+        return Ok(Selection::Unavailable(failed));
     }
     let error = match failed.as_slice() {
         [(only, unusable)] => {
-            let error = Error::input(format!("the sandbox {}: {}", only.name(), unusable.why));
+            let error = Error::input(format!("the sandbox {}: {}", only.name(), unusable.reason));
             unusable.hint.iter().fold(error, |error, hint| error.hint(hint.as_str()))
         }
         several => several
@@ -112,14 +116,14 @@ mod tests {
 
     #[test]
     fn what_settings_and_flags_ask_for() {
-        let all = |required| Asked::Any { required };
-        let only = |backend| Asked::Named(backend, ChosenBy::User);
+        let all = |required| RequestedBackend::Any { required };
+        let only = |backend| RequestedBackend::Named(backend, SelectionOrigin::User);
         use SandboxBackend::{Auto, Bwrap, Docker, Landlock, None as No};
         for (backend, required, usual, expected) in [
-            (None, false, No, Asked::None(ChosenBy::Default)),
+            (None, false, No, RequestedBackend::None(SelectionOrigin::Default)),
             (None, false, Auto, all(false)),
             (None, true, No, all(true)),
-            (Some(No), false, Auto, Asked::None(ChosenBy::User)),
+            (Some(No), false, Auto, RequestedBackend::None(SelectionOrigin::User)),
             (Some(No), true, No, all(true)),
             (Some(Auto), false, No, all(false)),
             (Some(Auto), true, No, all(true)),
@@ -128,8 +132,13 @@ mod tests {
             (Some(Landlock), false, Auto, only(Backend::Landlock)),
         ] {
             let settings = settings::Sandbox { backend, required, ..Default::default() };
-            let by = if backend.is_some() { ChosenBy::User } else { ChosenBy::Default };
-            assert_eq!(asked(&settings, usual, by), expected, "{backend:?} {required} {usual:?}");
+            let by =
+                if backend.is_some() { SelectionOrigin::User } else { SelectionOrigin::Default };
+            assert_eq!(
+                requested_backend(&settings, usual, by),
+                expected,
+                "{backend:?} {required} {usual:?}"
+            );
         }
     }
 }

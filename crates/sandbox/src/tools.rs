@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::environment;
-use super::home::{CACHES, SECRETS, TOOLS};
-use super::plan::{Found, Wanted};
-use super::plan_builder::{Draft, Target};
+use super::home::{CACHE_DIRS, TOOL_DIRS, TOOL_SECRETS};
+use super::plan::{PathInfo, PlanInputs};
+use super::plan_builder::{PathTarget, PlanBuilder};
 
 /// Variables that say where something is, and where it would be in the home without them.
-const MOVED_BY: &[(&str, &str)] = &[
+const LOCATION_VARIABLES: &[(&str, &str)] = &[
     ("ASDF_DATA_DIR", ".asdf"),
     ("ASDF_DIR", ".asdf"),
     ("BUN_INSTALL", ".bun"),
@@ -34,11 +34,11 @@ const MOVED_BY: &[(&str, &str)] = &[
 
 /// The tools that variables have moved out of their usual place in the home: the variable, the directory that it names,
 /// and the usual one.
-fn moved<'w>(
+fn tool_location<'w>(
     home: Option<&'w Path>,
-    wanted: &'w Wanted,
+    wanted: &'w PlanInputs,
 ) -> impl Iterator<Item = (&'static str, &'w Path, &'static str)> {
-    MOVED_BY.iter().filter_map(move |(name, usual)| {
+    LOCATION_VARIABLES.iter().filter_map(move |(name, usual)| {
         let root = Path::new(environment::get(&wanted.env, name)?);
         // Where it would be anyway, the home has shown it.
         let is_usual = home.is_some_and(|home| home.join(usual) == root);
@@ -54,18 +54,18 @@ fn below_root(root: &Path, usual: &str, list: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Shows what the environment names, as far as it is in a place that is hidden.
-pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) {
-    for (name, root, usual) in moved(home, wanted) {
-        for tool in below_root(root, usual, TOOLS) {
+pub(super) fn show_tools(draft: &mut PlanBuilder<'_>, home: Option<&Path>, wanted: &PlanInputs) {
+    for (name, root, usual) in tool_location(home, wanted) {
+        for tool in below_root(root, usual, TOOL_DIRS) {
             draft.show_hidden(name, &tool);
         }
-        for cache in below_root(root, usual, CACHES) {
+        for cache in below_root(root, usual, CACHE_DIRS) {
             draft.show_hidden_writable(name, &cache);
         }
     }
     let path = environment::get(&wanted.env, "PATH");
     for dir in path.map(std::env::split_paths).into_iter().flatten() {
-        if let Some(whole) = whole_of(draft, &dir) {
+        if let Some(whole) = package_root(draft, &dir) {
             draft.show_hidden("PATH entry", &whole);
         }
         draft.show_hidden("PATH entry", &dir);
@@ -74,11 +74,12 @@ pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) 
 
 /// Hides the secrets of tools, in the home and where variables say, wherever they are seen. Tools that are links are seen
 /// at two places.
-pub(super) fn hide_secrets(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) {
-    let usual = home.into_iter().flat_map(|home| SECRETS.iter().map(|path| home.join(path)));
-    let moved = moved(home, wanted).flat_map(|(_, root, usual)| below_root(root, usual, SECRETS));
+pub(super) fn hide_secrets(draft: &mut PlanBuilder<'_>, home: Option<&Path>, wanted: &PlanInputs) {
+    let usual = home.into_iter().flat_map(|home| TOOL_SECRETS.iter().map(|path| home.join(path)));
+    let moved = tool_location(home, wanted)
+        .flat_map(|(_, root, usual)| below_root(root, usual, TOOL_SECRETS));
     for secret in usual.chain(moved) {
-        if let Target::Inside(found) = draft.target(&secret) {
+        if let PathTarget::Inside(found) = draft.resolve_target(&secret) {
             draft.hide_everywhere(&found);
         }
     }
@@ -86,10 +87,12 @@ pub(super) fn hide_secrets(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &
 
 /// What the programs of a directory on the `PATH` cannot do without, if that is more: the shims of pyenv, rbenv and
 /// asdf call what is beside them, and `bin` of a Node.js or a virtual environment holds links to its `lib`.
-fn whole_of(draft: &Draft<'_>, dir: &Path) -> Option<PathBuf> {
+fn package_root(draft: &PlanBuilder<'_>, dir: &Path) -> Option<PathBuf> {
     let whole = dir.parent()?;
-    let Target::Inside(Found { real, .. }) = draft.target(whole) else { return None };
-    let has = |name: &str| draft.disk.find(&whole.join(name)).is_some();
+    let PathTarget::Inside(PathInfo { real, .. }) = draft.resolve_target(whole) else {
+        return None;
+    };
+    let has = |name: &str| draft.disk.stat(&whole.join(name)).is_some();
     let manages_versions = has("libexec") || has("shims") || has("installs");
     let needed = match dir.file_name().and_then(OsStr::to_str)? {
         "shims" => true,

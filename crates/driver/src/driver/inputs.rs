@@ -145,10 +145,10 @@ impl<W: World> Driver<'_, W> {
                 continue;
             }
             self.recorder.record(&Event::NetworkRefused {
-                host: refusal.named().into(),
+                host: refusal.describe_target().into(),
                 port: refusal.port,
-                why: refusal.why().into(),
-                allow: refusal.entry().into(),
+                why: refusal.reason().into(),
+                allow: refusal.allow_entry().into(),
             });
         }
         self.commit();

@@ -20,10 +20,10 @@ use ralph_process as process;
 use ralph_process::trust;
 use ralph_process::{Launch, Occurrence, Signal, System};
 use ralph_sandbox as sandbox;
-use ralph_sandbox::backend_memory::BackendMemory;
+use ralph_sandbox::backend_memory::BackendRecord;
 use ralph_sandbox::proxy::Refusal;
-use ralph_sandbox::selection::{self, Asked, Choice, ChosenBy};
-use ralph_sandbox::{Backend, Request, Sandbox, Unusable, docker, scratch};
+use ralph_sandbox::selection::{self, RequestedBackend, Selection, SelectionOrigin};
+use ralph_sandbox::{Backend, BackendError, Sandbox, SandboxRequest, docker, scratch};
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
 
@@ -118,7 +118,7 @@ impl Said {
         Ok(Said { settings, env })
     }
 
-    fn request<'a>(&'a self, project: &'a Project) -> Request<'a> {
+    fn request<'a>(&'a self, project: &'a Project) -> SandboxRequest<'a> {
         let agent = &self.settings.agent;
         let program = agent.command.as_deref().unwrap_or_default();
         let adapter = match agent.kind {
@@ -127,7 +127,7 @@ impl Said {
         };
         let path = trust::user_path();
         let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
-        Request {
+        SandboxRequest {
             project: project.root(),
             settings: &self.settings.sandbox,
             adapter,
@@ -143,11 +143,11 @@ enum Tried {
     Holds(Box<dyn Sandbox>, u128),
     /// There is a program for it. Making one takes minutes, so that nobody does it to look.
     Here,
-    Not(Unusable),
+    Not(BackendError),
 }
 
-fn try_out(backend: Backend, request: &Request<'_>) -> Tried {
-    if backend == Backend::Docker && matches!(docker::has_one(request.project), Ok(false)) {
+fn try_out(backend: Backend, request: &SandboxRequest<'_>) -> Tried {
+    if backend == Backend::Docker && matches!(docker::exists(request.project), Ok(false)) {
         return Tried::Here;
     }
     let started = Instant::now();
@@ -160,7 +160,8 @@ fn try_out(backend: Backend, request: &Request<'_>) -> Tried {
 /// The sandbox that a run of `agent` would get in this project, if any works.
 pub(super) fn usable(project: &Project, agent: &str) -> Option<Backend> {
     let said = Said { settings: Settings::default(), env: Vec::new() };
-    let request = Request { adapter: agents::for_command(agent).name(), ..said.request(project) };
+    let request =
+        SandboxRequest { adapter: agents::for_command(agent).name(), ..said.request(project) };
     Backend::ALL.into_iter().find(|backend| !matches!(try_out(*backend, &request), Tried::Not(_)))
 }
 
@@ -223,7 +224,7 @@ fn check(project: &Project) -> Result<u8, Error> {
                 }
             }
             Tried::Not(unusable) => {
-                out.push_str(&format!("no      {name:<9} {}\n", unusable.why));
+                out.push_str(&format!("no      {name:<9} {}\n", unusable.reason));
                 if let Some(hint) = unusable.hint {
                     out.push_str(&format!("                  {hint}\n"));
                 }
@@ -245,7 +246,8 @@ fn ls() -> Result<u8, Error> {
             Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
             None => ("?", "?".to_owned(), 0),
         };
-        let is_missing = listed.note.as_ref().is_some_and(scratch::Note::is_project_missing);
+        let is_missing =
+            listed.note.as_ref().is_some_and(scratch::ScratchRecord::is_project_missing);
         let state = match (listed.in_use, is_missing) {
             (true, _) => format!("in use by {pid}"),
             (false, true) => "project missing".to_owned(),
@@ -264,7 +266,7 @@ fn ls() -> Result<u8, Error> {
 
 fn stop(name: &str) -> Result<u8, Error> {
     if docker::list().iter().any(|known| known == name) {
-        return docker::manage(name, false).map(|()| 0).map_err(|err| Error::failed(err.why));
+        return docker::manage(name, false).map(|()| 0).map_err(|err| Error::failed(err.reason));
     }
     Err(Error::input(format!("there is no sandbox {name} that could be stopped"))
         .hint("only those of Docker go on without a run; `ralph sandbox ls` lists all"))
@@ -272,7 +274,7 @@ fn stop(name: &str) -> Result<u8, Error> {
 
 fn rm(name: &str) -> Result<u8, Error> {
     if docker::list().iter().any(|known| known == name) {
-        return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.why));
+        return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.reason));
     }
     let all = scratch::list(&scratch::sandboxes()?);
     let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
@@ -339,11 +341,11 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         run(inside.as_mut(), &launch, None, || {})
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
-    let traces = inside.ended();
-    for trace in traces.iter().filter(|trace| !trace.is_stuck()) {
+    let traces = inside.cleanup();
+    for trace in traces.iter().filter(|trace| !trace.is_not_restored()) {
         tell(&trace.to_string());
     }
-    if let Some(stuck) = traces.iter().find(|trace| trace.is_stuck()) {
+    if let Some(stuck) = traces.iter().find(|trace| trace.is_not_restored()) {
         return Err(Error::input(stuck.to_string()));
     }
     let warnings = links.finish().map_err(|err| Error::input(err.to_string()))?;
@@ -356,11 +358,11 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
 }
 
 /// The sandbox of this name, or the first that works.
-fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Error> {
+fn choose(name: Option<&str>, request: &SandboxRequest<'_>) -> Result<Box<dyn Sandbox>, Error> {
     let asked = match name {
-        None => Asked::Any { required: true },
+        None => RequestedBackend::Any { required: true },
         Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
-            Some(backend) => Asked::Named(backend, ChosenBy::User),
+            Some(backend) => RequestedBackend::Named(backend, SelectionOrigin::User),
             None => {
                 let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
                 return Err(Error::usage(format!("there is no sandbox {name}"))
@@ -368,12 +370,12 @@ fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>,
             }
         },
     };
-    let memory = BackendMemory::load(request.project, &asked)?;
-    let choice = selection::choose(&asked, request, &memory)?;
-    memory.remember(&asked, &choice)?;
+    let memory = BackendRecord::load(request.project, &asked)?;
+    let choice = selection::select_backend(&asked, request, &memory)?;
+    memory.save(&asked, &choice)?;
     match choice {
-        Choice::Found { sandbox, .. } => Ok(sandbox),
-        Choice::None | Choice::Without(_) => Err(Error::input("there is no sandbox")),
+        Selection::Found { sandbox, .. } => Ok(sandbox),
+        Selection::None | Selection::Unavailable(_) => Err(Error::input("there is no sandbox")),
     }
 }
 
@@ -385,7 +387,7 @@ fn run(
     mut resized: impl FnMut(),
 ) -> io::Result<Option<Exit>> {
     let mut system = System::new()?;
-    system.set_wake_pipe(inside.take_bell());
+    system.set_wake_pipe(inside.take_wake_pipe());
     let (child, _) = sandbox::start(inside, &mut system, launch, terminal.map(AsFd::as_fd))?;
     let mut buf = Vec::new();
     let mut told: Vec<Refusal> = Vec::new();
@@ -398,8 +400,8 @@ fn run(
                     "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",
                     refusal.host,
                     refusal.port,
-                    refusal.why(),
-                    refusal.entry()
+                    refusal.reason(),
+                    refusal.allow_entry()
                 ));
                 told.push(refusal);
             }

@@ -10,7 +10,7 @@ use super::duration::{self, Duration};
 use super::schema::{allows, join, keys, literals, nearest, plain, quote, schema, type_of, walk};
 use ralph_events::redact;
 use ralph_events::text;
-use ralph_sandbox::hosts::AllowList;
+use ralph_sandbox::hosts::HostAllowList;
 
 /// Everything that is wrong with a document of settings, each as `key: what is wrong`.
 pub(crate) fn problems(document: &Value) -> Vec<String> {
@@ -38,7 +38,7 @@ pub(crate) fn problems(document: &Value) -> Vec<String> {
     }
     if let Some(domains) = document.pointer("/sandbox/allowedDomains").and_then(Value::as_array) {
         for (index, domain) in domains.iter().enumerate() {
-            if let Some(Err(bad)) = domain.as_str().map(|it| AllowList::default().add(it)) {
+            if let Some(Err(bad)) = domain.as_str().map(|it| HostAllowList::default().add(it)) {
                 problems.push(format!("sandbox.allowedDomains[{index}]: {bad}"));
             }
         }

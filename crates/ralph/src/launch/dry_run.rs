@@ -11,7 +11,7 @@ use ralph_events::error::Error;
 use ralph_events::event::Purpose;
 use ralph_events::redact;
 use ralph_events::text;
-use ralph_sandbox::selection::Choice;
+use ralph_sandbox::selection::Selection;
 use ralph_tasks::ledger::TaskProgress;
 
 use super::prompt;
@@ -26,7 +26,7 @@ fn budget(spec: &RunSpec) -> String {
 }
 
 /// Tells what would be run.
-pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Result<u8, Error> {
+pub(super) fn dry_run(spec: &RunSpec, choice: &Selection, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
     let (mut prompt, source) = prompt::text(&spec.prompt)?;
     if let Some(variables) = &spec.variables {
@@ -68,11 +68,11 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         ("Budget", budget(spec)),
     ];
     let sandbox = match choice {
-        Choice::None => "none".to_owned(),
-        Choice::Found { sandbox, .. } => {
+        Selection::None => "none".to_owned(),
+        Selection::Found { sandbox, .. } => {
             format!("{}, tried out just now", sandbox.backend().name())
         }
-        Choice::Without(_) => "none, because none works here".to_owned(),
+        Selection::Unavailable(_) => "none, because none works here".to_owned(),
     };
     rows.push(("Sandbox", sandbox));
     if let Some(tasks) = &spec.tasks {

@@ -34,7 +34,7 @@ use ralph_events::redact;
 use ralph_git::environment::refuse_other_repository;
 use ralph_git::head_log::LogPosition;
 use ralph_report::Backpressure;
-use ralph_sandbox::selection::Choice;
+use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 use ralph_store::home;
 use ralph_store::lock::Holder;
@@ -287,7 +287,7 @@ impl Start<'_> {
     fn run(
         &self,
         mut spec: RunSpec,
-        choice: Choice,
+        choice: Selection,
         preface: Vec<Event<'static>>,
         background: Option<Background>,
     ) -> Result<u8, Error> {
@@ -309,16 +309,16 @@ impl Start<'_> {
         let opening = Opening { command: spec.command, keep, shared, resume, known, started };
         let mut session = Session::open(project, opening)?;
         let mode = match &choice {
-            Choice::Found { sandbox, .. } => sandbox.backend().name(),
-            Choice::None | Choice::Without(_) => active_marker::DIRECT,
+            Selection::Found { sandbox, .. } => sandbox.backend().name(),
+            Selection::None | Selection::Unavailable(_) => active_marker::DIRECT,
         };
         let writable = match &choice {
-            Choice::Found { sandbox, .. } => sandbox.writable(),
-            Choice::None | Choice::Without(_) => Vec::new(),
+            Selection::Found { sandbox, .. } => sandbox.writable(),
+            Selection::None | Selection::Unavailable(_) => Vec::new(),
         };
         let unrecorded = super::project_dir::remember(project, &writable);
         let unrecorded = unrecorded.map(|message| Event::Warning { message: message.into() });
-        if let Choice::Found { sandbox, .. } = choice {
+        if let Selection::Found { sandbox, .. } = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
         let style = style(args, settings);

@@ -9,9 +9,9 @@ use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_process as process;
 use ralph_process::trust;
-use ralph_sandbox::backend_memory::BackendMemory;
-use ralph_sandbox::selection::{self, Asked, Choice, ChosenBy};
-use ralph_sandbox::{Backend, Request, Unusable};
+use ralph_sandbox::backend_memory::BackendRecord;
+use ralph_sandbox::selection::{self, RequestedBackend, Selection, SelectionOrigin};
+use ralph_sandbox::{Backend, BackendError, SandboxRequest};
 use ralph_store::project::Project;
 
 use super::Start;
@@ -24,12 +24,15 @@ pub(super) fn choose(
     spec: &mut RunSpec,
     project: &Project,
     start: &Start<'_>,
-) -> Result<Choice, Error> {
+) -> Result<Selection, Error> {
     let settings = &start.loaded.settings;
-    let asked =
-        selection::asked(&settings.sandbox, start.defaults.sandbox, chosen_by(start.loaded));
-    let memory = BackendMemory::load(start.origin.root(), &asked)?;
-    if !matches!(asked, Asked::None(_)) && !start.args.dry_run {
+    let asked = selection::requested_backend(
+        &settings.sandbox,
+        start.defaults.sandbox,
+        chosen_by(start.loaded),
+    );
+    let memory = BackendRecord::load(start.origin.root(), &asked)?;
+    if !matches!(asked, RequestedBackend::None(_)) && !start.args.dry_run {
         // What is ours has to be there before the agent is, or it could be there first.
         project.prepare_all().map_err(|err| {
             Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
@@ -40,15 +43,15 @@ pub(super) fn choose(
     let path = agent.env.iter().rev().find(|(name, _)| name == "PATH");
     let path = path.map_or_else(trust::user_path, |(_, path)| path.clone());
     let program = OsStr::new(&agent.program);
-    let request = Request {
+    let request = SandboxRequest {
         project: &spec.directory,
         settings: &settings.sandbox,
         adapter: agent.adapter.name(),
         agent: process::find_program(program, path.as_deref(), &spec.directory),
         env: &agent.env,
     };
-    let choice = selection::choose(&asked, &request, &memory)?;
-    if let Choice::Found { sandbox, .. } = &choice
+    let choice = selection::select_backend(&asked, &request, &memory)?;
+    if let Selection::Found { sandbox, .. } = &choice
         && spec.agent.interactive
         && sandbox.backend() == Backend::Docker
     {
@@ -56,35 +59,35 @@ pub(super) fn choose(
             .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
     }
     if !start.args.dry_run {
-        memory.remember(&asked, &choice)?;
+        memory.save(&asked, &choice)?;
     }
-    spec.agent.sandboxed = matches!(choice, Choice::Found { .. });
+    spec.agent.sandboxed = matches!(choice, Selection::Found { .. });
     super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(choice)
 }
 
 /// Who chose the backend. A file counts as the user's if no agent can write to any of the settings files.
-fn chosen_by(loaded: &Loaded) -> ChosenBy {
+fn chosen_by(loaded: &Loaded) -> SelectionOrigin {
     match loaded.origins.get("sandbox.backend") {
-        None | Some(Origin::Default) => ChosenBy::Default,
-        Some(Origin::Environment(_) | Origin::Flag(_)) => ChosenBy::User,
+        None | Some(Origin::Default) => SelectionOrigin::Default,
+        Some(Origin::Environment(_) | Origin::Flag(_)) => SelectionOrigin::User,
         Some(Origin::File(name)) => {
             let agent_writable = trust::agent_writable();
             let mut files = loaded.files.iter().filter_map(|file| std::path::absolute(file).ok());
             if files.all(|file| agent_writable.is_trusted(&file)) {
-                ChosenBy::User
+                SelectionOrigin::User
             } else {
-                ChosenBy::ProjectFile(name.clone())
+                SelectionOrigin::ProjectFile(name.clone())
             }
         }
     }
 }
 
 /// What there is to say of it.
-pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<Event<'static>> {
+pub(super) fn tell(choice: &Selection, spec: &RunSpec, settings: &Settings) -> Vec<Event<'static>> {
     match choice {
-        Choice::None => Vec::new(),
-        Choice::Found { sandbox, passed_over } => {
+        Selection::None => Vec::new(),
+        Selection::Found { sandbox, passed_over } => {
             let network = match settings.sandbox.network {
                 SandboxNetwork::Allowlist => "allowlist",
                 SandboxNetwork::Full => "full",
@@ -101,7 +104,7 @@ pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<
             let notes = notes.map(|message| Event::Warning { message: message.into() });
             notes.chain([ready]).collect()
         }
-        Choice::Without(failed) => {
+        Selection::Unavailable(failed) => {
             let why: Vec<String> = failed
                 .iter()
                 .map(|(backend, unusable)| format!("{}: {unusable}", backend.name()))
@@ -117,7 +120,7 @@ pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<
 }
 
 /// What keeps the tightest sandbox from being the one that is used, if a looser one is.
-fn weaker_than_could_be(used: Backend, passed_over: &[(Backend, Unusable)]) -> Option<String> {
+fn weaker_than_could_be(used: Backend, passed_over: &[(Backend, BackendError)]) -> Option<String> {
     let (_, why) = passed_over.iter().find(|(backend, _)| *backend == Backend::Bwrap)?;
     (used == Backend::Landlock)
         .then(|| format!("bwrap, which confines more than landlock, cannot be used: {why}"))

@@ -26,8 +26,8 @@ const MACHINE: &[&str] = &[
     "/home/u/src/project/",
 ];
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> PlanInputs {
+    PlanInputs {
         project: "/home/u/src/project".into(),
         home: Some("/home/u".into()),
         ralph_home: "/home/u/.ralph".into(),
@@ -36,17 +36,17 @@ fn wanted() -> Wanted {
         adapter: "claude",
         env: vec![("PATH".into(), "/usr/bin".into())],
         user: (1001, 1001),
-        ..Wanted::default()
+        ..PlanInputs::default()
     }
 }
 
-fn plan_of(wanted: &Wanted, more: &[&str]) -> Plan {
-    plan(wanted, &Paper::new(&[MACHINE, more].concat())).unwrap()
+fn plan_of(wanted: &PlanInputs, more: &[&str]) -> SandboxPlan {
+    build_plan(wanted, &Paper::new(&[MACHINE, more].concat())).unwrap()
 }
 
 /// What is at a path inside: what the last mount that covers it says. `-` for an empty place, `w` for
 /// what can be written, `r` for what can be read, each with the path of this machine that is seen.
-fn seen(plan: &Plan, path: &str) -> String {
+fn seen(plan: &SandboxPlan, path: &str) -> String {
     let path = Path::new(path);
     let covering = plan.mounts.iter().rev().find(|mount| path.starts_with(mount.at()));
     let place = |from: &Path, at: &Path| {
@@ -104,12 +104,12 @@ fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
         "/home/u/src/project/wanted.sock",
         "/home/u/tools/tool.sock",
     ]);
-    let wanted = Wanted {
+    let wanted = PlanInputs {
         readable: vec!["~/tools".into()],
         writable: vec!["wanted.sock".into()],
         ..wanted()
     };
-    let plan = plan(&wanted, &Paper::new(&lines)).unwrap();
+    let plan = build_plan(&wanted, &Paper::new(&lines)).unwrap();
     let hidden: Vec<&str> = plan
         .mounts
         .iter()
@@ -124,7 +124,7 @@ fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
 
 #[test]
 fn the_administrator_is_somebody_else_inside() {
-    let root = Wanted { user: (0, 0), ..wanted() };
+    let root = PlanInputs { user: (0, 0), ..wanted() };
     let plan = plan_of(&root, &[]);
     assert_eq!(plan.user, (1000, 1000));
     let (_, passwd) = &plan.files[0];
@@ -193,7 +193,7 @@ fn secret_in_linked_tool_directory_is_hidden_at_every_place() {
     ];
     let env = [("PATH", "/usr/bin"), ("OPAMROOT", "/home/u/o")];
     let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let wanted = Wanted { env, ..wanted() };
+    let wanted = PlanInputs { env, ..wanted() };
     let plan = plan_of(&wanted, &more);
     for (path, expected) in [
         ("/home/u/.cargo/bin/cargo", "r /home/u/dotfiles/cargo/bin/cargo"),
@@ -217,7 +217,7 @@ fn secret_in_linked_tool_directory_is_hidden_at_every_place() {
     #[cfg(target_os = "linux")]
     {
         let disk = Paper::new(&[MACHINE, &more].concat());
-        let grants = super::super::grants::grants(&plan, &disk);
+        let grants = super::super::grants::landlock_grants(&plan, &disk);
         for secret in [
             "/home/u/dotfiles/cargo/credentials.toml",
             "/home/u/dotfiles/git/credentials",
@@ -231,7 +231,7 @@ fn secret_in_linked_tool_directory_is_hidden_at_every_place() {
         assert!(grants.read.contains(&"/home/u/dotfiles/cargo/bin".into()), "{grants:?}");
     }
     let readable = vec!["~/.cargo/credentials.toml".into()];
-    let plan = plan_of(&Wanted { readable, ..wanted }, &more);
+    let plan = plan_of(&PlanInputs { readable, ..wanted }, &more);
     let expected = "r /home/u/dotfiles/cargo/credentials.toml";
     assert_eq!(seen(&plan, "/home/u/.cargo/credentials.toml"), expected, "it was asked for");
 }
@@ -252,7 +252,7 @@ fn an_agent_sees_its_own_and_nobody_elses() {
     let copy = (PathBuf::from(files[3]), PathBuf::from(SCRATCH).join("home/.claude.json"));
     assert_eq!(plan.copies, [copy]);
     assert!(seen(&plan, files[4]).contains(SCRATCH));
-    let codex = Wanted { adapter: "codex", ..wanted() };
+    let codex = PlanInputs { adapter: "codex", ..wanted() };
     assert_eq!(seen(&plan_of(&codex, &files), files[4]), format!("w {}", files[4]));
     assert!(seen(&plan_of(&codex, &files), files[0]).contains(SCRATCH));
 }
@@ -267,7 +267,7 @@ fn programs_are_found_where_they_are_called_from() {
         "/opt/bin/",
     ];
     let path = "/home/u/tools/bin:/opt/bin:/home/u:relative:/home/u/bin/../..";
-    let wanted = Wanted {
+    let wanted = PlanInputs {
         env: vec![("PATH".into(), path.into())],
         agent: Some("/home/u/bin/claude".into()),
         ..wanted()
@@ -311,7 +311,7 @@ fn tools_that_were_moved_or_need_what_is_beside_them_work() {
                 /root/.local/bin:/root/bin";
     let env = [("PATH", path), ("CARGO_HOME", "/mnt/cargo"), ("RUSTUP_HOME", "/home/u/.rustup")];
     let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let plan = plan_of(&Wanted { env, ..wanted() }, &[&more[..], &["/mnt/other"]].concat());
+    let plan = plan_of(&PlanInputs { env, ..wanted() }, &[&more[..], &["/mnt/other"]].concat());
     for (path, expected) in [
         ("/root/.pyenv/libexec/pyenv", "r"),
         ("/root/node/lib/cli.js", "r"),
@@ -338,7 +338,7 @@ fn tools_that_were_moved_or_need_what_is_beside_them_work() {
 
 #[test]
 fn what_the_settings_add() {
-    let wanted = Wanted {
+    let wanted = PlanInputs {
         readable: vec!["~/notes".into(), "/home/other".into(), "missing".into()],
         writable: vec!["../sibling".into()],
         ..wanted()
@@ -350,36 +350,41 @@ fn what_the_settings_add() {
     assert_eq!(plan.notes, ["sandbox.readable: there is no /home/u/src/project/missing"]);
 }
 
-fn words(refused: Refused) -> String {
+fn words(refused: PlanError) -> String {
     match refused {
-        Refused::Place(why) => format!("place: {why}"),
-        Refused::Setting(why) => format!("setting: {why}"),
+        PlanError::Path(why) => format!("place: {why}"),
+        PlanError::Setting(why) => format!("setting: {why}"),
     }
 }
 
 #[test]
 fn places_around_which_no_sandbox_can_be() {
     let refused = |project: &str, home: &str| {
-        let wanted = Wanted { project: project.into(), home: Some(home.into()), ..wanted() };
-        plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err()
+        let wanted = PlanInputs { project: project.into(), home: Some(home.into()), ..wanted() };
+        build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err()
     };
     assert!(refused("/home/u", "/home/u").contains("is the home directory"));
     assert!(refused("/home", "/home/u").contains("holds the home directory"));
     assert!(refused("/", "/home/u").contains("holds the home directory"));
     assert!(refused("/usr", "/home/u").contains("belongs to the system"));
-    let inside = Wanted { scratch: "/home/u/src/project/.r/s".into(), ..wanted() };
-    assert!(plan(&inside, &Paper::new(MACHINE)).map_err(words).unwrap_err().contains("RALPH_HOME"));
+    let inside = PlanInputs { scratch: "/home/u/src/project/.r/s".into(), ..wanted() };
+    assert!(
+        build_plan(&inside, &Paper::new(MACHINE))
+            .map_err(words)
+            .unwrap_err()
+            .contains("RALPH_HOME")
+    );
     for (path, expected) in [
         ("/", "setting: sandbox.readable: / holds /home, "),
         ("/var", "setting: sandbox.readable: /var holds /var/tmp, "),
         ("~", "setting: sandbox.readable: /home/u holds /home/u/.ralph"),
     ] {
-        let wanted = Wanted { readable: vec![path.into()], ..wanted() };
-        let said = plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
+        let wanted = PlanInputs { readable: vec![path.into()], ..wanted() };
+        let said = build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
         assert!(said.starts_with(expected), "{said}");
     }
-    let everywhere = Wanted { home: Some("/".into()), ..wanted() };
-    assert!(plan(&everywhere, &Paper::new(MACHINE)).is_ok(), "a home that is none");
+    let everywhere = PlanInputs { home: Some("/".into()), ..wanted() };
+    assert!(build_plan(&everywhere, &Paper::new(MACHINE)).is_ok(), "a home that is none");
 }
 
 #[test]
@@ -400,10 +405,10 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("TEST_DATABASE_URL", "postgres://localhost/shop"),
         ("ANTHROPIC_BASE_URL", "https://u:p@models.example.com"),
     ];
-    let wanted = Wanted {
+    let wanted = PlanInputs {
         env: env.map(|(name, value)| (name.into(), value.into())).to_vec(),
-        env_kept: vec!["MY_KEY".into()],
-        network: Network::Proxy { ports: vec![] },
+        kept_variables: vec!["MY_KEY".into()],
+        network: NetworkMode::Proxy { ports: vec![] },
         ..wanted()
     };
     let plan = plan_of(&wanted, &[]);
@@ -431,7 +436,7 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
     // Each agent has the keys of its own services, and of what its own configuration names.
     let config = "/home/u/.codex/config.toml = [model_providers.x]\nenv_key = \"THEIR_KEY\" # x";
     let withheld = |adapter: &'static str| {
-        plan_of(&Wanted { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")
+        plan_of(&PlanInputs { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")
     };
     let urls = "DATABASE_URL SLACK_WEBHOOK_URL";
     assert_eq!(
@@ -451,7 +456,7 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("text", "SENTRY_API_URL", false),
         ("claude", "ANTHROPIC_API_KEY", false),
     ] {
-        let names = environment::names_a_service(adapter, name);
+        let names = environment::is_service_url(adapter, name);
         assert_eq!(names, expected, "{adapter} {name}");
     }
 }
@@ -466,7 +471,7 @@ fn git_settings_in_environment_pass_all_or_none() {
             env.push((format!("GIT_CONFIG_VALUE_{number}"), (*value).to_owned()));
         }
         let env = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        plan_of(&Wanted { env, ..wanted() }, &[]).withheld.join(" ")
+        plan_of(&PlanInputs { env, ..wanted() }, &[]).withheld.join(" ")
     };
     assert_eq!(withheld(&[("safe.directory", "*"), ("user.name", "u")]), "");
     let all =

@@ -9,81 +9,81 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
-use super::http::{self, Ask, Head, Reply};
-use super::resolve::{Resolved, Resolver, Resolving};
-use super::{ListenersId, Refusal, Rules};
-use crate::hosts::{self, Verdict};
+use super::http::{self, ProxyRequest, RequestHead, UpstreamReply};
+use super::resolve::{PendingLookup, Resolution, Resolver};
+use super::{ListenerSetId, ProxyRules, Refusal};
+use crate::hosts::{self, HostDecision};
 
 /// How long a client may take to say what it wants. One that sends a byte now and then is not given
 /// more.
-const HEAD_MS: u64 = 15_000;
+const REQUEST_TIMEOUT_MS: u64 = 15_000;
 /// How long an address may take to answer.
-const CONNECT_MS: u64 = 10_000;
+const CONNECT_TIMEOUT_MS: u64 = 10_000;
 /// How long another proxy may take to reach the host.
-const THROUGH_MS: u64 = 60_000;
+const UPSTREAM_TIMEOUT_MS: u64 = 60_000;
 /// How long a client may take to read that it gets nothing.
-const FAREWELL_MS: u64 = 5_000;
+const CLOSE_TIMEOUT_MS: u64 = 5_000;
 /// How long nothing may move once one side has said its last word.
-const HALF_CLOSED_MS: u64 = 600_000;
+const HALF_CLOSED_TIMEOUT_MS: u64 = 600_000;
 /// How much is moved for one client before the others have their turn.
-const TURN_READS: usize = 8;
+const MAX_READS_PER_TURN: usize = 8;
 
-const NO_ANSWER: &str = "the host does not answer";
+const HOST_UNREACHABLE: &str = "the host does not answer";
 
 pub(super) struct Connection {
     /// The sandbox that it came from.
-    pub(super) of: ListenersId,
-    pub(super) moved_ms: u64,
+    pub(super) listener_set: ListenerSetId,
+    pub(super) last_activity_ms: u64,
     client: OwnedFd,
-    stage: Stage,
+    stage: ConnectionState,
 }
 
-enum Stage {
+enum ConnectionState {
     Head {
         received: Vec<u8>,
         until_ms: u64,
     },
     Resolving {
-        ask: Ask,
+        ask: ProxyRequest,
         private: bool,
-        resolving: Resolving,
+        resolving: PendingLookup,
     },
     Connecting {
         upstream: OwnedFd,
         until_ms: u64,
         rest: VecDeque<SocketAddr>,
-        opening: Opening,
+        opening: Handshake,
     },
     /// Another proxy was asked to open the tunnel.
-    Through {
+    UpstreamHandshake {
         upstream: OwnedFd,
         received: Vec<u8>,
         until_ms: u64,
-        opening: Opening,
+        opening: Handshake,
     },
     Relaying {
         upstream: OwnedFd,
         up: Flow,
         down: Flow,
     },
-    Farewell {
+    Closing {
         words: Flow,
         until_ms: u64,
     },
-    Over,
+    Closed,
 }
 
 /// What each side is sent once there is a connection.
 #[derive(Default)]
-struct Opening {
+struct Handshake {
     to_host: Vec<u8>,
     to_client: Vec<u8>,
     /// What another proxy is asked before that.
-    through: Option<Vec<u8>>,
+    upstream_request: Option<Vec<u8>>,
     /// How much more the client may send.
     more: Option<u64>,
     /// Nobody would understand an answer of ours.
-    mute: bool,
+    no_error_reply: bool,
 }
 
 /// Bytes on their way in one direction. What could not be written yet is all that is held.
@@ -94,25 +94,26 @@ struct Flow {
     ended: bool,
     shut: bool,
     /// How much may still come; any number without one. What is beyond it is not read.
-    left: Option<u64>,
+    bytes_left: Option<u64>,
 }
 
 /// What became of a connection.
-pub(super) enum Then {
-    Stays,
-    Closes,
+pub(super) enum NextStep {
+    Keep,
+    Close,
 }
 
 impl Connection {
     /// A client of the proxy.
-    pub(super) fn new(of: ListenersId, client: OwnedFd, now_ms: u64) -> Connection {
-        let stage = Stage::Head { received: Vec::new(), until_ms: now_ms + HEAD_MS };
-        Connection { of, moved_ms: now_ms, client, stage }
+    pub(super) fn new(of: ListenerSetId, client: OwnedFd, now_ms: u64) -> Connection {
+        let stage =
+            ConnectionState::Head { received: Vec::new(), until_ms: now_ms + REQUEST_TIMEOUT_MS };
+        Connection { listener_set: of, last_activity_ms: now_ms, client, stage }
     }
 
     /// A client that is passed on to a port of this machine. `None` if nobody is there.
-    pub(super) fn forwarded(
-        of: ListenersId,
+    pub(super) fn forward_to_local_port(
+        of: ListenerSetId,
         client: OwnedFd,
         port: u16,
         now_ms: u64,
@@ -122,24 +123,26 @@ impl Connection {
             SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port),
         ]
         .into();
-        let opening = Opening { mute: true, ..Opening::default() };
+        let opening = Handshake { no_error_reply: true, ..Handshake::default() };
         let stage = connect_next(rest, opening, now_ms).ok()?;
-        Some(Connection { of, moved_ms: now_ms, client, stage })
+        Some(Connection { listener_set: of, last_activity_ms: now_ms, client, stage })
     }
 
     /// What it waits for.
-    pub(super) fn waits<'c>(&'c self, mut add: impl FnMut(BorrowedFd<'c>, PollFlags)) {
+    pub(super) fn poll_interest<'c>(&'c self, mut add: impl FnMut(BorrowedFd<'c>, PollFlags)) {
         let client = self.client.as_fd();
         match &self.stage {
-            Stage::Head { .. } => add(client, PollFlags::IN),
-            Stage::Resolving { resolving, .. } => {
+            ConnectionState::Head { .. } => add(client, PollFlags::IN),
+            ConnectionState::Resolving { resolving, .. } => {
                 if let Some(socket) = resolving.socket() {
                     add(socket, PollFlags::IN);
                 }
             }
-            Stage::Connecting { upstream, .. } => add(upstream.as_fd(), PollFlags::OUT),
-            Stage::Through { upstream, .. } => add(upstream.as_fd(), PollFlags::IN),
-            Stage::Relaying { upstream, up, down } => {
+            ConnectionState::Connecting { upstream, .. } => add(upstream.as_fd(), PollFlags::OUT),
+            ConnectionState::UpstreamHandshake { upstream, .. } => {
+                add(upstream.as_fd(), PollFlags::IN)
+            }
+            ConnectionState::Relaying { upstream, up, down } => {
                 // What nothing is wanted of is not polled, or its end would wake us without a pause.
                 for (fd, reads, writes) in [(client, up, down), (upstream.as_fd(), down, up)] {
                     let mut flags = PollFlags::empty();
@@ -150,26 +153,26 @@ impl Connection {
                     }
                 }
             }
-            Stage::Farewell { words, .. } => {
+            ConnectionState::Closing { words, .. } => {
                 let all_said = words.pending.is_empty();
                 add(client, if all_said { PollFlags::IN } else { PollFlags::OUT });
             }
-            Stage::Over => {}
+            ConnectionState::Closed => {}
         }
     }
 
     /// When it has to be looked at, whatever happens.
-    pub(super) fn until_ms(&self) -> Option<u64> {
+    pub(super) fn deadline_ms(&self) -> Option<u64> {
         match &self.stage {
-            Stage::Head { until_ms, .. }
-            | Stage::Connecting { until_ms, .. }
-            | Stage::Through { until_ms, .. }
-            | Stage::Farewell { until_ms, .. } => Some(*until_ms),
-            Stage::Resolving { resolving, .. } => Some(resolving.until_ms()),
-            Stage::Relaying { up, down, .. } => {
-                (up.ended || down.ended).then(|| self.moved_ms + HALF_CLOSED_MS)
+            ConnectionState::Head { until_ms, .. }
+            | ConnectionState::Connecting { until_ms, .. }
+            | ConnectionState::UpstreamHandshake { until_ms, .. }
+            | ConnectionState::Closing { until_ms, .. } => Some(*until_ms),
+            ConnectionState::Resolving { resolving, .. } => Some(resolving.deadline_ms()),
+            ConnectionState::Relaying { up, down, .. } => {
+                (up.ended || down.ended).then(|| self.last_activity_ms + HALF_CLOSED_TIMEOUT_MS)
             }
-            Stage::Over => Some(0),
+            ConnectionState::Closed => Some(0),
         }
     }
 
@@ -177,203 +180,220 @@ impl Connection {
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
-        rules: &Rules,
+        rules: &ProxyRules,
         scratch: &mut [u8],
         tell: &mut dyn FnMut(Refusal),
-    ) -> Then {
+    ) -> NextStep {
         loop {
             let next = match &mut self.stage {
-                Stage::Head { received, until_ms } => {
+                ConnectionState::Head { received, until_ms } => {
                     match read_head(&self.client, received, scratch) {
-                        Step::Next(ask) => begin(ask, rules, now_ms, tell),
-                        Step::Wait if now_ms < *until_ms => return Then::Stays,
-                        Step::Wait => farewell(
+                        HeadRead::Next(ask) => check_request(ask, rules, now_ms, tell),
+                        HeadRead::Wait if now_ms < *until_ms => return NextStep::Keep,
+                        HeadRead::Wait => close_gracefully(
                             "408 Request Timeout",
                             "the request was not sent in time",
                             now_ms,
                         ),
-                        Step::Bad(status, why) => farewell(status, why, now_ms),
-                        Step::Gone => return Then::Closes,
+                        HeadRead::Bad(status, why) => close_gracefully(status, why, now_ms),
+                        HeadRead::Closed => return NextStep::Close,
                     }
                 }
-                Stage::Resolving { ask, private, resolving } => {
-                    let Some(found) = resolving.advance(now_ms) else { return Then::Stays };
-                    let (ask, private) = (take_ask(ask), *private);
+                ConnectionState::Resolving { ask, private, resolving } => {
+                    let Some(found) = resolving.advance(now_ms) else { return NextStep::Keep };
+                    let (ask, private) = (take_request(ask), *private);
                     connect(ask, private, found, now_ms, tell)
                 }
-                Stage::Connecting { upstream, until_ms, .. } => {
+                ConnectionState::Connecting { upstream, until_ms, .. } => {
                     let outcome = connected(upstream);
                     if outcome.is_none() && now_ms < *until_ms {
-                        return Then::Stays;
+                        return NextStep::Keep;
                     }
-                    let stage = std::mem::replace(&mut self.stage, Stage::Over);
-                    let Stage::Connecting { upstream, rest, opening, .. } = stage else {
-                        return Then::Closes;
+                    let stage = std::mem::replace(&mut self.stage, ConnectionState::Closed);
+                    let ConnectionState::Connecting { upstream, rest, opening, .. } = stage else {
+                        return NextStep::Close;
                     };
                     match outcome {
                         Some(Ok(())) => open(upstream, opening, now_ms),
                         _ => match connect_next(rest, opening, now_ms) {
                             Ok(stage) => stage,
-                            Err(opening) if opening.mute => return Then::Closes,
-                            Err(_) => farewell("502 Bad Gateway", NO_ANSWER, now_ms),
+                            Err(opening) if opening.no_error_reply => return NextStep::Close,
+                            Err(_) => close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms),
                         },
                     }
                 }
-                Stage::Through { upstream, received, until_ms, .. } => {
+                ConnectionState::UpstreamHandshake { upstream, received, until_ms, .. } => {
                     let answer = match read_reply(upstream, received, scratch) {
-                        Reply::Partial if now_ms < *until_ms => return Then::Stays,
+                        UpstreamReply::Partial if now_ms < *until_ms => return NextStep::Keep,
                         answer => answer,
                     };
-                    let stage = std::mem::replace(&mut self.stage, Stage::Over);
-                    let Stage::Through { upstream, received, mut opening, .. } = stage else {
-                        return Then::Closes;
+                    let stage = std::mem::replace(&mut self.stage, ConnectionState::Closed);
+                    let ConnectionState::UpstreamHandshake {
+                        upstream, received, mut opening, ..
+                    } = stage
+                    else {
+                        return NextStep::Close;
                     };
                     match answer {
-                        Reply::Open(length) => {
+                        UpstreamReply::Open(length) => {
                             opening.to_client.extend(received.get(length..).unwrap_or_default());
                             relay(upstream, opening)
                         }
-                        Reply::Refused(code) => farewell(
+                        UpstreamReply::Refused(code) => close_gracefully(
                             "502 Bad Gateway",
                             &format!("the proxy that HTTPS_PROXY names refused it ({code})"),
                             now_ms,
                         ),
-                        Reply::Partial | Reply::Bad => farewell(
+                        UpstreamReply::Partial | UpstreamReply::Bad => close_gracefully(
                             "502 Bad Gateway",
                             "the proxy that HTTPS_PROXY names does not answer as one",
                             now_ms,
                         ),
                     }
                 }
-                Stage::Relaying { upstream, up, down } => {
+                ConnectionState::Relaying { upstream, up, down } => {
                     let sent = up.run(&self.client, upstream, scratch);
                     let came = down.run(upstream, &self.client, scratch);
-                    let (Ok(sent), Ok(came)) = (sent, came) else { return Then::Closes };
+                    let (Ok(sent), Ok(came)) = (sent, came) else { return NextStep::Close };
                     if sent || came {
-                        self.moved_ms = now_ms;
+                        self.last_activity_ms = now_ms;
                     }
-                    let over = up.is_over() && down.shut;
+                    let over = up.is_closed() && down.shut;
                     let stuck = (up.ended || down.ended)
-                        && now_ms >= self.moved_ms.saturating_add(HALF_CLOSED_MS);
-                    return if over || stuck { Then::Closes } else { Then::Stays };
+                        && now_ms >= self.last_activity_ms.saturating_add(HALF_CLOSED_TIMEOUT_MS);
+                    return if over || stuck { NextStep::Close } else { NextStep::Keep };
                 }
-                Stage::Farewell { words, until_ms } => {
+                ConnectionState::Closing { words, until_ms } => {
                     let told = words.flush(&self.client).is_ok();
                     // Reading what it still sends keeps our words from being thrown away with it.
-                    let gone = words.shut && drained(&self.client, scratch);
+                    let gone = words.shut && drain_client(&self.client, scratch);
                     return if !told || gone || now_ms >= *until_ms {
-                        Then::Closes
+                        NextStep::Close
                     } else {
-                        Then::Stays
+                        NextStep::Keep
                     };
                 }
-                Stage::Over => return Then::Closes,
+                ConnectionState::Closed => return NextStep::Close,
             };
-            self.moved_ms = now_ms;
+            self.last_activity_ms = now_ms;
             self.stage = next;
         }
     }
 }
 
-fn take_ask(ask: &mut Ask) -> Ask {
-    let Ask { port, tunnel, more, .. } = *ask;
+fn take_request(ask: &mut ProxyRequest) -> ProxyRequest {
+    let ProxyRequest { port, tunnel, more, .. } = *ask;
     let (host, first) = (std::mem::take(&mut ask.host), std::mem::take(&mut ask.first));
-    Ask { host, port, first, tunnel, through: ask.through.take(), more }
+    ProxyRequest { host, port, first, tunnel, through: ask.through.take(), more }
 }
 
 /// What came of reading a head.
-enum Step {
-    Next(Ask),
+enum HeadRead {
+    Next(ProxyRequest),
     Wait,
     Bad(&'static str, &'static str),
-    Gone,
+    Closed,
 }
 
-fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> Step {
+fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> HeadRead {
     loop {
         let room = http::MAX_HEAD.saturating_sub(received.len()).min(scratch.len());
         if room == 0 {
-            return Step::Bad(
+            return HeadRead::Bad(
                 "431 Request Header Fields Too Large",
                 "the request's head is too long",
             );
         }
         match rustix::net::recv(client, &mut scratch[..room], RecvFlags::empty()) {
-            Ok((0, _)) => return Step::Gone,
+            Ok((0, _)) => return HeadRead::Closed,
             Ok((read, _)) => {
                 received.extend_from_slice(&scratch[..read.min(room)]);
-                match http::read(received) {
-                    Head::Whole(ask) => return Step::Next(ask),
-                    Head::Partial => {}
-                    Head::Bad(why) => return Step::Bad("400 Bad Request", why),
+                match http::parse_request(received) {
+                    RequestHead::Complete(ask) => return HeadRead::Next(ask),
+                    RequestHead::Partial => {}
+                    RequestHead::Bad(why) => return HeadRead::Bad("400 Bad Request", why),
                 }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Step::Wait,
-            Err(_) => return Step::Gone,
+            Err(Errno::AGAIN) => return HeadRead::Wait,
+            Err(_) => return HeadRead::Closed,
         }
     }
 }
 
 /// Judges what was asked for, before anything is looked up: a question to a name server leaves the
 /// machine, too.
-fn begin(ask: Ask, rules: &Rules, now_ms: u64, tell: &mut dyn FnMut(Refusal)) -> Stage {
-    match rules.allow.judge(&ask.host, ask.port) {
-        Verdict::Refused => refuse(&ask, false, now_ms, tell),
-        Verdict::Allowed { private } => match rules.upstream.server_for(&ask) {
+fn check_request(
+    ask: ProxyRequest,
+    rules: &ProxyRules,
+    now_ms: u64,
+    tell: &mut dyn FnMut(Refusal),
+) -> ConnectionState {
+    match rules.allow.check(&ask.host, ask.port) {
+        HostDecision::Refused => refuse(&ask, false, now_ms, tell),
+        HostDecision::Allowed { private } => match rules.upstream.server_for(&ask) {
             // An address says itself whether it is private. A name is looked up by that proxy, not here.
             Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
                 refuse(&ask, true, now_ms, tell)
             }
             // It takes requests for any host, so that it must be known where this one ends.
-            Some(_) if !ask.tunnel && ask.more.is_none() => {
-                farewell("411 Length Required", "the request has to say how long it is", now_ms)
-            }
+            Some(_) if !ask.tunnel && ask.more.is_none() => close_gracefully(
+                "411 Length Required",
+                "the request has to say how long it is",
+                now_ms,
+            ),
             // The user has named it: it may be anywhere.
-            Some(server) => look_up(server.ask(ask), true, &rules.resolver, now_ms, tell),
-            None => look_up(ask, private, &rules.resolver, now_ms, tell),
+            Some(server) => {
+                start_lookup(server.connect_request(ask), true, &rules.resolver, now_ms, tell)
+            }
+            None => start_lookup(ask, private, &rules.resolver, now_ms, tell),
         },
     }
 }
 
-fn look_up(
-    ask: Ask,
+fn start_lookup(
+    ask: ProxyRequest,
     private: bool,
     resolver: &Resolver,
     now_ms: u64,
     tell: &mut dyn FnMut(Refusal),
-) -> Stage {
-    match resolver.begin(&ask.host, now_ms) {
-        Resolved::Known(found) => connect(ask, private, found, now_ms, tell),
-        Resolved::Asking(resolving) => Stage::Resolving { ask, private, resolving },
+) -> ConnectionState {
+    match resolver.start(&ask.host, now_ms) {
+        Resolution::Known(found) => connect(ask, private, found, now_ms, tell),
+        Resolution::Asking(resolving) => ConnectionState::Resolving { ask, private, resolving },
     }
 }
 
-fn refuse(ask: &Ask, private: bool, now_ms: u64, tell: &mut dyn FnMut(Refusal)) -> Stage {
+fn refuse(
+    ask: &ProxyRequest,
+    private: bool,
+    now_ms: u64,
+    tell: &mut dyn FnMut(Refusal),
+) -> ConnectionState {
     let refusal = Refusal { host: ask.host.clone(), port: ask.port, private };
     let text = format!(
         "ralph's sandbox refused {}:{}, because {}.\nTo allow it, the user of ralph has to add {:?} to \
          sandbox.allowedDomains in .ralph/settings.json.",
-        refusal.named(),
+        refusal.describe_target(),
         refusal.port,
-        refusal.why(),
-        refusal.entry()
+        refusal.reason(),
+        refusal.allow_entry()
     );
     tell(refusal);
-    farewell("403 Forbidden", &text, now_ms)
+    close_gracefully("403 Forbidden", &text, now_ms)
 }
 
 /// Connects to one of the addresses that were found, if any of them may be used.
 fn connect(
-    ask: Ask,
+    ask: ProxyRequest,
     private: bool,
     found: Vec<IpAddr>,
     now_ms: u64,
     tell: &mut dyn FnMut(Refusal),
-) -> Stage {
+) -> ConnectionState {
     if found.is_empty() {
         let why = format!("there is no address for {}", ask.host);
-        return farewell("502 Bad Gateway", &why, now_ms);
+        return close_gracefully("502 Bad Gateway", &why, now_ms);
     }
     let usable = found.into_iter().filter(|address| private || hosts::is_public(*address));
     let addresses: VecDeque<_> = usable.map(|ip| SocketAddr::new(ip, ask.port)).collect();
@@ -381,27 +401,27 @@ fn connect(
         return refuse(&ask, true, now_ms, tell);
     }
     let to_client = if ask.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
-    let opening = Opening {
+    let opening = Handshake {
         to_host: ask.first,
         to_client,
-        through: ask.through,
+        upstream_request: ask.through,
         more: ask.more,
-        mute: false,
+        no_error_reply: false,
     };
     connect_next(addresses, opening, now_ms)
-        .unwrap_or_else(|_| farewell("502 Bad Gateway", NO_ANSWER, now_ms))
+        .unwrap_or_else(|_| close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms))
 }
 
 /// Begins to connect to the first address that does not refuse at once.
 fn connect_next(
     mut rest: VecDeque<SocketAddr>,
-    opening: Opening,
+    opening: Handshake,
     now_ms: u64,
-) -> Result<Stage, Opening> {
+) -> Result<ConnectionState, Handshake> {
     while let Some(address) = rest.pop_front() {
         if let Ok(upstream) = connecting(address) {
-            let until_ms = now_ms + CONNECT_MS;
-            return Ok(Stage::Connecting { upstream, until_ms, rest, opening });
+            let until_ms = now_ms + CONNECT_TIMEOUT_MS;
+            return Ok(ConnectionState::Connecting { upstream, until_ms, rest, opening });
         }
     }
     Err(opening)
@@ -432,51 +452,52 @@ fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
 }
 
 /// Goes on with a connection that has come about.
-fn open(upstream: OwnedFd, mut opening: Opening, now_ms: u64) -> Stage {
-    let Some(request) = opening.through.take() else { return relay(upstream, opening) };
+fn open(upstream: OwnedFd, mut opening: Handshake, now_ms: u64) -> ConnectionState {
+    let Some(request) = opening.upstream_request.take() else { return relay(upstream, opening) };
     // A fresh connection takes a few hundred bytes at once.
     match write(&upstream, &request) {
         Ok(sent) if sent == request.len() => {
-            let until_ms = now_ms + THROUGH_MS;
-            Stage::Through { upstream, received: Vec::new(), until_ms, opening }
+            let until_ms = now_ms + UPSTREAM_TIMEOUT_MS;
+            ConnectionState::UpstreamHandshake { upstream, received: Vec::new(), until_ms, opening }
         }
-        _ => farewell("502 Bad Gateway", NO_ANSWER, now_ms),
+        _ => close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms),
     }
 }
 
 /// Reads what another proxy answers.
-fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> Reply {
+fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> UpstreamReply {
     loop {
         match rustix::net::recv(upstream, &mut *scratch, RecvFlags::empty()) {
-            Ok((0, _)) => return Reply::Bad,
+            Ok((0, _)) => return UpstreamReply::Bad,
             Ok((read, _)) => {
                 received.extend_from_slice(&scratch[..read.min(scratch.len())]);
-                match http::reply(received) {
-                    Reply::Partial => {}
+                match http::parse_upstream_reply(received) {
+                    UpstreamReply::Partial => {}
                     answer => return answer,
                 }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Reply::Partial,
-            Err(_) => return Reply::Bad,
+            Err(Errno::AGAIN) => return UpstreamReply::Partial,
+            Err(_) => return UpstreamReply::Bad,
         }
     }
 }
 
-fn relay(upstream: OwnedFd, opening: Opening) -> Stage {
-    let up = Flow { pending: opening.to_host, left: opening.more, ..Flow::default() };
+fn relay(upstream: OwnedFd, opening: Handshake) -> ConnectionState {
+    let up = Flow { pending: opening.to_host, bytes_left: opening.more, ..Flow::default() };
     let down = Flow { pending: opening.to_client, ..Flow::default() };
-    Stage::Relaying { upstream, up, down }
+    ConnectionState::Relaying { upstream, up, down }
 }
 
-fn farewell(status: &str, text: &str, now_ms: u64) -> Stage {
-    let words = Flow { pending: http::answer(status, text), ended: true, ..Flow::default() };
-    Stage::Farewell { words, until_ms: now_ms + FAREWELL_MS }
+fn close_gracefully(status: &str, text: &str, now_ms: u64) -> ConnectionState {
+    let words =
+        Flow { pending: http::error_response(status, text), ended: true, ..Flow::default() };
+    ConnectionState::Closing { words, until_ms: now_ms + CLOSE_TIMEOUT_MS }
 }
 
 /// Reads what is there and forgets it. Whether the other side has gone.
-fn drained(from: &OwnedFd, scratch: &mut [u8]) -> bool {
-    for _ in 0..TURN_READS {
+fn drain_client(from: &OwnedFd, scratch: &mut [u8]) -> bool {
+    for _ in 0..MAX_READS_PER_TURN {
         match rustix::net::recv(from, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return true,
             Ok(_) | Err(Errno::INTR) => {}
@@ -489,29 +510,31 @@ fn drained(from: &OwnedFd, scratch: &mut [u8]) -> bool {
 
 impl Flow {
     fn wants_more(&self) -> bool {
-        self.pending.is_empty() && !self.ended && self.left != Some(0)
+        self.pending.is_empty() && !self.ended && self.bytes_left != Some(0)
     }
 
     /// Nothing will come of it any more.
-    fn is_over(&self) -> bool {
-        self.shut || self.left == Some(0) && self.pending.is_empty()
+    fn is_closed(&self) -> bool {
+        self.shut || self.bytes_left == Some(0) && self.pending.is_empty()
     }
 
     /// Moves what can be moved now, within a turn. Whether anything was.
     fn run(&mut self, from: &OwnedFd, to: &OwnedFd, scratch: &mut [u8]) -> io::Result<bool> {
         let mut moved = self.flush(to)?;
-        for _ in 0..TURN_READS {
+        for _ in 0..MAX_READS_PER_TURN {
             if !self.wants_more() {
                 break;
             }
-            let room =
-                self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+            let room = self
+                .bytes_left
+                .map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
             let room = room.min(scratch.len());
             match rustix::net::recv(from, &mut scratch[..room], RecvFlags::empty()) {
                 Ok((0, _)) => self.ended = true,
                 Ok((read, _)) => {
                     let bytes = &scratch[..read.min(room)];
-                    self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
+                    self.bytes_left =
+                        self.bytes_left.map(|left| left.saturating_sub(bytes.len() as u64));
                     let sent = write(to, bytes)?;
                     self.pending = bytes[sent..].to_vec();
                     self.written = 0;

@@ -40,7 +40,7 @@ pub(super) fn name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
 }
 
 /// What `/etc/hosts` says of a name. `localhost` is this machine, whatever is written there.
-pub(super) fn from_hosts(hosts: &str, name: &str) -> Vec<IpAddr> {
+pub(super) fn lookup_hosts_file(hosts: &str, name: &str) -> Vec<IpAddr> {
     if name == "localhost" || name.ends_with(".localhost") {
         return vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     }
@@ -79,12 +79,12 @@ impl Lookup {
         let kinds = [TYPE_A, TYPE_AAAA];
         (0..2)
             .filter(|nth| !self.answered[*nth])
-            .map(|nth| question(self.ids[nth], &self.name, kinds[nth]))
+            .map(|nth| encode_query(self.ids[nth], &self.name, kinds[nth]))
             .collect()
     }
 
     /// Takes what a name server sent. What is no answer to an open question is passed over.
-    pub(super) fn take(&mut self, reply: &[u8]) {
+    pub(super) fn handle_reply(&mut self, reply: &[u8]) {
         for (nth, kind) in [TYPE_A, TYPE_AAAA].into_iter().enumerate() {
             if self.answered[nth] {
                 continue;
@@ -92,7 +92,7 @@ impl Lookup {
             if let Some(answer) = read(reply, self.ids[nth], &self.name, kind) {
                 match answer {
                     Ok(addresses) => self.found[nth] = addresses,
-                    Err(Failed) => self.failed = true,
+                    Err(MalformedReply) => self.failed = true,
                 }
                 self.answered[nth] = true;
             }
@@ -109,11 +109,11 @@ impl Lookup {
     }
 
     /// Asks anew, another server for instance.
-    pub(super) fn again(&mut self, ids: [u16; 2]) {
+    pub(super) fn retry(&mut self, ids: [u16; 2]) {
         *self = Lookup::new(&self.name, ids);
     }
 
-    pub(super) fn has_some(&self) -> bool {
+    pub(super) fn has_addresses(&self) -> bool {
         self.found.iter().any(|found| !found.is_empty())
     }
 
@@ -123,7 +123,7 @@ impl Lookup {
     }
 }
 
-fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
+fn encode_query(id: u16, name: &str, kind: u16) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(name.len() + 32);
     bytes.extend_from_slice(&id.to_be_bytes());
     // A usual question, answered by asking others if need be; one question, one additional record.
@@ -146,11 +146,16 @@ fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
 
 /// The server could not tell.
 #[derive(Debug, PartialEq, Eq)]
-struct Failed;
+struct MalformedReply;
 
 /// Reads a reply. `None` if it is not one to this question.
-fn read(reply: &[u8], id: u16, name: &str, kind: u16) -> Option<Result<Vec<IpAddr>, Failed>> {
-    let mut reader = Bytes { all: reply, at: 0 };
+fn read(
+    reply: &[u8],
+    id: u16,
+    name: &str,
+    kind: u16,
+) -> Option<Result<Vec<IpAddr>, MalformedReply>> {
+    let mut reader = ReplyReader { data: reply, position: 0 };
     let (their_id, flags) = (reader.u16()?, reader.u16()?);
     if their_id != id || flags & 0x8000 == 0 {
         return None;
@@ -165,7 +170,7 @@ fn read(reply: &[u8], id: u16, name: &str, kind: u16) -> Option<Result<Vec<IpAdd
         0 => {}
         // There is no such name.
         3 => return Some(Ok(Vec::new())),
-        _ => return Some(Err(Failed)),
+        _ => return Some(Err(MalformedReply)),
     }
     let mut found = Vec::new();
     // Aliases come with what they stand for, so that only addresses need be looked at. All of the
@@ -179,43 +184,43 @@ fn read(reply: &[u8], id: u16, name: &str, kind: u16) -> Option<Result<Vec<IpAdd
         }
     }
     let cut_off = flags & 0x0200 != 0;
-    Some(if cut_off && found.is_empty() { Err(Failed) } else { Ok(found) })
+    Some(if cut_off && found.is_empty() { Err(MalformedReply) } else { Ok(found) })
 }
 
-struct Bytes<'a> {
-    all: &'a [u8],
-    at: usize,
+struct ReplyReader<'a> {
+    data: &'a [u8],
+    position: usize,
 }
 
-impl<'a> Bytes<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(count)?;
-        let taken = self.all.get(self.at..end)?;
-        self.at = end;
+impl<'a> ReplyReader<'a> {
+    fn handle_reply(&mut self, count: usize) -> Option<&'a [u8]> {
+        let end = self.position.checked_add(count)?;
+        let taken = self.data.get(self.position..end)?;
+        self.position = end;
         Some(taken)
     }
 
     fn skip(&mut self, count: usize) -> Option<()> {
-        self.take(count).map(|_| ())
+        self.handle_reply(count).map(|_| ())
     }
 
     fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
+        Some(u16::from_be_bytes(self.handle_reply(2)?.try_into().ok()?))
     }
 
     /// A name, with its references to earlier ones followed. They must point backwards, so that this
     /// comes to an end.
     fn name(&mut self) -> Option<String> {
         let mut text = String::new();
-        let mut reader = Bytes { all: self.all, at: self.at };
-        let mut limit = self.at;
+        let mut reader = ReplyReader { data: self.data, position: self.position };
+        let mut limit = self.position;
         let mut jumped = false;
         loop {
-            let length = *reader.take(1)?.first()?;
+            let length = *reader.handle_reply(1)?.first()?;
             match length {
                 0 => break,
                 1..=63 => {
-                    let label = reader.take(usize::from(length))?;
+                    let label = reader.handle_reply(usize::from(length))?;
                     if !text.is_empty() {
                         text.push('.');
                     }
@@ -225,21 +230,21 @@ impl<'a> Bytes<'a> {
                     }
                 }
                 192..=255 => {
-                    let low = *reader.take(1)?.first()?;
+                    let low = *reader.handle_reply(1)?.first()?;
                     let target = usize::from(length & 0x3f) << 8 | usize::from(low);
                     if !jumped {
-                        self.at = reader.at;
+                        self.position = reader.position;
                     }
                     if target >= limit {
                         return None;
                     }
-                    (jumped, limit, reader.at) = (true, target, target);
+                    (jumped, limit, reader.position) = (true, target, target);
                 }
                 _ => return None,
             }
         }
         if !jumped {
-            self.at = reader.at;
+            self.position = reader.position;
         }
         Some(text)
     }
@@ -250,7 +255,7 @@ impl<'a> Bytes<'a> {
         let (kind, class) = (self.u16()?, self.u16()?);
         self.skip(4)?;
         let length = self.u16()?;
-        let data = self.take(usize::from(length))?;
+        let data = self.handle_reply(usize::from(length))?;
         if kind != wanted || class != CLASS_IN {
             return Some(None);
         }
@@ -282,11 +287,13 @@ mod tests {
         let text =
             "127.0.0.1 localhost\n10.0.0.7\tbox Box.lan # the box\nfe80::1%eth0 zone\n::2 box\n";
         let expected: Vec<IpAddr> = vec!["10.0.0.7".parse().unwrap(), "::2".parse().unwrap()];
-        assert_eq!(from_hosts(text, "box"), expected);
-        assert_eq!(from_hosts(text, "box.lan"), expected[..1]);
-        assert!(from_hosts(text, "other").is_empty());
+        assert_eq!(lookup_hosts_file(text, "box"), expected);
+        assert_eq!(lookup_hosts_file(text, "box.lan"), expected[..1]);
+        assert!(lookup_hosts_file(text, "other").is_empty());
         // Nobody who can write there may point `localhost` elsewhere.
-        assert!(from_hosts("8.8.8.8 localhost", "localhost").iter().all(IpAddr::is_loopback));
+        assert!(
+            lookup_hosts_file("8.8.8.8 localhost", "localhost").iter().all(IpAddr::is_loopback)
+        );
     }
 
     /// A reply to `question` with these records after it: alias, addresses.
@@ -310,28 +317,34 @@ mod tests {
         let mut lookup = Lookup::new("Example.com", [7, 8]);
         let questions = lookup.questions();
         assert_eq!(questions.len(), 2);
-        lookup.take(&reply(&questions[0], 0x8180, &[(5, b"\x01a\xc0\x0c"), (1, &[1, 2, 3, 4])]));
-        assert!(!lookup.is_done() && lookup.has_some());
+        lookup.handle_reply(&reply(
+            &questions[0],
+            0x8180,
+            &[(5, b"\x01a\xc0\x0c"), (1, &[1, 2, 3, 4])],
+        ));
+        assert!(!lookup.is_done() && lookup.has_addresses());
         assert_eq!(lookup.questions(), questions[1..]);
         let v6: Ipv6Addr = "2606::1".parse().unwrap();
-        lookup.take(&reply(&questions[1], 0x8180, &[(28, &v6.octets())]));
+        lookup.handle_reply(&reply(&questions[1], 0x8180, &[(28, &v6.octets())]));
         assert!(lookup.is_done());
         assert_eq!(lookup.addresses(), [IpAddr::from([1, 2, 3, 4]), v6.into()]);
     }
 
     #[test]
     fn replies_that_answer_something_else() {
-        let asked = question(7, "example.com", TYPE_A);
+        let asked = encode_query(7, "example.com", TYPE_A);
         let good = reply(&asked, 0x8180, &[(1, &[1, 2, 3, 4])]);
         let take = |bytes: &[u8]| {
             let mut lookup = Lookup::new("example.com", [7, 8]);
-            lookup.take(bytes);
+            lookup.handle_reply(bytes);
             (lookup.answered[0], lookup.failed, lookup.addresses().len())
         };
         assert_eq!(take(&good), (true, false, 1));
-        let other_id = reply(&question(9, "example.com", TYPE_A), 0x8180, &[(1, &[1, 2, 3, 4])]);
+        let other_id =
+            reply(&encode_query(9, "example.com", TYPE_A), 0x8180, &[(1, &[1, 2, 3, 4])]);
         assert_eq!(take(&other_id), (false, false, 0));
-        let other_name = reply(&question(7, "evil.test", TYPE_A), 0x8180, &[(1, &[1, 2, 3, 4])]);
+        let other_name =
+            reply(&encode_query(7, "evil.test", TYPE_A), 0x8180, &[(1, &[1, 2, 3, 4])]);
         assert_eq!(take(&other_name), (false, false, 0));
         assert_eq!(take(&asked), (false, false, 0), "a question is no reply");
         // No such name; cannot tell; too long to be told.
@@ -346,7 +359,7 @@ mod tests {
     #[test]
     fn a_name_that_points_to_itself_ends() {
         for bytes in [&[0xc0, 0][..], &[1, b'a', 0xc0, 0], &[0xc0, 2, 0xc0, 0]] {
-            let mut reader = Bytes { all: bytes, at: 0 };
+            let mut reader = ReplyReader { data: bytes, position: 0 };
             assert_eq!(reader.name(), None);
         }
     }
@@ -358,15 +371,15 @@ mod tests {
             flips in proptest::collection::vec((0..80usize, any::<u8>()), 0..4),
         ) {
             let mut lookup = Lookup::new("example.com", [7, 8]);
-            let asked = question(7, "example.com", TYPE_A);
+            let asked = encode_query(7, "example.com", TYPE_A);
             let mut damaged = reply(&asked, 0x8180, &[(1, &[1, 2, 3, 4]), (5, b"\x01a\xc0\x0c")]);
             for (at, byte) in flips {
                 if let Some(place) = damaged.get_mut(at) {
                     *place = byte;
                 }
             }
-            lookup.take(&bytes);
-            lookup.take(&damaged);
+            lookup.handle_reply(&bytes);
+            lookup.handle_reply(&damaged);
         }
     }
 }

@@ -9,7 +9,7 @@ const MAX_HEADERS: usize = 128;
 
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct ProxyRequest {
     pub(super) host: String,
     pub(super) port: u16,
     /// What the host is sent first: nothing for a tunnel, the request itself otherwise.
@@ -24,46 +24,53 @@ pub(super) struct Ask {
 
 /// What has come of a head so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Head {
+pub(super) enum RequestHead {
     Partial,
-    Whole(Ask),
+    Complete(ProxyRequest),
     Bad(&'static str),
 }
 
 /// Reads the beginning of `bytes` as a request. What follows the head belongs to the host.
-pub(super) fn read(bytes: &[u8]) -> Head {
+pub(super) fn parse_request(bytes: &[u8]) -> RequestHead {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Head::Partial,
-        Err(_) => return Head::Bad("this is not a request of HTTP"),
+        Ok(httparse::Status::Partial) => return RequestHead::Partial,
+        Err(_) => return RequestHead::Bad("this is not a request of HTTP"),
     };
     let (Some(method), Some(target)) = (request.method, request.path) else {
-        return Head::Bad("this is not a request of HTTP");
+        return RequestHead::Bad("this is not a request of HTTP");
     };
     let rest = bytes.get(length..).unwrap_or_default();
     if method.eq_ignore_ascii_case("CONNECT") {
         return match authority(target, None) {
             Some((host, port)) => {
                 let first = rest.to_vec();
-                Head::Whole(Ask { host, port, first, tunnel: true, through: None, more: None })
+                RequestHead::Complete(ProxyRequest {
+                    host,
+                    port,
+                    first,
+                    tunnel: true,
+                    through: None,
+                    more: None,
+                })
             }
-            None => Head::Bad("CONNECT needs HOST:PORT"),
+            None => RequestHead::Bad("CONNECT needs HOST:PORT"),
         };
     }
     let Some(after) = strip_scheme(target) else {
-        return Head::Bad("this is a proxy: it needs the whole address, http://HOST/…");
+        return RequestHead::Bad("this is a proxy: it needs the whole address, http://HOST/…");
     };
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
     let (named, path) = after.split_at(end);
     let Some((host, port)) = authority(named, Some(80)) else {
-        return Head::Bad("the address names no host");
+        return RequestHead::Bad("the address names no host");
     };
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut first = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {named}\r\n").into_bytes();
     for header in request.headers.iter() {
-        if !is_ours(header.name) {
+        if !is_hop_by_hop(header.name) {
             first.extend_from_slice(header.name.as_bytes());
             first.extend_from_slice(b": ");
             first.extend_from_slice(header.value);
@@ -82,9 +89,9 @@ pub(super) fn read(bytes: &[u8]) -> Head {
             first.extend_from_slice(&rest[..here]);
             Some(length - here as u64)
         }
-        Err(why) => return Head::Bad(why),
+        Err(why) => return RequestHead::Bad(why),
     };
-    Head::Whole(Ask { host, port, first, tunnel: false, through: None, more })
+    RequestHead::Complete(ProxyRequest { host, port, first, tunnel: false, through: None, more })
 }
 
 /// How long the body of a request is; `None` if it says so only as it goes. A request that can be read in two
@@ -110,7 +117,7 @@ fn length_of_body(headers: &[httparse::Header<'_>]) -> Result<Option<u64>, &'sta
 
 /// Headers that are between the client and us. `Host` is told by the address, so that the host that was
 /// judged is the host that is asked.
-fn is_ours(name: &str) -> bool {
+fn is_hop_by_hop(name: &str) -> bool {
     ["host", "connection", "keep-alive", "upgrade", "te"]
         .iter()
         .any(|ours| name.eq_ignore_ascii_case(ours))
@@ -142,12 +149,12 @@ fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
         Some(digits) => digits.parse().ok().filter(|port| *port > 0)?,
         None => default?,
     };
-    Some((hosts::clean(host)?, port))
+    Some((hosts::normalize_host(host)?, port))
 }
 
 /// What a proxy has answered to `CONNECT` so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum UpstreamReply {
     Partial,
     /// The tunnel is open; what follows these bytes is the host's.
     Open(usize),
@@ -155,19 +162,19 @@ pub(super) enum Reply {
     Bad,
 }
 
-pub(super) fn reply(bytes: &[u8]) -> Reply {
+pub(super) fn parse_upstream_reply(bytes: &[u8]) -> UpstreamReply {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     match (response.parse(bytes), response.code) {
-        (Ok(httparse::Status::Complete(length)), Some(200..=299)) => Reply::Open(length),
-        (Ok(httparse::Status::Complete(_)), Some(code)) => Reply::Refused(code),
-        (Ok(httparse::Status::Partial), _) if bytes.len() < MAX_HEAD => Reply::Partial,
-        _ => Reply::Bad,
+        (Ok(httparse::Status::Complete(length)), Some(200..=299)) => UpstreamReply::Open(length),
+        (Ok(httparse::Status::Complete(_)), Some(code)) => UpstreamReply::Refused(code),
+        (Ok(httparse::Status::Partial), _) if bytes.len() < MAX_HEAD => UpstreamReply::Partial,
+        _ => UpstreamReply::Bad,
     }
 }
 
 /// An answer of our own, for a client that gets none from the host.
-pub(super) fn answer(status: &str, text: &str) -> Vec<u8> {
+pub(super) fn error_response(status: &str, text: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{text}\n",
@@ -185,9 +192,9 @@ mod tests {
 
     use super::*;
 
-    fn whole(text: &str) -> Ask {
-        match read(text.as_bytes()) {
-            Head::Whole(ask) => ask,
+    fn whole(text: &str) -> ProxyRequest {
+        match parse_request(text.as_bytes()) {
+            RequestHead::Complete(ask) => ask,
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -239,7 +246,10 @@ mod tests {
             "Content-Length: +2\r\n",
             "Content-Length: \r\n",
         ] {
-            assert!(matches!(read(head(two_ways).as_bytes()), Head::Bad(_)), "{two_ways:?}");
+            assert!(
+                matches!(parse_request(head(two_ways).as_bytes()), RequestHead::Bad(_)),
+                "{two_ways:?}"
+            );
         }
     }
 
@@ -257,30 +267,33 @@ mod tests {
             "\x16\x03\x01\x02\x00\x01\x00",
             "SSH-2.0-OpenSSH_9.9\r\n",
         ] {
-            assert!(matches!(read(bad.as_bytes()), Head::Bad(_)), "{bad:?}");
+            assert!(matches!(parse_request(bad.as_bytes()), RequestHead::Bad(_)), "{bad:?}");
         }
-        assert_eq!(read(b"CONNECT example.com:443 HTTP/1.1\r\nX: y\r\n"), Head::Partial);
-        assert_eq!(read(b""), Head::Partial);
+        assert_eq!(
+            parse_request(b"CONNECT example.com:443 HTTP/1.1\r\nX: y\r\n"),
+            RequestHead::Partial
+        );
+        assert_eq!(parse_request(b""), RequestHead::Partial);
     }
 
     #[test]
     fn what_a_proxy_answers() {
         for (text, expected) in [
-            ("HTTP/1.1 200 Connection established\r\n\r\nrest", Reply::Open(39)),
-            ("HTTP/1.0 200 OK\r\nX: y\r\n", Reply::Partial),
-            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", Reply::Refused(407)),
-            ("SSH-2.0-x\r\n", Reply::Bad),
+            ("HTTP/1.1 200 Connection established\r\n\r\nrest", UpstreamReply::Open(39)),
+            ("HTTP/1.0 200 OK\r\nX: y\r\n", UpstreamReply::Partial),
+            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", UpstreamReply::Refused(407)),
+            ("SSH-2.0-x\r\n", UpstreamReply::Bad),
         ] {
-            assert_eq!(reply(text.as_bytes()), expected, "{text:?}");
+            assert_eq!(parse_upstream_reply(text.as_bytes()), expected, "{text:?}");
         }
-        assert_eq!(reply(&vec![b'H'; MAX_HEAD]), Reply::Bad);
+        assert_eq!(parse_upstream_reply(&vec![b'H'; MAX_HEAD]), UpstreamReply::Bad);
     }
 
     proptest! {
         #[test]
         fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = reply(&bytes);
-            let _ = read(&bytes);
+            let _ = parse_upstream_reply(&bytes);
+            let _ = parse_request(&bytes);
         }
 
         #[test]
@@ -289,8 +302,8 @@ mod tests {
                 format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"),
                 format!("GET http://{host}:{port}/ HTTP/1.1\r\n\r\n"),
             ] {
-                if let Head::Whole(ask) = read(head.as_bytes()) {
-                    prop_assert_eq!(hosts::clean(&ask.host), Some(ask.host));
+                if let RequestHead::Complete(ask) = parse_request(head.as_bytes()) {
+                    prop_assert_eq!(hosts::normalize_host(&ask.host), Some(ask.host));
                     prop_assert!(ask.port > 0);
                 }
             }

@@ -10,9 +10,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use super::dns::{self, Lookup};
 
 /// How long a name server may take before another is asked.
-const PATIENCE_MS: u64 = 2_000;
+const LOOKUP_TIMEOUT_MS: u64 = 2_000;
 /// How long the second kind of addresses is waited for once the first is there.
-const SECOND_MS: u64 = 300;
+const RETRY_AFTER_MS: u64 = 300;
 /// How often each server is asked.
 const ROUNDS: usize = 2;
 
@@ -37,32 +37,32 @@ impl Default for Resolver {
 
 /// A name that is being looked up.
 #[derive(Debug)]
-pub(super) struct Resolving {
+pub(super) struct PendingLookup {
     lookup: Lookup,
     servers: Vec<SocketAddr>,
-    asked: usize,
+    queried_servers: usize,
     socket: Option<OwnedFd>,
-    until_ms: u64,
+    deadline_ms: u64,
 }
 
 /// What is known of a name.
 #[derive(Debug)]
-pub(super) enum Resolved {
+pub(super) enum Resolution {
     Known(Vec<IpAddr>),
-    Asking(Resolving),
+    Asking(PendingLookup),
 }
 
 impl Resolver {
     /// Looks `host` up, as far as that is possible at once. The files are read each time: they are
     /// small, and a laptop that changes its network changes them.
-    pub(super) fn begin(&self, host: &str, now_ms: u64) -> Resolved {
+    pub(super) fn start(&self, host: &str, now_ms: u64) -> Resolution {
         if let Ok(address) = host.parse() {
-            return Resolved::Known(vec![address]);
+            return Resolution::Known(vec![address]);
         }
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        let known = dns::from_hosts(&read(&self.hosts), host);
+        let known = dns::lookup_hosts_file(&read(&self.hosts), host);
         if !known.is_empty() {
-            return Resolved::Known(known);
+            return Resolution::Known(known);
         }
         let servers = if self.servers.is_empty() {
             dns::name_servers(&read(&self.resolv_conf))
@@ -70,19 +70,20 @@ impl Resolver {
             self.servers.clone()
         };
         let lookup = Lookup::new(host, random_ids());
-        let mut resolving = Resolving { lookup, servers, asked: 0, socket: None, until_ms: 0 };
-        resolving.ask(now_ms);
-        Resolved::Asking(resolving)
+        let mut resolving =
+            PendingLookup { lookup, servers, queried_servers: 0, socket: None, deadline_ms: 0 };
+        resolving.send_queries(now_ms);
+        Resolution::Asking(resolving)
     }
 }
 
-impl Resolving {
+impl PendingLookup {
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    pub(super) fn until_ms(&self) -> u64 {
-        self.until_ms
+    pub(super) fn deadline_ms(&self) -> u64 {
+        self.deadline_ms
     }
 
     /// Takes what has arrived and asks further. The addresses, once there is nothing more to be done:
@@ -92,7 +93,7 @@ impl Resolving {
         let mut refused = false;
         while let Some(socket) = &self.socket {
             match rustix::net::recv(socket, &mut reply[..], RecvFlags::empty()) {
-                Ok((read, _)) => self.lookup.take(&reply[..read.min(reply.len())]),
+                Ok((read, _)) => self.lookup.handle_reply(&reply[..read.min(reply.len())]),
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
                 // Nobody listens there.
                 Err(_) => {
@@ -104,16 +105,16 @@ impl Resolving {
         if self.lookup.is_done() && !self.lookup.is_unanswered() {
             return Some(self.lookup.addresses());
         }
-        if self.lookup.has_some() {
-            if now_ms >= self.until_ms {
+        if self.lookup.has_addresses() {
+            if now_ms >= self.deadline_ms {
                 return Some(self.lookup.addresses());
             }
-            self.until_ms = self.until_ms.min(now_ms + SECOND_MS);
+            self.deadline_ms = self.deadline_ms.min(now_ms + RETRY_AFTER_MS);
             return None;
         }
-        if refused || self.lookup.is_done() || now_ms >= self.until_ms {
-            self.lookup.again(random_ids());
-            if !self.ask(now_ms) {
+        if refused || self.lookup.is_done() || now_ms >= self.deadline_ms {
+            self.lookup.retry(random_ids());
+            if !self.send_queries(now_ms) {
                 return Some(Vec::new());
             }
         }
@@ -121,14 +122,14 @@ impl Resolving {
     }
 
     /// Asks the next server. Each has a socket of its own, and with it a port that nobody can guess.
-    fn ask(&mut self, now_ms: u64) -> bool {
+    fn send_queries(&mut self, now_ms: u64) -> bool {
         self.socket = None;
-        while self.asked < ROUNDS * self.servers.len() {
-            let server = self.servers[self.asked % self.servers.len()];
-            self.asked += 1;
+        while self.queried_servers < ROUNDS * self.servers.len() {
+            let server = self.servers[self.queried_servers % self.servers.len()];
+            self.queried_servers += 1;
             if let Ok(socket) = send(server, &self.lookup.questions()) {
                 self.socket = Some(socket);
-                self.until_ms = now_ms + PATIENCE_MS;
+                self.deadline_ms = now_ms + LOOKUP_TIMEOUT_MS;
                 return true;
             }
         }

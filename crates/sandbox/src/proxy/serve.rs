@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags};
 
-use super::connection::{Connection, Then};
-use super::{ListenersId, Order, Refusal, Rules};
+use super::connection::{Connection, NextStep};
+use super::{ListenerSetId, ProxyCommand, ProxyRules, Refusal};
 
 /// Connections at a time. One more takes the place of the one in which nothing has moved for longest:
 /// a client that opens connections and forgets them harms only itself.
@@ -21,62 +21,72 @@ const SCRATCH_BYTES: usize = 32 * 1024;
 /// How many listeners one sandbox may hand out.
 pub(crate) const MAX_LISTENERS: usize = 32;
 
-pub(super) struct Server {
-    rules: Rules,
-    orders: Receiver<Order>,
+pub(super) struct ProxyServer {
+    rules: ProxyRules,
+    commands: Receiver<ProxyCommand>,
     wake: PipeReader,
-    news: SyncSender<Refusal>,
-    bell: PipeWriter,
-    sources: Vec<Source>,
+    refusals: SyncSender<Refusal>,
+    wake_writer: PipeWriter,
+    sources: Vec<ListenerSource>,
     connections: Vec<Connection>,
 }
 
 /// Where connections come from.
-enum Source {
+enum ListenerSource {
     /// Listeners will arrive here.
-    Expected { id: ListenersId, from: OwnedFd, ports: Arc<[u16]> },
+    Pending { id: ListenerSetId, from: OwnedFd, ports: Arc<[u16]> },
     /// `port`: a port of this machine that whoever connects is passed on to.
-    Listening { id: ListenersId, listener: OwnedFd, port: Option<u16> },
+    Listening { id: ListenerSetId, listener: OwnedFd, port: Option<u16> },
 }
 
-impl Source {
-    fn id(&self) -> ListenersId {
+impl ListenerSource {
+    fn id(&self) -> ListenerSetId {
         match self {
-            Source::Expected { id, .. } | Source::Listening { id, .. } => *id,
+            ListenerSource::Pending { id, .. } | ListenerSource::Listening { id, .. } => *id,
         }
     }
 
     fn fd(&self) -> &OwnedFd {
         match self {
-            Source::Expected { from: fd, .. } | Source::Listening { listener: fd, .. } => fd,
+            ListenerSource::Pending { from: fd, .. }
+            | ListenerSource::Listening { listener: fd, .. } => fd,
         }
     }
 }
 
-impl Server {
+impl ProxyServer {
     pub(super) fn new(
-        rules: Rules,
-        orders: Receiver<Order>,
+        rules: ProxyRules,
+        orders: Receiver<ProxyCommand>,
         wake: PipeReader,
         news: SyncSender<Refusal>,
         bell: PipeWriter,
-    ) -> io::Result<Server> {
+    ) -> io::Result<ProxyServer> {
         for fd in [wake.as_fd(), bell.as_fd()] {
             set_nonblocking(fd)?;
         }
         let (sources, connections) = (Vec::new(), Vec::new());
-        Ok(Server { rules, orders, wake, news, bell, sources, connections })
+        Ok(ProxyServer {
+            rules,
+            commands: orders,
+            wake,
+            refusals: news,
+            wake_writer: bell,
+            sources,
+            connections,
+        })
     }
 
     pub(super) fn run(mut self) {
         let mut scratch = vec![0; SCRATCH_BYTES];
         loop {
             let ready = self.wait();
-            if ready.woken && !self.obey() {
+            if ready.woken && !self.handle_commands() {
                 return;
             }
             let now_ms = now_ms();
-            let Server { rules, news, bell, connections, .. } = &mut self;
+            let ProxyServer { rules, refusals: news, wake_writer: bell, connections, .. } =
+                &mut self;
             let mut tell = |refusal| {
                 // Who does not listen has been told of hundreds already.
                 if news.try_send(refusal).is_ok() {
@@ -85,13 +95,13 @@ impl Server {
             };
             let mut nth = 0;
             connections.retain_mut(|connection| {
-                let due = connection.until_ms().is_some_and(|until| now_ms >= until);
+                let due = connection.deadline_ms().is_some_and(|until| now_ms >= until);
                 let moves = due || ready.connections.get(nth).copied().unwrap_or(false);
                 nth += 1;
                 !moves
                     || matches!(
                         connection.advance(now_ms, rules, &mut scratch, &mut tell),
-                        Then::Stays
+                        NextStep::Keep
                     )
             });
             self.accept(&ready.sources, now_ms, &mut scratch);
@@ -99,19 +109,19 @@ impl Server {
     }
 
     /// Waits until something can be done.
-    fn wait(&self) -> Ready {
+    fn wait(&self) -> ReadySet {
         let mut polled = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
         for source in &self.sources {
             polled.push(PollFd::from_borrowed_fd(source.fd().as_fd(), PollFlags::IN));
         }
         let mut owners = Vec::with_capacity(2 * self.connections.len());
         for (nth, connection) in self.connections.iter().enumerate() {
-            connection.waits(|fd, flags| {
+            connection.poll_interest(|fd, flags| {
                 polled.push(PollFd::from_borrowed_fd(fd, flags));
                 owners.push(nth);
             });
         }
-        let until = self.connections.iter().filter_map(Connection::until_ms).min();
+        let until = self.connections.iter().filter_map(Connection::deadline_ms).min();
         let timeout = until.map(|until| {
             let left = until.saturating_sub(now_ms());
             Timespec {
@@ -126,7 +136,7 @@ impl Server {
         for (fd, owner) in tail.iter().zip(owners) {
             connections[owner] |= is_ready(fd);
         }
-        Ready {
+        ReadySet {
             woken: head.first().is_some_and(is_ready),
             sources: head.iter().skip(1).map(is_ready).collect(),
             connections,
@@ -134,31 +144,33 @@ impl Server {
     }
 
     /// Does what was ordered. `false`: to stop.
-    fn obey(&mut self) -> bool {
+    fn handle_commands(&mut self) -> bool {
         let mut bytes = [0; 64];
         while rustix::io::read(&self.wake, &mut bytes).is_ok_and(|read| read > 0) {}
         loop {
-            match self.orders.try_recv() {
-                Ok(Order::Expect { id, from, ports }) => {
+            match self.commands.try_recv() {
+                Ok(ProxyCommand::Expect { id, from, ports }) => {
                     if set_nonblocking(from.as_fd()).is_ok() {
-                        self.sources.push(Source::Expected { id, from, ports });
+                        self.sources.push(ListenerSource::Pending { id, from, ports });
                     }
                 }
-                Ok(Order::Serve { id, listener }) => self.listen(id, listener, None),
-                Ok(Order::Release(gone)) => {
+                Ok(ProxyCommand::Serve { id, listener }) => self.listen(id, listener, None),
+                Ok(ProxyCommand::Release(gone)) => {
                     self.sources.retain(|source| source.id() != gone);
-                    self.connections.retain(|connection| connection.of != gone);
+                    self.connections.retain(|connection| connection.listener_set != gone);
                 }
-                Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
+                Ok(ProxyCommand::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                    return false;
+                }
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
             }
         }
     }
 
-    fn listen(&mut self, id: ListenersId, listener: OwnedFd, port: Option<u16>) {
+    fn listen(&mut self, id: ListenerSetId, listener: OwnedFd, port: Option<u16>) {
         // One that would block would stop everybody.
         if set_nonblocking(listener.as_fd()).is_ok() {
-            self.sources.push(Source::Listening { id, listener, port });
+            self.sources.push(ListenerSource::Listening { id, listener, port });
         }
     }
 
@@ -172,7 +184,7 @@ impl Server {
                 continue;
             }
             match source {
-                Source::Expected { id, from, ports } => match receive(from, scratch) {
+                ListenerSource::Pending { id, from, ports } => match receive(from, scratch) {
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     // Nobody sends any: the sandbox did not come about.
                     Err(_) => done.push(*id),
@@ -182,7 +194,7 @@ impl Server {
                         arrived.extend(listeners.into_iter().zip(ports).map(|(l, p)| (*id, l, p)));
                     }
                 },
-                Source::Listening { id, listener, port } => {
+                ListenerSource::Listening { id, listener, port } => {
                     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                     for _ in 0..MAX_CONNECTIONS {
                         match rustix::net::accept_with(listener, flags) {
@@ -195,19 +207,25 @@ impl Server {
             }
         }
         self.sources.retain(|source| {
-            !(matches!(source, Source::Expected { .. }) && done.contains(&source.id()))
+            !(matches!(source, ListenerSource::Pending { .. }) && done.contains(&source.id()))
         });
         for (id, listener, port) in arrived {
             self.listen(id, listener, port);
         }
         for (id, client, port) in clients {
-            self.admit(id, client, port, now_ms);
+            self.add_connection(id, client, port, now_ms);
         }
     }
 
-    fn admit(&mut self, id: ListenersId, client: OwnedFd, port: Option<u16>, now_ms: u64) {
+    fn add_connection(
+        &mut self,
+        id: ListenerSetId,
+        client: OwnedFd,
+        port: Option<u16>,
+        now_ms: u64,
+    ) {
         if self.connections.len() >= MAX_CONNECTIONS {
-            let idle = self.connections.iter().enumerate().min_by_key(|(_, c)| c.moved_ms);
+            let idle = self.connections.iter().enumerate().min_by_key(|(_, c)| c.last_activity_ms);
             if let Some((nth, _)) = idle {
                 self.connections.swap_remove(nth);
             }
@@ -215,14 +233,14 @@ impl Server {
         let _ = rustix::net::sockopt::set_tcp_nodelay(&client, true);
         let connection = match port {
             None => Some(Connection::new(id, client, now_ms)),
-            Some(port) => Connection::forwarded(id, client, port, now_ms),
+            Some(port) => Connection::forward_to_local_port(id, client, port, now_ms),
         };
         self.connections.extend(connection);
     }
 }
 
 /// What can go on.
-struct Ready {
+struct ReadySet {
     woken: bool,
     sources: Vec<bool>,
     connections: Vec<bool>,

@@ -3,29 +3,29 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::http::Ask;
+use super::http::ProxyRequest;
 use crate::hosts;
 
 /// Which hosts are reached by way of which proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Upstream {
-    https: Option<Server>,
-    http: Option<Server>,
+pub struct UpstreamProxies {
+    https: Option<UpstreamProxy>,
+    http: Option<UpstreamProxy>,
     /// What `NO_PROXY` says is reached without.
     direct: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Server {
+pub(super) struct UpstreamProxy {
     pub(super) host: String,
     pub(super) port: u16,
     /// What it is told to know who asks.
     authorization: Option<String>,
 }
 
-impl Upstream {
+impl UpstreamProxies {
     /// Reads the variables, and tells of one that cannot be followed.
-    pub fn from_env(env: &[(OsString, OsString)]) -> (Upstream, Option<String>) {
+    pub fn from_env(env: &[(OsString, OsString)]) -> (UpstreamProxies, Option<String>) {
         let get = |name: &str| {
             // Programs look for both; in lower case it is the older one.
             [name.to_ascii_lowercase(), name.to_owned()].iter().find_map(|name| {
@@ -39,7 +39,7 @@ impl Upstream {
                 Some(value) => (name, value),
                 None => ("ALL_PROXY", get("ALL_PROXY")?),
             };
-            let server = Server::read(&value);
+            let server = UpstreamProxy::read(&value);
             if server.is_none() {
                 problem = Some(format!(
                     "{name} names no proxy that can be used, because only http://HOST:PORT can; hosts are \
@@ -52,22 +52,22 @@ impl Upstream {
         let direct = get("NO_PROXY").unwrap_or_default();
         let direct = direct.split(',').map(|entry| entry.trim().to_ascii_lowercase());
         let direct = direct.filter(|entry| !entry.is_empty()).collect();
-        (Upstream { https, http, direct }, problem)
+        (UpstreamProxies { https, http, direct }, problem)
     }
 
     /// The proxy that something is asked of, if not the host itself.
-    pub(super) fn server_for(&self, ask: &Ask) -> Option<&Server> {
+    pub(super) fn server_for(&self, ask: &ProxyRequest) -> Option<&UpstreamProxy> {
         let server = if ask.tunnel { &self.https } else { &self.http };
         let server = server.as_ref()?;
         let is_direct = hosts::is_local(&ask.host)
-            || self.direct.iter().any(|entry| fits(entry, &ask.host, ask.port));
+            || self.direct.iter().any(|entry| matches_no_proxy(entry, &ask.host, ask.port));
         (!is_direct).then_some(server)
     }
 }
 
 /// Whether an entry of `NO_PROXY` is about this host: `*`, a name with all below it, an address, a network,
 /// each with or without a port.
-fn fits(entry: &str, host: &str, port: u16) -> bool {
+fn matches_no_proxy(entry: &str, host: &str, port: u16) -> bool {
     if entry == "*" {
         return true;
     }
@@ -91,9 +91,9 @@ fn fits(entry: &str, host: &str, port: u16) -> bool {
     !name.is_empty() && (host == name || (host.parse::<IpAddr>().is_err() && is_below()))
 }
 
-impl Server {
+impl UpstreamProxy {
     /// `http://user:password@host:port/`, of which only the host has to be there.
-    fn read(url: &str) -> Option<Server> {
+    fn read(url: &str) -> Option<UpstreamProxy> {
         let rest = match url.split_once("://") {
             Some((scheme, rest)) => scheme.eq_ignore_ascii_case("http").then_some(rest)?,
             None => url,
@@ -104,10 +104,10 @@ impl Server {
             None => (None, authority),
         };
         let (host, port) = hosts::split_port(host).ok()?;
-        Some(Server {
-            host: hosts::clean(host)?,
+        Some(UpstreamProxy {
+            host: hosts::normalize_host(host)?,
             port: port.unwrap_or(80),
-            authorization: user.map(|user| base64(&decoded(user))),
+            authorization: user.map(|user| base64(&percent_decode(user))),
         })
     }
 
@@ -119,8 +119,8 @@ impl Server {
     }
 
     /// What it is asked for, in the place of the host itself.
-    pub(super) fn ask(&self, ask: Ask) -> Ask {
-        let Ask { host, port, first, tunnel, more, .. } = ask;
+    pub(super) fn connect_request(&self, ask: ProxyRequest) -> ProxyRequest {
+        let ProxyRequest { host, port, first, tunnel, more, .. } = ask;
         let named = if host.contains(':') { format!("[{host}]") } else { host };
         let header = self.header();
         let (first, through) = if tunnel {
@@ -138,12 +138,12 @@ impl Server {
             whole.extend_from_slice(first.get(end..).unwrap_or_default());
             (whole, None)
         };
-        Ask { host: self.host.clone(), port: self.port, first, tunnel, through, more }
+        ProxyRequest { host: self.host.clone(), port: self.port, first, tunnel, through, more }
     }
 }
 
 /// What `%40` and the like stand for.
-fn decoded(text: &str) -> Vec<u8> {
+fn percent_decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -160,7 +160,8 @@ fn decoded(text: &str) -> Vec<u8> {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const BASE64_ALPHABET: &[u8; 64] =
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
         let value = (0..3).fold(0u32, |sum, nth| {
@@ -168,7 +169,7 @@ fn base64(bytes: &[u8]) -> String {
         });
         for nth in 0..4 {
             let digit = (value >> (18 - 6 * nth)) & 63;
-            let digit = DIGITS.get(digit as usize).copied().unwrap_or(b'=');
+            let digit = BASE64_ALPHABET.get(digit as usize).copied().unwrap_or(b'=');
             text.push(char::from(if nth > chunk.len() { b'=' } else { digit }));
         }
     }
@@ -179,15 +180,15 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn read(env: &[(&str, &str)]) -> (Upstream, Option<String>) {
+    fn read(env: &[(&str, &str)]) -> (UpstreamProxies, Option<String>) {
         let env: Vec<_> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Upstream::from_env(&env)
+        UpstreamProxies::from_env(&env)
     }
 
-    fn ask(host: &str, port: u16, tunnel: bool) -> Ask {
+    fn connect_request(host: &str, port: u16, tunnel: bool) -> ProxyRequest {
         let first =
             if tunnel { b"x".to_vec() } else { b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec() };
-        Ask { host: host.to_owned(), port, first, tunnel, through: None, more: None }
+        ProxyRequest { host: host.to_owned(), port, first, tunnel, through: None, more: None }
     }
 
     #[test]
@@ -212,19 +213,20 @@ mod tests {
             ("a.star.test", 443, true, None),
             ("localhost", 8080, false, None),
         ] {
-            let found = upstream.server_for(&ask(host, port, tunnel));
+            let found = upstream.server_for(&connect_request(host, port, tunnel));
             assert_eq!(found.map(|server| server.host.as_str()), expected, "{host}:{port}");
         }
-        let server = upstream.server_for(&ask("a.test", 443, true)).unwrap();
-        let Ask { host, port, first, through, .. } = server.ask(ask("a.test", 443, true));
+        let server = upstream.server_for(&connect_request("a.test", 443, true)).unwrap();
+        let ProxyRequest { host, port, first, through, .. } =
+            server.connect_request(connect_request("a.test", 443, true));
         assert_eq!((host.as_str(), port, first.as_slice()), ("proxy.corp", 8080, &b"x"[..]));
         assert_eq!(
             String::from_utf8(through.unwrap()).unwrap(),
             "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\
              Proxy-Authorization: Basic dXNlcjpwQHNz\r\n\r\n"
         );
-        let server = upstream.server_for(&ask("a.test", 80, false)).unwrap();
-        let asked = server.ask(ask("a.test", 80, false));
+        let server = upstream.server_for(&connect_request("a.test", 80, false)).unwrap();
+        let asked = server.connect_request(connect_request("a.test", 80, false));
         assert_eq!(asked.first, b"GET http://a.test:80/a HTTP/1.1\r\nHost: h\r\n\r\n");
         assert_eq!((asked.port, asked.through), (3128, None));
     }
@@ -242,16 +244,16 @@ mod tests {
             assert_eq!(upstream.https.is_some(), usable, "{value}");
             assert_eq!(problem.is_none(), usable, "{value}");
         }
-        assert_eq!(read(&[("HTTPS_PROXY", " ")]), (Upstream::default(), None));
+        assert_eq!(read(&[("HTTPS_PROXY", " ")]), (UpstreamProxies::default(), None));
         assert!(
             read(&[("NO_PROXY", "*"), ("HTTPS_PROXY", "p")])
                 .0
-                .server_for(&ask("a", 443, true))
+                .server_for(&connect_request("a", 443, true))
                 .is_none()
         );
         for (text, expected) in [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj")] {
             assert_eq!(base64(text.as_bytes()), expected);
         }
-        assert_eq!(decoded("%4"), b"%4");
+        assert_eq!(percent_decode("%4"), b"%4");
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 const SSH: &str = "/home/u/.ssh";
 
 /// Whether a plan shows, copies or makes writable anything of `~/.ssh`.
-fn shows_ssh(plan: &Plan) -> bool {
+fn shows_ssh(plan: &SandboxPlan) -> bool {
     let is_ssh = |path: &Path| path.starts_with(SSH);
     plan.copies.iter().any(|(from, _)| is_ssh(from))
         || plan.mounts.iter().any(|mount| match mount {
@@ -14,8 +14,8 @@ fn shows_ssh(plan: &Plan) -> bool {
         })
 }
 
-fn with_env(name: &str, value: &str) -> Wanted {
-    Wanted { env: vec![(name.into(), value.into())], ..wanted() }
+fn with_env(name: &str, value: &str) -> PlanInputs {
+    PlanInputs { env: vec![(name.into(), value.into())], ..wanted() }
 }
 
 #[test]
@@ -38,17 +38,17 @@ fn link_out_of_writable_place_is_skipped_with_note() {
         ("agent file", claude(&in_project("claude")), in_project("claude/.claude.json")),
         (
             "agent program",
-            Wanted { agent: Some(in_project("agent").into()), ..wanted() },
+            PlanInputs { agent: Some(in_project("agent").into()), ..wanted() },
             in_project("agent"),
         ),
         (
             "sandbox.readable",
-            Wanted { readable: vec!["data".into()], ..wanted() },
+            PlanInputs { readable: vec!["data".into()], ..wanted() },
             in_project("data"),
         ),
         (
             "sandbox.writable",
-            Wanted { writable: vec!["data".into()], ..wanted() },
+            PlanInputs { writable: vec!["data".into()], ..wanted() },
             in_project("data"),
         ),
         // In what is writable besides the project.
@@ -57,15 +57,15 @@ fn link_out_of_writable_place_is_skipped_with_note() {
             with_env("PIP_CACHE_DIR", "/home/u/.npm/pip"),
             "/home/u/.npm/pip".to_owned(),
         ),
-        ("PIP_CACHE_DIR", Wanted { env: npm, ..wanted() }, "/mnt/npm/pip".to_owned()),
+        ("PIP_CACHE_DIR", PlanInputs { env: npm, ..wanted() }, "/mnt/npm/pip".to_owned()),
         (
             "sandbox.writable",
-            Wanted { writable: vec!["/mnt/a/b".into(), "/mnt/a".into()], ..wanted() },
+            PlanInputs { writable: vec!["/mnt/a/b".into(), "/mnt/a".into()], ..wanted() },
             "/mnt/a/b".to_owned(),
         ),
         (
             "PATH entry",
-            Wanted {
+            PlanInputs {
                 agent_writable: AgentWritable::new(["/home/u/src/other".into()]),
                 ..with_env("PATH", "/home/u/src/other/bin")
             },
@@ -119,7 +119,7 @@ fn link_inside_writable_place_or_of_the_user_is_followed() {
     assert_eq!(seen(&plan, "/home/u/bin/x"), "r /home/u/src/project/tools/x");
     assert_eq!(seen(&plan, "/home/u/.npm/x"), "w /mnt/npm/x");
     // Only this could become something else later: what is in the project is seen as a part of it.
-    let replaceable: Vec<&Path> = plan.replaceable.iter().map(PathBuf::as_path).collect();
+    let replaceable: Vec<&Path> = plan.replaceable_sources.iter().map(PathBuf::as_path).collect();
     assert_eq!(replaceable, [Path::new("/home/u/src/project/tools")]);
     let below = |mount: &&Mount| mount.at().starts_with("/home/u/src/project/.venv-3.12");
     assert_eq!(plan.mounts.iter().find(below), None);
@@ -206,7 +206,7 @@ fn git_directory_elsewhere_must_point_back() {
         assert_eq!(shown, expected, "{lines:?}: {:?}", plan.mounts);
     }
     // Named by the user.
-    let wanted = Wanted { writable: vec![other.into()], ..wanted() };
+    let wanted = PlanInputs { writable: vec![other.into()], ..wanted() };
     let plan = plan_of(&wanted, &[plain, "/home/u/other/.git/config"]);
     assert!(seen(&plan, "/home/u/other/.git/config").starts_with("r "));
     assert!(seen(&plan, "/home/u/other/.git/index").starts_with("w /home/u/other"));
@@ -228,10 +228,10 @@ fn link_in_git_directory_is_not_mounted() {
 fn codex_config_that_an_agent_can_write_releases_no_key() {
     let env = [("THEIR_KEY", "x"), ("CODEX_HOME", "/home/u/src/project/codex")];
     let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let wanted = Wanted { adapter: "codex", env, ..wanted() };
+    let wanted = PlanInputs { adapter: "codex", env, ..wanted() };
     let config = "/home/u/src/project/codex/config.toml = env_key = \"THEIR_KEY\"";
     assert_eq!(plan_of(&wanted, &[config]).withheld, ["THEIR_KEY"]);
-    let other = Wanted { project: "/home/u/src/other".into(), ..wanted };
+    let other = PlanInputs { project: "/home/u/src/other".into(), ..wanted };
     let withheld = plan_of(&other, &[config, "/home/u/src/other/"]).withheld;
     assert_eq!(withheld, [] as [&str; 0]);
 }

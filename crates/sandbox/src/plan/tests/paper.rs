@@ -55,13 +55,13 @@ impl Paper {
 }
 
 impl Disk for Paper {
-    fn find(&self, path: &Path) -> Option<Found> {
+    fn stat(&self, path: &Path) -> Option<PathInfo> {
         let real = self.resolve(path)?;
         let is_dir = matches!(self.0.get(&real)?, Thing::Dir);
-        Some(Found { real, is_dir })
+        Some(PathInfo { real, is_dir })
     }
 
-    fn link(&self, path: &Path) -> Option<PathBuf> {
+    fn read_link(&self, path: &Path) -> Option<PathBuf> {
         match self.0.get(path)? {
             Thing::Link(to) => Some(to.clone()),
             Thing::Dir | Thing::File(_) => None,
@@ -75,13 +75,13 @@ impl Disk for Paper {
         }
     }
 
-    fn names(&self, directory: &Path) -> Vec<OsString> {
+    fn list_names(&self, directory: &Path) -> Vec<OsString> {
         let children = self.0.keys().filter(|path| path.parent() == Some(directory));
         children.filter_map(|path| path.file_name()).map(OsString::from).collect()
     }
 
     /// What has `closed` in its path is not.
-    fn is_open(&self, path: &Path) -> bool {
+    fn is_accessible(&self, path: &Path) -> bool {
         !path.to_str().unwrap().contains("closed")
     }
 

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn guarded(plan: &Plan) -> Vec<&str> {
+fn guarded(plan: &SandboxPlan) -> Vec<&str> {
     plan.guards.iter().map(|guard| guard.path.to_str().unwrap()).collect()
 }
 
 /// What a guard says of a path in the project.
-fn was<'p>(plan: &'p Plan, name: &str) -> Option<&'p Was> {
+fn was<'p>(plan: &'p SandboxPlan, name: &str) -> Option<&'p ExpectedEntry> {
     let path = Path::new("/home/u/src/project").join(name);
     plan.guards.iter().find(|guard| guard.path == path).map(|guard| &guard.was)
 }
@@ -108,14 +108,14 @@ fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
     }
     let guard = |name: &str| plan.guards.iter().find(|guard| guard.path.ends_with(name));
     for name in [".ralph/config", ".ralph/settings.local.json", ".claude/settings.local.json"] {
-        assert_eq!(guard(name).unwrap().was, Was::Nothing, "{name}");
+        assert_eq!(guard(name).unwrap().was, ExpectedEntry::Nothing, "{name}");
     }
-    assert_eq!(guard(".claude/hooks").unwrap().was, Was::Link("../hooks".into()));
+    assert_eq!(guard(".claude/hooks").unwrap().was, ExpectedEntry::Link("../hooks".into()));
     // Without a directory there is nothing to mount, but what would be in it is guarded, and so is the way there.
     let plan = plan_of(&wanted(), &[]);
     let guard = |name: &str| plan.guards.iter().position(|guard| guard.path.ends_with(name));
     let (dir, file) = (guard(".claude").unwrap(), guard(".claude/settings.json").unwrap());
-    assert_eq!(plan.guards[dir].was, Was::Directory);
+    assert_eq!(plan.guards[dir].was, ExpectedEntry::Directory);
     assert!(dir < file, "{:?}", plan.guards);
 }
 
@@ -136,14 +136,14 @@ fn where_links_of_the_user_lead_is_protected_as_far_as_an_agent_can_write_there(
         ],
     );
     for (name, expected) in [
-        (".claude", Was::Link("there/cfg".into())),
-        ("there", Was::Link("real".into())),
-        ("real/cfg/settings.local.json", Was::Nothing),
-        ("real", Was::Directory),
-        ("shared/deep", Was::Directory),
-        (".ralph/config", Was::Link("../to-come/config".into())),
-        ("to-come", Was::Directory),
-        ("to-come/config", Was::Nothing),
+        (".claude", ExpectedEntry::Link("there/cfg".into())),
+        ("there", ExpectedEntry::Link("real".into())),
+        ("real/cfg/settings.local.json", ExpectedEntry::Nothing),
+        ("real", ExpectedEntry::Directory),
+        ("shared/deep", ExpectedEntry::Directory),
+        (".ralph/config", ExpectedEntry::Link("../to-come/config".into())),
+        ("to-come", ExpectedEntry::Directory),
+        ("to-come/config", ExpectedEntry::Nothing),
     ] {
         assert_eq!(was(&plan, name), Some(&expected), "{name}: {:?}", plan.guards);
     }
@@ -163,14 +163,14 @@ fn where_links_of_the_user_lead_is_protected_as_far_as_an_agent_can_write_there(
 #[test]
 fn no_repository_appears_where_there_is_none() {
     for (more, expected) in [
-        (&[][..], Some(Was::Nothing)),
-        (&["/home/u/src/.git/config"], Some(Was::Nothing)),
-        (&["/home/u/src/project/.git/config"], Some(Was::Directory)),
-        (&["/home/u/src/project/.git = nonsense"], Some(Was::File)),
-        (&["/home/u/src/project/.git -> gone"], Some(Was::Link("gone".into()))),
+        (&[][..], Some(ExpectedEntry::Nothing)),
+        (&["/home/u/src/.git/config"], Some(ExpectedEntry::Nothing)),
+        (&["/home/u/src/project/.git/config"], Some(ExpectedEntry::Directory)),
+        (&["/home/u/src/project/.git = nonsense"], Some(ExpectedEntry::File)),
+        (&["/home/u/src/project/.git -> gone"], Some(ExpectedEntry::Link("gone".into()))),
         (
             &["/home/u/src/project/.git -> repo", "/home/u/src/project/repo/config"],
-            Some(Was::Link("repo".into())),
+            Some(ExpectedEntry::Link("repo".into())),
         ),
     ] {
         let plan = plan_of(&wanted(), more);
@@ -187,7 +187,7 @@ fn no_repository_appears_where_there_is_none() {
     assert!(seen(&nonsense, "/home/u/src/project/.git").starts_with('r'));
     assert_eq!(
         was(&plan_of(&wanted(), &["/home/u/src/project/.git -> gone"]), "gone"),
-        Some(&Was::Nothing)
+        Some(&ExpectedEntry::Nothing)
     );
 }
 
@@ -238,15 +238,15 @@ fn files_that_other_tools_obey_are_protected_whether_they_exist_or_not() {
     let plan = plan_of(&wanted(), &[]);
     for name in executed.iter().filter(|name| !name.starts_with(".hg") && !name.starts_with(".jj"))
     {
-        assert_eq!(was(&plan, name), Some(&Was::Nothing), "{name}");
+        assert_eq!(was(&plan, name), Some(&ExpectedEntry::Nothing), "{name}");
     }
     for name in [".hg", ".jj"] {
-        assert_eq!(was(&plan, name), Some(&Was::Nothing), "{name}");
+        assert_eq!(was(&plan, name), Some(&ExpectedEntry::Nothing), "{name}");
     }
     // Directories without anything to protect can be removed.
     let plan = plan_of(&wanted(), &["/home/u/src/project/.github/workflows/x"]);
     assert!(!plan.mounts.iter().any(|mount| mount.at().ends_with(".github")));
-    assert_eq!(was(&plan, ".github"), Some(&Was::Directory));
+    assert_eq!(was(&plan, ".github"), Some(&ExpectedEntry::Directory));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn file_in_place_of_configuration_directory_stays_a_file() {
     let more = ["/home/u/src/project/.clinerules", "/home/u/src/project/.jj/repo = ../../main/.jj"];
     let plan = plan_of(&wanted(), &more);
     for name in [".clinerules", ".jj/repo"] {
-        assert_eq!(was(&plan, name), Some(&Was::File), "{:?}", plan.guards);
+        assert_eq!(was(&plan, name), Some(&ExpectedEntry::File), "{:?}", plan.guards);
         assert_eq!(plan.guards.iter().filter(|guard| guard.path.ends_with(name)).count(), 1);
     }
     assert_eq!(was(&plan, ".jj/repo/store"), None);
@@ -265,8 +265,10 @@ fn nested_project_is_protected_like_the_project_itself() {
     let nested = "/home/u/src/project/packages/app";
     let gone = "/home/u/src/project/gone";
     let linked = "/home/u/src/project/linked";
-    let wanted =
-        Wanted { nested_projects: [gone, linked, nested].map(PathBuf::from).to_vec(), ..wanted() };
+    let wanted = PlanInputs {
+        nested_projects: [gone, linked, nested].map(PathBuf::from).to_vec(),
+        ..wanted()
+    };
     let lines = [".ralph/settings.json", ".ralph/config", ".git/config", ".git/hooks/", "src/x"]
         .map(|name| format!("{nested}/{name}"));
     let mut more: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -288,12 +290,12 @@ fn nested_project_is_protected_like_the_project_itself() {
         assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(dir)), "{dir}");
     }
     for (name, expected) in [
-        ("packages/app", Some(&Was::Directory)),
-        ("packages/app/.ralph/settings.local.json", Some(&Was::Nothing)),
-        ("packages/app/.claude/settings.json", Some(&Was::Nothing)),
+        ("packages/app", Some(&ExpectedEntry::Directory)),
+        ("packages/app/.ralph/settings.local.json", Some(&ExpectedEntry::Nothing)),
+        ("packages/app/.claude/settings.json", Some(&ExpectedEntry::Nothing)),
         // A run of that project creates this.
         ("packages/app/.ralph/runs", None),
-        ("gone/.ralph/settings.json", Some(&Was::Nothing)),
+        ("gone/.ralph/settings.json", Some(&ExpectedEntry::Nothing)),
         ("gone/.git", None),
         ("linked/.ralph/settings.json", None),
     ] {

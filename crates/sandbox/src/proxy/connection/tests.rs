@@ -7,13 +7,13 @@ use super::*;
 fn client() -> (UnixStream, Connection) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (ours, Connection::new(ListenersId(1), theirs.into(), 0))
+    (ours, Connection::new(ListenerSetId(1), theirs.into(), 0))
 }
 
 fn advance(connection: &mut Connection, now_ms: u64) -> bool {
     let mut scratch = vec![0; 1024];
-    let then = connection.advance(now_ms, &Rules::default(), &mut scratch, &mut |_| {});
-    matches!(then, Then::Stays)
+    let then = connection.advance(now_ms, &ProxyRules::default(), &mut scratch, &mut |_| {});
+    matches!(then, NextStep::Keep)
 }
 
 fn answer(mut stream: UnixStream, connection: Connection) -> String {
@@ -27,15 +27,15 @@ fn answer(mut stream: UnixStream, connection: Connection) -> String {
 fn a_client_that_trickles_is_given_no_more_time_for_each_byte() {
     let (mut stream, mut connection) = client();
     stream.write_all(b"CONNECT a.test:443 HTTP/1.1\r\nX: ").unwrap();
-    for now_ms in (0..HEAD_MS).step_by(1000) {
+    for now_ms in (0..REQUEST_TIMEOUT_MS).step_by(1000) {
         stream.write_all(b"y").unwrap();
         assert!(advance(&mut connection, now_ms), "{now_ms}");
-        assert_eq!(connection.until_ms(), Some(HEAD_MS), "{now_ms}");
+        assert_eq!(connection.deadline_ms(), Some(REQUEST_TIMEOUT_MS), "{now_ms}");
     }
     stream.write_all(b"y").unwrap();
-    advance(&mut connection, HEAD_MS);
+    advance(&mut connection, REQUEST_TIMEOUT_MS);
     // It has a moment to read that, and no more if it does not.
-    assert!(!advance(&mut connection, HEAD_MS + FAREWELL_MS));
+    assert!(!advance(&mut connection, REQUEST_TIMEOUT_MS + CLOSE_TIMEOUT_MS));
     let said = answer(stream, connection);
     assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
 }
@@ -45,7 +45,7 @@ fn a_head_without_an_end_is_not_kept() {
     let (mut stream, mut connection) = client();
     stream.write_all(b"CONNECT a.test:443 HTTP/1.1\r\nX: ").unwrap();
     let mut sent = 0;
-    while let Stage::Head { received, .. } = &connection.stage {
+    while let ConnectionState::Head { received, .. } = &connection.stage {
         assert!(received.len() <= http::MAX_HEAD && sent <= http::MAX_HEAD + 4096, "{sent}");
         stream.write_all(&[b'y'; 1024]).unwrap();
         sent += 1024;
