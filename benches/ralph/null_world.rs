@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use ralph_driver::world::{Record, Request, World};
+use ralph_driver::world::{ControlRequest, Record, World};
 use ralph_engine::machine::Now;
 use ralph_process::{ChildId, Launch, Occurrence, System};
 
@@ -38,7 +38,7 @@ impl World for NullWorld {
         self.system.feed(child, bytes)
     }
 
-    fn end_of_input(&mut self, child: ChildId) {
+    fn close_input(&mut self, child: ChildId) {
         self.system.close_input(child);
     }
 
@@ -90,13 +90,13 @@ impl World for NullWorld {
         self.nowhere.write_all(bytes)
     }
 
-    fn restore(&mut self) -> io::Result<Vec<String>> {
+    fn cleanup(&mut self) -> io::Result<Vec<String>> {
         Ok(Vec::new())
     }
 
     fn sync(&mut self) {}
 
-    fn requests(&mut self) -> Vec<Request> {
+    fn requests(&mut self) -> Vec<ControlRequest> {
         Vec::new()
     }
 }

@@ -7,16 +7,16 @@ use ralph_git::is_in_repository;
 use ralph_report::summary::Summary;
 
 /// Of how many commits it is looked up whether they are still there.
-const MOST_LOOKED_UP: usize = 20_000;
+const MAX_COMMITS_CHECKED: usize = 20_000;
 
 /// How often git is asked for what came with a commit, and how much of that is told.
-const MOST_ASKED: usize = 200;
-const MOST_TOLD: &str = "--max-count=500";
+const MAX_GIT_CALLS: usize = 200;
+const MAX_COUNT_FLAG: &str = "--max-count=500";
 
 /// Finds out what came with others, which commits no branch has any more, and which are in the range that is
 /// named for a look, in the repository that `directory` is in. Where there is none that is told; where `git` does not
 /// answer, nobody can tell.
-pub fn look_up(
+pub fn annotate_commits(
     facts: &mut Summary,
     directory: &Path,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
@@ -31,8 +31,8 @@ pub fn look_up(
         let range = format!("{old}..{new}");
         // What else is in a merged branch was told when it was made here, or was made elsewhere.
         let words =
-            ["log", "--reverse", "--first-parent", MOST_TOLD, "--format=%H %s", &range, "--"];
-        if asked > MOST_ASKED {
+            ["log", "--reverse", "--first-parent", MAX_COUNT_FLAG, "--format=%H %s", &range, "--"];
+        if asked > MAX_GIT_CALLS {
             return None;
         }
         let told = git(&words)?;
@@ -41,7 +41,7 @@ pub fn look_up(
     });
     let commits = facts.others.iter().chain(facts.commits());
     let ids: Vec<String> =
-        commits.rev().take(MOST_LOOKED_UP).map(|commit| commit.id.clone()).collect();
+        commits.rev().take(MAX_COMMITS_CHECKED).map(|commit| commit.id.clone()).collect();
     if ids.is_empty() {
         return;
     }
@@ -118,7 +118,7 @@ mod tests {
             });
         }
         facts.head = Some(find("three"));
-        look_up(&mut facts, at, &mut |words| git::run_git(words, at).ok());
+        annotate_commits(&mut facts, at, &mut |words| git::run_git(words, at).ok());
         let subjects: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
         assert_eq!(
             subjects,

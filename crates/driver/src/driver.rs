@@ -32,22 +32,22 @@ use ralph_process::Occurrence;
 use ralph_report::Reporter;
 use ralph_sandbox::proxy::Refusal;
 
-use super::agent_process::AgentTask;
-use super::guardrail::GuardrailTask;
+use super::agent_process::AgentProcess;
+use super::guardrail::GuardrailProcess;
 use super::recorder::Recorder;
 use super::run_spec::{GuardrailSpec, PromptSource, RunSpec};
 use super::task_gate::TaskGate;
 use super::world::World;
-use commit_guard::StagedRun;
-use display::Filter;
+use commit_guard::CommitGuardRun;
+use display::DisplayFilter;
 use ralph_git::ScmProcess;
 use ralph_git::commit_guard::StagedSnapshot;
-use response::Evaluator;
-use stall_check::Look;
+use response::ResponseFilterProcess;
+use stall_check::StallCheck;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Finish {
+pub struct RunEnd {
     pub outcome: Outcome,
     pub exit_code: u8,
 }
@@ -58,7 +58,7 @@ pub fn run<W: World>(
     world: &mut W,
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
-) -> Finish {
+) -> RunEnd {
     let machine = match &spec.progress {
         None => LoopMachine::new(spec.all_rules()),
         Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
@@ -74,42 +74,42 @@ pub fn run<W: World>(
         world,
         machine,
         recorder: Recorder::new(reporters, spec.journal_bytes),
-        task: Task::None,
+        task: ActiveTask::None,
         log_slugs: prompts::log_slugs(commands.iter().map(|command| &**command)),
         queue: VecDeque::new(),
         commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
-        staged: None,
-        unused_message: None,
-        without_tools: 0,
+        staged_snapshot: None,
+        unused_commit_message: None,
+        iterations_without_tools: 0,
         signals: 0,
-        broken: false,
-        raw_broken: false,
-        has_ended: false,
-        warned_of: HashSet::new(),
+        journal_failed: false,
+        raw_log_failed: false,
+        end_recorded: false,
+        warnings_given: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
-        refused: (0, HashSet::new()),
+        refused_hosts: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
-        filter: Filter::default(),
-        evaluator: Evaluator::default(),
-        settings_then: Vec::new(),
-        first_branch: None,
+        display_filter: DisplayFilter::default(),
+        response_filter: ResponseFilterProcess::default(),
+        initial_settings: Vec::new(),
+        initial_branch: None,
     };
-    driver.begin(preface);
-    driver.drive()
+    driver.start(preface);
+    driver.run_loop()
 }
 
 /// What is running. One thing at a time: never two agents, never a guardrail beside one.
-enum Task {
+enum ActiveTask {
     None,
-    Agent(Box<AgentTask>),
-    Guardrail(GuardrailTask),
+    Agent(Box<AgentProcess>),
+    Guardrail(GuardrailProcess),
     Scm(ScmProcess),
     /// Another git is busy with the same repository; tried again at this moment.
-    ScmWaits(ScmProcess, u64),
+    ScmRetry(ScmProcess, u64),
     /// What is staged is looked at, before and after an agent is asked for a commit message.
-    Staged(StagedRun),
-    Look(Look),
+    CommitGuard(CommitGuardRun),
+    StallCheck(StallCheck),
 }
 
 struct Driver<'s, W> {
@@ -117,57 +117,57 @@ struct Driver<'s, W> {
     world: &'s mut W,
     machine: LoopMachine,
     recorder: Recorder,
-    task: Task,
+    task: ActiveTask,
     /// What tells the logs of the guardrails apart.
     log_slugs: Vec<String>,
     queue: VecDeque<Input>,
     commit_message: Option<String>,
     /// What was staged when that was asked for.
-    staged: Option<StagedSnapshot>,
+    staged_snapshot: Option<StagedSnapshot>,
     /// A message for that of which nothing came: the commit failed.
-    unused_message: Option<(String, StagedSnapshot)>,
+    unused_commit_message: Option<(String, StagedSnapshot)>,
     /// Iterations in a row in which the agent used no tool.
-    without_tools: u32,
+    iterations_without_tools: u32,
     signals: u32,
     /// The journal cannot be written any more, and the machine knows.
-    broken: bool,
-    raw_broken: bool,
+    journal_failed: bool,
+    raw_log_failed: bool,
     /// The machine has had its last word.
-    has_ended: bool,
+    end_recorded: bool,
     /// What is said of prompts is said once.
-    warned_of: HashSet<String>,
-    finish: Option<Finish>,
+    warnings_given: HashSet<String>,
+    finish: Option<RunEnd>,
     /// Commands that tell the user of something, beside the loop.
-    notifiers: Vec<notify::Notifier>,
+    notifiers: Vec<notify::NotifyProcess>,
     /// What was refused in which iteration.
-    refused: (u32, HashSet<Refusal>),
+    refused_hosts: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
-    filter: Filter,
-    evaluator: Evaluator,
+    display_filter: DisplayFilter,
+    response_filter: ResponseFilterProcess,
     /// What its settings' files looked like when it began.
-    settings_then: Vec<u64>,
+    initial_settings: Vec<u64>,
     /// The branch that was checked out when it began.
-    first_branch: Option<String>,
+    initial_branch: Option<String>,
 }
 
 impl<W: World> Driver<'_, W> {
-    fn begin(&mut self, preface: &[Event<'static>]) {
-        self.settings_then = self.settings_now();
-        self.first_branch = self.world.branch();
+    fn start(&mut self, preface: &[Event<'static>]) {
+        self.initial_settings = self.settings_fingerprints();
+        self.initial_branch = self.world.branch();
         let spec = self.spec;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
-            PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
+            PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } => {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
             PromptSource::BuiltIn { name, .. } => (*name).into(),
-            PromptSource::OfTasks(_) => PromptSource::OF_TASKS.into(),
+            PromptSource::TaskList(_) => PromptSource::TASK_PROMPT_NAME.into(),
         };
         let completion = match &spec.tasks {
             Some(_) => spec.describe_completion(),
             None => spec.completion.describe(),
         };
-        self.stamp();
+        self.take_time();
         self.recorder.record(&Event::RunStarted {
             run: spec.run_id.as_str().into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -178,7 +178,7 @@ impl<W: World> Driver<'_, W> {
             prompt,
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
-            branch: self.first_branch.clone().map(Into::into),
+            branch: self.initial_branch.clone().map(Into::into),
             streams_text: spec.agent.adapter.streams_text(),
             plain_text: spec.agent.adapter.name() == "text",
         });
@@ -202,118 +202,118 @@ impl<W: World> Driver<'_, W> {
         (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.position();
         self.queue.push_back(Input::Start);
         // What was asked for before anybody listened.
-        self.heed_requests();
+        self.handle_requests();
     }
 
-    fn drive(&mut self) -> Finish {
+    fn run_loop(&mut self) -> RunEnd {
         let mut buf = Vec::new();
         loop {
-            self.take_inputs();
+            self.handle_inputs();
             if let Some(finish) = self.finish {
-                self.await_notifiers(&mut buf);
+                self.wait_for_notify_commands(&mut buf);
                 self.world.sync();
                 self.recorder.finish();
-                self.await_readers(&mut buf);
+                self.wait_for_readers(&mut buf);
                 return finish;
             }
-            let until = self.next_wake();
+            let until = self.next_deadline();
             match self.world.wait(until, &mut buf) {
-                Occurrence::Output(child, stream) => self.output(child, stream, &buf),
-                Occurrence::Ended(child, ended) => self.ended(child, ended),
-                Occurrence::Signal(signal) => self.signal(signal),
-                Occurrence::ControlRequest => self.heed_requests(),
-                Occurrence::KeyInput => self.typed(&buf),
-                Occurrence::ProxyRefused => self.tell_refusals(),
+                Occurrence::Output(child, stream) => self.on_output(child, stream, &buf),
+                Occurrence::Ended(child, ended) => self.on_child_ended(child, ended),
+                Occurrence::Signal(signal) => self.on_signal(signal),
+                Occurrence::ControlRequest => self.handle_requests(),
+                Occurrence::KeyInput => self.on_key_input(&buf),
+                Occurrence::ProxyRefused => self.report_refusals(),
                 Occurrence::Deadline => {}
             }
             // An agent that prints without a pause must not keep time from passing.
-            let now = self.stamp();
+            let now = self.take_time();
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
                 self.queue.push_back(Input::Timer);
             }
-            self.mind_screen(now);
-            if let Task::ScmWaits(..) = self.task {
-                self.go_on_with_scm(now);
+            self.update_screen(now);
+            if let ActiveTask::ScmRetry(..) = self.task {
+                self.retry_scm_command(now);
             }
-            if self.recorder.next_tick().is_some_and(|at| until_tick(at, now) == 0) {
+            if self.recorder.next_tick().is_some_and(|at| ms_until_tick(at, now) == 0) {
                 self.recorder.tick(now.wall_ms);
             }
         }
     }
 
-    fn take_inputs(&mut self) {
+    fn handle_inputs(&mut self) {
         while let Some(input) = self.queue.pop_front() {
-            let now = self.stamp();
+            let now = self.take_time();
             for action in self.machine.step(now, input) {
-                self.perform(action);
+                self.execute(action);
             }
             if self.queue.is_empty() {
-                self.commit();
+                self.flush();
             }
         }
     }
 
-    fn next_wake(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<u64> {
         let now = self.world.now();
         let tick =
-            self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(until_tick(at, now)));
+            self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(ms_until_tick(at, now)));
         let again = match &self.task {
-            Task::ScmWaits(_, at_ms) => Some(*at_ms),
-            Task::Agent(task) => task.next_ms(),
+            ActiveTask::ScmRetry(_, at_ms) => Some(*at_ms),
+            ActiveTask::Agent(task) => task.next_check_ms(),
             _ => None,
         };
         self.machine.deadline().into_iter().chain(tick).chain(again).min()
     }
 
-    fn perform(&mut self, action: Action) {
+    fn execute(&mut self, action: Action) {
         match action {
             Action::Emit(mut event) => {
                 if let Event::RunEnded { outcome, exit_code, branch, .. } = &mut event {
-                    *branch = self.other_branch().map(Into::into);
+                    *branch = self.changed_branch().map(Into::into);
                     let (outcome, exit_code) = (*outcome, *exit_code);
-                    self.look_back(outcome, exit_code);
+                    self.run_final_checks(outcome, exit_code);
                 }
-                self.announce(&mut event);
+                self.mark_notify(&mut event);
                 if let Event::IterationStarted { .. } = event {
                     // One step of the machine begins one iteration at most, so that it is this one.
                     self.recorder.at.iteration = self.machine.iteration();
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
-                self.has_ended |= matches!(event, Event::RunEnded { .. });
+                self.end_recorded |= matches!(event, Event::RunEnded { .. });
                 if let Event::Resumed { .. } = event {
                     // Whoever asked for the pause has got it: what is asked for now is a first time again.
                     self.signals = 0;
                 }
                 if let Event::Paused = event {
-                    self.commit();
+                    self.flush();
                     self.world.rest();
                     // Whoever called meanwhile was not heard.
-                    self.heed_requests();
+                    self.handle_requests();
                 }
-                self.notify(&event);
+                self.run_notify_command(&event);
             }
             Action::Save => {
-                self.commit();
+                self.flush();
                 self.world.sync();
             }
             Action::StartAgent(purpose) => self.start_agent(purpose),
             Action::EndAgent(cause) => {
-                if let Task::Agent(task) = &mut self.task {
+                if let ActiveTask::Agent(task) = &mut self.task {
                     task.ended_by = Some(cause);
                     self.world.end(task.child, cause == EndCause::Broken);
                 }
             }
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
-                if let Task::Guardrail(task) = &mut self.task {
+                if let ActiveTask::Guardrail(task) = &mut self.task {
                     task.timed_out = timed_out;
                     task.cut_off = !timed_out;
                     self.world.end(task.child, false);
                 }
             }
-            Action::CheckScmStatus => self.look_at_scm(),
-            Action::CheckStaged => self.look_at_staged_again(),
+            Action::CheckScmStatus => self.start_scm_status(),
+            Action::CheckStaged => self.compare_staged(),
             Action::RunScmTask(index) => self.run_scm_task(index),
             Action::SkipScmTask(index, why) => {
                 let task = self.scm_task_name(index);
@@ -321,8 +321,8 @@ impl<W: World> Driver<'_, W> {
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
             Action::EndScmTask { timed_out } => self.end_scm(timed_out),
-            Action::CheckStall => self.look_at_repository(),
-            Action::CollectBriefing => self.brief(),
+            Action::CheckStall => self.start_stall_check(),
+            Action::CollectBriefing => self.collect_briefing(),
             Action::CheckGates { claimed, checks_passed } => {
                 self.check_gates(claimed, checks_passed);
             }
@@ -331,20 +331,20 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn finish(&mut self, outcome: Outcome, exit_code: u8) {
-        self.close_tasks();
-        self.commit();
-        let mut finish = Finish { outcome, exit_code };
+        self.finish_tasks();
+        self.flush();
+        let mut finish = RunEnd { outcome, exit_code };
         // The machine has had its last word, and it is not in the journal: whoever looks there in the
         // morning must not be the only one who does not know.
-        if self.broken && outcome != Outcome::Broken {
-            finish = Finish { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
+        if self.journal_failed && outcome != Outcome::Broken {
+            finish = RunEnd { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",
                 self.spec.ralph_dir.display()
             );
             self.recorder.record(&Event::Warning { message: message.into() });
-            self.commit();
+            self.flush();
         }
         self.finish = Some(finish);
     }
@@ -363,7 +363,7 @@ impl<W: World> Driver<'_, W> {
 
 /// Milliseconds until somebody is to be redrawn. Nobody waits longer than a second for that: a moment
 /// that is further away was told by a clock that has been set back since.
-fn until_tick(at_ms: i64, now: Now) -> u64 {
+fn ms_until_tick(at_ms: i64, now: Now) -> u64 {
     match at_ms.saturating_sub(now.wall_ms) {
         left @ 0..=1_000 => left.unsigned_abs(),
         _ => 0,

@@ -6,7 +6,7 @@ use ralph_process::ChildId;
 
 use super::run_spec::GuardrailSpec;
 
-pub(super) struct GuardrailTask {
+pub(super) struct GuardrailProcess {
     pub(super) child: ChildId,
     pub(super) index: usize,
     pub(super) started_ms: u64,
@@ -15,12 +15,12 @@ pub(super) struct GuardrailTask {
     pub(super) cut_off: bool,
     /// The log's path as people are told of it.
     pub(super) log: String,
-    output: Excerpt,
+    output: OutputExcerpt,
 }
 
 /// The beginning and the end of an output of any length.
 #[derive(Debug)]
-struct Excerpt {
+struct OutputExcerpt {
     head: Vec<u8>,
     tail: Vec<u8>,
     max_head: usize,
@@ -29,12 +29,12 @@ struct Excerpt {
     has_gap: bool,
 }
 
-impl Excerpt {
-    fn new(limits: OutputLimits) -> Excerpt {
+impl OutputExcerpt {
+    fn new(limits: OutputLimits) -> OutputExcerpt {
         // A character has at most four bytes. One more tells that something was cut.
         let bytes = |chars: usize| chars.saturating_add(1).saturating_mul(4);
         let (max_head, max_tail) = (bytes(limits.head), bytes(limits.tail));
-        Excerpt { head: Vec::new(), tail: Vec::new(), max_head, max_tail, has_gap: false }
+        OutputExcerpt { head: Vec::new(), tail: Vec::new(), max_head, max_tail, has_gap: false }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -60,7 +60,7 @@ impl Excerpt {
     }
 }
 
-impl GuardrailTask {
+impl GuardrailProcess {
     pub(super) fn new(
         child: ChildId,
         index: usize,
@@ -69,8 +69,8 @@ impl GuardrailTask {
         limits: OutputLimits,
     ) -> Self {
         let (timed_out, cut_off) = (false, false);
-        let output = Excerpt::new(limits);
-        GuardrailTask { child, index, started_ms, timed_out, cut_off, log, output }
+        let output = OutputExcerpt::new(limits);
+        GuardrailProcess { child, index, started_ms, timed_out, cut_off, log, output }
     }
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
@@ -133,7 +133,7 @@ mod tests {
     fn excerpt_keeps_both_ends_of_any_output() {
         let limits = OutputLimits { head: 3, tail: 5 };
         let excerpt = |pieces: &[&[u8]]| {
-            let mut excerpt = Excerpt::new(limits);
+            let mut excerpt = OutputExcerpt::new(limits);
             pieces.iter().for_each(|piece| excerpt.push(piece));
             excerpt.into_text()
         };

@@ -15,30 +15,30 @@ impl AgentSpec {
     /// can be made to. `ralph` is this program, `allow` is what the hook lets through.
     ///
     /// For agents that are on their own: in a sandbox, or if they ask for approvals, it is not needed.
-    pub fn guard(&mut self, ralph: &Path, allow: &[String], directory: &Path) {
+    pub fn inject_hook(&mut self, ralph: &Path, allow: &[String], directory: &Path) {
         // Both go into JSON. A path that does not cannot be called.
         let (Some(ralph), Ok(allow)) = (ralph.to_str(), serde_json::to_string(allow)) else {
             return;
         };
         let hook = [ralph, "hook", "pre-tool-use"];
-        let files = Files { directory, written: RefCell::default() };
+        let files = HookFiles { directory, written: RefCell::default() };
         let Some(flags) = self.adapter.with_hook(&self.flags, &hook, &files) else { return };
         self.flags = flags;
         self.files.extend(files.written.into_inner().map(Arc::new));
         self.env.push((env_names::HOOKS_ALLOW.into(), Some(allow.into())));
         self.env.push((env_names::GUARDED.into(), Some("1".into())));
-        self.guarded = true;
+        self.has_hook = true;
     }
 }
 
-struct Files<'a> {
+struct HookFiles<'a> {
     /// Where the agent is started.
     directory: &'a Path,
     /// Gone with this.
     written: RefCell<Option<tempfile::TempPath>>,
 }
 
-impl HookFileAccess for Files<'_> {
+impl HookFileAccess for HookFiles<'_> {
     fn read(&self, path: &Path) -> Option<String> {
         let file = safe_fs::open_file(&self.directory.join(path)).ok()?;
         String::from_utf8(safe_fs::read_limited(file, 16 << 20).ok()?).ok()

@@ -13,45 +13,45 @@ use std::collections::VecDeque;
 use ralph_events::event::{Event, Usage};
 
 /// What an iteration may take at least, however much there was before.
-const LEAST: u64 = 4 * 1024;
+const MIN_ITERATION_BYTES: u64 = 4 * 1024;
 /// How much of the end of what was left out is kept at most.
-const TAIL: u64 = 16 * 1024;
+const TAIL_BYTES: u64 = 16 * 1024;
 /// What was left out is told of when it begins, and again whenever it has doubled beyond this.
-const WORTH_TELLING: u64 = 1024 * 1024;
+const REPORT_STEP_BYTES: u64 = 1024 * 1024;
 /// The longest event of an agent that is recorded. In JSON, with every character escaped, it is six times as long,
 /// and readers of journals take no longer lines (`state::journal::MAX_LINE`).
 pub const MAX_EVENT: u64 = 8 * 1024 * 1024;
 /// What stands around a text in an event, about.
-const FRAME: u64 = 32;
+const EVENT_OVERHEAD: u64 = 32;
 
 /// The room for what agents print.
 #[derive(Debug)]
-pub struct Ration {
+pub struct JournalQuota {
     /// Of the run.
     run: u64,
     /// Of the iteration: for what an agent says, and beyond that for what a report needs.
     iteration: u64,
     reserve: u64,
     /// What of the agent that is running was left out.
-    left_out: LeftOut,
+    omitted: Omitted,
     /// The size at which that is told of again.
-    tell_at: u64,
+    report_at: u64,
     /// The end of it.
     tail: VecDeque<Event<'static>>,
     tail_bytes: u64,
-    tail_room: u64,
+    tail_bytes_left: u64,
     /// The most that the agent that is running was recorded to have used.
     used: Usage,
 }
 
 /// How much was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct Omitted {
     pub events: u64,
     pub bytes: u64,
 }
 
-impl LeftOut {
+impl Omitted {
     fn event(self) -> Event<'static> {
         Event::LeftOut { events: self.events, bytes: self.bytes }
     }
@@ -59,80 +59,82 @@ impl LeftOut {
 
 /// What becomes of an event.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub enum QuotaDecision {
     /// It is recorded. How much room it takes is to be told if it is the agent's.
     Keep { agents: bool },
     /// It is not, and maybe that is to be recorded in its place.
-    LeaveOut(Option<Box<Event<'static>>>),
+    Omit(Option<Box<Event<'static>>>),
 }
 
 /// What an event is for.
-enum Kind {
+enum EventClass {
     /// Ralph's own, or what decides something.
-    Own,
+    Ralph,
     /// Somebody wants to read it.
-    Said,
+    Agent,
     /// A report is made of it.
-    Needed,
-    Used(Usage),
+    Required,
+    Usage(Usage),
 }
 
-impl Ration {
+impl JournalQuota {
     /// Room for so many bytes in a run.
     pub fn new(run: u64) -> Self {
-        Ration {
+        JournalQuota {
             run,
-            iteration: share(run),
-            reserve: share(run),
-            left_out: LeftOut::default(),
-            tell_at: 0,
+            iteration: iteration_share(run),
+            reserve: iteration_share(run),
+            omitted: Omitted::default(),
+            report_at: 0,
             tail: VecDeque::new(),
             tail_bytes: 0,
-            tail_room: TAIL,
+            tail_bytes_left: TAIL_BYTES,
             used: Usage::default(),
         }
     }
 
     /// Says whether an event is recorded.
-    pub fn judge(&mut self, event: &Event<'_>) -> Verdict {
+    pub fn decide(&mut self, event: &Event<'_>) -> QuotaDecision {
         match kind(event) {
-            Kind::Own => {
+            EventClass::Ralph => {
                 match event {
                     Event::IterationStarted { .. } => self.iteration_starts(),
                     Event::AgentStarted { .. } => self.used = Usage::default(),
                     _ => {}
                 }
-                Verdict::Keep { agents: false }
+                QuotaDecision::Keep { agents: false }
             }
-            Kind::Said if weight(event) <= self.iteration.min(MAX_EVENT) => {
-                Verdict::Keep { agents: true }
+            EventClass::Agent if estimated_bytes(event) <= self.iteration.min(MAX_EVENT) => {
+                QuotaDecision::Keep { agents: true }
             }
-            Kind::Needed if weight(event) <= (self.iteration + self.reserve).min(MAX_EVENT) => {
-                Verdict::Keep { agents: true }
+            EventClass::Required
+                if estimated_bytes(event) <= (self.iteration + self.reserve).min(MAX_EVENT) =>
+            {
+                QuotaDecision::Keep { agents: true }
             }
-            Kind::Used(usage) if self.iteration > 0 || self.is_news(&usage) => {
+            EventClass::Usage(usage) if self.iteration > 0 || self.is_significant(&usage) => {
                 self.used = usage;
-                Verdict::Keep { agents: true }
+                QuotaDecision::Keep { agents: true }
             }
             // What was used is told again by the next one; nothing is lost with it.
-            Kind::Used(_) => Verdict::LeaveOut(None),
-            Kind::Said | Kind::Needed => {
-                let told = self.leave_out(event);
+            EventClass::Usage(_) => QuotaDecision::Omit(None),
+            EventClass::Agent | EventClass::Required => {
+                let told = self.omit(event);
                 match event {
-                    Event::Result { usage: Some(usage), .. } if self.is_news(usage) => {
+                    Event::Result { usage: Some(usage), .. } if self.is_significant(usage) => {
                         self.used = *usage;
                         // That something was left out is told with the next.
-                        self.tell_at = if told.is_some() { 0 } else { self.tell_at };
-                        Verdict::LeaveOut(Some(Box::new(Event::Usage(*usage))))
+                        self.report_at = if told.is_some() { 0 } else { self.report_at };
+                        QuotaDecision::Omit(Some(Box::new(Event::Usage(*usage))))
                     }
-                    _ => Verdict::LeaveOut(told.map(Box::new)),
+                    _ => QuotaDecision::Omit(told.map(Box::new)),
                 }
             }
         }
     }
 
     /// An event of the agent's took so many bytes.
-    pub fn took(&mut self, bytes: usize) {
+    pub fn record_bytes(&mut self, bytes: usize) {
         let bytes = bytes as u64;
         self.run = self.run.saturating_sub(bytes);
         let beyond = bytes.saturating_sub(self.iteration);
@@ -142,16 +144,16 @@ impl Ration {
 
     /// What is to be recorded before the end of the agent is: how much of it was left out, and the end of
     /// that.
-    pub fn agent_ends(&mut self) -> Vec<Event<'static>> {
-        let LeftOut { events, bytes } = std::mem::take(&mut self.left_out);
-        self.tell_at = 0;
+    pub fn finish_agent(&mut self) -> Vec<Event<'static>> {
+        let Omitted { events, bytes } = std::mem::take(&mut self.omitted);
+        self.report_at = 0;
         if events == 0 {
             return Vec::new();
         }
         let tail: Vec<_> = self.tail.drain(..).collect();
-        let kept: u64 = tail.iter().map(length).sum();
+        let kept: u64 = tail.iter().map(payload_bytes).sum();
         self.tail_bytes = 0;
-        let left_out = LeftOut {
+        let left_out = Omitted {
             events: events.saturating_sub(tail.len() as u64),
             bytes: bytes.saturating_sub(kept),
         };
@@ -159,75 +161,76 @@ impl Ration {
     }
 
     fn iteration_starts(&mut self) {
-        self.iteration = share(self.run);
+        self.iteration = iteration_share(self.run);
         self.reserve = self.iteration;
-        self.tail_room = TAIL.min(self.iteration);
+        self.tail_bytes_left = TAIL_BYTES.min(self.iteration);
     }
 
     /// Whether an agent has used noticeably more than was last recorded of it. However often it tells, there
     /// are only so many steps of this size.
-    fn is_news(&self, usage: &Usage) -> bool {
+    fn is_significant(&self, usage: &Usage) -> bool {
         let (before, now) = (self.used.total_tokens(), usage.total_tokens());
         let cost = |usage: &Usage| usage.cost_usd.unwrap_or(0.0);
         now > before.saturating_add(before / 64) || cost(usage) > cost(&self.used) * (65.0 / 64.0)
     }
 
-    fn leave_out(&mut self, event: &Event<'_>) -> Option<Event<'static>> {
-        self.left_out.events += 1;
-        self.left_out.bytes = self.left_out.bytes.saturating_add(length(event));
-        self.remember(event);
-        (self.left_out.bytes >= self.tell_at).then(|| {
-            self.tell_at = self.left_out.bytes.saturating_mul(2).max(WORTH_TELLING);
-            self.left_out.event()
+    fn omit(&mut self, event: &Event<'_>) -> Option<Event<'static>> {
+        self.omitted.events += 1;
+        self.omitted.bytes = self.omitted.bytes.saturating_add(payload_bytes(event));
+        self.keep_in_tail(event);
+        (self.omitted.bytes >= self.report_at).then(|| {
+            self.report_at = self.omitted.bytes.saturating_mul(2).max(REPORT_STEP_BYTES);
+            self.omitted.event()
         })
     }
 
-    fn remember(&mut self, event: &Event<'_>) {
-        let room = self.tail_room;
-        if let Some(event) =
-            end_of(event, usize::try_from(room.saturating_sub(FRAME)).unwrap_or(usize::MAX))
-        {
-            self.tail_bytes += weight(&event);
+    fn keep_in_tail(&mut self, event: &Event<'_>) {
+        let room = self.tail_bytes_left;
+        if let Some(event) = tail_event(
+            event,
+            usize::try_from(room.saturating_sub(EVENT_OVERHEAD)).unwrap_or(usize::MAX),
+        ) {
+            self.tail_bytes += estimated_bytes(&event);
             self.tail.push_back(event);
         }
         while self.tail_bytes > room
             && let Some(first) = self.tail.pop_front()
         {
-            self.tail_bytes -= weight(&first);
+            self.tail_bytes -= estimated_bytes(&first);
         }
     }
 }
 
-fn share(run: u64) -> u64 {
-    (run / 4).max(LEAST)
+fn iteration_share(run: u64) -> u64 {
+    (run / 4).max(MIN_ITERATION_BYTES)
 }
 
-fn kind(event: &Event<'_>) -> Kind {
+fn kind(event: &Event<'_>) -> EventClass {
     match event {
         Event::Text { .. }
         | Event::Thinking { .. }
         | Event::Output { .. }
         | Event::Notice { .. }
         | Event::ToolStarted { .. }
-        | Event::ToolEnded { denied: false, .. } => Kind::Said,
+        | Event::ToolEnded { denied: false, .. } => EventClass::Agent,
         Event::ToolEnded { denied: true, .. }
         | Event::Session { .. }
         | Event::Todo { .. }
         | Event::Retracted { .. }
         | Event::BackgroundTasks { .. }
-        | Event::Result { .. } => Kind::Needed,
-        Event::Usage(usage) => Kind::Used(*usage),
-        _ => Kind::Own,
+        | Event::Result { .. } => EventClass::Required,
+        Event::Usage(usage) => EventClass::Usage(*usage),
+        _ => EventClass::Ralph,
     }
 }
 
 /// About how much room an event takes.
-fn weight(event: &Event<'_>) -> u64 {
-    length(event) + FRAME
+fn estimated_bytes(event: &Event<'_>) -> u64 {
+    payload_bytes(event) + EVENT_OVERHEAD
 }
 
 /// How long what an event tells is.
-fn length(event: &Event<'_>) -> u64 {
+fn payload_bytes(event: &Event<'_>) -> u64 {
     let of = |text: &Option<Cow<'_, str>>| text.as_ref().map_or(0, |text| text.len());
     let bytes = match event {
         Event::Text { text, .. }
@@ -246,7 +249,7 @@ fn length(event: &Event<'_>) -> u64 {
 }
 
 /// The event for later, if it is something that was said; of a long text only the end.
-fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
+fn tail_event(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
     let end = |text: &str| -> Cow<'static, str> {
         let from = text.len().saturating_sub(room);
         text[text.ceil_char_boundary(from)..].to_owned().into()
@@ -275,25 +278,25 @@ mod tests {
     const ROOM: u64 = 1024 * 1024;
 
     /// Records what it may, each event as long as its text and a little more, and tells what that is.
-    fn record(ration: &mut Ration, event: &Event<'static>, out: &mut Vec<Event<'static>>) {
-        match ration.judge(event) {
-            Verdict::Keep { agents } => {
+    fn record(ration: &mut JournalQuota, event: &Event<'static>, out: &mut Vec<Event<'static>>) {
+        match ration.decide(event) {
+            QuotaDecision::Keep { agents } => {
                 if agents {
-                    ration.took(usize::try_from(weight(event)).unwrap() + 60);
+                    ration.record_bytes(usize::try_from(estimated_bytes(event)).unwrap() + 60);
                 }
                 out.push(event.clone());
             }
-            Verdict::LeaveOut(told) => out.extend(told.map(|event| *event)),
+            QuotaDecision::Omit(told) => out.extend(told.map(|event| *event)),
         }
     }
 
-    fn iteration(ration: &mut Ration, events: &[Event<'static>]) -> Vec<Event<'static>> {
+    fn iteration(ration: &mut JournalQuota, events: &[Event<'static>]) -> Vec<Event<'static>> {
         let mut out = Vec::new();
         record(ration, &Event::IterationStarted { max_iterations: 9 }, &mut out);
         let started = Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
         record(ration, &started, &mut out);
         events.iter().for_each(|event| record(ration, event, &mut out));
-        out.extend(ration.agent_ends());
+        out.extend(ration.finish_agent());
         out.drain(..2);
         out
     }
@@ -305,7 +308,7 @@ mod tests {
     #[test]
     fn event_that_is_too_long_for_a_line_is_left_out_but_for_its_end() {
         let long = "x".repeat(usize::try_from(MAX_EVENT).unwrap());
-        let mut ration = Ration::new(u64::MAX);
+        let mut ration = JournalQuota::new(u64::MAX);
         let kept = iteration(&mut ration, &[said(&long), said("after")]);
         assert_eq!(kept[1], said("after"));
         let [Event::LeftOut { .. }, _, Event::LeftOut { .. }, Event::Text { text, .. }] = &kept[..]
@@ -331,19 +334,19 @@ mod tests {
     }
 
     fn size(events: &[Event<'_>]) -> u64 {
-        events.iter().map(weight).sum()
+        events.iter().map(estimated_bytes).sum()
     }
 
     #[test]
     fn what_fits_is_kept_as_it_is() {
-        let mut ration = Ration::new(ROOM);
+        let mut ration = JournalQuota::new(ROOM);
         let events = flood(100_000);
         assert_eq!(iteration(&mut ration, &events), events);
     }
 
     #[test]
     fn of_a_flood_beginning_and_end_are_kept_and_the_rest_is_counted() {
-        let mut ration = Ration::new(ROOM);
+        let mut ration = JournalQuota::new(ROOM);
         let events = flood(10_000_000);
         let out = iteration(&mut ration, &events);
         assert!(size(&out) < ROOM / 2, "{}", size(&out));
@@ -356,7 +359,7 @@ mod tests {
             })
             .collect();
         assert!((3..10).contains(&told.len()), "when it begins, and as it grows: {told:?}");
-        let bytes: u64 = events.iter().map(length).sum();
+        let bytes: u64 = events.iter().map(payload_bytes).sum();
         assert!(told.last().unwrap().1 < bytes, "not more than there was: {told:?}");
         let kept = (out.len() - told.len()) as u64;
         assert_eq!(
@@ -368,19 +371,19 @@ mod tests {
 
     #[test]
     fn one_flood_does_not_silence_those_that_follow_and_all_together_are_bounded() {
-        let mut ration = Ration::new(ROOM);
+        let mut ration = JournalQuota::new(ROOM);
         let mut total = 0;
         for nth in 0..200 {
             let out = iteration(&mut ration, &flood(1_000_000));
-            assert!(size(&out) >= LEAST / 2, "{nth}: {}", size(&out));
+            assert!(size(&out) >= MIN_ITERATION_BYTES / 2, "{nth}: {}", size(&out));
             total += size(&out);
         }
-        assert!(total < ROOM + 200 * 4 * LEAST, "{total}");
+        assert!(total < ROOM + 200 * 4 * MIN_ITERATION_BYTES, "{total}");
     }
 
     #[test]
     fn what_was_used_is_known_whatever_the_flood() {
-        let mut ration = Ration::new(0);
+        let mut ration = JournalQuota::new(0);
         let used = |tokens| Event::Usage(Usage { input_tokens: tokens, ..Usage::default() });
         let events: Vec<Event<'static>> =
             (0..100_000).flat_map(|n| [said("blah blah"), used(n)]).collect();
@@ -398,30 +401,33 @@ mod tests {
 
     #[test]
     fn a_single_line_longer_than_all_room_is_known_by_its_end() {
-        let mut ration = Ration::new(ROOM);
+        let mut ration = JournalQuota::new(ROOM);
         let long = format!("{}é the end", "日本".repeat(1_000_000));
         let out = iteration(&mut ration, &[said(&long)]);
-        assert!(size(&out) < 2 * TAIL, "{}", size(&out));
+        assert!(size(&out) < 2 * TAIL_BYTES, "{}", size(&out));
         let Some(Event::Text { text, .. }) = out.last() else { panic!("{out:?}") };
         assert!(text.ends_with("本é the end"));
     }
 
     #[test]
     fn what_a_result_tells_of_use_is_recorded_though_it_has_no_room_itself() {
-        let mut ration = Ration::new(0);
+        let mut ration = JournalQuota::new(0);
         let message = "x".repeat(100_000);
         let failure = Some(Failure { kind: FailureKind::Other, message, resets_at: None });
         let used = |cost| Usage { cost_usd: Some(cost), ..Usage::default() };
         let result =
             |cost| Event::Result { failure: failure.clone(), usage: Some(used(cost)), turns: None };
         let told = |verdict| match verdict {
-            Verdict::LeaveOut(told) => told.map(|event| *event),
-            Verdict::Keep { .. } => panic!("there is no room"),
+            QuotaDecision::Omit(told) => told.map(|event| *event),
+            QuotaDecision::Keep { .. } => panic!("there is no room"),
         };
-        assert_eq!(told(ration.judge(&result(1.0))), Some(Event::Usage(used(1.0))));
+        assert_eq!(told(ration.decide(&result(1.0))), Some(Event::Usage(used(1.0))));
         // Once is enough, and that something was left out is told, too.
-        assert!(matches!(told(ration.judge(&result(1.0))), Some(Event::LeftOut { events: 2, .. })));
-        assert_eq!(told(ration.judge(&result(2.0))), Some(Event::Usage(used(2.0))));
+        assert!(matches!(
+            told(ration.decide(&result(1.0))),
+            Some(Event::LeftOut { events: 2, .. })
+        ));
+        assert_eq!(told(ration.decide(&result(2.0))), Some(Event::Usage(used(2.0))));
     }
 
     proptest! {
@@ -430,7 +436,7 @@ mod tests {
             room in 0_u64..200_000,
             lengths in proptest::collection::vec(0_usize..30_000, 0..60),
         ) {
-            let mut ration = Ration::new(room);
+            let mut ration = JournalQuota::new(room);
             let events: Vec<Event<'static>> = lengths
                 .iter()
                 .map(|length| Event::Output {

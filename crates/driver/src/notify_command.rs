@@ -26,13 +26,13 @@ use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
 
 /// How long whoever tells of an end waits for the command.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of what it prints is kept, for the case that it fails.
-pub(super) const MAX_SAID: usize = 1024;
+pub(super) const MAX_OUTPUT_BYTES: usize = 1024;
 
 /// The event as it is in the journal, with what `ralph report` tells of the run.
-pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
+pub(super) fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
     let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
     if let Ok(report) = json_writer::compact(facts)
@@ -50,7 +50,7 @@ pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool)
 }
 
 /// How a command ended that did not do its work, with the last line that it printed.
-pub(super) fn why(exit: Exit, said: &[u8]) -> String {
+pub(super) fn failure_message(exit: Exit, said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
     let last = last.map(|line| format!(": {line}")).unwrap_or_default();
@@ -62,7 +62,7 @@ pub(super) fn why(exit: Exit, said: &[u8]) -> String {
 ///
 /// # Errors
 /// Somebody asked to stop meanwhile.
-pub fn tell_missed(
+pub fn send_missed(
     project: &Project,
     command: Option<&str>,
     mut say: impl FnMut(&str),
@@ -71,10 +71,10 @@ pub fn tell_missed(
     let is_own = |run: &RunDir| run.refuse_links(project.root()).is_ok();
     let is_untold = |run: &RunDir| run.untold_end().is_some() && !run.is_running();
     for run in runs.into_iter().filter(|run| is_own(run) && is_untold(run)) {
-        let Some(command) = kept_command(&run).or_else(|| command.map(str::to_owned)) else {
+        let Some(command) = saved_command(&run).or_else(|| command.map(str::to_owned)) else {
             continue;
         };
-        match tell(project, run, &command) {
+        match send(project, run, &command) {
             Ok(Some(message)) => say(&message),
             Ok(None) => {}
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {
@@ -88,7 +88,7 @@ pub fn tell_missed(
 }
 
 /// What the run was to run, as it is kept where no agent could write.
-fn kept_command(run: &RunDir) -> Option<String> {
+fn saved_command(run: &RunDir) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     run.read_start(home.as_deref()).ok().flatten()?;
     let settings = std::fs::read(run.settings_path(home.as_deref())).ok()?;
@@ -98,7 +98,7 @@ fn kept_command(run: &RunDir) -> Option<String> {
 
 /// Tells of one end, and notes that in the journal. What there is to say of it; nothing if somebody else was
 /// quicker.
-fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<String>> {
+fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<String>> {
     // Nobody else can tell of it, or go on with it, while this is open.
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
@@ -106,14 +106,14 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let mut facts = Reading::of(dir.read_journal()?).facts(None);
     (facts.run, facts.untold) = (dir.id.clone(), false);
     let root = project.root();
-    commit_lookup::look_up(&mut facts, root, &mut |words| git::run_git(words, root).ok());
-    let said = run_command(project.root(), command, &facts, &message(at, &event, &facts, true));
+    commit_lookup::annotate_commits(&mut facts, root, &mut |words| git::run_git(words, root).ok());
+    let said = run_command(project.root(), command, &facts, &payload(at, &event, &facts, true));
     let failed = match said {
         Err(err) if err.kind() == io::ErrorKind::Interrupted => return Err(err),
-        Err(err) if err.kind() == io::ErrorKind::TimedOut => Some(DID_NOT_END.to_owned()),
+        Err(err) if err.kind() == io::ErrorKind::TimedOut => Some(TIMED_OUT_MESSAGE.to_owned()),
         Err(err) => Some(err.to_string()),
         Ok(output) if output.exit.success() => None,
-        Ok(output) => Some(why(output.exit, &output.stdout)),
+        Ok(output) => Some(failure_message(output.exit, &output.stdout)),
     };
     let mut lines = LineEncoder::default();
     let now = Stamp { time_ms: jiff::Timestamp::now().as_millisecond(), ..at };
@@ -137,7 +137,7 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
 }
 
 /// What is said of a command that took too long.
-pub(super) const DID_NOT_END: &str = "it did not end within 10 s";
+pub(super) const TIMED_OUT_MESSAGE: &str = "it did not end within 10 s";
 
 fn run_command(
     directory: &Path,
@@ -155,5 +155,5 @@ fn run_command(
     .map(|(name, value)| (name.into(), Some(value.into())));
     let sh = OsStr::new("sh");
     let launch = Launch { stdin, ..Launch::plain(directory, sh, &args, &env) };
-    process::run_exclusive(&OutsideCommand::find(sh, &env)?.launch(&launch), PATIENCE)
+    process::run_exclusive(&OutsideCommand::find(sh, &env)?.launch(&launch), NOTIFY_TIMEOUT)
 }

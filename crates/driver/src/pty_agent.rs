@@ -7,43 +7,43 @@ use std::num::NonZeroU16;
 
 use fancy_regex::Regex;
 
-use crate::screen_text::{closes_by_any_key, dialog, last_lines, prompt_count, said};
+use crate::screen_text::{count_prompt, find_dialog, is_any_key_notice, last_lines, said};
 use ralph_process::TerminalSize;
 
 /// How often a screen is looked at that something was written to.
-const LOOK_MS: u64 = 2_000;
+const SEARCH_INTERVAL_MS: u64 = 2_000;
 /// How many lines of it count.
-const LINES: usize = 20;
+const SEARCHED_LINES: usize = 20;
 /// An agent that reads keys, and has shown nothing new for so long, is ready for its prompt.
 const SETTLED_MS: u64 = 1_000;
 /// One that does not read keys may be a program that reads lines, or may not be ready yet.
-const READS_LINES_MS: u64 = 3_000;
+const LINE_READER_READY_MS: u64 = 3_000;
 /// One that never stands still gets its prompt so long after it began to draw.
-const RESTLESS_MS: u64 = 15_000;
+const BUSY_SCREEN_READY_MS: u64 = 15_000;
 /// How often it is looked at whether it reads keys, and whether a dialog is still there.
 const POLL_MS: u64 = 250;
 /// Between the prompt, once it is there, and Enter: what follows at once would be taken for a part of it.
 const ENTER_MS: u64 = 500;
 /// A prompt that has not arrived on the screen by then is typed again. Some agents take keys long before they show them.
-const UNSEEN_MS: u64 = 15_000;
+const RETYPE_AFTER_MS: u64 = 15_000;
 /// A program that reads lines and does not show them has taken the prompt by then.
-const UNSEEN_LINE_MS: u64 = 5_000;
+const LINE_READER_SENT_MS: u64 = 5_000;
 /// So often it is typed before the agent is given up.
-const TRIES: u32 = 3;
+const MAX_TYPING_TRIES: u32 = 3;
 /// Whether Enter was heeded is looked at after this long.
-const HEEDED_MS: u64 = 3_000;
+const ENTER_CHECK_MS: u64 = 3_000;
 /// So often it is pressed again.
-const MORE_ENTERS: u32 = 4;
+const MAX_ENTER_RETRIES: u32 = 4;
 /// A screen on which so few lines differ is still the one that Enter was pressed on.
-const SAME_LINES: usize = 2;
+const MAX_CHANGED_LINES: usize = 2;
 /// So many different screens are remembered to tell blinking from work.
-const MOST_SEEN: usize = 64;
+const MAX_KNOWN_SCREENS: usize = 64;
 /// How much of what left the screen at its top is kept.
 const SCROLLBACK: usize = 1_000;
 
 /// What is to be done about a screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ScreenAction {
     Type(Vec<u8>),
     /// Something has changed since the last look.
     Changed,
@@ -57,8 +57,8 @@ pub(super) enum Step {
 
 /// How far the prompt has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Typing {
-    Waits,
+enum PromptDelivery {
+    Waiting,
     /// It was typed at this moment, when the agent did or did not read keys.
     Typed {
         at: u64,
@@ -73,19 +73,19 @@ enum Typing {
     Unreachable,
 }
 
-pub(super) struct Screen {
+pub(super) struct PtyScreen {
     parser: vt100::Parser,
     prompt: String,
     /// What is typed of it.
     text: String,
     pattern: Option<Regex>,
-    typing: Typing,
+    delivery: PromptDelivery,
     /// How often the prompt was typed.
     tries: u32,
     /// How often a notice was closed that stood before everything else.
     notices: u32,
     /// How much of the prompt was there before it was typed.
-    shown_before: usize,
+    prompt_count_before: usize,
     /// When the first thing was drawn.
     drawn_ms: Option<u64>,
     /// When to look again whether the agent reads keys.
@@ -94,43 +94,43 @@ pub(super) struct Screen {
     dialog: Option<String>,
     last_output_ms: Option<u64>,
     /// When to look, if there is anything new to look at.
-    look_at: Option<u64>,
-    seen: String,
+    next_search_ms: Option<u64>,
+    last_screen: String,
     /// The screens since what completes the run was found.
-    seen_done: Vec<String>,
+    screens_since_completion: Vec<String>,
     found: Option<String>,
     /// All that was there when the prompt was typed.
-    typed_on: String,
+    screen_at_typing: String,
     /// All that was there when Enter was pressed.
-    entered_on: String,
+    screen_at_enter: String,
     /// All that was there at the last look, if it was on the other screen of the terminal, which is gone
     /// when its program is.
-    other_screen: Option<String>,
+    alternate_screen_text: Option<String>,
 }
 
-impl Screen {
-    pub(super) fn new(size: TerminalSize, prompt: &str, pattern: Option<Regex>) -> Screen {
+impl PtyScreen {
+    pub(super) fn new(size: TerminalSize, prompt: &str, pattern: Option<Regex>) -> PtyScreen {
         let (rows, columns) = dimensions(size);
-        Screen {
+        PtyScreen {
             parser: vt100::Parser::new(rows, columns, SCROLLBACK),
             prompt: prompt.to_owned(),
-            text: typed(prompt),
+            text: to_keystrokes(prompt),
             pattern,
-            typing: Typing::Waits,
+            delivery: PromptDelivery::Waiting,
             tries: 0,
             notices: 0,
-            shown_before: 0,
+            prompt_count_before: 0,
             drawn_ms: None,
             poll_ms: 0,
             dialog: None,
             last_output_ms: None,
-            look_at: None,
-            seen: String::new(),
-            seen_done: Vec::new(),
+            next_search_ms: None,
+            last_screen: String::new(),
+            screens_since_completion: Vec::new(),
             found: None,
-            typed_on: String::new(),
-            entered_on: String::new(),
-            other_screen: None,
+            screen_at_typing: String::new(),
+            screen_at_enter: String::new(),
+            alternate_screen_text: None,
         }
     }
 
@@ -148,175 +148,186 @@ impl Screen {
         }
         if self.found.is_some() {
             // It is given a grace in which nothing may change: whether it did is seen at once.
-            self.look_at = Some(now_ms);
+            self.next_search_ms = Some(now_ms);
         } else {
-            self.look_at.get_or_insert(now_ms.saturating_add(LOOK_MS));
+            self.next_search_ms.get_or_insert(now_ms.saturating_add(SEARCH_INTERVAL_MS));
         }
     }
 
     /// When there is something to be done, if nothing happens until then.
-    pub(super) fn next_ms(&self) -> Option<u64> {
-        let typing = match self.typing {
+    pub(super) fn next_check_ms(&self) -> Option<u64> {
+        let typing = match self.delivery {
             _ if self.dialog.is_some() => Some(self.poll_ms),
-            Typing::Waits => self.ready_at().map(|at| at.max(self.poll_ms)),
-            Typing::Typed { at, .. } => Some(self.poll_ms.min(at.saturating_add(UNSEEN_MS))),
-            Typing::Entered { look_at, .. } => Some(look_at),
-            Typing::Sent | Typing::Unreachable => None,
+            PromptDelivery::Waiting => self.ready_at().map(|at| at.max(self.poll_ms)),
+            PromptDelivery::Typed { at, .. } => {
+                Some(self.poll_ms.min(at.saturating_add(RETYPE_AFTER_MS)))
+            }
+            PromptDelivery::Entered { look_at, .. } => Some(look_at),
+            PromptDelivery::Sent | PromptDelivery::Unreachable => None,
         };
-        typing.into_iter().chain(self.look_at).min()
+        typing.into_iter().chain(self.next_search_ms).min()
     }
 
     /// When an agent that reads keys is ready: it has drawn something, and the screen rests. Before that, what is
     /// typed may be lost.
     fn ready_at(&self) -> Option<u64> {
-        let latest = self.drawn_ms?.saturating_add(RESTLESS_MS);
+        let latest = self.drawn_ms?.saturating_add(BUSY_SCREEN_READY_MS);
         Some(self.last_output_ms?.saturating_add(SETTLED_MS).min(latest))
     }
 
     /// Whether the prompt may be typed now.
     fn is_ready(&self, now_ms: u64, reads_keys: bool) -> bool {
         let rests = self.ready_at().is_some_and(|at| now_ms >= at);
-        let reads_lines =
-            self.last_output_ms.is_some_and(|last| now_ms >= last.saturating_add(READS_LINES_MS));
+        let reads_lines = self
+            .last_output_ms
+            .is_some_and(|last| now_ms >= last.saturating_add(LINE_READER_READY_MS));
         rests && (reads_keys || reads_lines)
     }
 
     /// Whether more of the prompt is on the screen than before it was typed.
-    fn has_arrived(&self) -> bool {
+    fn is_prompt_visible(&self) -> bool {
         let screen = self.parser.screen().contents();
-        prompt_count(&screen, &self.text).is_none_or(|shown| shown > self.shown_before)
+        count_prompt(&screen, &self.text).is_none_or(|shown| shown > self.prompt_count_before)
     }
 
     /// Looks after a prompt that was typed.
-    fn mind_typed(
+    fn check_typed(
         &mut self,
         now_ms: u64,
         at: u64,
         typed_for_keys: bool,
         reads_keys: bool,
-    ) -> Option<Step> {
+    ) -> Option<ScreenAction> {
         // What a program is typed that begins to read keys only now is thrown away.
         let is_lost = reads_keys && !typed_for_keys;
-        let late = now_ms >= at.saturating_add(UNSEEN_MS);
+        let late = now_ms >= at.saturating_add(RETYPE_AFTER_MS);
         let rests =
             self.last_output_ms.is_none_or(|last| now_ms >= last.max(at).saturating_add(ENTER_MS));
-        if !is_lost && self.has_arrived() && (rests || late) {
-            return Some(self.enter(now_ms, MORE_ENTERS));
+        if !is_lost && self.is_prompt_visible() && (rests || late) {
+            return Some(self.press_enter(now_ms, MAX_ENTER_RETRIES));
         }
-        if !is_lost && !reads_keys && now_ms >= at.saturating_add(UNSEEN_LINE_MS) {
-            return Some(self.enter(now_ms, MORE_ENTERS));
+        if !is_lost && !reads_keys && now_ms >= at.saturating_add(LINE_READER_SENT_MS) {
+            return Some(self.press_enter(now_ms, MAX_ENTER_RETRIES));
         }
         if !is_lost && !late {
             self.poll_ms = now_ms.saturating_add(POLL_MS);
             return None;
         }
-        self.type_again()
+        self.retype()
     }
 
     /// The prompt is not where it was typed.
-    fn type_again(&mut self) -> Option<Step> {
-        if self.tries >= TRIES {
-            self.typing = Typing::Unreachable;
-            return Some(Step::Unreachable);
+    fn retype(&mut self) -> Option<ScreenAction> {
+        if self.tries >= MAX_TYPING_TRIES {
+            self.delivery = PromptDelivery::Unreachable;
+            return Some(ScreenAction::Unreachable);
         }
-        self.typing = Typing::Waits;
+        self.delivery = PromptDelivery::Waiting;
         None
     }
 
     /// Presses Enter. Where pasting is told from typing, a program may take it for the end of what was
     /// pasted, so that it is looked at whether anything came of it.
-    fn enter(&mut self, now_ms: u64, more: u32) -> Step {
+    fn press_enter(&mut self, now_ms: u64, more: u32) -> ScreenAction {
         let screen = self.parser.screen();
-        self.typing = if screen.bracketed_paste() && more > 0 {
-            self.entered_on = screen.contents();
-            Typing::Entered { look_at: now_ms.saturating_add(HEEDED_MS), more: more - 1 }
+        self.delivery = if screen.bracketed_paste() && more > 0 {
+            self.screen_at_enter = screen.contents();
+            PromptDelivery::Entered {
+                look_at: now_ms.saturating_add(ENTER_CHECK_MS),
+                more: more - 1,
+            }
         } else {
-            Typing::Sent
+            PromptDelivery::Sent
         };
-        Step::Type(b"\r".to_vec())
+        ScreenAction::Type(b"\r".to_vec())
     }
 
     /// Returns the next step. `reads_keys` is whether the agent's terminal is in the mode in which programs get
     /// every key at once.
-    pub(super) fn step(&mut self, now_ms: u64, reads_keys: bool) -> Vec<Step> {
+    pub(super) fn next_actions(&mut self, now_ms: u64, reads_keys: bool) -> Vec<ScreenAction> {
         let mut steps = Vec::new();
-        let is_due = self.next_ms().is_some_and(|at| now_ms >= at);
+        let is_due = self.next_check_ms().is_some_and(|at| now_ms >= at);
         if is_due {
-            steps.extend(self.look_for_dialog());
+            steps.extend(self.check_dialog());
         }
         if self.dialog.is_some() {
             if self.poll_ms <= now_ms {
                 self.poll_ms = now_ms.saturating_add(POLL_MS);
                 // Waiting for a person is no inactivity.
-                steps.push(Step::Changed);
+                steps.push(ScreenAction::Changed);
             }
-            if let Typing::Typed { .. } = self.typing {
-                self.typing = Typing::Waits;
+            if let PromptDelivery::Typed { .. } = self.delivery {
+                self.delivery = PromptDelivery::Waiting;
             }
         } else {
-            steps.extend(self.mind_typing(now_ms, reads_keys));
+            steps.extend(self.advance_delivery(now_ms, reads_keys));
         }
-        if self.look_at.is_some_and(|at| now_ms >= at) {
-            self.look_at = None;
-            steps.extend(self.look());
+        if self.next_search_ms.is_some_and(|at| now_ms >= at) {
+            self.next_search_ms = None;
+            steps.extend(self.check_screen());
         }
         steps
     }
 
-    fn mind_typing(&mut self, now_ms: u64, reads_keys: bool) -> Option<Step> {
-        match self.typing {
-            Typing::Waits
+    fn advance_delivery(&mut self, now_ms: u64, reads_keys: bool) -> Option<ScreenAction> {
+        match self.delivery {
+            PromptDelivery::Waiting
                 if self.is_ready(now_ms, reads_keys)
-                    && self.notices < TRIES
-                    && closes_by_any_key(&self.parser.screen().contents()) =>
+                    && self.notices < MAX_TYPING_TRIES
+                    && is_any_key_notice(&self.parser.screen().contents()) =>
             {
                 self.notices += 1;
                 self.poll_ms = now_ms.saturating_add(SETTLED_MS);
-                Some(Step::Type(b"\x1b".to_vec()))
+                Some(ScreenAction::Type(b"\x1b".to_vec()))
             }
-            Typing::Waits if self.is_ready(now_ms, reads_keys) => {
+            PromptDelivery::Waiting if self.is_ready(now_ms, reads_keys) => {
                 let screen = self.parser.screen().contents();
-                self.shown_before = prompt_count(&screen, &self.text).unwrap_or(0);
-                self.typed_on = screen;
+                self.prompt_count_before = count_prompt(&screen, &self.text).unwrap_or(0);
+                self.screen_at_typing = screen;
                 self.tries += 1;
-                self.typing = Typing::Typed { at: now_ms, reads_keys };
+                self.delivery = PromptDelivery::Typed { at: now_ms, reads_keys };
                 self.poll_ms = now_ms.saturating_add(POLL_MS);
-                Some(Step::Type(self.paste()))
+                Some(ScreenAction::Type(self.paste()))
             }
-            Typing::Waits => {
+            PromptDelivery::Waiting => {
                 self.poll_ms = now_ms.saturating_add(POLL_MS);
                 None
             }
-            Typing::Typed { at, reads_keys: then } => self.mind_typed(now_ms, at, then, reads_keys),
-            Typing::Entered { look_at, more } if now_ms >= look_at => {
+            PromptDelivery::Typed { at, reads_keys: then } => {
+                self.check_typed(now_ms, at, then, reads_keys)
+            }
+            PromptDelivery::Entered { look_at, more } if now_ms >= look_at => {
                 let now = self.parser.screen().contents();
-                if differing_lines(&self.entered_on, &now) <= SAME_LINES {
-                    return Some(self.enter(now_ms, more));
+                if differing_lines(&self.screen_at_enter, &now) <= MAX_CHANGED_LINES {
+                    return Some(self.press_enter(now_ms, more));
                 }
-                let is_as_before = differing_lines(&self.typed_on, &now) <= SAME_LINES;
-                if is_as_before && !self.has_arrived() {
+                let is_as_before =
+                    differing_lines(&self.screen_at_typing, &now) <= MAX_CHANGED_LINES;
+                if is_as_before && !self.is_prompt_visible() {
                     // It was dropped, as if it had never been typed.
-                    return self.type_again();
+                    return self.retype();
                 }
-                self.typing = Typing::Sent;
+                self.delivery = PromptDelivery::Sent;
                 None
             }
-            Typing::Entered { .. } | Typing::Sent | Typing::Unreachable => None,
+            PromptDelivery::Entered { .. } | PromptDelivery::Sent | PromptDelivery::Unreachable => {
+                None
+            }
         }
     }
 
-    fn look_for_dialog(&mut self) -> Option<Step> {
-        let found = dialog(&self.parser.screen().contents());
+    fn check_dialog(&mut self) -> Option<ScreenAction> {
+        let found = find_dialog(&self.parser.screen().contents());
         if found == self.dialog {
             return None;
         }
         self.dialog.clone_from(&found);
-        Some(Step::Dialog(found))
+        Some(ScreenAction::Dialog(found))
     }
 
     /// The prompt was typed, arrived, and was sent off.
-    pub(super) fn has_sent_prompt(&self) -> bool {
-        matches!(self.typing, Typing::Entered { .. } | Typing::Sent)
+    pub(super) fn is_prompt_sent(&self) -> bool {
+        matches!(self.delivery, PromptDelivery::Entered { .. } | PromptDelivery::Sent)
     }
 
     fn paste(&self) -> Vec<u8> {
@@ -328,34 +339,36 @@ impl Screen {
         }
     }
 
-    fn look(&mut self) -> Option<Step> {
+    fn check_screen(&mut self) -> Option<ScreenAction> {
         let text = self.parser.screen().contents();
-        let lines = last_lines(&text, LINES);
+        let lines = last_lines(&text, SEARCHED_LINES);
         // What has the word that completes the run may blink for ever: only what was not there before is a change.
-        if lines == self.seen || self.found.is_some() && self.seen_done.contains(&lines) {
+        if lines == self.last_screen
+            || self.found.is_some() && self.screens_since_completion.contains(&lines)
+        {
             return None;
         }
-        self.search(&text);
-        if self.found.is_some() && self.seen_done.len() < MOST_SEEN {
-            self.seen_done.push(lines.clone());
+        self.search_completion(&text);
+        if self.found.is_some() && self.screens_since_completion.len() < MAX_KNOWN_SCREENS {
+            self.screens_since_completion.push(lines.clone());
         }
-        self.seen = lines;
-        self.other_screen = self.parser.screen().alternate_screen().then_some(text);
-        Some(if self.found.is_some() { Step::Done } else { Step::Changed })
+        self.last_screen = lines;
+        self.alternate_screen_text = self.parser.screen().alternate_screen().then_some(text);
+        Some(if self.found.is_some() { ScreenAction::Done } else { ScreenAction::Changed })
     }
 
     /// Before it has the prompt, nothing that is there is an answer.
-    fn search(&mut self, text: &str) {
-        let has_prompt = self.has_sent_prompt();
+    fn search_completion(&mut self, text: &str) {
+        let has_prompt = self.is_prompt_sent();
         if let (Some(pattern), true, None) = (&self.pattern, has_prompt, &self.found) {
             self.found = said(pattern, text, &self.prompt).map(str::to_owned);
         }
     }
 
     /// The agent is gone. Gives what it showed last, and what completes the run, if that was there.
-    pub(super) fn end(mut self) -> (String, Option<String>) {
-        if let Some(text) = self.other_screen.take() {
-            self.search(&text);
+    pub(super) fn finish(mut self) -> (String, Option<String>) {
+        if let Some(text) = self.alternate_screen_text.take() {
+            self.search_completion(&text);
             return (text.trim_end().to_owned(), self.found);
         }
         self.parser.screen_mut().set_scrollback(SCROLLBACK);
@@ -378,7 +391,7 @@ impl Screen {
             }
             above = above.saturating_sub(rows);
         }
-        self.search(&text);
+        self.search_completion(&text);
         let shown = text.trim_end().to_owned();
         (shown, self.found)
     }
@@ -388,16 +401,16 @@ impl Screen {
     }
 
     /// Why the agent never got its prompt, if it did not.
-    pub(super) fn why_without_prompt(&self) -> Option<String> {
-        if self.has_sent_prompt() {
+    pub(super) fn undelivered_reason(&self) -> Option<String> {
+        if self.is_prompt_sent() {
             return None;
         }
-        Some(match (&self.dialog, self.drawn_ms, self.typing) {
+        Some(match (&self.dialog, self.drawn_ms, self.delivery) {
             (Some(dialog), ..) => {
                 format!("the prompt was not typed: a dialog waited for a person ({dialog})")
             }
             (None, None, _) => "the prompt was not typed: the agent showed nothing".to_owned(),
-            (None, Some(_), Typing::Waits) => {
+            (None, Some(_), PromptDelivery::Waiting) => {
                 "the prompt was not typed: the agent was not ready for it".to_owned()
             }
             (None, Some(_), _) => {
@@ -408,7 +421,7 @@ impl Screen {
 }
 
 /// A prompt as it is typed. Control characters in it would be keys.
-fn typed(prompt: &str) -> String {
+fn to_keystrokes(prompt: &str) -> String {
     let is_text = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
     prompt.trim_end().chars().filter(is_text).collect()
 }
@@ -442,26 +455,26 @@ fn dimensions(size: TerminalSize) -> (NonZeroU16, NonZeroU16) {
 mod tests {
     use super::*;
 
-    fn screen(prompt: &str, pattern: &str) -> Screen {
+    fn screen(prompt: &str, pattern: &str) -> PtyScreen {
         let size = TerminalSize { rows: 10, columns: 40 };
-        Screen::new(size, prompt, Some(Regex::new(pattern).unwrap()))
+        PtyScreen::new(size, prompt, Some(Regex::new(pattern).unwrap()))
     }
 
     /// Takes all steps until `ms`, for an agent that reads keys.
-    fn until(screen: &mut Screen, ms: u64) -> Vec<Step> {
+    fn until(screen: &mut PtyScreen, ms: u64) -> Vec<ScreenAction> {
         until_with(screen, ms, true)
     }
 
-    fn until_with(screen: &mut Screen, ms: u64, reads_keys: bool) -> Vec<Step> {
+    fn until_with(screen: &mut PtyScreen, ms: u64, reads_keys: bool) -> Vec<ScreenAction> {
         let mut steps = Vec::new();
-        while let Some(at) = screen.next_ms().filter(|at| *at <= ms) {
-            steps.extend(screen.step(at, reads_keys));
+        while let Some(at) = screen.next_check_ms().filter(|at| *at <= ms) {
+            steps.extend(screen.next_actions(at, reads_keys));
         }
         steps
     }
 
-    fn enter() -> Step {
-        Step::Type(b"\r".to_vec())
+    fn press_enter() -> ScreenAction {
+        ScreenAction::Type(b"\r".to_vec())
     }
 
     const MENU: &[u8] = "Do you trust this folder?\r\n\u{276f} 1. Yes\r\n  2. No\r\n".as_bytes();
@@ -472,55 +485,58 @@ mod tests {
         it.output(b"\x1b[?2004hloading", 100);
         it.output(b".", 1_000);
         assert_eq!(until(&mut it, 1_999), []);
-        assert_eq!(until(&mut it, 2_000), [Step::Type(b"\x1b[200~Do it.[201~\x1b[201~".to_vec())]);
-        assert_eq!(until(&mut it, 2_400), [Step::Changed]);
+        assert_eq!(
+            until(&mut it, 2_000),
+            [ScreenAction::Type(b"\x1b[200~Do it.[201~\x1b[201~".to_vec())]
+        );
+        assert_eq!(until(&mut it, 2_400), [ScreenAction::Changed]);
         // It takes its time to show what was typed.
         it.output(b"\r\n> Do it.[201~", 4_000);
         it.output(b" ", 4_300);
         assert_eq!(until(&mut it, 4_799), []);
-        assert_eq!(until(&mut it, 4_900), [enter()]);
+        assert_eq!(until(&mut it, 4_900), [press_enter()]);
         // It took that for a part of what was typed, and only some hint has changed.
         it.output(b"\x1b[9;1Hctrl+g", 5_000);
-        assert_eq!(until(&mut it, 7_900), [Step::Changed, enter()]);
+        assert_eq!(until(&mut it, 7_900), [ScreenAction::Changed, press_enter()]);
         it.output(b"\x1b[2J\x1b[HDo it.\r\n\r\nThinking\r\n> ", 8_000);
-        assert_eq!(until(&mut it, 30_000), [Step::Changed]);
-        assert_eq!(it.next_ms(), None, "a silent screen needs no looks");
+        assert_eq!(until(&mut it, 30_000), [ScreenAction::Changed]);
+        assert_eq!(it.next_check_ms(), None, "a silent screen needs no looks");
     }
 
     #[test]
     fn what_was_on_the_other_screen_is_not_lost_with_it() {
         let mut it = screen("x", "complete");
-        it.typing = Typing::Sent;
+        it.delivery = PromptDelivery::Sent;
         it.output(b"\x1b[?1049hAll is complete", 0);
-        assert_eq!(until(&mut it, 2_000), [Step::Done]);
+        assert_eq!(until(&mut it, 2_000), [ScreenAction::Done]);
         it.output(b"\x1b[?1049lBye", 2_100);
-        let (shown, found) = it.end();
+        let (shown, found) = it.finish();
         assert_eq!((shown.as_str(), found.as_deref()), ("All is complete", Some("complete")));
     }
 
     #[test]
     fn prompt_waits_for_a_drawn_screen_and_for_keys() {
-        let typed = || Step::Type(b"Do it.".to_vec());
+        let typed = || ScreenAction::Type(b"Do it.".to_vec());
         let mut blank = screen("Do it.", "done");
         blank.output(b"\x1b[?25l\x1b[2J", 0);
         assert_eq!(until(&mut blank, 100_000), [], "nothing is drawn");
-        assert!(blank.why_without_prompt().unwrap().ends_with("the agent showed nothing"));
+        assert!(blank.undelivered_reason().unwrap().ends_with("the agent showed nothing"));
         // It draws, and still reads lines: what is typed now would be thrown away.
         let mut it = screen("Do it.", "done");
         it.output(b"loading", 0);
-        assert_eq!(until_with(&mut it, 2_500, false), [Step::Changed]);
+        assert_eq!(until_with(&mut it, 2_500, false), [ScreenAction::Changed]);
         assert_eq!(until(&mut it, 2_750), [typed()]);
         // One that never reads keys reads lines.
         let mut lines = screen("Do it.", "done");
         lines.output(b"> ", 0);
-        assert_eq!(until_with(&mut lines, 3_000, false), [Step::Changed, typed()]);
-        assert_eq!(until_with(&mut lines, 8_000, false), [enter()], "it does not show them");
-        assert_eq!(lines.why_without_prompt(), None);
+        assert_eq!(until_with(&mut lines, 3_000, false), [ScreenAction::Changed, typed()]);
+        assert_eq!(until_with(&mut lines, 8_000, false), [press_enter()], "it does not show them");
+        assert_eq!(lines.undelivered_reason(), None);
         let mut restless = screen("Do it.", "done");
         let mut typed_at = None;
         for ms in (100..20_000).step_by(100) {
             restless.output(format!("\r{ms}").as_bytes(), ms);
-            if restless.step(ms, true).contains(&typed()) {
+            if restless.next_actions(ms, true).contains(&typed()) {
                 typed_at.get_or_insert(ms);
             }
         }
@@ -529,25 +545,28 @@ mod tests {
 
     #[test]
     fn prompt_that_does_not_arrive_is_typed_again_and_given_up() {
-        let typed = || Step::Type(b"Do it.".to_vec());
+        let typed = || ScreenAction::Type(b"Do it.".to_vec());
         let mut it = screen("Do it.", "done");
         it.output(b"Press any key", 0);
-        assert_eq!(until(&mut it, 10_000), [typed(), Step::Changed]);
+        assert_eq!(until(&mut it, 10_000), [typed(), ScreenAction::Changed]);
         // The first paste closed something, and is gone.
         it.output(b"\x1b[2J\x1b[H> ", 10_000);
-        assert_eq!(until(&mut it, 16_500), [Step::Changed, typed()]);
+        assert_eq!(until(&mut it, 16_500), [ScreenAction::Changed, typed()]);
         it.output(b"Do it.", 16_600);
-        assert_eq!(until(&mut it, 18_000), [enter()]);
-        assert_eq!(it.why_without_prompt(), None);
+        assert_eq!(until(&mut it, 18_000), [press_enter()]);
+        assert_eq!(it.undelivered_reason(), None);
         let mut deaf = screen("Do it.", "done");
         deaf.output(b"x", 0);
         let steps = until(&mut deaf, 100_000);
-        assert_eq!(steps, [typed(), Step::Changed, typed(), typed(), Step::Unreachable]);
-        assert!(deaf.why_without_prompt().unwrap().contains("did not arrive"));
+        assert_eq!(
+            steps,
+            [typed(), ScreenAction::Changed, typed(), typed(), ScreenAction::Unreachable]
+        );
+        assert!(deaf.undelivered_reason().unwrap().contains("did not arrive"));
         // What was typed before the agent read keys, and echoed by the terminal, is lost.
         let mut late = screen("Do it.", "done");
         late.output(b"> ", 0);
-        assert_eq!(until_with(&mut late, 3_000, false), [Step::Changed, typed()]);
+        assert_eq!(until_with(&mut late, 3_000, false), [ScreenAction::Changed, typed()]);
         late.output(b"Do it.", 3_001);
         let steps = until(&mut late, 4_500);
         assert_eq!(steps, [typed()]);
@@ -556,11 +575,11 @@ mod tests {
     #[test]
     fn prompt_that_is_dropped_at_enter_is_typed_again() {
         let mut it = screen("Do it.\nNow.\nAll of it.", "done");
-        let typed = Step::Type(b"\x1b[200~Do it.\nNow.\nAll of it.\x1b[201~".to_vec());
+        let typed = ScreenAction::Type(b"\x1b[200~Do it.\nNow.\nAll of it.\x1b[201~".to_vec());
         it.output(b"\x1b[?2004hWelcome\r\n> ", 0);
         assert!(until(&mut it, 1_000).contains(&typed));
         it.output(b"Do it.\r\n  Now.\r\n  All of it.", 1_000);
-        assert!(until(&mut it, 2_500).contains(&enter()));
+        assert!(until(&mut it, 2_500).contains(&press_enter()));
         it.output(b"\x1b[2J\x1b[HWelcome\r\n> ", 2_600);
         let steps = until(&mut it, 8_000);
         assert!(steps.contains(&typed), "{steps:?}");
@@ -570,26 +589,26 @@ mod tests {
     fn notice_is_closed_before_the_prompt_is_typed() {
         let mut it = screen("Do it.", "done");
         it.output(b"News!\r\nPress Enter to open, any other\r\nkey to close", 0);
-        assert_eq!(until(&mut it, 1_500), [Step::Type(b"\x1b".to_vec())]);
+        assert_eq!(until(&mut it, 1_500), [ScreenAction::Type(b"\x1b".to_vec())]);
         it.output(b"\x1b[2J\x1b[H> ", 1_600);
         let steps = until(&mut it, 2_600);
-        assert_eq!(steps.last(), Some(&Step::Type(b"Do it.".to_vec())), "{steps:?}");
+        assert_eq!(steps.last(), Some(&ScreenAction::Type(b"Do it.".to_vec())), "{steps:?}");
     }
 
     #[test]
     fn screen_that_only_blinks_is_at_rest_once_the_word_is_there() {
         let mut it = screen("x", "complete");
-        it.typing = Typing::Sent;
+        it.delivery = PromptDelivery::Sent;
         it.output(b"All complete\r\n(o)", 0);
-        assert_eq!(until(&mut it, 2_000), [Step::Done]);
+        assert_eq!(until(&mut it, 2_000), [ScreenAction::Done]);
         it.output(b"\r(-)", 3_000);
-        assert_eq!(until(&mut it, 3_000), [Step::Done]);
+        assert_eq!(until(&mut it, 3_000), [ScreenAction::Done]);
         for ms in (4_000..20_000).step_by(500) {
             it.output(if ms % 1_000 == 0 { b"\r(o)" } else { b"\r(-)" }, ms);
             assert_eq!(until(&mut it, ms), [], "{ms}");
         }
         it.output(b" one thing more", 20_000);
-        assert_eq!(until(&mut it, 20_000), [Step::Done]);
+        assert_eq!(until(&mut it, 20_000), [ScreenAction::Done]);
     }
 
     #[test]
@@ -597,34 +616,37 @@ mod tests {
         let mut it = screen("Do it.", "done");
         it.output(MENU, 0);
         let steps = until(&mut it, 200_000);
-        assert_eq!(steps[0], Step::Dialog(Some("trust this folder".to_owned())));
-        assert!(steps[1..].iter().all(|step| *step == Step::Changed), "no inactivity, no keys");
+        assert_eq!(steps[0], ScreenAction::Dialog(Some("trust this folder".to_owned())));
         assert!(
-            it.why_without_prompt().unwrap().contains("waited for a person (trust this folder)")
+            steps[1..].iter().all(|step| *step == ScreenAction::Changed),
+            "no inactivity, no keys"
+        );
+        assert!(
+            it.undelivered_reason().unwrap().contains("waited for a person (trust this folder)")
         );
         it.output(b"\x1b[2J\x1b[H> ", 200_000);
         let steps = until(&mut it, 202_000);
-        assert_eq!(steps[0], Step::Dialog(None));
-        assert!(steps.contains(&Step::Type(b"Do it.".to_vec())), "{steps:?}");
+        assert_eq!(steps[0], ScreenAction::Dialog(None));
+        assert!(steps.contains(&ScreenAction::Type(b"Do it.".to_vec())), "{steps:?}");
         // One that comes later gets no Enter either.
         it.output(b"Do it.", 202_000);
         it.output(b"\x1b[2J\x1b[H", 202_100);
         it.output(MENU, 202_100);
         let steps = until(&mut it, 260_000);
-        assert!(!steps.iter().any(|step| matches!(step, Step::Type(_))), "{steps:?}");
+        assert!(!steps.iter().any(|step| matches!(step, ScreenAction::Type(_))), "{steps:?}");
     }
 
     #[test]
     fn only_what_changes_on_the_screen_is_activity() {
         let mut it = screen("x", "done");
-        it.typing = Typing::Sent;
+        it.delivery = PromptDelivery::Sent;
         it.output(b"hello", 0);
-        assert_eq!(until(&mut it, 2_000), [Step::Changed]);
+        assert_eq!(until(&mut it, 2_000), [ScreenAction::Changed]);
         // The same again, in colour, and a cursor that moves about.
         it.output(b"\r\x1b[31mhello\x1b[0m\x1b[5;5H", 3_000);
         assert_eq!(until(&mut it, 9_000), []);
         it.output(b"!", 9_000);
-        assert_eq!(until(&mut it, 11_000), [Step::Changed]);
+        assert_eq!(until(&mut it, 11_000), [ScreenAction::Changed]);
     }
 
     #[test]
@@ -634,26 +656,26 @@ mod tests {
         until(&mut it, 1_500);
         it.output(b"Say done when done.\r\n", 1_600);
         let steps = until(&mut it, 4_000);
-        assert_eq!(steps, [Step::Changed, enter()]);
+        assert_eq!(steps, [ScreenAction::Changed, press_enter()]);
         it.output(b"* All is done now\r\n", 4_000);
-        assert_eq!(until(&mut it, 6_000), [Step::Done]);
+        assert_eq!(until(&mut it, 6_000), [ScreenAction::Done]);
         // Every change begins its grace again, and none waits for the next look to be seen.
         it.output(b"bye\r\n", 6_900);
-        assert_eq!(until(&mut it, 6_900), [Step::Done]);
+        assert_eq!(until(&mut it, 6_900), [ScreenAction::Done]);
         it.output(b"\x1b[5;5H", 7_000);
         assert_eq!(until(&mut it, 9_000), [], "nothing has changed");
-        assert_eq!(it.end().1.as_deref(), Some("done"));
+        assert_eq!(it.finish().1.as_deref(), Some("done"));
     }
 
     #[test]
     fn what_has_left_the_screen_is_still_found_at_the_end() {
         let mut it = screen("x", "tasks complete");
-        it.typing = Typing::Sent;
+        it.delivery = PromptDelivery::Sent;
         it.output(b"All tasks complete\r\n", 0);
         for line in 0..50 {
             it.output(format!("line {line}\r\n").as_bytes(), 1);
         }
-        let (shown, found) = it.end();
+        let (shown, found) = it.finish();
         assert_eq!(found.as_deref(), Some("tasks complete"));
         assert_eq!(shown.lines().count(), 51, "{shown}");
         assert!(shown.ends_with("line 48\nline 49"));

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::journal_quota::{Ration, Verdict};
+use crate::journal_quota::{JournalQuota, QuotaDecision};
 use ralph_events::event::{Event, Stamp, Stream};
 use ralph_events::journal::LineEncoder;
 use ralph_report::Reporter;
@@ -12,10 +12,10 @@ use super::world::{Record, World};
 
 /// How events came into the journal.
 #[derive(Debug)]
-pub enum Written {
-    AsUsual,
+pub enum WriteResult {
+    Normal,
     /// There was no more room than what was set aside, for this reason.
-    WithTheLastRoom(io::Error),
+    UsedReserve(io::Error),
 }
 
 /// Collects events and hands them on: to the journal first.
@@ -23,7 +23,7 @@ pub enum Written {
 pub struct Recorder {
     pub at: Stamp,
     lines: LineEncoder,
-    ration: Ration,
+    ration: JournalQuota,
     reporters: Vec<Box<dyn Reporter>>,
     /// Warnings of this run, and how often each was given.
     warnings: Vec<(String, u32)>,
@@ -33,7 +33,7 @@ impl Recorder {
     /// `room` is what may be recorded of what agents print, in bytes.
     pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
         let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
-        let (lines, ration) = (LineEncoder::default(), Ration::new(room));
+        let (lines, ration) = (LineEncoder::default(), JournalQuota::new(room));
         Recorder { at, lines, ration, reporters, warnings: Vec::new() }
     }
 
@@ -45,27 +45,27 @@ impl Recorder {
                 for (message, times) in std::mem::take(&mut self.warnings) {
                     if times > 1 {
                         let message = format!("{message} ({times} times in this run)");
-                        self.put(&Event::Warning { message: message.into() });
+                        self.append_line(&Event::Warning { message: message.into() });
                     }
                 }
             }
             _ => {}
         }
         if let Event::AgentEnded { .. } = event {
-            for late in self.ration.agent_ends() {
-                self.put(&late);
+            for late in self.ration.finish_agent() {
+                self.append_line(&late);
             }
         }
-        match self.ration.judge(event) {
-            Verdict::Keep { agents } => {
-                let bytes = self.put(event);
+        match self.ration.decide(event) {
+            QuotaDecision::Keep { agents } => {
+                let bytes = self.append_line(event);
                 if agents {
-                    self.ration.took(bytes);
+                    self.ration.record_bytes(bytes);
                 }
             }
-            Verdict::LeaveOut(told) => {
+            QuotaDecision::Omit(told) => {
                 if let Some(told) = told {
-                    self.put(&told);
+                    self.append_line(&told);
                 }
             }
         }
@@ -73,18 +73,18 @@ impl Recorder {
 
     fn is_repeated(&mut self, message: &str) -> bool {
         /// More different warnings than this are given each time.
-        const MAX_COUNTED: usize = 1000;
+        const MAX_COUNTED_WARNINGS: usize = 1000;
         if let Some((_, times)) = self.warnings.iter_mut().find(|(known, _)| known == message) {
             *times += 1;
             return true;
         }
-        if self.warnings.len() < MAX_COUNTED {
+        if self.warnings.len() < MAX_COUNTED_WARNINGS {
             self.warnings.push((message.to_owned(), 1));
         }
         false
     }
 
-    fn put(&mut self, event: &Event<'_>) -> usize {
+    fn append_line(&mut self, event: &Event<'_>) -> usize {
         let line = self.lines.push(self.at, event);
         for reporter in &mut self.reporters {
             reporter.event(self.at, event);
@@ -96,11 +96,11 @@ impl Recorder {
     /// Writes what was collected, then shows it. It is shown even when it could not be written: the
     /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
     /// would fill a disk any further: then these words may have what was set aside for the last ones.
-    pub fn commit(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<Written> {
+    pub fn flush(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<WriteResult> {
         let mut written = if self.lines.bytes().is_empty() {
-            Ok(Written::AsUsual)
+            Ok(WriteResult::Normal)
         } else {
-            world.append(Record::Journal, self.lines.bytes()).map(|()| Written::AsUsual)
+            world.append(Record::Journal, self.lines.bytes()).map(|()| WriteResult::Normal)
         };
         let is_full = |err: &io::Error| {
             matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -112,7 +112,7 @@ impl Recorder {
             && world.append(Record::Journal, self.lines.bytes()).is_ok()
         {
             let err = std::mem::replace(err, io::ErrorKind::StorageFull.into());
-            written = Ok(Written::WithTheLastRoom(err));
+            written = Ok(WriteResult::UsedReserve(err));
         }
         self.lines.clear();
         for reporter in &mut self.reporters {
@@ -122,21 +122,21 @@ impl Recorder {
     }
 
     /// The agent's bytes as they came, for those who show them.
-    pub fn raw(&mut self, stream: Stream, bytes: &[u8]) {
+    pub fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.raw_output(stream, bytes);
         }
     }
 
     /// A line of the agent's that has not ended: only to be looked at. It is recorded once it has.
-    pub fn unfinished(&mut self, line: &[u8]) {
+    pub fn partial_line(&mut self, line: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.partial_line(line);
         }
     }
 
     /// Whether the user's own filter makes what is shown of the agent's work.
-    pub fn filtering(&mut self, on: bool) {
+    pub fn filtering_changed(&mut self, on: bool) {
         for reporter in &mut self.reporters {
             reporter.filtering_changed(self.at, on);
         }
@@ -150,19 +150,19 @@ impl Recorder {
     }
 
     /// What that filter printed. It is in no journal: it is only another look at what is.
-    pub fn filtered(&mut self, bytes: &[u8]) {
+    pub fn filter_output(&mut self, bytes: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.filter_output(self.at, bytes);
         }
     }
 
     /// What went wrong with those who watch.
-    pub fn trouble(&mut self) -> Option<String> {
+    pub fn reporter_warning(&mut self) -> Option<String> {
         self.reporters.iter_mut().find_map(|reporter| reporter.take_warning())
     }
 
     /// What cannot be kept of the run, so that it must end.
-    pub fn failure(&mut self) -> Option<String> {
+    pub fn reporter_failure(&mut self) -> Option<String> {
         self.reporters.iter_mut().find_map(|reporter| reporter.take_failure())
     }
 
@@ -191,7 +191,7 @@ impl Recorder {
     }
 
     /// Waits a moment for those who are slow to read, and says whether more waiting is worth it.
-    pub fn lags(&mut self, patience: Duration) -> bool {
+    pub fn has_pending_output(&mut self, patience: Duration) -> bool {
         self.reporters.iter_mut().any(|reporter| reporter.has_pending_output(patience))
     }
 }

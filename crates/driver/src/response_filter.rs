@@ -15,17 +15,17 @@ use ralph_events::exit_code;
 use ralph_process as process;
 
 /// The command by which this program is the evaluator.
-pub const COMMAND: &str = "__filter";
+pub const EVALUATE_COMMAND: &str = "__filter";
 /// The same for a look at the expression alone.
-const CHECK: &str = "check";
+const CHECK_COMMAND: &str = "check";
 const SERVE: &str = "serve";
 
 /// What an expression may use of memory. The longest line takes a part of it.
 const MAX_MEMORY: u64 = 2 << 30;
 /// How long it may take to understand an expression. Even a long one takes some milliseconds.
-const CHECK_TIME: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer may take, which usually comes within a fraction of a millisecond.
-const ANSWER_MS: u64 = 3_000;
+const ANSWER_TIMEOUT_MS: u64 = 3_000;
 /// How much longer a line may take for each of so many bytes.
 const BYTES_PER_MS: u64 = 2_000;
 
@@ -42,7 +42,7 @@ pub fn main(args: &[OsString]) -> u8 {
     let served = match Expression::new(&expression) {
         Ok(expression) if mode == SERVE => serve(&expression, stdin, stdout),
         Ok(_) => Ok(()),
-        Err(bad) => tell(&bad, stdout),
+        Err(bad) => write_answer(&bad, stdout),
     };
     // Whoever asked is gone, and nobody else wants to know.
     if served.is_ok() { exit_code::SUCCESS } else { exit_code::INCOMPLETE }
@@ -55,13 +55,13 @@ fn serve(
 ) -> io::Result<()> {
     let mut line = Vec::new();
     while questions.read_until(b'\n', &mut line)? > 0 {
-        tell(&expression.evaluate(&line), &mut answers)?;
+        write_answer(&expression.evaluate(&line), &mut answers)?;
         line.clear();
     }
     Ok(())
 }
 
-fn tell(answer: &impl serde::Serialize, mut answers: impl Write) -> io::Result<()> {
+fn write_answer(answer: &impl serde::Serialize, mut answers: impl Write) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     answers.write_all(&line)?;
@@ -75,9 +75,9 @@ fn tell(answer: &impl serde::Serialize, mut answers: impl Write) -> io::Result<(
 /// What is wrong with it.
 pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, InvalidExpression> {
     let bad = |message: String| InvalidExpression { message, place: 0..expression.len() };
-    let args = [COMMAND.into(), CHECK.into(), expression.into()];
-    let program = program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
-    let output = process::run_to_end(program.as_os_str(), &args, directory, &[], CHECK_TIME)
+    let args = [EVALUATE_COMMAND.into(), CHECK_COMMAND.into(), expression.into()];
+    let program = own_program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
+    let output = process::run_to_end(program.as_os_str(), &args, directory, &[], CHECK_TIMEOUT)
         .map_err(|err| match err.kind() {
             io::ErrorKind::TimedOut => bad("takes too long to be understood".to_owned()),
             io::ErrorKind::ArgumentListTooLong => bad("is too long".to_owned()),
@@ -100,11 +100,11 @@ pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, Inval
 /// # Errors
 /// Nobody can tell where this program is.
 pub fn command(filter: &ResponseFilter) -> io::Result<(PathBuf, [OsString; 3])> {
-    Ok((program()?, [COMMAND.into(), SERVE.into(), filter.expression().into()]))
+    Ok((own_program()?, [EVALUATE_COMMAND.into(), SERVE.into(), filter.expression().into()]))
 }
 
 /// This program, also after another version took its place.
-fn program() -> io::Result<PathBuf> {
+fn own_program() -> io::Result<PathBuf> {
     let myself = Path::new("/proc/self/exe");
     if cfg!(target_os = "linux") && myself.exists() {
         return Ok(myself.to_owned());
@@ -113,8 +113,8 @@ fn program() -> io::Result<PathBuf> {
 }
 
 /// How long to wait for the answer to a question of this length.
-pub fn patience_ms(question: &[u8]) -> u64 {
-    ANSWER_MS.saturating_add(question.len() as u64 / BYTES_PER_MS)
+pub fn answer_timeout_ms(question: &[u8]) -> u64 {
+    ANSWER_TIMEOUT_MS.saturating_add(question.len() as u64 / BYTES_PER_MS)
 }
 
 /// The answer, by what the evaluator printed.
@@ -125,7 +125,7 @@ pub fn answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
     match printed {
         Ok(line) => serde_json::from_slice(&line).map_err(|err| format!("gives no answer ({err})")),
         Err(err) => Err(match err.kind() {
-            io::ErrorKind::TimedOut => format!("takes longer than {} s", ANSWER_MS / 1000),
+            io::ErrorKind::TimedOut => format!("takes longer than {} s", ANSWER_TIMEOUT_MS / 1000),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
                 format!("needs too much stack, or more than {} GiB", MAX_MEMORY >> 30)
             }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_long_line_may_take_longer() {
-        assert_eq!(patience_ms(b"{}"), 3_000);
-        assert!(patience_ms(&vec![0; 64 << 20]) > 30_000);
+        assert_eq!(answer_timeout_ms(b"{}"), 3_000);
+        assert!(answer_timeout_ms(&vec![0; 64 << 20]) > 30_000);
     }
 }

@@ -14,32 +14,32 @@ use ralph_store::guardrail_logs;
 use ralph_store::runs::{FirstWords, RunDir};
 
 /// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
-const MOST_WARNINGS: usize = 1_000;
+const MAX_WARNINGS: usize = 1_000;
 
 /// A journal that was written so much later than its last event was written by somebody else: copied, or put
 /// back from a backup. Then its time tells nothing, nor do those of the files beside it.
-const TOUCHED_MS: i64 = 10_000;
+const FOREIGN_WRITE_MS: i64 = 10_000;
 
 /// A run as it was left.
 #[derive(Debug, Clone)]
-pub struct Left {
+pub struct ResumeState {
     pub summary: RunSummary,
     pub progress: ResumePoint,
     /// What it was warned of before.
-    pub warned_of: HashSet<String>,
+    pub warnings: HashSet<String>,
     /// It has done something, and nothing in its journal tells what.
     pub is_lost: bool,
     /// It was cut off before it had done anything.
     pub is_new: bool,
     /// The project that it began in, which may have been moved or copied since.
-    pub began_in: Option<PathBuf>,
+    pub original_directory: Option<PathBuf>,
     /// How much of the journal this was read from, at most.
     pub journal_size: u64,
 }
 
-impl Left {
+impl ResumeState {
     /// Reads all that is known of a run. Without a journal it had not begun yet.
-    pub fn read(dir: &RunDir) -> Left {
+    pub fn load(dir: &RunDir) -> ResumeState {
         // Before it is read: what is written meanwhile is then found to have been.
         let journal_size = dir.journal_size();
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
@@ -55,7 +55,7 @@ impl Left {
                 }
                 tracker.apply(&entry);
                 if let Event::Warning { message } = entry.event
-                    && warned_of.len() < MOST_WARNINGS
+                    && warned_of.len() < MAX_WARNINGS
                 {
                     warned_of.insert(message.into_owned());
                 }
@@ -67,28 +67,28 @@ impl Left {
             && (summary.unreadable > 0
                 || dir.first_words() == FirstWords::Other
                 || dir.has_spent());
-        if let Some(time_ms) = last_sign(dir, summary.last_ms) {
+        if let Some(time_ms) = last_alive_ms(dir, summary.last_ms) {
             summary.note_alive(time_ms);
             tracker.note_alive(time_ms);
         }
-        Left {
+        ResumeState {
             summary,
             progress: tracker.finish(),
-            warned_of,
+            warnings: warned_of,
             is_lost,
             is_new: !read_any && !is_lost,
-            began_in,
+            original_directory: began_in,
             journal_size,
         }
     }
 
     /// It is a warning that is in the journal already.
-    pub fn has_said(&self, event: &Event<'_>) -> bool {
-        matches!(event, Event::Warning { message } if self.warned_of.contains(message.as_ref()))
+    pub fn has_warned(&self, event: &Event<'_>) -> bool {
+        matches!(event, Event::Warning { message } if self.warnings.contains(message.as_ref()))
     }
 
     /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
-    pub fn warning(&self, budget: &Budget) -> Option<String> {
+    pub fn journal_warning(&self, budget: &Budget) -> Option<String> {
         let words = journal::unreadable_message(self.summary.unreadable)?;
         let mut kept: Vec<&str> = Vec::new();
         kept.extend(budget.cost_usd.map(|_| "cost"));
@@ -108,9 +108,9 @@ impl Left {
 
 /// Until when a run was there at least: whoever is killed cannot say it, but what it wrote last tells. What
 /// agents and guardrails print is in no event until later. `last_ms` is when its last event was.
-pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
-    let times_are_its_own = modified(&dir.journal())
-        .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(TOUCHED_MS));
+pub fn last_alive_ms(dir: &RunDir, last_ms: i64) -> Option<i64> {
+    let times_are_its_own = modified_ms(&dir.journal())
+        .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(FOREIGN_WRITE_MS));
     if !times_are_its_own {
         return None;
     }
@@ -118,14 +118,15 @@ pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
     let kept = dir.path.read_dir().into_iter().flatten().flatten();
     let logs =
         kept.filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
-    let written = logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified(&path));
+    let written =
+        logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified_ms(&path));
     let now_ms = in_ms(SystemTime::now())?;
     written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
 }
 
 /// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
 /// commit of its own that was being made then: that is there, or it is not.
-pub fn found_commits(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'static>> {
+pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'static>> {
     let NewCommits { head, mut commits } = moved;
     let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
     let is_own = |commit: &Commit, own: &str| match commit.subject.strip_suffix('…') {
@@ -153,7 +154,7 @@ pub fn found_commits(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'
 }
 
 /// When a file was last written, in milliseconds since the Unix epoch.
-fn modified(path: &Path) -> Option<i64> {
+fn modified_ms(path: &Path) -> Option<i64> {
     in_ms(path.symlink_metadata().ok()?.modified().ok()?)
 }
 
@@ -175,19 +176,19 @@ mod tests {
         SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_794_772_800 + seconds)
     }
 
-    fn left(ralph_dir: &Path, lines: &[&str], written: SystemTime) -> Left {
+    fn left(ralph_dir: &Path, lines: &[&str], written: SystemTime) -> ResumeState {
         let dir = RunDir { id: "r".to_owned(), path: ralph_dir.join("runs/r") };
         dir.create().unwrap();
         std::fs::write(dir.journal(), lines.join("\n") + "\n").unwrap();
         let journal = std::fs::File::options().append(true).open(dir.journal()).unwrap();
         journal.set_modified(written).unwrap();
-        Left::read(&dir)
+        ResumeState::load(&dir)
     }
 
     #[test]
     fn a_run_was_there_until_it_last_wrote_anything() {
         let ralph = tempfile::tempdir().unwrap();
-        let minutes = |left: Left| left.progress.active_ms / 60_000;
+        let minutes = |left: ResumeState| left.progress.active_ms / 60_000;
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 10);
         let write = |name: &str, seconds| {
             let file = std::fs::File::create(ralph.path().join(name)).unwrap();
@@ -231,7 +232,7 @@ mod tests {
             (Some("mine and long"), &["mine an…"], &[(1, false)]),
         ] {
             let commits = found.iter().map(|subject| commit(subject)).collect();
-            let events = found_commits(NewCommits { head: "h".to_owned(), commits }, committing);
+            let events = commits_since(NewCommits { head: "h".to_owned(), commits }, committing);
             let whose = events.iter().map(|event| match event {
                 Event::Repository { commits, by_others, .. } => (commits.len(), *by_others),
                 other => panic!("{other:?}"),
@@ -247,10 +248,10 @@ mod tests {
     fn what_cannot_be_read_is_said_with_what_it_means_for_the_budget() {
         let ralph = tempfile::tempdir().unwrap();
         let whole = left(ralph.path(), &[START, CHECK], at(600));
-        assert_eq!((whole.warning(&Budget::default()), whole.is_lost), (None, false));
+        assert_eq!((whole.journal_warning(&Budget::default()), whole.is_lost), (None, false));
         let damaged = left(ralph.path(), &[START, "\u{0}\u{0}", CHECK, "{"], at(600));
         let budget = Budget { cost_usd: Some(1.0), tokens: None, duration_ms: Some(1) };
-        let said = damaged.warning(&budget).unwrap();
+        let said = damaged.journal_warning(&budget).unwrap();
         assert!(said.starts_with("2 lines of the journal cannot be read"), "{said}");
         assert!(said.contains("cost, time is missing"), "{said}");
         assert!(!damaged.is_lost);
@@ -268,12 +269,12 @@ mod tests {
         ] {
             let dir = RunDir { id: "r".to_owned(), path: ralph.path().join("runs/r") };
             std::fs::write(dir.journal(), journal).unwrap();
-            let found = Left::read(&dir);
+            let found = ResumeState::load(&dir);
             let said = journal.escape_ascii();
             assert_eq!((found.is_lost, found.is_new), (is_lost, !is_lost), "{said}");
             // An agent was there, and so there was a journal that told of it.
             std::fs::write(&began, "x").unwrap();
-            assert!(Left::read(&dir).is_lost, "{said}");
+            assert!(ResumeState::load(&dir).is_lost, "{said}");
             std::fs::remove_file(&began).unwrap();
         }
     }

@@ -40,16 +40,16 @@ pub struct RunSpec {
     /// What the prompt names by `$NAME`, if anything.
     pub variables: Option<Variables>,
     /// What must be there before each attempt.
-    pub required: Vec<Required>,
+    pub required: Vec<RequiredFile>,
     /// What must be there at the end, if that is a good one.
-    pub promised: Vec<Required>,
+    pub required_outputs: Vec<RequiredFile>,
     /// The files that its settings came from, present or not, each with the name to show for it.
     pub settings_files: Vec<(PathBuf, String)>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
-    pub iteration_line: bool,
+    pub show_iteration_in_prompt: bool,
     pub completion: CompletionRule,
     /// The warning that the prompt never asks for the signal that completes the run.
-    pub unasked_signal: Option<String>,
+    pub missing_signal_warning: Option<String>,
     pub guardrails: Vec<GuardrailSpec>,
     /// How much of a failed guardrail's output goes into the next prompt.
     pub guardrail_output: OutputLimits,
@@ -61,7 +61,7 @@ pub struct RunSpec {
     /// `SIGTERM` is a request to pause; a second one ends the run.
     pub term_pauses: bool,
     /// What completes the run stands once it is said, though the agent then hangs or exits with an error.
-    pub done_stands: bool,
+    pub completion_is_final: bool,
     /// How far it had come when it was left.
     pub progress: Option<ResumePoint>,
     /// How much of what agents print is recorded, in bytes.
@@ -85,7 +85,7 @@ impl RunSpec {
     pub fn all_rules(&self) -> Rules {
         Rules {
             // If it is unknown whether a tool is running, a silent one may be.
-            silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.tells_of_tools()),
+            silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.reports_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
             scm: self.scm.as_ref().map(scm_kinds).unwrap_or_default(),
             ..self.rules.clone()
@@ -107,16 +107,16 @@ pub enum Variables {
     },
     /// The iteration's figures, under the names that the agent has in its environment. Every other name
     /// is only text.
-    Figures,
+    RunFigures,
 }
 
 impl Variables {
     /// The template with the values in their places, and the names of those that have none.
-    pub fn fill_in(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
+    pub fn expand(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
         let (iteration, max) = (iteration.to_string(), max.to_string());
         let mode = match self {
             Variables::Template { mode, .. } => *mode,
-            Variables::Figures => {
+            Variables::RunFigures => {
                 let value = |name: &str| match name {
                     env_names::ITERATION => Some(iteration.as_str()),
                     env_names::MAX_ITERATIONS => Some(max.as_str()),
@@ -146,26 +146,26 @@ impl Variables {
             Variables::Template { given, environment, .. } => {
                 given.get(name).or_else(|| environment.get(name)).map(String::as_str)
             }
-            Variables::Figures => None,
+            Variables::RunFigures => None,
         }
     }
 
     /// What the run was given.
-    pub fn given(&self) -> Option<&BTreeMap<String, String>> {
+    pub fn template_values(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Variables::Template { given, .. } => Some(given),
-            Variables::Figures => None,
+            Variables::RunFigures => None,
         }
     }
 
     /// What is said of names that have no value.
     ///
     /// Nothing if there are none.
-    pub fn warning(unknown: &[String]) -> Option<String> {
-        const NAMED: usize = 10;
+    pub fn missing_values_warning(unknown: &[String]) -> Option<String> {
+        const MAX_NAMED_VARIABLES: usize = 10;
         let mut names: Vec<String> =
-            unknown.iter().take(NAMED).map(|name| format!("${{{name}}}")).collect();
-        let last = match unknown.len().saturating_sub(NAMED) {
+            unknown.iter().take(MAX_NAMED_VARIABLES).map(|name| format!("${{{name}}}")).collect();
+        let last = match unknown.len().saturating_sub(MAX_NAMED_VARIABLES) {
             0 => names.pop()?,
             more => format!("{more} more"),
         };
@@ -181,7 +181,7 @@ impl Variables {
 }
 
 /// What there is to say of a prompt that is not wholly text.
-pub fn not_utf8(path: &Path) -> String {
+pub fn not_utf8_message(path: &Path) -> String {
     format!("{} is not UTF-8; what is not is sent as \u{fffd}", path.display())
 }
 
@@ -199,7 +199,7 @@ pub struct AgentSpec {
     /// Where git writes when it commits, as absolute paths.
     pub git_directories: Vec<PathBuf>,
     /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
-    pub guarded: bool,
+    pub has_hook: bool,
     /// Files that its flags name, for as long as this is there.
     pub files: Vec<Arc<tempfile::TempPath>>,
     /// Ask for a machine-readable stream.
@@ -213,14 +213,14 @@ pub struct AgentSpec {
     /// What finds the agent's words in its stream, in place of what the adapter knows.
     pub response_filter: Option<ResponseFilter>,
     /// What it prints on standard error is said, too, where it prints plain text.
-    pub stderr_is_said: bool,
+    pub stderr_counts_as_output: bool,
     /// It has a screen of its own, and the prompt is typed there.
     pub interactive: bool,
 }
 
 /// What one process of the agent is for.
 #[derive(Debug, Clone, Copy)]
-pub struct Errand<'a> {
+pub struct AgentLaunch<'a> {
     pub purpose: Purpose,
     pub prompt: &'a str,
     /// Where the prompt is written when it goes by file.
@@ -231,7 +231,7 @@ pub struct Errand<'a> {
 
 impl AgentSpec {
     /// How to start it.
-    pub fn invocation(&self, errand: Errand<'_>) -> AgentInvocation {
+    pub fn invocation(&self, errand: AgentLaunch<'_>) -> AgentInvocation {
         let request = AgentRequest {
             program: &self.program,
             flags: &self.flags,
@@ -267,7 +267,7 @@ impl AgentSpec {
     }
 
     /// Its stream tells of the tools that it uses.
-    pub fn tells_of_tools(&self) -> bool {
+    pub fn reports_tools(&self) -> bool {
         self.adapter.name() != "text" && self.stream && !self.interactive
     }
 
@@ -281,7 +281,7 @@ impl AgentSpec {
     }
 
     /// What tells which of it the agent said, if not its reader.
-    pub fn judge(&self, structured: bool) -> Option<FilteredReader> {
+    pub fn response_filter(&self, structured: bool) -> Option<FilteredReader> {
         let is_known = self.adapter.name() != "text";
         let filter = self.response_filter.as_ref().filter(|_| structured)?;
         Some(FilteredReader::new(!is_known, filter.expression()))
@@ -304,7 +304,7 @@ pub enum PromptSource {
     /// Read again for each attempt.
     File(PathBuf),
     /// The same, with what is asked instead once it is gone or empty.
-    FileOr {
+    FileOrDefault {
         path: PathBuf,
         otherwise: String,
     },
@@ -314,17 +314,17 @@ pub enum PromptSource {
         text: &'static str,
     },
     /// The one that ralph brings along for a task list, with the list's place in it.
-    OfTasks(String),
+    TaskList(String),
 }
 
 impl PromptSource {
     /// What ralph's own prompt for a task list is called.
-    pub const OF_TASKS: &'static str = "the built-in task list prompt";
+    pub const TASK_PROMPT_NAME: &'static str = "the built-in task list prompt";
 }
 
 /// A file that a run cannot do without, and what is said when it is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Required {
+pub struct RequiredFile {
     pub file: PathBuf,
     pub message: String,
 }
@@ -382,7 +382,8 @@ mod tests {
             given: BTreeMap::from([("A".to_owned(), "a".to_owned())]),
             environment: BTreeMap::new(),
         };
-        let told = |template: &str| Variables::warning(&variables.fill_in(template, 1, 2).1);
+        let told =
+            |template: &str| Variables::missing_values_warning(&variables.expand(template, 1, 2).1);
         assert_eq!(told("$A"), None);
         assert!(told("$X $X").unwrap().starts_with("the prompt names ${X}, which has no value"));
         let two = told("$X $Y").unwrap();

@@ -8,7 +8,7 @@ use ralph_engine::completion::CompletionRule;
 const CONTEXT: usize = 16;
 
 /// What completes a run, as an expression to look for on a screen.
-pub fn expression(rule: &CompletionRule) -> Option<Regex> {
+pub fn completion_regex(rule: &CompletionRule) -> Option<Regex> {
     let tag = |flags: &str, name: &str, text: &str| {
         let text = fancy_regex::escape(text.trim());
         Regex::new(&format!(r"{flags}<{name}>\s*{text}\s*</{name}>")).ok()
@@ -23,13 +23,14 @@ pub fn expression(rule: &CompletionRule) -> Option<Regex> {
 
 /// The first match on the screen that is no echo of the prompt.
 pub fn said<'s>(regex: &Regex, screen: &'s str, prompt: &str) -> Option<&'s str> {
-    let prompt: Vec<char> = letters(prompt).collect();
+    let prompt: Vec<char> = significant_chars(prompt).collect();
     // An expression that gives up on this text has not matched it.
     let matches = regex.find_iter(screen).map_while(Result::ok);
     let mut said = matches.filter(|found| {
-        let before: Vec<char> = letters_back(&screen[..found.start()]).take(CONTEXT).collect();
-        let after: Vec<char> = letters(&screen[found.end()..]).take(CONTEXT).collect();
-        let words: Vec<char> = letters(found.as_str()).collect();
+        let before: Vec<char> =
+            significant_chars_rev(&screen[..found.start()]).take(CONTEXT).collect();
+        let after: Vec<char> = significant_chars(&screen[found.end()..]).take(CONTEXT).collect();
+        let words: Vec<char> = significant_chars(found.as_str()).collect();
         !is_echo(&words, &before, &after, &prompt)
     });
     said.next().map(|found| found.as_str())
@@ -53,27 +54,29 @@ fn is_echo(words: &[char], before: &[char], after: &[char], prompt: &[char]) -> 
 }
 
 /// So much of the beginning or the end of a prompt tells it from other words.
-const PART: usize = 24;
+const PROMPT_PART_CHARS: usize = 24;
 
 /// What agents show in the place of a long text that was pasted: `[Pasted text #1 +12 lines]`, `[Paste #1 - 12 lines]`.
-const PASTED: &str = "[paste";
+const PASTE_PLACEHOLDER: &str = "[paste";
 
 /// How often a prompt, or what agents show in its place, is on a screen; nothing if there is nothing to be seen of it.
-pub fn prompt_count(screen: &str, prompt: &str) -> Option<usize> {
-    let prompt: Vec<char> = letters(prompt).collect();
+pub fn count_prompt(screen: &str, prompt: &str) -> Option<usize> {
+    let prompt: Vec<char> = significant_chars(prompt).collect();
     if prompt.is_empty() {
         return None;
     }
-    let shown: Vec<char> = letters(screen).collect();
+    let shown: Vec<char> = significant_chars(screen).collect();
     let count = |part: &[char]| shown.windows(part.len()).filter(|window| *window == part).count();
-    let (first, last) =
-        (&prompt[..prompt.len().min(PART)], &prompt[prompt.len().saturating_sub(PART)..]);
-    let pasted = screen.to_ascii_lowercase().matches(PASTED).count();
+    let (first, last) = (
+        &prompt[..prompt.len().min(PROMPT_PART_CHARS)],
+        &prompt[prompt.len().saturating_sub(PROMPT_PART_CHARS)..],
+    );
+    let pasted = screen.to_ascii_lowercase().matches(PASTE_PLACEHOLDER).count();
     Some(count(first).max(count(last)) + pasted)
 }
 
 /// What agents ask before they work, as they put it: whether a folder is trusted, who pays, what may be done.
-const QUESTIONS: [(&str, &str); 14] = [
+const DIALOG_QUESTIONS: [(&str, &str); 14] = [
     ("doyoutrust", "trust this folder"),
     ("oneyoutrust?", "trust this folder"),
     ("trustthisfolder", "trust this folder"),
@@ -92,39 +95,40 @@ const QUESTIONS: [(&str, &str); 14] = [
 
 /// The dialog on a screen that waits for a person, in a few words. A question counts only with its answers below it:
 /// an agent may write such words, too.
-pub fn dialog(screen: &str) -> Option<String> {
+pub fn find_dialog(screen: &str) -> Option<String> {
     let lines: Vec<&str> = screen.lines().collect();
     let marked = |is_answer: fn(&str) -> bool| {
-        lines.iter().rposition(|line| marked_answer(line).is_some_and(is_answer))
+        lines.iter().rposition(|line| selected_answer(line).is_some_and(is_answer))
     };
     let below = |answer: usize| lines[answer..].join(" ").to_lowercase();
     let says_how = |answer: usize, how: &[&str]| how.iter().any(|how| below(answer).contains(how));
     let numbered = marked(is_numbered);
     // Without numbers it may be the line to type into, unless it is said how to answer.
-    let plain = marked(|_| true).filter(|answer| says_how(*answer, &ENTER_ANSWERS));
+    let plain = marked(|_| true).filter(|answer| says_how(*answer, &CONFIRM_HINTS));
     let answer = numbered.or(plain)?;
-    let above: String = lines[..=answer].iter().flat_map(|line| letters(line)).collect();
+    let above: String = lines[..=answer].iter().flat_map(|line| significant_chars(line)).collect();
     let above = above.to_lowercase();
-    if let Some((_, words)) = QUESTIONS.iter().find(|(question, _)| above.contains(question)) {
+    if let Some((_, words)) = DIALOG_QUESTIONS.iter().find(|(question, _)| above.contains(question))
+    {
         return Some((*words).to_owned());
     }
-    let is_dialog = says_how(answer, &ENTER_ANSWERS)
+    let is_dialog = says_how(answer, &CONFIRM_HINTS)
         || says_how(answer, &["enter/esc confirm", "enter continue", "enter confirm"]);
     is_dialog.then(|| "choose an answer".to_owned())
 }
 
 /// What stands below the answers to a question.
-const ENTER_ANSWERS: [&str; 4] =
+const CONFIRM_HINTS: [&str; 4] =
     ["enter to confirm", "enter to select", "enter to continue", "enter to choose"];
 
 /// Whether a notice stands before everything else that any key but Enter closes.
-pub fn closes_by_any_key(screen: &str) -> bool {
-    let shown: String = letters(screen).collect();
+pub fn is_any_key_notice(screen: &str) -> bool {
+    let shown: String = significant_chars(screen).collect();
     shown.to_lowercase().contains("anyotherkeytoclose")
 }
 
 /// The answer that is marked, as in `❯ 1. Yes`.
-fn marked_answer(line: &str) -> Option<&str> {
+fn selected_answer(line: &str) -> Option<&str> {
     let is_frame = |c: char| c.is_whitespace() || matches!(c, '\u{2500}'..='\u{257f}' | '|');
     let answer = line.trim_matches(is_frame).strip_prefix(['❯', '›', '>', '●', '▶', '•'])?;
     Some(answer.trim_start()).filter(|answer| !answer.is_empty())
@@ -136,11 +140,11 @@ fn is_numbered(answer: &str) -> bool {
 }
 
 /// A text without what differs when it is wrapped and framed.
-fn letters(text: &str) -> impl Iterator<Item = char> {
+fn significant_chars(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| is_letter(*c))
 }
 
-fn letters_back(text: &str) -> impl Iterator<Item = char> {
+fn significant_chars_rev(text: &str) -> impl Iterator<Item = char> {
     text.chars().rev().filter(|c| is_letter(*c))
 }
 
@@ -195,13 +199,13 @@ mod tests {
 
     #[test]
     fn tags_are_found_as_their_rules_say() {
-        let response = expression(&CompletionRule::Response("Done".into())).unwrap();
+        let response = completion_regex(&CompletionRule::Response("Done".into())).unwrap();
         assert!(said(&response, "● <response> DONE </response>", "x").is_some());
         assert!(
             said(&response, "answer <response>DONE</response>", "answer <response>DONE</response>")
                 .is_none()
         );
-        assert!(expression(&CompletionRule::Never).is_none());
+        assert!(completion_regex(&CompletionRule::Never).is_none());
     }
 
     #[test]
@@ -250,18 +254,18 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(dialog(screen).as_deref(), expected, "{screen}");
+            assert_eq!(find_dialog(screen).as_deref(), expected, "{screen}");
         }
     }
 
     #[test]
     fn prompt_is_counted_wrapped_framed_or_as_what_stands_for_it() {
-        assert_eq!(prompt_count("", " \n"), None);
-        assert_eq!(prompt_count("> nothing here", PROMPT), Some(0));
+        assert_eq!(count_prompt("", " \n"), None);
+        assert_eq!(count_prompt("> nothing here", PROMPT), Some(0));
         let framed = "╭──╮\n│ > Do the next task. When not │\n│ hing is left, say \"All tasks complete\" a │\n│ nd stop. │";
-        assert_eq!(prompt_count(framed, PROMPT), Some(1));
-        assert_eq!(prompt_count("… complete\" and stop.", PROMPT), Some(0), "too little of it");
-        assert_eq!(prompt_count("❯ [Pasted text #1 +12 lines]", PROMPT), Some(1));
-        assert_eq!(prompt_count("x y x", "x"), Some(2));
+        assert_eq!(count_prompt(framed, PROMPT), Some(1));
+        assert_eq!(count_prompt("… complete\" and stop.", PROMPT), Some(0), "too little of it");
+        assert_eq!(count_prompt("❯ [Pasted text #1 +12 lines]", PROMPT), Some(1));
+        assert_eq!(count_prompt("x y x", "x"), Some(2));
     }
 }

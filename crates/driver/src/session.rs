@@ -27,15 +27,15 @@ use super::world::RealWorld;
 use ralph_git::link_guard::{self, LinkGuard};
 
 /// How long what an earlier run left behind has to leave.
-const GRACE_MS: u64 = 2_000;
+const LEFTOVER_GRACE_MS: u64 = 2_000;
 
 /// How long what holds a run that is gone is waited for: a process that was killed may have left a child that
 /// has not yet become another program, and another ralph may be cleaning up after it.
-pub const MOMENT: Duration = Duration::from_secs(1);
+pub const LOCK_RETRY_FOR: Duration = Duration::from_secs(1);
 
 /// A project that is ours until this is closed.
 #[expect(missing_debug_implementations, reason = "the world has trait objects in it")]
-pub struct Session {
+pub struct RunSession {
     pub run_id: String,
     pub world: RealWorld,
     /// What there is to say of the run before, or of what was left of this one.
@@ -45,12 +45,12 @@ pub struct Session {
 
 /// How much is kept of runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Keep {
+pub struct Retention {
     pub runs: usize,
     pub raw_bytes: u64,
 }
 
-impl Keep {
+impl Retention {
     /// How large a log may become: one that is for people is of use only if there is something in it.
     pub fn log_bytes(self) -> u64 {
         self.raw_bytes.max(1024 * 1024)
@@ -59,7 +59,7 @@ impl Keep {
 
 /// How a run was started, for whoever is to go on with it.
 #[derive(Debug, Clone)]
-pub struct Started {
+pub struct StartDetails {
     pub note: StartRecord,
     /// The effective settings.
     pub settings: serde_json::Value,
@@ -67,28 +67,35 @@ pub struct Started {
 
 /// How a project is opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Opening<'a> {
+pub struct SessionOptions<'a> {
     pub command: &'a str,
-    pub keep: Keep,
+    pub retention: Retention,
     /// Others may work in the directory that share it, too.
     pub shared: bool,
     /// The run to go on with.
     pub resume: Option<&'a str>,
     /// How much of its journal is known to whoever goes on with it.
-    pub known: Option<u64>,
+    pub known_journal_bytes: Option<u64>,
     /// What is noted for going on with this one.
-    pub started: Option<&'a Started>,
+    pub started: Option<&'a StartDetails>,
 }
 
-impl Session {
+impl RunSession {
     /// Takes the project's lock and makes the files of a new run, or opens those of an old one.
     ///
     /// # Errors
     /// Another run has the lock, or the directory cannot be written.
-    pub fn open(project: &Project, opening: Opening<'_>) -> Result<Session, Error> {
-        let Opening { command, keep, shared, resume, known, started } = opening;
+    pub fn open(project: &Project, opening: SessionOptions<'_>) -> Result<RunSession, Error> {
+        let SessionOptions {
+            command,
+            retention: keep,
+            shared,
+            resume,
+            known_journal_bytes: known,
+            started,
+        } = opening;
         let dir = project.ralph_dir();
-        project.prepare().map_err(|err| unwritable(&dir, &err))?;
+        project.prepare().map_err(|err| not_writable_error(&dir, &err))?;
         project.restrict_access();
         home::restrict_access(|name| std::env::var_os(name));
         let run_id = match resume {
@@ -104,13 +111,13 @@ impl Session {
             } else {
                 Lock::try_lock(project.root(), &lock_path, &me)
             };
-            taken.map_err(|err| unwritable(&lock_path, &err))
+            taken.map_err(|err| not_writable_error(&lock_path, &err))
         };
         let is_gone = |holder: &Holder| process::has_exited(holder.pid);
         let passes = |holder: Option<&Holder>| resume.is_some() || holder.is_some_and(is_gone);
-        let (lock, cut_off) = match take_in_a_moment(take, passes)? {
+        let (lock, cut_off) = match lock_with_retry(take, passes)? {
             LockAttempt::Acquired { lock, cut_off } => (lock, cut_off),
-            LockAttempt::Held(holder) => return Err(held(project.root(), holder)),
+            LockAttempt::Held(holder) => return Err(locked_error(project.root(), holder)),
         };
         let home = home::ralph_home(|name| std::env::var_os(name));
         let open = || {
@@ -133,7 +140,7 @@ impl Session {
                     // What never began is no run.
                     let _ = runs::remove(&run);
                 }
-                unwritable(&runs_dir, &err)
+                not_writable_error(&runs_dir, &err)
             })?;
             // Last, so that every run that is recorded as open has begun.
             let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
@@ -152,11 +159,11 @@ impl Session {
                 let found = link_guard::take_warnings().into_iter().chain(found);
                 preface.extend(found.map(warning));
                 if let Some(before) = before.filter(|before| before.run != run_id) {
-                    preface.extend(tell_of(project, before));
-                    preface.extend(end_what_is_left(&before.run).map(warning));
+                    preface.extend(unfinished_run_event(project, before));
+                    preface.extend(kill_leftovers(&before.run).map(warning));
                 }
                 if resume.is_some() {
-                    preface.extend(end_what_is_left(&run_id).map(warning));
+                    preface.extend(kill_leftovers(&run_id).map(warning));
                 }
                 if let torn @ 1.. = files.truncated_bytes() {
                     let message = format!(
@@ -170,8 +177,8 @@ impl Session {
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
                 let mut world =
                     RealWorld::new(system, files, project.clone(), lock, me, keep.log_bytes());
-                world.guard_links(links);
-                Ok(Session { run_id, world, preface, is_new: resume.is_none() })
+                world.set_link_guard(links);
+                Ok(RunSession { run_id, world, preface, is_new: resume.is_none() })
             }
             Err(err) => {
                 // This run never was; the one that was cut off before it is still to be told of.
@@ -202,12 +209,12 @@ impl Session {
 }
 
 /// Takes a lock, and asks for it again for a moment while whoever holds it only `passes`.
-fn take_in_a_moment(
+fn lock_with_retry(
     mut take: impl FnMut() -> Result<LockAttempt, Error>,
     passes: impl Fn(Option<&Holder>) -> bool,
 ) -> Result<LockAttempt, Error> {
     let mut taken = take();
-    lock::holds_for(MOMENT, || {
+    lock::holds_for(LOCK_RETRY_FOR, || {
         let again = matches!(&taken, Ok(LockAttempt::Held(holder)) if passes(holder.as_ref()));
         if again {
             taken = take();
@@ -223,7 +230,7 @@ fn take_in_a_moment(
 ///
 /// # Errors
 /// Somebody asked to stop meanwhile; what was still running is gone all the same.
-pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
+pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
     put_back(project, &mut tell);
     let note = project.lock_path();
     let sign = active_marker::exists(project.root());
@@ -243,12 +250,12 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
     let interrupts = Interrupts::install().ok();
     tell(&format!("ending what run {run} left behind"));
     let mut asked = false;
-    let ended = process::kill_by_env_unless(RUN_ID, &run, GRACE_MS, || {
+    let ended = process::kill_by_env_unless(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
         asked |= interrupts.is_some_and(Interrupts::take_interrupt);
         asked
     });
     asked |= interrupts.is_some_and(Interrupts::take_interrupt);
-    ended_what_was_left(&run, &ended).iter().for_each(|message| tell(message));
+    leftovers_message(&run, &ended).iter().for_each(|message| tell(message));
     if asked {
         return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
     }
@@ -277,9 +284,9 @@ pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
 ///
 /// # Errors
 /// A run is going on.
-pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
+pub fn lock_project_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
     lock::lock_briefly(project.root(), &project.lock_path())
-        .map_err(|holder| held(project.root(), holder))
+        .map_err(|holder| locked_error(project.root(), holder))
 }
 
 /// Takes a task list for a run, until the answer is dropped. Nothing where ralph cannot keep a lock: the
@@ -287,14 +294,18 @@ pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
 ///
 /// # Errors
 /// Another run works it off, maybe one of another project.
-pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option<Lock>, Error> {
+pub fn lock_task_list(
+    home: Option<&Path>,
+    list: &Path,
+    me: &Holder,
+) -> Result<Option<Lock>, Error> {
     let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
         return Ok(None);
     };
     let _ = private_files::create_dir_all(&directory);
     match Lock::try_lock(&directory, &directory.join("lock"), me) {
         Ok(LockAttempt::Acquired { lock, .. }) => Ok(Some(lock)),
-        Ok(LockAttempt::Held(holder)) => Err(held(list, holder)),
+        Ok(LockAttempt::Held(holder)) => Err(locked_error(list, holder)),
         Err(_) => Ok(None),
     }
 }
@@ -304,11 +315,15 @@ pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option
 ///
 /// # Errors
 /// A run works it off.
-pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs::File>, Error> {
+pub fn lock_task_list_idle(
+    home: Option<&Path>,
+    list: &Path,
+) -> Result<Option<std::fs::File>, Error> {
     let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
         return Ok(None);
     };
-    lock::lock_briefly(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
+    lock::lock_briefly(&directory, &directory.join("lock"))
+        .map_err(|holder| locked_error(list, holder))
 }
 
 /// Fails for a run whose directory is a link, or is outside the project because of one.
@@ -323,11 +338,11 @@ pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
 }
 
 /// What keeps a run from starting if it cannot write to one of its own places.
-pub fn unwritable(path: &Path, err: &io::Error) -> Error {
-    Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
+pub fn not_writable_error(path: &Path, err: &io::Error) -> Error {
+    Error::input(format!("cannot write {}: {err}", path.display())).hint(io_error_hint(err))
 }
 
-fn hint_for(err: &io::Error) -> &'static str {
+fn io_error_hint(err: &io::Error) -> &'static str {
     match err.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk is full: make room and run again; nothing was started"
@@ -341,7 +356,7 @@ fn hint_for(err: &io::Error) -> &'static str {
     }
 }
 
-fn held(what: &Path, holder: Option<Holder>) -> Error {
+fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
     let what = what.display();
     match holder {
         Some(Holder { pid, run, command }) => Error::input(format!(
@@ -358,20 +373,20 @@ fn held(what: &Path, holder: Option<Holder>) -> Error {
 /// The files of a run, with what there is to warn of. What it takes to go on with one is there before the run is.
 fn open_files(
     run: &RunDir,
-    keep: Keep,
+    keep: Retention,
     resume: bool,
-    started: Option<&Started>,
+    started: Option<&StartDetails>,
 ) -> io::Result<(RunFiles, Option<String>)> {
     if !resume {
         run.create()?;
     }
     let home = home::ralph_home(|name| std::env::var_os(name));
     let unkept = match started {
-        Some(Started { settings, .. }) if resume => {
+        Some(StartDetails { settings, .. }) if resume => {
             run.save_settings(settings, home.as_deref())?;
             None
         }
-        Some(Started { note, settings }) => run.save_start(note, settings, home.as_deref())?,
+        Some(StartDetails { note, settings }) => run.save_start(note, settings, home.as_deref())?,
         None => None,
     };
     // A run may have been cut off before its journal was there.
@@ -387,7 +402,7 @@ fn open_files(
 }
 
 /// What became of a run that never came to its end. One that had told its end and was killed then has.
-fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
+fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
     let mut summary = RunSummary::default();
     let path = project.runs_dir().join(run).join("events.jsonl");
@@ -416,11 +431,11 @@ fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
 }
 
 /// Ends what a run that was cut off had left running.
-fn end_what_is_left(run: &str) -> Option<String> {
-    ended_what_was_left(run, &process::kill_by_env(RUN_ID, run, GRACE_MS))
+fn kill_leftovers(run: &str) -> Option<String> {
+    leftovers_message(run, &process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
 }
 
-fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
+fn leftovers_message(run: &str, ended: &[Leftover]) -> Option<String> {
     let names = |survived: bool| {
         let names = ended.iter().filter(|left| left.survived == survived);
         names
@@ -464,7 +479,7 @@ mod tests {
                 Ok(Lock::try_lock(dir.path(), &note, &me).unwrap())
             };
             let is_gone = |holder: Option<&Holder>| process::has_exited(holder.unwrap().pid);
-            match take_in_a_moment(take, is_gone).unwrap() {
+            match lock_with_retry(take, is_gone).unwrap() {
                 LockAttempt::Acquired { cut_off, .. } => {
                     assert_eq!((cut_off, waits), (Some(named), true))
                 }

@@ -28,23 +28,23 @@ pub(super) struct TaskGate {
     /// The list as it was last seen, if it could be read.
     list: Option<TaskList>,
     /// Stories that somebody has to look at first, as far as that was told.
-    doubts_told: Vec<String>,
+    reported_doubts: Vec<String>,
     progress: TaskProgress,
     problems: Vec<String>,
     /// Which stories stand for others, by the last look.
     replacements: Vec<String>,
     /// Nobody has looked yet.
     is_new: bool,
-    snapshot: Snapshot,
+    snapshot: LedgerFile,
     /// Where stories are given back to the agent that are too many to be told of, and the name by which
     /// it finds the file. There may be one that a run before left.
-    given_back: (PathBuf, String),
-    may_be_there: bool,
+    restored_stories_file: (PathBuf, String),
+    restored_file_may_exist: bool,
 }
 
 /// The ledger on disk.
 #[derive(Debug)]
-struct Snapshot {
+struct LedgerFile {
     /// In `$RALPH_HOME`. `None` if there is no such place, or it cannot be written.
     home: Option<PathBuf>,
     /// In the run directory.
@@ -55,10 +55,10 @@ struct Snapshot {
 
 /// A look at the list.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct GateReview {
     pub(super) review: LedgerReview,
     /// Something is other than at the last look.
-    pub(super) is_news: bool,
+    pub(super) has_changes: bool,
     pub(super) warnings: Vec<String>,
 }
 
@@ -66,25 +66,25 @@ impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
         let home = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
         let in_run = ledger_store::run_ledger_path(&run.ralph_dir.join("runs").join(&run.run_id));
-        let snapshot = Snapshot { home, in_run, saved: None };
+        let snapshot = LedgerFile { home, in_run, saved: None };
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
             ledger: spec.ledger.clone(),
             list: Some(spec.list.clone()),
-            doubts_told: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
+            reported_doubts: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
             progress: TaskProgress::of(&spec.list),
             problems: Vec::new(),
             replacements: spec.ledger.replacements(&spec.list),
             is_new: true,
             snapshot,
-            given_back: {
+            restored_stories_file: {
                 let path = run.ralph_dir.join(REMOVED_STORIES_FILE);
                 let shown = path.strip_prefix(&run.directory).unwrap_or(&path);
                 let shown = shown.display().to_string();
                 (path, shown)
             },
-            may_be_there: true,
+            restored_file_may_exist: true,
         }
     }
 
@@ -92,11 +92,11 @@ impl TaskGate {
         &self.name
     }
 
-    pub(super) fn look(&mut self, world: &mut impl World) -> Look {
+    pub(super) fn review(&mut self, world: &mut impl World) -> GateReview {
         let list = read(world, &self.path);
         let mut review = self.ledger.review(&list);
-        let unkept = self.give_back(&mut review, world);
-        let replaced = list.as_ref().ok().and_then(|list| self.newly_replaced(list));
+        let unkept = self.write_removed_stories(&mut review, world);
+        let replaced = list.as_ref().ok().and_then(|list| self.replacements_message(list));
         self.list = list.ok();
         let more = review.findings.len().saturating_sub(MAX_PROBLEMS);
         let more = (more > 0).then(|| format!("{}: and {more} more", self.name));
@@ -114,15 +114,19 @@ impl TaskGate {
         self.progress = progress;
         self.problems = problems;
         let warnings = replaced.into_iter().chain(unkept).chain(self.save(world)).collect();
-        Look { review, is_news, warnings }
+        GateReview { review, has_changes: is_news, warnings }
     }
 
     /// Puts the stories that are too many to be told of where the agent finds them, and takes them away
     /// once it has them again.
-    fn give_back(&mut self, review: &mut LedgerReview, world: &mut impl World) -> Option<String> {
-        let (path, shown) = &self.given_back;
+    fn write_removed_stories(
+        &mut self,
+        review: &mut LedgerReview,
+        world: &mut impl World,
+    ) -> Option<String> {
+        let (path, shown) = &self.restored_stories_file;
         let Some(stories) = overflowing_stories(review) else {
-            if std::mem::take(&mut self.may_be_there) {
+            if std::mem::take(&mut self.restored_file_may_exist) {
                 // One that stays does no harm.
                 let _ = world.remove(path);
             }
@@ -132,7 +136,7 @@ impl TaskGate {
         bytes.push(b'\n');
         match world.save(path, &bytes) {
             Ok(()) => {
-                self.may_be_there = true;
+                self.restored_file_may_exist = true;
                 review.removed_stories_file = Some(shown.clone());
                 None
             }
@@ -144,7 +148,7 @@ impl TaskGate {
     }
 
     /// What an agent has put in the place of what, for whoever reads about it in the morning.
-    fn newly_replaced(&mut self, list: &TaskList) -> Option<String> {
+    fn replacements_message(&mut self, list: &TaskList) -> Option<String> {
         let now = self.ledger.replacements(list);
         let new = now.iter().filter(|it| !self.replacements.contains(it)).cloned();
         let new: Vec<String> = new.collect();
@@ -153,10 +157,10 @@ impl TaskGate {
     }
 
     /// Which stories pass by the word of an attempt that did not come to its end, if that is news.
-    pub(super) fn new_doubts(&mut self, review: &LedgerReview) -> Option<String> {
-        let new = review.doubtful.iter().filter(|id| !self.doubts_told.contains(id)).cloned();
+    pub(super) fn doubts_message(&mut self, review: &LedgerReview) -> Option<String> {
+        let new = review.doubtful.iter().filter(|id| !self.reported_doubts.contains(id)).cloned();
         let new: Vec<String> = new.collect();
-        self.doubts_told.clone_from(&review.doubtful);
+        self.reported_doubts.clone_from(&review.doubtful);
         (!new.is_empty()).then(|| {
             format!(
                 "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
@@ -172,12 +176,12 @@ impl TaskGate {
     pub(super) fn iteration_ended(&mut self, checks_passed: bool) {
         if let Some(list) = &self.list {
             self.ledger.iteration_ended(list, checks_passed);
-            self.doubts_told.clear();
+            self.reported_doubts.clear();
         }
     }
 
     /// The run is over. What is different from now on was not done by its agents.
-    pub(super) fn close(&mut self, world: &mut impl World) -> Option<String> {
+    pub(super) fn finish(&mut self, world: &mut impl World) -> Option<String> {
         self.ledger.finish_run(&read(world, &self.path));
         self.save(world)
     }

@@ -39,7 +39,7 @@ use ralph_git::lock_files::{self, LockStatus};
 use ralph_git::work_tree;
 
 /// How long git may take to tell what became of commits.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
+const COMMIT_LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of submodules that are asked for uncommitted work.
 const MAX_SUBMODULES: usize = 20;
@@ -65,7 +65,7 @@ pub enum Record {
 
 /// What others may ask of a run that goes on without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
+pub enum ControlRequest {
     Pause,
     /// Go on, with another limit if one is given.
     Resume {
@@ -76,8 +76,8 @@ pub enum Request {
 }
 
 /// Where requests come from: whoever asked has knocked at the world's door.
-pub trait Control {
-    fn take(&mut self) -> Vec<Request>;
+pub trait ControlSource {
+    fn take(&mut self) -> Vec<ControlRequest>;
     /// Why nobody can ask for anything any more, if that is so.
     fn lost(&mut self) -> Option<String>;
 }
@@ -146,7 +146,7 @@ pub trait World {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Such a child gets nothing more to read.
-    fn end_of_input(&mut self, child: ChildId);
+    fn close_input(&mut self, child: ChildId);
     /// Ends a child with everything that it started; with `at_once` nobody is asked first. Its end is
     /// still told by `wait`.
     fn end(&mut self, child: ChildId, at_once: bool);
@@ -192,7 +192,7 @@ pub trait World {
     ///
     /// # Errors
     /// The journal is lost for good.
-    fn restore(&mut self) -> io::Result<Vec<String>>;
+    fn cleanup(&mut self) -> io::Result<Vec<String>>;
     /// Why the run cannot go on as things were left, in words, with what to do about it: something that would be
     /// executed outside and cannot be taken away, a project or a repository that is gone. Nothing may be read or
     /// executed where the run works any more.
@@ -200,7 +200,7 @@ pub trait World {
         None
     }
     /// All that the journal holds, from its beginning.
-    fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
+    fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
     /// What the journal tells of the run, for its report.
     fn reading(&mut self) -> Reading {
         Reading::default()
@@ -208,16 +208,16 @@ pub trait World {
     /// Adds what git knows of its commits by now.
     fn look_up(&mut self, _facts: &mut Summary) {}
     /// The settings that switch filter drivers off when git looks at the work tree.
-    fn look_settings(&self) -> Vec<OsString> {
+    fn read_only_git_args(&self) -> Vec<OsString> {
         Vec::new()
     }
     /// What was committed where the run works since this was last asked; see [`head_log::Watch::look`].
-    fn moved(&mut self, thorough: bool) -> Option<NewCommits> {
+    fn new_commits(&mut self, thorough: bool) -> Option<NewCommits> {
         let _ = thorough;
         None
     }
     /// The repository that is in the place of the one that was there at the beginning.
-    fn replaced_repository(&mut self) -> Option<PathBuf> {
+    fn replaced(&mut self) -> Option<PathBuf> {
         None
     }
     /// The branch that is checked out.
@@ -233,7 +233,7 @@ pub trait World {
         None
     }
     /// What others have asked of this run since it was last looked at.
-    fn requests(&mut self) -> Vec<Request>;
+    fn requests(&mut self) -> Vec<ControlRequest>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
 }
@@ -252,16 +252,16 @@ pub struct RealWorld {
     was_put_back: bool,
     project: Project,
     /// The project as it was when the run began. The lock holds it open.
-    place: DirHandle,
+    project_dir: DirHandle,
     /// What became of it, once that is known.
-    became: DirChange,
+    project_change: DirChange,
     lock: Lock,
-    me: Holder,
-    control: Option<Box<dyn Control>>,
-    cell: Option<Cell>,
+    holder: Holder,
+    control: Option<Box<dyn ControlSource>>,
+    sandbox: Option<ActiveSandbox>,
     repository: Option<head_log::HeadLog>,
     /// The repository was looked at thoroughly since something last happened.
-    is_looked_at: bool,
+    is_repository_checked: bool,
     /// The settings that switch filter drivers off, as the configuration was at the start.
     filters_off: Vec<OsString>,
     links: Option<LinkGuard>,
@@ -277,14 +277,14 @@ pub struct RealWorld {
 
 /// The sandbox of a run.
 #[derive(Debug)]
-struct Cell {
+struct ActiveSandbox {
     sandbox: Box<dyn Sandbox>,
     /// Guardrails and SCM tasks are inside as well.
     checks: bool,
     /// Who is inside.
     child: Option<ChildId>,
     /// What was put aside and has not been told of yet, and what could not be.
-    traces: Vec<SandboxTrace>,
+    pending_traces: Vec<SandboxTrace>,
 }
 
 impl RealWorld {
@@ -306,15 +306,15 @@ impl RealWorld {
             logs: None,
             syncer: None,
             was_put_back: false,
-            place: DirHandle::new(project.root()),
-            became: DirChange::Unchanged,
+            project_dir: DirHandle::new(project.root()),
+            project_change: DirChange::Unchanged,
             project,
             lock,
-            me,
-            cell: None,
+            holder: me,
+            sandbox: None,
             control: None,
             repository: None,
-            is_looked_at: false,
+            is_repository_checked: false,
             filters_off: Vec::new(),
             links: None,
             links_checked: false,
@@ -328,7 +328,11 @@ impl RealWorld {
     ///
     /// # Errors
     /// The door cannot be listened at.
-    pub fn obey(&mut self, control: Box<dyn Control>, door: OwnedFd) -> io::Result<()> {
+    pub fn set_control(
+        &mut self,
+        control: Box<dyn ControlSource>,
+        door: OwnedFd,
+    ) -> io::Result<()> {
         self.system.set_control_pipe(door)?;
         self.control = Some(control);
         Ok(())
@@ -338,19 +342,20 @@ impl RealWorld {
     ///
     /// # Errors
     /// There is no standard input.
-    pub fn listen_to_keys(&mut self) -> io::Result<()> {
+    pub fn watch_keys(&mut self) -> io::Result<()> {
         self.system.set_key_input(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         Ok(())
     }
 
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
-    pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
+    pub fn set_sandbox(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.set_wake_pipe(sandbox.take_wake_pipe());
-        self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
+        self.sandbox =
+            Some(ActiveSandbox { sandbox, checks, child: None, pending_traces: Vec::new() });
     }
 
     /// From now on new links in the git directories are moved aside after each step.
-    pub fn guard_links(&mut self, guard: LinkGuard) {
+    pub fn set_link_guard(&mut self, guard: LinkGuard) {
         self.links = Some(guard);
     }
 
@@ -384,20 +389,20 @@ impl RealWorld {
 
     /// The arguments of an SCM task outside the sandbox. Hooks are switched off for git if agents in a sandbox can
     /// write them.
-    fn without_agent_hooks(&mut self, launch: &Launch<'_>) -> io::Result<Vec<OsString>> {
+    fn scm_args_without_agent_hooks(&mut self, launch: &Launch<'_>) -> io::Result<Vec<OsString>> {
         let unchanged = Ok(launch.args.to_vec());
         let is_git = Path::new(launch.program).file_name() == Some(OsStr::new("git"));
         let repository = ConfigRepository::find(self.project.root(), None).filter(|_| is_git);
         let Some(repository) = repository else { return unchanged };
         let home = home::ralph_home(|name| std::env::var_os(name));
         let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
-        if self.cell.is_none() && !repository.last_run_was_sandboxed(&records) {
+        if self.sandbox.is_none() && !repository.last_run_was_sandboxed(&records) {
             return unchanged;
         }
         let words = hardening::git_args(GitPurpose::Write, &[], &config_trust::LIST_CONFIG_ARGS);
         let git = OutsideCommand::find(launch.program, launch.env)?;
         let (program, env, root) = (git.program(), git.env(), self.project.root());
-        let output = self.system.run_to_end(program, &words, root, env, LOOKUP_PATIENCE)?;
+        let output = self.system.run_to_end(program, &words, root, env, COMMIT_LOOKUP_TIMEOUT)?;
         let restriction = repository.restrict_from_output(&output).map_err(|error| {
             let parts: Vec<String> = std::iter::once(error.message).chain(error.hints).collect();
             io::Error::other(parts.join("; "))
@@ -417,39 +422,39 @@ impl RealWorld {
         let (watch, moved) = head_log::HeadLog::open(self.project.root(), since);
         self.repository = Some(watch);
         if git::is_in_repository(self.project.root()) {
-            self.filters_off = self.find_filters();
+            self.filters_off = self.disabled_filters();
         }
         moved
     }
 
     /// The settings that switch filter drivers off. None if git does not answer: then it answers no look, either.
-    fn find_filters(&mut self) -> Vec<OsString> {
+    fn disabled_filters(&mut self) -> Vec<OsString> {
         let words = hardening::git_args(GitPurpose::ReadOnly, &[], &hardening::LIST_FILTERS_ARGS);
         let git =
             OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly));
         let Ok(git) = git else { return Vec::new() };
         let (program, env, root) = (git.program(), git.env(), self.project.root());
-        let output = self.system.run_to_end(program, &words, root, env, LOOKUP_PATIENCE);
+        let output = self.system.run_to_end(program, &words, root, env, COMMIT_LOOKUP_TIMEOUT);
         output
             .map_or_else(|_| Vec::new(), |output| hardening::disable_filters_config(&output.stdout))
     }
 
     /// Asks git for something and waits for the answer. Nothing that a repository names is executed.
-    fn git_look(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
+    fn git_query(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
         let args = hardening::git_args(GitPurpose::ReadOnly, &self.filters_off, words);
         let git =
             OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly))
                 .ok()?;
         let (program, env) = (git.program(), git.env());
         let output =
-            self.system.run_to_end(program, &args, directory, env, LOOKUP_PATIENCE).ok()?;
+            self.system.run_to_end(program, &args, directory, env, COMMIT_LOOKUP_TIMEOUT).ok()?;
         let is_whole = output.exit.success();
         is_whole.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn status_files(&mut self, directory: &Path, paths: &[&str]) -> Vec<String> {
         let words = ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--"];
-        let status = self.git_look(directory, &[&words[..], paths].concat());
+        let status = self.git_query(directory, &[&words[..], paths].concat());
         status.map_or_else(Vec::new, |status| git::status_files(&status))
     }
 
@@ -468,7 +473,7 @@ impl RealWorld {
     /// # Errors
     /// The note in the lock's file cannot be wiped.
     pub fn close(self) -> io::Result<()> {
-        let RealWorld { system, files, lock, cell, links, link_warnings, .. } = self;
+        let RealWorld { system, files, lock, sandbox: cell, links, link_warnings, .. } = self;
         drop(system);
         drop(cell);
         link_guard::queue_warnings(link_warnings);
@@ -486,7 +491,7 @@ impl RealWorld {
     /// Puts the journal back that an agent has removed while it works: nobody knows how long it goes on, or whether
     /// this process lives until then. Git must not find it, and the next run must know of this one.
     fn put_back(&mut self) -> io::Result<()> {
-        self.stays()?;
+        self.check_project_in_place()?;
         self.project.prepare_beside_agent()?;
         let root = self.project.root();
         if self.files.put_back_beside_agent(root)? {
@@ -494,16 +499,16 @@ impl RealWorld {
             // It holds on to the file that is gone.
             self.syncer = None;
         }
-        self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.me)
+        self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.holder)
     }
 
     /// Says no to writing in a project that is not where the run began: nobody's work is there, and nothing of ours
     /// must look like it.
-    fn stays(&mut self) -> io::Result<()> {
-        if self.became == DirChange::Unchanged {
-            self.became = self.place.change();
+    fn check_project_in_place(&mut self) -> io::Result<()> {
+        if self.project_change == DirChange::Unchanged {
+            self.project_change = self.project_dir.change();
         }
-        match self.became {
+        match self.project_change {
             DirChange::Unchanged => Ok(()),
             DirChange::Gone => Err(io::Error::new(io::ErrorKind::NotFound, "the project is gone")),
             DirChange::Replaced => {
@@ -514,14 +519,17 @@ impl RealWorld {
     }
 
     /// What cannot be taken away of what an agent has left in a sandbox.
-    fn stuck_traces(&self) -> impl Iterator<Item = &SandboxTrace> {
-        self.cell.iter().flat_map(|cell| &cell.traces).filter(|trace| trace.is_not_restored())
+    fn unresolved_traces(&self) -> impl Iterator<Item = &SandboxTrace> {
+        self.sandbox
+            .iter()
+            .flat_map(|cell| &cell.pending_traces)
+            .filter(|trace| trace.is_not_restored())
     }
 
     /// That the project is gone, where the journal is kept, and what to do before the run goes on.
-    fn left_without_project(&self) -> Option<String> {
-        let path = self.place.path().display();
-        let now = match self.became {
+    fn project_gone_message(&self) -> Option<String> {
+        let path = self.project_dir.path().display();
+        let now = match self.project_change {
             DirChange::Unchanged => return None,
             DirChange::Gone => "",
             DirChange::Replaced => ", and another directory is there now",
@@ -536,7 +544,7 @@ impl RealWorld {
     }
 
     /// That the repository is gone, and what to do before the run goes on.
-    fn left_without_repository(&self) -> Option<String> {
+    fn repository_gone_message(&self) -> Option<String> {
         let lost = self.repository.as_ref().and_then(head_log::HeadLog::missing_repository)?;
         Some(format!(
             "the repository is gone: there was {} when the run began; what the agent did is in the files, its \
@@ -573,7 +581,7 @@ impl World for RealWorld {
     }
 
     fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        match &mut self.cell {
+        match &mut self.sandbox {
             Some(cell) if part == Part::Agent || cell.checks => {
                 let started =
                     sandbox::start(cell.sandbox.as_mut(), &mut self.system, launch, None)?;
@@ -589,7 +597,7 @@ impl World for RealWorld {
                 }
                 Part::Scm => {
                     self.check_links_before_write()?;
-                    let args = self.without_agent_hooks(launch)?;
+                    let args = self.scm_args_without_agent_hooks(launch)?;
                     self.start(&Launch { args: &args, ..launch.clone() })
                 }
             },
@@ -597,11 +605,11 @@ impl World for RealWorld {
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
-        self.cell.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
+        self.sandbox.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
     }
 
     fn rest(&mut self) {
-        if let Some(cell) = &mut self.cell {
+        if let Some(cell) = &mut self.sandbox {
             cell.sandbox.rest(&mut self.system);
         }
     }
@@ -610,9 +618,9 @@ impl World for RealWorld {
         &mut self,
         launch: &Launch<'_>,
     ) -> io::Result<(ChildId, u32, TerminalSize)> {
-        let size = own_size();
+        let size = terminal_size();
         let system = &mut self.system;
-        let (child, pid) = match &mut self.cell {
+        let (child, pid) = match &mut self.sandbox {
             Some(cell) => {
                 let sandbox = cell.sandbox.as_mut();
                 let started = sandbox::start_on_terminal(sandbox, system, launch, size)?;
@@ -625,7 +633,7 @@ impl World for RealWorld {
     }
 
     fn resize(&mut self, child: ChildId) -> TerminalSize {
-        let size = own_size();
+        let size = terminal_size();
         self.system.resize(child, size);
         size
     }
@@ -647,7 +655,7 @@ impl World for RealWorld {
         self.system.ask(child, question, patience_ms)
     }
 
-    fn end_of_input(&mut self, child: ChildId) {
+    fn close_input(&mut self, child: ChildId) {
         self.system.close_input(child);
     }
 
@@ -660,14 +668,14 @@ impl World for RealWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
-        self.is_looked_at = false;
+        self.is_repository_checked = false;
         self.links_checked = false;
         let happened = self.system.wait(until_mono_ms, buf);
-        if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
+        if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.sandbox)
             && cell.child == Some(*child)
         {
             cell.child = None;
-            cell.traces.extend(cell.sandbox.cleanup());
+            cell.pending_traces.extend(cell.sandbox.cleanup());
         }
         happened
     }
@@ -681,15 +689,15 @@ impl World for RealWorld {
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        match &self.cell {
+        match &self.sandbox {
             // What the agent could not read inside must not come to it by way of us.
-            Some(_) => safe_fs::read_within(self.project.root(), path, LARGEST_PROMPT),
+            Some(_) => safe_fs::read_within(self.project.root(), path, MAX_PROMPT_BYTES),
             None => user_files::read_user_file(path, u64::MAX),
         }
     }
 
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        let cell = self.cell.as_mut();
+        let cell = self.sandbox.as_mut();
         let inside = cell.and_then(|cell| cell.sandbox.read(&mut self.system, path));
         inside.unwrap_or_else(|| documents::read_tasks(self.project.root(), path))
     }
@@ -707,7 +715,7 @@ impl World for RealWorld {
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.stays()?;
+        self.check_project_in_place()?;
         safe_fs::check_inside(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
@@ -725,7 +733,7 @@ impl World for RealWorld {
             private_files::create_dir_all(path.parent().unwrap_or(path))?;
             return save_privately(path, bytes);
         }
-        self.stays()?;
+        self.check_project_in_place()?;
         safe_fs::check_inside(self.project.root(), path)?;
         with_parent_dir(path, || save_atomically(path, bytes))
     }
@@ -739,7 +747,7 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
-        self.stays()?;
+        self.check_project_in_place()?;
         safe_fs::check_inside(self.project.root(), path)?;
         safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
         self.remove(path)?;
@@ -768,13 +776,13 @@ impl World for RealWorld {
         self.files.release_reserve()
     }
 
-    fn restore(&mut self) -> io::Result<Vec<String>> {
+    fn cleanup(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
         // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
         // matter where the way to it leads. A journal that is in its place is in the project that was there.
         if !self.files.is_in_place() {
             safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
-            if self.stays().is_err() {
+            if self.check_project_in_place().is_err() {
                 return Ok(restored);
             }
             self.was_put_back |= self.files.restore()?;
@@ -789,43 +797,43 @@ impl World for RealWorld {
             self.syncer = None;
         }
         let traces = self
-            .cell
+            .sandbox
             .iter_mut()
-            .flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_not_restored()));
+            .flat_map(|cell| cell.pending_traces.extract_if(.., |t| !t.is_not_restored()));
         restored.extend(traces.map(|trace| trace.to_string()));
         // `stuck` reports the error, if there is one.
         let _ = self.check_links();
         restored.append(&mut self.link_warnings);
-        if self.stuck_traces().next().is_some() {
+        if self.unresolved_traces().next().is_some() {
             return Ok(restored);
         }
         // The next commit must not find run-time files that are not ignored any more.
         let note = self.project.lock_path();
         if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
             self.project.prepare()?;
-            self.lock.restore(&note, &self.me)?;
+            self.lock.restore(&note, &self.holder)?;
         }
         Ok(restored)
     }
 
     fn stuck(&self) -> Option<String> {
-        let words: Vec<String> = self.stuck_traces().map(SandboxTrace::to_string).collect();
+        let words: Vec<String> = self.unresolved_traces().map(SandboxTrace::to_string).collect();
         let stuck = (!words.is_empty()).then(|| words.join("\n"));
         let stuck = stuck.or_else(|| self.link_error.clone());
-        let gone = self.left_without_project().or_else(|| self.left_without_repository());
+        let gone = self.project_gone_message().or_else(|| self.repository_gone_message());
         stuck.or(gone)
     }
 
     fn abandoned(&mut self, lock: &Path) -> LockStatus {
         // In another machine nobody sees who is at work.
-        let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
-        if self.cell.as_ref().is_some_and(is_elsewhere) {
+        let is_elsewhere = |cell: &ActiveSandbox| cell.sandbox.backend() == Backend::Docker;
+        if self.sandbox.as_ref().is_some_and(is_elsewhere) {
             return LockStatus::InUse;
         }
         lock_files::lock_status(lock, self.project.root())
     }
 
-    fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
+    fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
         if let Ok(journal) = self.files.read_journal() {
             journal::entries(journal).for_each(|entry| take(&entry));
         }
@@ -845,29 +853,30 @@ impl World for RealWorld {
             OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly));
         let Ok(git) = git else { return };
         let filters_off = self.filters_off.clone();
-        commit_lookup::look_up(facts, root, &mut |words| {
+        commit_lookup::annotate_commits(facts, root, &mut |words| {
             let args = hardening::git_args(GitPurpose::ReadOnly, &filters_off, words);
             let system = &mut self.system;
-            let output = system.run_to_end(git.program(), &args, root, git.env(), LOOKUP_PATIENCE);
+            let output =
+                system.run_to_end(git.program(), &args, root, git.env(), COMMIT_LOOKUP_TIMEOUT);
             let output = output.ok().filter(|output| output.exit.success())?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         });
     }
 
-    fn look_settings(&self) -> Vec<OsString> {
+    fn read_only_git_args(&self) -> Vec<OsString> {
         self.filters_off.clone()
     }
 
-    fn moved(&mut self, thorough: bool) -> Option<NewCommits> {
+    fn new_commits(&mut self, thorough: bool) -> Option<NewCommits> {
         // Between the end of an agent and the start of the next one nothing has happened that there is to look for.
-        if self.is_looked_at || self.stuck_traces().next().is_some() {
+        if self.is_repository_checked || self.unresolved_traces().next().is_some() {
             return None;
         }
-        self.is_looked_at = thorough;
+        self.is_repository_checked = thorough;
         self.repository.as_mut().and_then(|watch| watch.new_commits(thorough))
     }
 
-    fn replaced_repository(&mut self) -> Option<PathBuf> {
+    fn replaced(&mut self) -> Option<PathBuf> {
         self.repository
             .as_ref()
             .and_then(head_log::HeadLog::replaced_repository)
@@ -884,7 +893,7 @@ impl World for RealWorld {
             return Uncommitted::default();
         }
         let files = self.status_files(&root, &["."]);
-        let modules = self.git_look(&root, &["ls-files", "--stage", "-z"]).unwrap_or_default();
+        let modules = self.git_query(&root, &["ls-files", "--stage", "-z"]).unwrap_or_default();
         let mut submodules = git::parse_submodules(&modules, &root);
         submodules.truncate(MAX_SUBMODULES);
         submodules.retain(|path| !self.status_files(&root.join(path), &[]).is_empty());
@@ -897,10 +906,12 @@ impl World for RealWorld {
 
     fn lost(&mut self) -> Option<String> {
         let lost = self.control.as_mut().and_then(|control| control.lost());
-        lost.or_else(|| self.stays().err().and_then(|_| self.left_without_project()))
+        lost.or_else(|| {
+            self.check_project_in_place().err().and_then(|_| self.project_gone_message())
+        })
     }
 
-    fn requests(&mut self) -> Vec<Request> {
+    fn requests(&mut self) -> Vec<ControlRequest> {
         self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
 
@@ -917,10 +928,10 @@ impl World for RealWorld {
 }
 
 /// What is larger is no prompt, but something that an agent has put in its place.
-const LARGEST_PROMPT: u64 = 64 << 20;
+const MAX_PROMPT_BYTES: u64 = 64 << 20;
 
 /// The size of the terminal that this process shows itself on.
-fn own_size() -> TerminalSize {
+fn terminal_size() -> TerminalSize {
     match rustix::termios::tcgetwinsize(rustix::stdio::stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
             TerminalSize { rows: size.ws_row, columns: size.ws_col }

@@ -69,7 +69,8 @@ pub fn main() -> u8 {
     if args.get(1).is_some_and(|command| command == ralph_sandbox::probe::COMMAND) {
         return ralph_sandbox::probe::main(&args[2..]);
     }
-    if args.get(1).is_some_and(|command| command == ralph_driver::response_filter::COMMAND) {
+    if args.get(1).is_some_and(|command| command == ralph_driver::response_filter::EVALUATE_COMMAND)
+    {
         return ralph_driver::response_filter::main(&args[2..]);
     }
     cli::main(args)

@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 
-use super::{Driver, Task};
-use crate::agent_process::{AgentTask, Files, Finished};
-use crate::run_spec::{Errand, RunSpec, scm_kinds};
+use super::{ActiveTask, Driver};
+use crate::agent_process::{AgentFiles, AgentProcess, AttemptEnd};
+use crate::run_spec::{AgentLaunch, RunSpec, scm_kinds};
 use crate::world::{Part, World};
 use ralph_agents::PromptVia;
 use ralph_engine::completion::{CompletionDetector, CompletionRule};
@@ -54,7 +54,7 @@ impl<W: World> Driver<'_, W> {
         let iteration = self.machine.iteration();
         let prompt_file = spec.ralph_dir.join(format!("prompt_{iteration:03}.txt"));
         let side_file = spec.ralph_dir.join(format!("side_{iteration:03}.txt"));
-        let invocation = agent.invocation(Errand {
+        let invocation = agent.invocation(AgentLaunch {
             purpose,
             prompt: &prompt,
             prompt_file: &prompt_file,
@@ -72,7 +72,7 @@ impl<W: World> Driver<'_, W> {
                 }
             })?;
         }
-        let files = Files {
+        let files = AgentFiles {
             prompt: (invocation.prompt_via == PromptVia::File).then(|| prompt_file.clone()),
             side: invocation.side_file.clone(),
         };
@@ -82,14 +82,14 @@ impl<W: World> Driver<'_, W> {
         }
         let mut env = agent.env.clone();
         env.extend(self.run_variables());
-        env.push((STOP_CHECK.into(), Some(self.stop_check().into())));
+        env.push((STOP_CHECK.into(), Some(self.stop_check_id().into())));
         env.extend(
             invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
         );
         let stdin = if invocation.prompt_via == PromptVia::Stdin { prompt.as_bytes() } else { b"" };
         // With one pipe for both, what was printed first comes first. With two nobody can tell.
         let merge_stderr =
-            agent.stderr_is_said && !invocation.structured && purpose == Purpose::Work;
+            agent.stderr_counts_as_output && !invocation.structured && purpose == Purpose::Work;
         let launch = Launch {
             program: &invocation.program,
             args: &invocation.args,
@@ -100,31 +100,31 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
             term_on_parent_death: false,
         };
-        self.tell_commits(true);
-        self.mind_stuck();
+        self.record_commits(true);
+        self.stop_if_obstructed();
         // Whatever it does from its first moment on, the journal knows that it was about to be started.
-        self.commit();
-        if self.broken {
+        self.flush();
+        if self.journal_failed {
             let message = "its work could not be recorded".to_owned();
             return Err(Input::AgentNotStarted { message });
         }
         if agent.is_on_terminal(purpose) {
-            return self.start_on_screen(&launch, &prompt);
+            return self.start_on_terminal(&launch, &prompt);
         }
         if purpose == Purpose::Work {
             self.start_filter();
         }
         if invocation.structured {
-            self.evaluator.start(spec, self.world);
+            self.response_filter.spawn(spec, self.world);
         }
         let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
             self.finish_filter();
-            self.evaluator.end(self.world);
+            self.response_filter.end(self.world);
             Input::AgentNotStarted {
-                message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
+                message: not_started_message(spec, &err, invocation.prompt_via, prompt.len()),
             }
         })?;
-        let argv = argv(&invocation.program, &invocation.args, &prompt);
+        let argv = recorded_argv(&invocation.program, &invocation.args, &prompt);
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
         let mut detector = match purpose {
             Purpose::Work => CompletionDetector::new(&spec.completion),
@@ -140,21 +140,21 @@ impl<W: World> Driver<'_, W> {
         };
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
-        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files)
-            .whose_word_stands(spec.done_stands);
+        let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files)
+            .with_final_completion(spec.completion_is_final);
         if !invocation.structured {
-            task = task.in_plain_text();
+            task = task.with_plain_text();
         }
-        if let Some(judge) = agent.judge(invocation.structured) {
-            task = task.judged_by(judge);
+        if let Some(judge) = agent.response_filter(invocation.structured) {
+            task = task.with_response_filter(judge);
         }
-        self.task = Task::Agent(Box::new(task));
+        self.task = ActiveTask::Agent(Box::new(task));
         Ok(())
     }
 
     /// Which start of an agent this is, if Claude Code's stop hook is to look for uncommitted work. Where
     /// the loop commits what its guardrails let pass, the agent is not to do it before them.
-    fn stop_check(&self) -> String {
+    fn stop_check_id(&self) -> String {
         let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
         let loop_commits =
             self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTaskKind::Commit));
@@ -165,7 +165,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn agent_ended(&mut self, mut task: AgentTask, ended: ChildEnd, now: Now) {
+    pub(super) fn agent_ended(&mut self, mut task: AgentProcess, ended: ChildEnd, now: Now) {
         let files = std::mem::take(&mut task.files);
         let side_file = files.side.and_then(|path| {
             let content = self.world.read(&path).ok();
@@ -178,11 +178,11 @@ impl<W: World> Driver<'_, W> {
         let duration_ms = now.mono_ms.saturating_sub(task.started_ms);
         let side_file = side_file.as_deref();
         let finished = {
-            let ask = &mut self.evaluator.asked(self.spec, self.world);
+            let ask = &mut self.response_filter.query_fn(self.spec, self.world);
             task.finish(ended.exit, side_file, duration_ms, &mut self.recorder, ask)
         };
-        self.evaluator.end(self.world);
-        self.leftovers(ended.leftovers, self.spec.agent.keep_background);
+        self.response_filter.end(self.world);
+        self.record_leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
         if finished.repeats_prompt {
             let message = "the agent's answer only repeats the prompt, so that no completion signal \
@@ -194,7 +194,7 @@ impl<W: World> Driver<'_, W> {
                            given up: make it simpler (no repetition of a repetition)";
             self.warn_once(message.to_owned());
         }
-        self.watch_tools(&finished);
+        self.warn_without_tools(&finished);
         let rules = &self.spec.rules;
         let adapter = self.spec.agent.adapter;
         let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
@@ -211,25 +211,25 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Warns of an agent that answers and does nothing, iteration after iteration: its tools may not work.
-    fn watch_tools(&mut self, finished: &Finished) {
+    fn warn_without_tools(&mut self, finished: &AttemptEnd) {
         let Event::AgentEnded { purpose: Purpose::Work, class, tools, .. } = finished.ended else {
             return;
         };
         let agent = &self.spec.agent;
-        if !agent.tells_of_tools() {
+        if !agent.reports_tools() {
             return;
         }
         if tools > 0 {
-            self.without_tools = 0;
+            self.iterations_without_tools = 0;
         } else if class.finished_normally() {
-            self.without_tools += 1;
+            self.iterations_without_tools += 1;
         }
-        if self.without_tools != WITHOUT_TOOLS {
+        if self.iterations_without_tools != MAX_ITERATIONS_WITHOUT_TOOLS {
             return;
         }
         let name = agent.adapter.name();
         let mut message = format!(
-            "{name} has used no tool in {WITHOUT_TOOLS} iterations in a row: does it have any that work here?"
+            "{name} has used no tool in {MAX_ITERATIONS_WITHOUT_TOOLS} iterations in a row: does it have any that work here?"
         );
         if !finished.stderr.is_empty() {
             message.push_str(" The end of its stderr: ");
@@ -240,10 +240,10 @@ impl<W: World> Driver<'_, W> {
 }
 
 /// So many iterations in a row without the use of a tool are worth a warning.
-const WITHOUT_TOOLS: u32 = 3;
+const MAX_ITERATIONS_WITHOUT_TOOLS: u32 = 3;
 
 /// The command line as it is recorded: a prompt in it is named, not repeated.
-pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
+pub(super) fn recorded_argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
     let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
@@ -261,7 +261,7 @@ pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<Stri
     argv
 }
 
-pub(super) fn not_started(
+pub(super) fn not_started_message(
     spec: &RunSpec,
     err: &io::Error,
     via: PromptVia,

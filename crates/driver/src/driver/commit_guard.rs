@@ -3,8 +3,8 @@
 
 use std::io;
 
-use super::scm::is_last;
-use super::{Driver, Task};
+use super::scm::ends_run;
+use super::{ActiveTask, Driver};
 use crate::world::World;
 use ralph_engine::machine::{CommitGuardResult, Input, ScmStatus, UncheckedChange};
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
@@ -14,7 +14,7 @@ use ralph_process::ChildId;
 
 /// A look that is under way.
 #[derive(Debug)]
-pub(super) struct StagedRun {
+pub(super) struct CommitGuardRun {
     pub(super) child: ChildId,
     pub(super) reader: StagedStatusReader,
     /// ralph has ended it, for this reason.
@@ -25,68 +25,68 @@ pub(super) struct StagedRun {
 
 impl<W: World> Driver<'_, W> {
     /// Something is to be committed: what, exactly?
-    pub(super) fn look_at_staged(&mut self) {
-        self.staged = None;
-        if let Err(err) = self.start_look_at_staged(false) {
-            self.look_failed(&err.to_string(), false);
+    pub(super) fn snapshot_staged(&mut self) {
+        self.staged_snapshot = None;
+        if let Err(err) = self.spawn_staged_status(false) {
+            self.on_scm_status_failed(&err.to_string(), false);
         }
     }
 
     /// The same when an agent was asked for a message.
-    pub(super) fn look_at_staged_again(&mut self) {
+    pub(super) fn compare_staged(&mut self) {
         if !self.spec.scm.as_ref().is_some_and(ScmSpec::is_git) {
             // Nobody knows how to ask another program for that.
             return self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same));
         }
-        if self.start_look_at_staged(true).is_err() {
-            self.changed_meanwhile(None);
+        if self.spawn_staged_status(true).is_err() {
+            self.describe_change(None);
         }
     }
 
-    fn start_look_at_staged(&mut self, after: bool) -> io::Result<()> {
+    fn spawn_staged_status(&mut self, after: bool) -> io::Result<()> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
-        let child = self.ask_for_status(&scm.program, commit_guard::STATUS_ARGS)?;
+        let child = self.spawn_git_status(&scm.program, commit_guard::STATUS_ARGS)?;
         let reader = StagedStatusReader::default();
-        self.task = Task::Staged(StagedRun { child, reader, ended: None, after });
+        self.task = ActiveTask::CommitGuard(CommitGuardRun { child, reader, ended: None, after });
         Ok(())
     }
 
-    pub(super) fn staged_ended(&mut self, run: StagedRun, exit: Option<Exit>) {
+    pub(super) fn on_staged_status(&mut self, run: CommitGuardRun, exit: Option<Exit>) {
         let ok = exit.is_some_and(Exit::success);
         let now = run.reader.end().filter(|_| ok);
         match (run.after, now) {
             (false, Some(now)) => {
-                let unused = self.unused_message.take();
+                let unused = self.unused_commit_message.take();
                 let unused = unused.filter(|(_, staged)| staged.commits_same(&now));
                 let has_message = unused.is_some();
                 if let Some((message, _)) = unused {
                     self.commit_message = Some(message);
                 }
-                self.tell_of_repositories(&now);
-                self.staged = Some(now);
+                self.warn_nested_repositories(&now);
+                self.staged_snapshot = Some(now);
                 self.queue.push_back(Input::ScmStatus(ScmStatus::Dirty { has_message }));
             }
             (false, None) => {
                 let exit = exit.map_or_else(|| "no end".to_owned(), |exit| exit.to_string());
                 let why = run.ended.map_or(exit, |why| format!("it was ended, because {why}"));
-                self.look_failed(&format!("git status: {why}"), is_last(run.ended));
+                self.on_scm_status_failed(&format!("git status: {why}"), ends_run(run.ended));
             }
             (true, now) => {
-                let before = self.staged.as_ref();
+                let before = self.staged_snapshot.as_ref();
                 match now.zip(before).map(|(now, before)| now.changes_since(before)) {
                     Some(None) => {
                         self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same))
                     }
-                    Some(Some(change)) => self.changed_meanwhile(Some(change)),
-                    None => self.changed_meanwhile(None),
+                    Some(Some(change)) => self.describe_change(Some(change)),
+                    None => self.describe_change(None),
                 }
             }
         }
     }
 
     /// A repository that an agent has made or cloned inside of this one is committed as no more than a name.
-    fn tell_of_repositories(&mut self, staged: &StagedSnapshot) {
-        let modules = self.top_of_repository().join(".gitmodules");
+    fn warn_nested_repositories(&mut self, staged: &StagedSnapshot) {
+        let modules = self.repository_root().join(".gitmodules");
         let modules = self.world.read(&modules).unwrap_or_default();
         let modules = String::from_utf8_lossy(&modules);
         for name in staged.new_repositories(&modules) {
@@ -100,7 +100,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Says what changed, if anybody can tell.
-    fn changed_meanwhile(&mut self, change: Option<StagedChange>) {
+    fn describe_change(&mut self, change: Option<StagedChange>) {
         let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_index_only);
         let moved = change.as_ref().is_none_or(|change| change.commit_changed || !can_commit);
         let what = change.map_or_else(

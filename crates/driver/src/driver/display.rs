@@ -14,29 +14,29 @@ use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use ralph_report::stream_merger::StreamMerger;
 
 /// How long a filter may take to print the rest, once the agent has ended.
-const REST_MS: u64 = 2_000;
+const DRAIN_TIMEOUT_MS: u64 = 2_000;
 
 /// The filters of a run: one for each agent, one at a time.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
-    running: Option<Running>,
+pub(super) struct DisplayFilter {
+    running: Option<FilterProcess>,
     /// One hung, or could not be started: no more of them.
-    given_up: bool,
+    has_failed: bool,
 }
 
 #[derive(Debug)]
-struct Running {
+struct FilterProcess {
     child: ChildId,
     merger: StreamMerger,
     /// It has been told that there is no more to come.
-    at_end: bool,
+    input_closed: bool,
 }
 
 impl<W: World> Driver<'_, W> {
     /// Starts the filter, before its agent: an orphan is taken for that of the latest child.
     pub(super) fn start_filter(&mut self) {
         let Some(command) = self.spec.display_filter.as_deref() else { return };
-        if self.filter.given_up {
+        if self.display_filter.has_failed {
             return;
         }
         let env = self.run_variables();
@@ -45,15 +45,16 @@ impl<W: World> Driver<'_, W> {
         match self.world.start_fed(&launch) {
             Ok((child, _)) => {
                 let merger = StreamMerger::default();
-                self.filter.running = Some(Running { child, merger, at_end: false });
-                self.recorder.filtering(true);
+                self.display_filter.running =
+                    Some(FilterProcess { child, merger, input_closed: false });
+                self.recorder.filtering_changed(true);
             }
-            Err(err) => self.give_up_filter(&format!("cannot be started: {err}")),
+            Err(err) => self.abandon_filter(&format!("cannot be started: {err}")),
         }
     }
 
-    pub(super) fn feed_filter(&mut self, stream: Stream, bytes: &[u8]) {
-        let Some(running) = &mut self.filter.running else { return };
+    pub(super) fn write_to_filter(&mut self, stream: Stream, bytes: &[u8]) {
+        let Some(running) = &mut self.display_filter.running else { return };
         let mut merged = Vec::new();
         running.merger.push(stream, bytes, &mut merged);
         if !merged.is_empty() && !self.world.feed(running.child, &merged) {
@@ -62,20 +63,20 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn is_filter(&self, child: ChildId) -> bool {
-        self.filter.running.as_ref().is_some_and(|running| running.child == child)
+        self.display_filter.running.as_ref().is_some_and(|running| running.child == child)
     }
 
     /// Shows what the filter printed.
-    pub(super) fn show_filtered(&mut self, bytes: &[u8]) {
-        self.recorder.filtered(bytes);
-        self.commit();
+    pub(super) fn show_filter_output(&mut self, bytes: &[u8]) {
+        self.recorder.filter_output(bytes);
+        self.flush();
     }
 
     /// A filter is gone: at its end, or before it, and then the usual display takes over.
     pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
-        let Some(running) = self.filter.running.take() else { return };
+        let Some(running) = self.display_filter.running.take() else { return };
         // At its end, this is how `grep` says that it found nothing worth showing.
-        let found_nothing = running.at_end && exit == Some(Exit::Code(1));
+        let found_nothing = running.input_closed && exit == Some(Exit::Code(1));
         let failed = exit.filter(|exit| !exit.success() && !found_nothing);
         if let Some(exit) = failed {
             let hint = match exit {
@@ -86,52 +87,52 @@ impl<W: World> Driver<'_, W> {
             };
             self.warn_once(format!("the display filter failed: {exit}{hint}"));
         }
-        if self.filter.given_up || failed.is_some() {
+        if self.display_filter.has_failed || failed.is_some() {
             self.recorder.filter_failed();
-        } else if running.at_end {
+        } else if running.input_closed {
             // One that ends well before the end (`head`) has shown what it was to show.
-            self.recorder.filtering(false);
+            self.recorder.filtering_changed(false);
         }
     }
 
     /// The agent is gone: the filter prints the rest, and goes too.
     pub(super) fn finish_filter(&mut self) {
-        if let Some(running) = &mut self.filter.running {
+        if let Some(running) = &mut self.display_filter.running {
             let mut rest = Vec::new();
             running.merger.finish(&mut rest);
             self.world.feed(running.child, &rest);
-            running.at_end = true;
-            self.world.end_of_input(running.child);
+            running.input_closed = true;
+            self.world.close_input(running.child);
         } else {
-            self.recorder.filtering(false);
+            self.recorder.filtering_changed(false);
         }
         // What the filter prints of this agent must not stand among what comes next.
-        let mut until = Some(self.world.now().mono_ms.saturating_add(REST_MS));
+        let mut until = Some(self.world.now().mono_ms.saturating_add(DRAIN_TIMEOUT_MS));
         let mut buf = Vec::new();
         let mut ended = false;
-        while let Some(Running { child: filter, .. }) = self.filter.running {
+        while let Some(FilterProcess { child: filter, .. }) = self.display_filter.running {
             match self.world.wait(until, &mut buf) {
-                Occurrence::Output(child, _) if child == filter => self.show_filtered(&buf),
+                Occurrence::Output(child, _) if child == filter => self.show_filter_output(&buf),
                 Occurrence::Ended(child, ChildEnd { exit, .. }) if child == filter => {
                     // After our own KILL there is nothing to say that was not said.
                     self.filter_ended(exit.filter(|_| !ended));
                 }
                 Occurrence::Ended(child, ended) => {
-                    self.notifier_ended(child, ended.exit, None);
+                    self.on_notify_ended(child, ended.exit, None);
                 }
-                Occurrence::ProxyRefused => self.tell_refusals(),
+                Occurrence::ProxyRefused => self.report_refusals(),
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Signal(signal) => {
-                    self.signal(signal);
+                    self.on_signal(signal);
                     until = None;
                     ended = true;
                     self.world.end(filter, true);
                 }
-                Occurrence::ControlRequest => self.heed_requests(),
+                Occurrence::ControlRequest => self.handle_requests(),
                 Occurrence::Deadline => {
                     until = None;
                     ended = true;
-                    self.give_up_filter("hangs, and was ended");
+                    self.abandon_filter("hangs, and was ended");
                     self.world.end(filter, true);
                 }
                 Occurrence::Output(..) | Occurrence::KeyInput => {}
@@ -139,8 +140,8 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    fn give_up_filter(&mut self, why: &str) {
-        self.filter.given_up = true;
+    fn abandon_filter(&mut self, why: &str) {
+        self.display_filter.has_failed = true;
         self.warn_once(format!("the display filter {why}; the usual display takes over"));
     }
 }

@@ -7,23 +7,23 @@ use ralph_events::exit_code;
 use ralph_git::format_file_list;
 
 /// Settings that are larger are compared by their size and time.
-const MOST_READ: u64 = 4 << 20;
+const MAX_SETTINGS_BYTES: u64 = 4 << 20;
 
 impl<W: World> Driver<'_, W> {
     /// What the files look like from which the settings of this run came.
-    pub(super) fn settings_now(&mut self) -> Vec<u64> {
+    pub(super) fn settings_fingerprints(&mut self) -> Vec<u64> {
         let files = self.spec.settings_files.iter();
-        files.map(|(file, _)| self.world.file_fingerprint(file, MOST_READ).0).collect()
+        files.map(|(file, _)| self.world.file_fingerprint(file, MAX_SETTINGS_BYTES).0).collect()
     }
 
     /// The branch that is checked out now, if it is another than at the start.
-    pub(super) fn other_branch(&mut self) -> Option<String> {
-        let first = self.first_branch.as_ref()?;
+    pub(super) fn changed_branch(&mut self) -> Option<String> {
+        let first = self.initial_branch.as_ref()?;
         self.world.branch().filter(|now| now != first)
     }
 
     /// Names the work that is in no commit.
-    fn tell_uncommitted(&mut self) {
+    fn report_uncommitted(&mut self) {
         let Uncommitted { files, submodules } = self.world.uncommitted();
         if let Some(files) = format_file_list(&files) {
             let message = format!("complete, but not committed: {files}");
@@ -39,26 +39,26 @@ impl<W: World> Driver<'_, W> {
 
     /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
     /// judged, and one that was to write a file may not have.
-    pub(super) fn look_back(&mut self, outcome: Outcome, exit_code: u8) {
+    pub(super) fn run_final_checks(&mut self, outcome: Outcome, exit_code: u8) {
         if self.world.stuck().is_some() {
             // What is there now, or is not, tells nothing of what agents have changed.
             return;
         }
         if let Some(message) =
-            self.spec.unasked_signal.as_ref().filter(|_| outcome == Outcome::LimitReached)
+            self.spec.missing_signal_warning.as_ref().filter(|_| outcome == Outcome::LimitReached)
         {
             let message = format!("the limit is reached, and {message}");
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        if let (Some(first), Some(now)) = (self.first_branch.clone(), self.other_branch()) {
+        if let (Some(first), Some(now)) = (self.initial_branch.clone(), self.changed_branch()) {
             let message = format!("the run began on branch {first} and ends on {now}");
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         if matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
-            self.tell_uncommitted();
+            self.report_uncommitted();
         }
-        let now = self.settings_now();
-        let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);
+        let now = self.settings_fingerprints();
+        let looks = self.initial_settings.iter().zip(now).zip(&self.spec.settings_files);
         let changed = looks.filter(|((then, now), _)| *then != now);
         let changed: Vec<_> = changed.map(|(_, (_, name))| name.as_str()).collect();
         if !changed.is_empty() {
@@ -69,14 +69,16 @@ impl<W: World> Driver<'_, W> {
             );
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        if let Some(repository) = self.world.replaced_repository() {
+        if let Some(repository) = self.world.replaced() {
             let message = format!(
                 "{} is another repository than when this run began: what was committed before is not in it",
                 repository.display()
             );
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        for promised in self.spec.promised.iter().filter(|_| exit_code == exit_code::SUCCESS) {
+        for promised in
+            self.spec.required_outputs.iter().filter(|_| exit_code == exit_code::SUCCESS)
+        {
             if !self.world.exists(&promised.file) {
                 let message = promised.message.as_str().into();
                 self.recorder.record(&Event::Warning { message });

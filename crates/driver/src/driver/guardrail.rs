@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::{Driver, Task};
-use crate::guardrail::{self, GuardrailTask};
+use super::{ActiveTask, Driver};
+use crate::guardrail::{self, GuardrailProcess};
 use crate::world::{Part, World};
 use ralph_engine::machine::Input;
 use ralph_engine::prompt as prompts;
@@ -18,9 +18,9 @@ impl<W: World> Driver<'_, W> {
         let log = format!(".ralph/{name}");
         let command = spec.shown_command();
         self.recorder.record(&Event::GuardrailStarted { index: index as u32, command });
-        self.commit();
+        self.flush();
         if let Err(err) = self.world.open_log(&self.spec.ralph_dir.join(name)) {
-            self.broke(&log, &err);
+            self.fail(&log, &err);
         }
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
@@ -29,8 +29,8 @@ impl<W: World> Driver<'_, W> {
         match self.world.start_inside(Part::Check, &launch) {
             Ok((child, _)) => {
                 let started = self.world.now().mono_ms;
-                let task = GuardrailTask::new(child, index, started, log, limits);
-                self.task = Task::Guardrail(task);
+                let task = GuardrailProcess::new(child, index, started, log, limits);
+                self.task = ActiveTask::Guardrail(task);
             }
             Err(err) => {
                 let failure = GuardrailFailure::Exit(None);

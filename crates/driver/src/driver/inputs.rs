@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::io;
 
-use super::{Driver, Task};
-use crate::world::{Record, Request, World};
+use super::{ActiveTask, Driver};
+use crate::world::{ControlRequest, Record, World};
 use ralph_engine::machine::Input;
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
@@ -12,62 +12,62 @@ use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
 
 impl<W: World> Driver<'_, W> {
-    pub(super) fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
-        let now = self.stamp();
-        if self.notifier_said(child, bytes) {
+    pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
+        let now = self.take_time();
+        if self.append_notify_output(child, bytes) {
             return;
         }
         if self.is_filter(child) {
-            return self.show_filtered(bytes);
+            return self.show_filter_output(bytes);
         }
         match &mut self.task {
-            Task::Agent(task) if task.child == child && task.has_screen() => {
-                self.shown(bytes);
+            ActiveTask::Agent(task) if task.child == child && task.has_screen() => {
+                self.on_screen_output(bytes);
             }
-            Task::Agent(task) if task.child == child => {
+            ActiveTask::Agent(task) if task.child == child => {
                 let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
                 {
-                    let ask = &mut self.evaluator.asked(self.spec, self.world);
+                    let ask = &mut self.response_filter.query_fn(self.spec, self.world);
                     task.output(stream, bytes, &mut self.recorder, ask);
                 }
-                task.printed(now.mono_ms);
+                task.note_output(now.mono_ms);
                 self.queue.push_back(Input::Output);
-                self.queue.extend(task.news());
-                self.recorder.raw(stream, bytes);
-                if let Some(line) = task.unfinished() {
-                    self.recorder.unfinished(line);
+                self.queue.extend(task.drain_inputs());
+                self.recorder.raw_output(stream, bytes);
+                if let Some(line) = task.partial_line() {
+                    self.recorder.partial_line(line);
                 }
-                self.feed_filter(stream, bytes);
-                if raw && !self.raw_broken {
-                    self.keep_raw(bytes);
+                self.write_to_filter(stream, bytes);
+                if raw && !self.raw_log_failed {
+                    self.append_raw(bytes);
                 }
-                self.commit();
+                self.flush();
             }
-            Task::Guardrail(task) if task.child == child => {
+            ActiveTask::Guardrail(task) if task.child == child => {
                 task.output(bytes);
                 if let Err(err) = self.world.append(Record::Log, bytes) {
-                    self.broke("a guardrail's log", &err);
+                    self.fail("a guardrail's log", &err);
                 }
             }
-            Task::Scm(run) if run.child == child => run.output(bytes),
-            Task::Staged(run) if run.child == child && stream == Stream::Stdout => {
+            ActiveTask::Scm(run) if run.child == child => run.output(bytes),
+            ActiveTask::CommitGuard(run) if run.child == child && stream == Stream::Stdout => {
                 run.reader.feed(bytes);
             }
-            Task::Look(look) if look.child == child && stream == Stream::Stdout => {
+            ActiveTask::StallCheck(look) if look.child == child && stream == Stream::Stdout => {
                 look.output(bytes);
             }
             _ => {}
         }
     }
 
-    pub(super) fn keep_raw(&mut self, bytes: &[u8]) {
+    pub(super) fn append_raw(&mut self, bytes: &[u8]) {
         let mut kept = self.world.append(Record::Raw, bytes);
         if kept.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
             self.put_back();
             kept = self.world.append(Record::Raw, bytes);
         }
         if let Err(err) = kept {
-            self.raw_broken = true;
+            self.raw_log_failed = true;
             if self.world.stuck().is_some() {
                 // There is more to be said when it has ended.
                 return;
@@ -77,70 +77,76 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn ended(&mut self, child: ChildId, ended: ChildEnd) {
-        let now = self.stamp();
-        if self.notifier_ended(child, ended.exit, None) {
+    pub(super) fn on_child_ended(&mut self, child: ChildId, ended: ChildEnd) {
+        let now = self.take_time();
+        if self.on_notify_ended(child, ended.exit, None) {
             return;
         }
         if self.is_filter(child) {
             self.filter_ended(ended.exit);
-            return self.commit();
+            return self.flush();
         }
-        if self.evaluator.was(child) {
+        if self.response_filter.owns_child(child) {
             return;
         }
-        self.tell_commits(true);
-        self.tell_refusals();
-        self.restore();
-        match std::mem::replace(&mut self.task, Task::None) {
-            Task::Agent(task) if task.child == child => {
+        self.record_commits(true);
+        self.report_refusals();
+        self.cleanup();
+        match std::mem::replace(&mut self.task, ActiveTask::None) {
+            ActiveTask::Agent(task) if task.child == child => {
                 self.finish_filter();
                 self.agent_ended(*task, ended, now);
             }
-            Task::Guardrail(task) if task.child == child => {
-                self.leftovers(ended.leftovers, false);
+            ActiveTask::Guardrail(task) if task.child == child => {
+                self.record_leftovers(ended.leftovers, false);
                 let guardrail = &self.spec.guardrails[task.index];
                 let limits = self.spec.guardrail_output;
                 let (event, failed) = task.finish(ended.exit, guardrail, limits, now.mono_ms);
                 self.recorder.record(&event);
                 self.queue.push_back(Input::GuardrailEnded { failed });
             }
-            Task::Scm(run) if run.child == child => {
-                self.leftovers(ended.leftovers, false);
-                self.scm_ended(run, ended.exit, now);
+            ActiveTask::Scm(run) if run.child == child => {
+                self.record_leftovers(ended.leftovers, false);
+                self.on_scm_ended(run, ended.exit, now);
             }
-            Task::Staged(run) if run.child == child => self.staged_ended(run, ended.exit),
-            Task::Look(look) if look.child == child => self.look_ended(&look, ended.exit),
+            ActiveTask::CommitGuard(run) if run.child == child => {
+                self.on_staged_status(run, ended.exit)
+            }
+            ActiveTask::StallCheck(look) if look.child == child => {
+                self.finish_stall_check(&look, ended.exit)
+            }
             other => self.task = other,
         }
     }
 
-    pub(super) fn heed_requests(&mut self) {
+    pub(super) fn handle_requests(&mut self) {
         for request in self.world.requests() {
             self.queue.push_back(match request {
-                Request::Pause => Input::Pause,
-                Request::Resume { max_iterations } => Input::Resume { max_iterations },
-                Request::End => Input::Stop { signal: KILL_REASON, now: true },
+                ControlRequest::Pause => Input::Pause,
+                ControlRequest::Resume { max_iterations } => Input::Resume { max_iterations },
+                ControlRequest::End => Input::Stop { signal: KILL_REASON, now: true },
             });
         }
     }
 
     /// What was asked for from inside the sandbox and refused: each once in an iteration, and no more
     /// than a person would read.
-    pub(super) fn tell_refusals(&mut self) {
-        const MOST: usize = 50;
-        self.stamp();
+    pub(super) fn report_refusals(&mut self) {
+        const MAX_REFUSALS: usize = 50;
+        self.take_time();
         let iteration = self.machine.iteration();
-        if self.refused.0 != iteration {
-            self.refused = (iteration, HashSet::new());
+        if self.refused_hosts.0 != iteration {
+            self.refused_hosts = (iteration, HashSet::new());
         }
         for refusal in self.world.refusals() {
-            if self.refused.1.len() > MOST || !self.refused.1.insert(refusal.clone()) {
+            if self.refused_hosts.1.len() > MAX_REFUSALS
+                || !self.refused_hosts.1.insert(refusal.clone())
+            {
                 continue;
             }
-            if self.refused.1.len() > MOST {
+            if self.refused_hosts.1.len() > MAX_REFUSALS {
                 let message =
-                    format!("more than {MOST} hosts were refused; others are not told of");
+                    format!("more than {MAX_REFUSALS} hosts were refused; others are not told of");
                 self.recorder.record(&Event::Warning { message: message.into() });
                 continue;
             }
@@ -151,10 +157,10 @@ impl<W: World> Driver<'_, W> {
                 allow: refusal.allow_entry().into(),
             });
         }
-        self.commit();
+        self.flush();
     }
 
-    pub(super) fn signal(&mut self, signal: Signal) {
+    pub(super) fn on_signal(&mut self, signal: Signal) {
         if signal == Signal::Terminate && self.spec.term_pauses && self.signals == 0 {
             self.signals = 1;
             return self.queue.push_back(Input::Pause);
@@ -173,25 +179,25 @@ impl<W: World> Driver<'_, W> {
         self.signals += 1;
         // Whoever asks a third time does not want to wait for anybody's grace.
         if self.signals > 2
-            && let Some(child) = self.child()
+            && let Some(child) = self.running_child()
         {
             self.world.end(child, true);
         }
         self.queue.push_back(Input::Stop { signal: name, now: at_once || self.signals > 1 });
     }
 
-    fn child(&self) -> Option<ChildId> {
+    fn running_child(&self) -> Option<ChildId> {
         match &self.task {
-            Task::None | Task::ScmWaits(..) => None,
-            Task::Agent(task) => Some(task.child),
-            Task::Guardrail(task) => Some(task.child),
-            Task::Scm(run) => Some(run.child),
-            Task::Staged(run) => Some(run.child),
-            Task::Look(look) => Some(look.child),
+            ActiveTask::None | ActiveTask::ScmRetry(..) => None,
+            ActiveTask::Agent(task) => Some(task.child),
+            ActiveTask::Guardrail(task) => Some(task.child),
+            ActiveTask::Scm(run) => Some(run.child),
+            ActiveTask::CommitGuard(run) => Some(run.child),
+            ActiveTask::StallCheck(look) => Some(look.child),
         }
     }
 
-    pub(super) fn leftovers(&mut self, mut processes: Vec<Leftover>, kept: bool) {
+    pub(super) fn record_leftovers(&mut self, mut processes: Vec<Leftover>, kept: bool) {
         for process in &mut processes {
             process.command = redact::redact_command(&process.command).into_owned();
         }

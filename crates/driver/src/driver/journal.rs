@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::{Driver, Task};
-use crate::recorder::Written;
+use super::{ActiveTask, Driver};
+use crate::recorder::WriteResult;
 use crate::world::World;
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::Event;
@@ -11,29 +11,29 @@ use ralph_git::head_log::NewCommits;
 
 impl<W: World> Driver<'_, W> {
     /// Takes the time, for the machine and for what is recorded from now on.
-    pub(super) fn stamp(&mut self) -> Now {
+    pub(super) fn take_time(&mut self) -> Now {
         let now = self.world.now();
         self.recorder.at.time_ms = now.wall_ms;
         now
     }
 
     /// Journal first, then everybody else.
-    pub(super) fn commit(&mut self) {
-        self.tell_commits(false);
+    pub(super) fn flush(&mut self) {
+        self.record_commits(false);
         // Nobody of ours takes the room that is made for the last words.
-        let is_idle = matches!(self.task, Task::None | Task::ScmWaits(..));
-        match self.recorder.commit(self.world, is_idle) {
-            Ok(Written::AsUsual) => {}
+        let is_idle = matches!(self.task, ActiveTask::None | ActiveTask::ScmRetry(..));
+        match self.recorder.flush(self.world, is_idle) {
+            Ok(WriteResult::Normal) => {}
             // A run that has told its end has told it, wherever the room was.
-            Ok(Written::WithTheLastRoom(_)) if self.has_ended => {}
-            Ok(Written::WithTheLastRoom(err)) | Err(err) => self.broke("the journal", &err),
+            Ok(WriteResult::UsedReserve(_)) if self.end_recorded => {}
+            Ok(WriteResult::UsedReserve(err)) | Err(err) => self.fail("the journal", &err),
         }
-        if let Some(message) = self.recorder.trouble() {
+        if let Some(message) = self.recorder.reporter_warning() {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        match self.recorder.failure() {
+        match self.recorder.reporter_failure() {
             // The journal tells how the run ended.
-            Some(message) if self.has_ended => {
+            Some(message) if self.end_recorded => {
                 self.recorder.record(&Event::Warning { message: message.into() });
             }
             Some(message) => self.queue.push_back(Input::Broken { message }),
@@ -43,11 +43,14 @@ impl<W: World> Driver<'_, W> {
 
     /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of
     /// whatever is running, or of somebody else if nothing is.
-    pub(super) fn tell_commits(&mut self, thorough: bool) {
-        if let Some(NewCommits { head, commits }) = self.world.moved(thorough) {
+    pub(super) fn record_commits(&mut self, thorough: bool) {
+        if let Some(NewCommits { head, commits }) = self.world.new_commits(thorough) {
             let by_others = matches!(
                 self.task,
-                Task::None | Task::ScmWaits(..) | Task::Staged(_) | Task::Look(_)
+                ActiveTask::None
+                    | ActiveTask::ScmRetry(..)
+                    | ActiveTask::CommitGuard(_)
+                    | ActiveTask::StallCheck(_)
             );
             let head = head.into();
             self.recorder.record(&Event::Repository { head, commits, by_others });
@@ -55,35 +58,35 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// What agents and guardrails do to the work tree must not lose the record of it.
-    pub(super) fn restore(&mut self) {
+    pub(super) fn cleanup(&mut self) {
         self.put_back();
-        self.mind_stuck();
+        self.stop_if_obstructed();
     }
 
     /// The same while an agent is at work, who is let finish wherever it is.
     pub(super) fn put_back(&mut self) {
-        match self.world.restore() {
+        match self.world.cleanup() {
             Ok(restored) => {
-                self.raw_broken &= restored.is_empty();
+                self.raw_log_failed &= restored.is_empty();
                 for message in restored {
                     self.recorder.record(&Event::Warning { message: message.into() });
                 }
             }
-            Err(err) => self.broke("the journal", &err),
+            Err(err) => self.fail("the journal", &err),
         }
     }
 
     /// What was left in such a way that nothing can be done there any more ends the run.
-    pub(super) fn mind_stuck(&mut self) {
+    pub(super) fn stop_if_obstructed(&mut self) {
         if let Some(message) = self.world.stuck()
-            && !std::mem::replace(&mut self.broken, true)
+            && !std::mem::replace(&mut self.journal_failed, true)
         {
             self.queue.push_back(Input::Broken { message });
         }
     }
 
-    pub(super) fn broke(&mut self, what: &str, err: &io::Error) {
-        if !std::mem::replace(&mut self.broken, true) {
+    pub(super) fn fail(&mut self, what: &str, err: &io::Error) {
+        if !std::mem::replace(&mut self.journal_failed, true) {
             let message = format!(
                 "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
                 self.spec.ralph_dir.display()

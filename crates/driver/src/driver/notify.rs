@@ -12,29 +12,29 @@ use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
 
 /// A command that tells the user of something.
-pub(super) struct Notifier {
+pub(super) struct NotifyProcess {
     child: ChildId,
-    said: Vec<u8>,
+    output: Vec<u8>,
     /// It tells of the end of the run.
-    of_end: bool,
+    is_for_run_end: bool,
 }
 
 /// How long a run that has ended waits for somebody who takes nothing of what it has to say.
-const READER: Duration = Duration::from_secs(2);
+const READER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same after a signal.
-const READER_INTERRUPTED: Duration = Duration::from_millis(200);
+const READER_TIMEOUT_INTERRUPTED: Duration = Duration::from_millis(200);
 
 impl<W: World> Driver<'_, W> {
     /// Whoever reads of the end reads whether somebody is to be told of it: nobody can say so who is killed
     /// right after it.
-    pub(super) fn announce(&self, event: &mut Event<'static>) {
+    pub(super) fn mark_notify(&self, event: &mut Event<'static>) {
         if let Event::RunEnded { notify, .. } = event {
             *notify = self.spec.notify.is_some();
         }
     }
 
     /// Runs the user's own command for what should not wait until somebody looks.
-    pub(super) fn notify(&mut self, event: &Event<'_>) {
+    pub(super) fn run_notify_command(&mut self, event: &Event<'_>) {
         let Some(command) = &self.spec.notify else { return };
         let worth_it = matches!(
             event,
@@ -48,8 +48,8 @@ impl<W: World> Driver<'_, W> {
             return;
         }
         // Whoever is told may look the journal up at once.
-        self.commit();
-        let message = self.message(event);
+        self.flush();
+        let message = self.notify_payload(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
         // Whoever is to be told that the project is gone is told all the same.
@@ -58,13 +58,17 @@ impl<W: World> Driver<'_, W> {
         let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);
         let of_end = matches!(event, Event::RunEnded { .. });
         match self.world.start(&Launch { stdin: &message, ..launch }) {
-            Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new(), of_end }),
-            Err(err) => self.notifier_failed(&err.to_string(), of_end),
+            Ok((child, _)) => self.notifiers.push(NotifyProcess {
+                child,
+                output: Vec::new(),
+                is_for_run_end: of_end,
+            }),
+            Err(err) => self.warn_notify_failed(&err.to_string(), of_end),
         }
     }
 
     /// The event as it is in the journal, with what `ralph report` would tell of the run by now.
-    fn message(&mut self, event: &Event<'_>) -> Vec<u8> {
+    fn notify_payload(&mut self, event: &Event<'_>) -> Vec<u8> {
         let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
@@ -72,10 +76,10 @@ impl<W: World> Driver<'_, W> {
         // That is what is about to change.
         facts.untold = false;
         self.world.look_up(&mut facts);
-        notify_command::message(self.recorder.at, event, &facts, false)
+        notify_command::payload(self.recorder.at, event, &facts, false)
     }
 
-    fn notifier_failed(&mut self, how: &str, of_end: bool) {
+    fn warn_notify_failed(&mut self, how: &str, of_end: bool) {
         let message = format!("notify.command failed: {how}").into();
         self.recorder.record(&Event::Warning { message });
         if of_end {
@@ -84,7 +88,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// `given_up` is why it was ended, if it was: how it then ended is not its doing.
-    pub(super) fn notifier_ended(
+    pub(super) fn on_notify_ended(
         &mut self,
         child: ChildId,
         exit: Option<Exit>,
@@ -93,11 +97,12 @@ impl<W: World> Driver<'_, W> {
         let Some(index) = self.notifiers.iter().position(|other| other.child == child) else {
             return false;
         };
-        let Notifier { said, of_end, .. } = self.notifiers.swap_remove(index);
+        let NotifyProcess { output: said, is_for_run_end: of_end, .. } =
+            self.notifiers.swap_remove(index);
         match (given_up, exit) {
-            (Some(why), _) => self.notifier_failed(why, of_end),
+            (Some(why), _) => self.warn_notify_failed(why, of_end),
             (None, Some(exit)) if !exit.success() => {
-                self.notifier_failed(&notify_command::why(exit, &said), of_end);
+                self.warn_notify_failed(&notify_command::failure_message(exit, &said), of_end);
             }
             (None, _) if of_end => self.recorder.record(&Event::Notified { ok: true }),
             (None, _) => {}
@@ -106,31 +111,32 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Keeps the end of what a notifier prints.
-    pub(super) fn notifier_said(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+    pub(super) fn append_notify_output(&mut self, child: ChildId, bytes: &[u8]) -> bool {
         let own = self.notifiers.iter_mut().find(|other| other.child == child);
-        let Some(Notifier { said, .. }) = own else { return false };
+        let Some(NotifyProcess { output: said, .. }) = own else { return false };
         said.extend_from_slice(bytes);
-        said.drain(..said.len().saturating_sub(notify_command::MAX_SAID));
+        said.drain(..said.len().saturating_sub(notify_command::MAX_OUTPUT_BYTES));
         true
     }
 
     /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
     /// that nobody wants to wait.
-    pub(super) fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
-        let patience = u64::try_from(notify_command::PATIENCE.as_millis()).unwrap_or(u64::MAX);
+    pub(super) fn wait_for_notify_commands(&mut self, buf: &mut Vec<u8>) {
+        let patience =
+            u64::try_from(notify_command::NOTIFY_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let mut until = Some(self.world.now().mono_ms.saturating_add(patience));
         let mut given_up = None;
         while !self.notifiers.is_empty() {
             let occurrence = self.world.wait(until, buf);
-            self.stamp();
+            self.take_time();
             match occurrence {
                 Occurrence::Ended(child, ended) => {
-                    self.notifier_ended(child, ended.exit, given_up);
+                    self.on_notify_ended(child, ended.exit, given_up);
                 }
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Deadline | Occurrence::Signal(_) => {
                     given_up.get_or_insert(if occurrence == Occurrence::Deadline {
-                        notify_command::DID_NOT_END
+                        notify_command::TIMED_OUT_MESSAGE
                     } else {
                         "it was ended, since after a signal nobody waits for it"
                     });
@@ -140,24 +146,24 @@ impl<W: World> Driver<'_, W> {
                     }
                 }
                 Occurrence::Output(child, _) => {
-                    self.notifier_said(child, buf);
+                    self.append_notify_output(child, buf);
                 }
                 Occurrence::ProxyRefused | Occurrence::ControlRequest | Occurrence::KeyInput => {}
             }
         }
-        self.commit();
+        self.flush();
     }
 
     /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
     /// wait for them for long, and after one more not at all.
-    pub(super) fn await_readers(&mut self, buf: &mut Vec<u8>) {
-        let patience = if self.signals > 0 { READER_INTERRUPTED } else { READER };
-        while self.recorder.lags(patience) {
+    pub(super) fn wait_for_readers(&mut self, buf: &mut Vec<u8>) {
+        let patience = if self.signals > 0 { READER_TIMEOUT_INTERRUPTED } else { READER_TIMEOUT };
+        while self.recorder.has_pending_output(patience) {
             let now = self.world.now().mono_ms;
             if let Occurrence::Signal(signal) = self.world.wait(Some(now), buf)
                 && signal != Signal::Resize
             {
-                self.recorder.lags(Duration::ZERO);
+                self.recorder.has_pending_output(Duration::ZERO);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::Driver;
-use crate::run_spec::{PromptSource, Variables, not_utf8};
+use crate::run_spec::{PromptSource, Variables, not_utf8_message};
 use crate::world::World;
 use ralph_engine::prompt;
 use ralph_events::event::Event;
@@ -21,11 +21,11 @@ impl<W: World> Driver<'_, W> {
             }
         }
         let base = match &spec.prompt {
-            PromptSource::Text(prompt) | PromptSource::OfTasks(prompt) => {
+            PromptSource::Text(prompt) | PromptSource::TaskList(prompt) => {
                 Cow::Borrowed(prompt.as_str())
             }
             PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
-            PromptSource::FileOr { path, otherwise } => match self.read_prompt(path) {
+            PromptSource::FileOrDefault { path, otherwise } => match self.read_prompt(path) {
                 Ok(prompt) => Cow::Owned(prompt),
                 Err(message) => {
                     self.warn_once(format!("{message}; ralph's own prompt is sent instead"));
@@ -38,15 +38,15 @@ impl<W: World> Driver<'_, W> {
         let base = match &spec.variables {
             None => base,
             Some(variables) => {
-                let (filled, unknown) = variables.fill_in(&base, iteration, max);
-                if let Some(message) = Variables::warning(&unknown) {
+                let (filled, unknown) = variables.expand(&base, iteration, max);
+                if let Some(message) = Variables::missing_values_warning(&unknown) {
                     self.warn_once(message);
                 }
                 filled.into()
             }
         };
         let feedback = self.machine.feedback();
-        let line = spec.iteration_line.then_some((iteration, max));
+        let line = spec.show_iteration_in_prompt.then_some((iteration, max));
         let prompt = prompt::compose(&base, feedback, line);
         let carries_feedback = !feedback.is_empty();
         self.recorder.record(&Event::Prompt {
@@ -68,13 +68,13 @@ impl<W: World> Driver<'_, W> {
             return Err(format!("the prompt file is empty: {}", path.display()));
         }
         String::from_utf8(bytes).or_else(|err| {
-            self.warn_once(not_utf8(path));
+            self.warn_once(not_utf8_message(path));
             Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
         })
     }
 
     pub(super) fn warn_once(&mut self, message: String) {
-        if self.warned_of.insert(message.clone()) {
+        if self.warnings_given.insert(message.clone()) {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
     }

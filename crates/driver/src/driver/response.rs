@@ -10,54 +10,54 @@ use ralph_process::{ChildId, Launch};
 
 /// The evaluator of the expression: one for each agent, one at a time.
 #[derive(Debug, Default)]
-pub(super) struct Evaluator {
+pub(super) struct ResponseFilterProcess {
     child: Option<ChildId>,
     /// Somebody asked for a stop and does not want to wait for an answer.
-    hurried: bool,
+    is_stopping: bool,
     /// Those whose end is still to be heard of.
-    ended: Vec<ChildId>,
+    ending_children: Vec<ChildId>,
 }
 
-impl Evaluator {
+impl ResponseFilterProcess {
     /// Starts it, if there is an expression. Where that fails the first question tells of it.
     ///
     /// Before its agent: an orphan is taken for that of the latest child.
-    pub(super) fn start<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
-        self.hurried = false;
-        self.child = start(spec, world).ok().flatten();
+    pub(super) fn spawn<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
+        self.is_stopping = false;
+        self.child = spawn(spec, world).ok().flatten();
     }
 
     /// What answers the questions about an agent's lines.
-    pub(super) fn asked<'a, W: World>(
+    pub(super) fn query_fn<'a, W: World>(
         &'a mut self,
         spec: &'a RunSpec,
         world: &'a mut W,
     ) -> impl FnMut(&[u8]) -> Result<FilterAnswer, String> + 'a {
-        move |line| self.ask(line, spec, world)
+        move |line| self.query(line, spec, world)
     }
 
-    fn ask<W: World>(
+    fn query<W: World>(
         &mut self,
         line: &[u8],
         spec: &RunSpec,
         world: &mut W,
     ) -> Result<FilterAnswer, String> {
-        if self.hurried {
+        if self.is_stopping {
             return Ok(FilterAnswer::none());
         }
         let child = match self.child {
             Some(child) => child,
-            None => match start(spec, world) {
+            None => match spawn(spec, world) {
                 Ok(Some(child)) => *self.child.insert(child),
                 Ok(None) => return Ok(FilterAnswer::default()),
                 Err(err) => return Err(format!("cannot be evaluated ({err})")),
             },
         };
         let question = [line, b"\n"].concat();
-        let patience_ms = response_filter::patience_ms(&question);
+        let patience_ms = response_filter::answer_timeout_ms(&question);
         let printed = world.ask(child, &question, patience_ms);
         if printed.as_ref().is_err_and(|err| err.kind() == std::io::ErrorKind::Interrupted) {
-            self.hurried = true;
+            self.is_stopping = true;
             self.end(world);
             return Ok(FilterAnswer::none());
         }
@@ -68,20 +68,20 @@ impl Evaluator {
     pub(super) fn end<W: World>(&mut self, world: &mut W) {
         if let Some(child) = self.child.take() {
             world.end(child, true);
-            self.ended.push(child);
+            self.ending_children.push(child);
         }
     }
 
     /// Whether this was one of them, which is now gone.
-    pub(super) fn was(&mut self, child: ChildId) -> bool {
-        let before = self.ended.len();
-        self.ended.retain(|ended| *ended != child);
+    pub(super) fn owns_child(&mut self, child: ChildId) -> bool {
+        let before = self.ending_children.len();
+        self.ending_children.retain(|ended| *ended != child);
         // One that died by itself is found out by the next question.
-        self.ended.len() < before || self.child == Some(child)
+        self.ending_children.len() < before || self.child == Some(child)
     }
 }
 
-fn start<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<ChildId>> {
+fn spawn<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<ChildId>> {
     let Some(filter) = &spec.agent.response_filter else { return Ok(None) };
     let (program, args) = response_filter::command(filter)?;
     let run = [(env_names::RUN_ID.into(), Some(spec.run_id.clone().into()))];

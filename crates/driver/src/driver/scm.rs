@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
-use super::{Driver, Task};
+use super::{ActiveTask, Driver};
 use crate::run_spec::scm_kinds;
 use crate::world::{Part, World};
 use ralph_engine::machine::{Input, Now, ScmStatus};
@@ -18,52 +18,57 @@ use ralph_git::{ScmProcess, ScmSpec, status};
 use ralph_process::{ChildId, Launch};
 
 /// How long one waits for another git to be done with what both need.
-const LOCK_PAUSE_MS: u64 = 100;
+const LOCK_RETRY_MS: u64 = 100;
 /// So long anybody may have a lock who is not seen: what is in the way for longer is told of.
-const MOMENT_MS: u64 = 1_000;
+const LOCK_REPORT_AFTER_MS: u64 = 1_000;
 /// How often it is looked whether a lock is still there that nobody uses and that has to become old.
-const LEFT_PAUSE_MS: u64 = 1_000;
+const STALE_LOCK_CHECK_MS: u64 = 1_000;
 
 /// Why a task is ended that nobody wants to stop.
-const TIME_IS_UP: &str = "the run's time is up";
-const TOO_LONG: &str = "it took longer than scm.timeoutSeconds allows";
+const OUT_OF_TIME: &str = "the run's time is up";
+const TIMED_OUT: &str = "it took longer than scm.timeoutSeconds allows";
 /// How much the next agent is told of what a failed commit printed, in characters.
-const TOLD: usize = 2_000;
+const MAX_FEEDBACK_CHARS: usize = 2_000;
 /// How many files with conflicts are named.
-const NAMED: usize = 5;
+const MAX_NAMED_FILES: usize = 5;
 
 impl<W: World> Driver<'_, W> {
-    pub(super) fn look_at_scm(&mut self) {
+    pub(super) fn start_scm_status(&mut self) {
         let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::status_commands) else {
             return self.queue.push_back(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         };
         let started = self.world.now().mono_ms;
-        self.look_on(look.into_iter(), started);
+        self.continue_scm_status(look.into_iter(), started);
     }
 
-    fn look_on(&mut self, mut commands: std::vec::IntoIter<Vec<String>>, started_ms: u64) {
+    fn continue_scm_status(
+        &mut self,
+        mut commands: std::vec::IntoIter<Vec<String>>,
+        started_ms: u64,
+    ) {
         let Some(command) = commands.next() else { return };
         match self.start_scm(&command) {
             Ok(child) => {
-                self.task = Task::Scm(ScmProcess::new(child, None, command, commands, started_ms));
+                self.task =
+                    ActiveTask::Scm(ScmProcess::new(child, None, command, commands, started_ms));
             }
-            Err(err) => self.look_failed(&err.to_string(), false),
+            Err(err) => self.on_scm_status_failed(&err.to_string(), false),
         }
     }
 
-    pub(super) fn look_failed(&mut self, why: &str, is_last: bool) {
+    pub(super) fn on_scm_status_failed(&mut self, why: &str, is_last: bool) {
         // What git adds below its reason says nothing more.
         let lines = why.lines().filter(|line| !line.starts_with("fatal: adding files failed"));
         let why = lines.collect::<Vec<_>>().join("\n");
-        self.nothing_committed(format!(
+        self.skip_commit(format!(
             "the changes could not be staged, so nothing was committed: {why}"
         ));
-        let told = (!is_last).then(|| not_committed("git add -A", &why)).flatten();
+        let told = (!is_last).then(|| commit_failure_feedback("git add -A", &why)).flatten();
         self.queue.push_back(Input::ScmStatus(ScmStatus::Failed(told)));
     }
 
     /// The commit has failed before it could be made.
-    fn nothing_committed(&mut self, detail: String) {
+    fn skip_commit(&mut self, detail: String) {
         let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
         let commit = kinds.iter().position(|kind| *kind == ScmTaskKind::Commit).unwrap_or(0);
         let task = self.scm_task_name(commit);
@@ -72,8 +77,8 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Nothing is staged then, and no agent is asked for a message.
-    fn look_met_conflicts(&mut self, files: &str) {
-        self.nothing_committed(format!(
+    fn on_conflicts(&mut self, files: &str) {
+        self.skip_commit(format!(
             "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
              resolve them and `git add` them"
         ));
@@ -110,12 +115,12 @@ impl<W: World> Driver<'_, W> {
             std::iter::once(program).chain(command.iter().cloned()).collect();
         redact::redact_args(&mut argv);
         self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
-        self.commit();
+        self.flush();
         match self.start_scm(command) {
             Ok(child) => {
                 let command = command.to_vec();
                 self.task =
-                    Task::Scm(ScmProcess::new(child, Some(index), command, rest, started_ms));
+                    ActiveTask::Scm(ScmProcess::new(child, Some(index), command, rest, started_ms));
             }
             Err(err) => {
                 let detail = err.to_string().into();
@@ -137,11 +142,11 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Tries a command again that met another git's lock, once its moment has come.
-    pub(super) fn go_on_with_scm(&mut self, now: Now) {
-        match std::mem::replace(&mut self.task, Task::None) {
-            Task::ScmWaits(run, at_ms) if now.mono_ms >= at_ms => {
-                if let Some(at_ms) = self.waits_on(&run, now) {
-                    self.task = Task::ScmWaits(run, at_ms);
+    pub(super) fn retry_scm_command(&mut self, now: Now) {
+        match std::mem::replace(&mut self.task, ActiveTask::None) {
+            ActiveTask::ScmRetry(run, at_ms) if now.mono_ms >= at_ms => {
+                if let Some(at_ms) = self.stale_lock_retry_at(&run, now) {
+                    self.task = ActiveTask::ScmRetry(run, at_ms);
                     return;
                 }
                 match self.start_scm(&run.command) {
@@ -150,9 +155,9 @@ impl<W: World> Driver<'_, W> {
                             task, command, remaining_commands: rest, started_ms, ..
                         } = run;
                         let run = ScmProcess::new(child, task, command, rest, started_ms);
-                        self.task = Task::Scm(run);
+                        self.task = ActiveTask::Scm(run);
                     }
-                    Err(_) => self.scm_over(run, None, now),
+                    Err(_) => self.finish_scm(run, None, now),
                 }
             }
             other => self.task = other,
@@ -163,56 +168,58 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn end_scm(&mut self, timed_out: bool) {
         let at_once = self.machine.is_immediate_stop();
         let why = match timed_out {
-            true => TOO_LONG,
+            true => TIMED_OUT,
             false if at_once => "the run was to stop",
-            false => TIME_IS_UP,
+            false => OUT_OF_TIME,
         };
         match &mut self.task {
-            Task::Scm(run) => {
+            ActiveTask::Scm(run) => {
                 run.ended = Some(why);
                 self.world.end(run.child, false);
             }
-            Task::Staged(run) => {
+            ActiveTask::CommitGuard(run) => {
                 run.ended = Some(why);
                 self.world.end(run.child, false);
             }
-            Task::Look(look) => self.world.end(look.child, false),
+            ActiveTask::StallCheck(look) => self.world.end(look.child, false),
             _ => {}
         }
-        self.give_scm_up();
+        self.abandon_scm();
     }
 
     /// It need not be tried again: whoever has the lock is not waited for.
-    fn give_scm_up(&mut self) {
-        let now = self.stamp();
-        match std::mem::replace(&mut self.task, Task::None) {
-            Task::ScmWaits(run, _) => self.scm_over(run, None, now),
+    fn abandon_scm(&mut self) {
+        let now = self.take_time();
+        match std::mem::replace(&mut self.task, ActiveTask::None) {
+            ActiveTask::ScmRetry(run, _) => self.finish_scm(run, None, now),
             other => self.task = other,
         }
     }
 
-    pub(super) fn scm_ended(&mut self, mut run: ScmProcess, exit: Option<Exit>, now: Now) {
+    pub(super) fn on_scm_ended(&mut self, mut run: ScmProcess, exit: Option<Exit>, now: Now) {
         let failed = run.ended.is_none() && !exit.is_some_and(Exit::success);
-        match failed.then(|| self.again_at(&mut run, now)).flatten() {
-            Some(at_ms) => self.task = Task::ScmWaits(run, at_ms),
-            None => self.scm_over(run, exit, now),
+        match failed.then(|| self.lock_retry_at(&mut run, now)).flatten() {
+            Some(at_ms) => self.task = ActiveTask::ScmRetry(run, at_ms),
+            None => self.finish_scm(run, exit, now),
         }
     }
 
     /// When a command is tried again that failed, if it was for a reason that passes.
-    fn again_at(&mut self, run: &mut ScmProcess, now: Now) -> Option<u64> {
-        let soon = now.mono_ms.saturating_add(LOCK_PAUSE_MS);
+    fn lock_retry_at(&mut self, run: &mut ScmProcess, now: Now) -> Option<u64> {
+        let soon = now.mono_ms.saturating_add(LOCK_RETRY_MS);
         let lock = lock_files::blocking_lock(&run.output_tail());
         let abandoned = lock.as_deref().map(|lock| self.world.abandoned(lock));
         match lock.zip(abandoned) {
-            Some((lock, LockStatus::Stale)) if self.clear_away(&lock) => return Some(now.mono_ms),
+            Some((lock, LockStatus::Stale)) if self.remove_stale_lock(&lock) => {
+                return Some(now.mono_ms);
+            }
             // Whoever wants the run to stop does not wait for that.
             Some((lock, LockStatus::MaybeStale(left_ms)))
                 if self.signals == 0
-                    && now.mono_ms.saturating_sub(run.started_ms) >= MOMENT_MS
+                    && now.mono_ms.saturating_sub(run.started_ms) >= LOCK_REPORT_AFTER_MS
                     && run.can_wait_for_lock(now.mono_ms) =>
             {
-                self.tell_of_left(&lock, left_ms);
+                self.warn_stale_lock(&lock, left_ms);
                 run.stale_lock = Some((lock, now.mono_ms.saturating_add(left_ms)));
                 return Some(soon);
             }
@@ -222,13 +229,13 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// When it is looked again at a lock that nobody uses, if it is still there and too new to be removed.
-    fn waits_on(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
+    fn stale_lock_retry_at(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
         let (lock, until_ms) = run.stale_lock.as_ref()?;
         let goes_on = now.mono_ms < *until_ms && self.signals == 0 && self.world.exists(lock);
-        goes_on.then(|| now.mono_ms.saturating_add(LEFT_PAUSE_MS).min(*until_ms))
+        goes_on.then(|| now.mono_ms.saturating_add(STALE_LOCK_CHECK_MS).min(*until_ms))
     }
 
-    fn tell_of_left(&mut self, lock: &Path, left_ms: u64) {
+    fn warn_stale_lock(&mut self, lock: &Path, left_ms: u64) {
         let message = format!(
             "{} is in the way, and nobody is seen who uses it; \
              it is removed if that is so when it is a minute old, in {}",
@@ -236,12 +243,12 @@ impl<W: World> Driver<'_, W> {
             text::format_duration(left_ms.next_multiple_of(1_000))
         );
         self.recorder.record(&Event::Warning { message: message.into() });
-        self.commit();
+        self.flush();
     }
 
     /// Removes a lock that a git has left behind that is gone, killed with its machine for instance, and says
     /// so. Nobody is there in the night to do it by hand.
-    fn clear_away(&mut self, lock: &Path) -> bool {
+    fn remove_stale_lock(&mut self, lock: &Path) -> bool {
         if self.world.remove(lock).is_err() {
             return false;
         }
@@ -253,7 +260,7 @@ impl<W: World> Driver<'_, W> {
         true
     }
 
-    fn scm_over(&mut self, mut run: ScmProcess, exit: Option<Exit>, now: Now) {
+    fn finish_scm(&mut self, mut run: ScmProcess, exit: Option<Exit>, now: Now) {
         let ok = exit.is_some_and(Exit::success);
         let text = run.output_head();
         let Some(index) = run.task else {
@@ -261,16 +268,18 @@ impl<W: World> Driver<'_, W> {
             return match (run.remaining_commands.len(), exit) {
                 (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED_ARGS => {
                     match status::parse_unmerged(&text).as_slice() {
-                        [] => self.look_on(run.remaining_commands, run.started_ms),
-                        files => self.look_met_conflicts(&few(files)),
+                        [] => self.continue_scm_status(run.remaining_commands, run.started_ms),
+                        files => self.on_conflicts(&first_few(files)),
                     }
                 }
                 (0, Some(Exit::Code(0))) => {
                     self.queue.push_back(Input::ScmStatus(ScmStatus::Clean))
                 }
-                (0, Some(Exit::Code(1))) => self.look_at_staged(),
-                (1.., Some(Exit::Code(0))) => self.look_on(run.remaining_commands, run.started_ms),
-                _ => self.look_failed(&run.failure_message(exit), is_last(run.ended)),
+                (0, Some(Exit::Code(1))) => self.snapshot_staged(),
+                (1.., Some(Exit::Code(0))) => {
+                    self.continue_scm_status(run.remaining_commands, run.started_ms)
+                }
+                _ => self.on_scm_status_failed(&run.failure_message(exit), ends_run(run.ended)),
             };
         };
         if ok && let Some(next) = run.remaining_commands.next() {
@@ -282,11 +291,13 @@ impl<W: World> Driver<'_, W> {
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
         let mut feedback = None;
         if !ok && self.is_commit(index) {
-            self.unused_message = self.commit_message.take().zip(self.staged.take());
+            self.unused_commit_message =
+                self.commit_message.take().zip(self.staged_snapshot.take());
             let program = self.spec.scm.as_ref().map_or("git", |scm| scm.program.as_str());
             // Nobody is told of what the run's own end did.
-            let is_last = is_last(run.ended);
-            feedback = not_committed(&format!("{program} {task}"), &detail).filter(|_| !is_last);
+            let is_last = ends_run(run.ended);
+            feedback =
+                commit_failure_feedback(&format!("{program} {task}"), &detail).filter(|_| !is_last);
         }
         self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
         if ok
@@ -312,13 +323,13 @@ impl<W: World> Driver<'_, W> {
 }
 
 /// Whether what was ended for this reason, if for any, is the last that is done.
-pub(super) fn is_last(ended: Option<&'static str>) -> bool {
-    ended.is_some_and(|why| why != TOO_LONG)
+pub(super) fn ends_run(ended: Option<&'static str>) -> bool {
+    ended.is_some_and(|why| why != TIMED_OUT)
 }
 
 /// What the next agent is told of a commit that failed, if there is anything that it could do about it.
-fn not_committed(command: &str, why: &str) -> Option<Feedback> {
-    let said = text::suffix(why, TOLD);
+fn commit_failure_feedback(command: &str, why: &str) -> Option<Feedback> {
+    let said = text::suffix(why, MAX_FEEDBACK_CHARS);
     let cut = if said.len() < why.len() { " (the end of it)" } else { "" };
     let message = format!(
         "Your work passed all checks, but could not be committed: `{command}` failed. It said{cut}:\n{said}\n\
@@ -328,9 +339,12 @@ fn not_committed(command: &str, why: &str) -> Option<Feedback> {
 }
 
 /// The first of some files, in one line.
-fn few(files: &[&str]) -> String {
-    let names: Vec<String> =
-        files.iter().take(NAMED).map(|file| file.replace(char::is_control, "?")).collect();
-    let more = if files.len() > NAMED { " and more" } else { "" };
+fn first_few(files: &[&str]) -> String {
+    let names: Vec<String> = files
+        .iter()
+        .take(MAX_NAMED_FILES)
+        .map(|file| file.replace(char::is_control, "?"))
+        .collect();
+    let more = if files.len() > MAX_NAMED_FILES { " and more" } else { "" };
     format!("{}{more}", names.join(", "))
 }

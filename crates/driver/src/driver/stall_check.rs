@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Driver, Task};
+use super::{ActiveTask, Driver};
 use crate::world::{Part, World};
 use ralph_engine::machine::Input;
 use ralph_events::event::Exit;
@@ -14,44 +14,44 @@ use ralph_git::status;
 use ralph_process::{ChildId, Launch};
 
 /// What git may say before nobody can tell any more.
-const MAX_STATUS: usize = 8 << 20;
+const MAX_STATUS_BYTES: usize = 8 << 20;
 /// How much of the files is read that differ from the commit; of others, time and size have to do.
-const MAX_READ: u64 = 64 << 20;
+const MAX_FINGERPRINT_BYTES: u64 = 64 << 20;
 /// How many files there may be where no git keeps them.
 const MAX_FILES: usize = 20_000;
 
 /// A look at the repository that is under way.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct StallCheck {
     pub(super) child: ChildId,
     status: Vec<u8>,
     /// There is more than anybody would read.
-    too_much: bool,
+    is_truncated: bool,
 }
 
-impl Look {
+impl StallCheck {
     pub(super) fn output(&mut self, bytes: &[u8]) {
-        self.too_much |= self.status.len() + bytes.len() > MAX_STATUS;
-        if !self.too_much {
+        self.is_truncated |= self.status.len() + bytes.len() > MAX_STATUS_BYTES;
+        if !self.is_truncated {
             self.status.extend_from_slice(bytes);
         }
     }
 }
 
 impl<W: World> Driver<'_, W> {
-    pub(super) fn look_at_repository(&mut self) {
-        match self.ask_for_status(status::PROGRAM, &[]) {
+    pub(super) fn start_stall_check(&mut self) {
+        match self.spawn_git_status(status::PROGRAM, &[]) {
             Ok(child) => {
-                let look = Look { child, status: Vec::new(), too_much: false };
-                self.task = Task::Look(look);
+                let look = StallCheck { child, status: Vec::new(), is_truncated: false };
+                self.task = ActiveTask::StallCheck(look);
             }
-            Err(_) => self.looked_without_git(),
+            Err(_) => self.check_without_git(),
         }
     }
 
     /// Asks git how the work tree stands, with these words besides the usual ones.
-    pub(super) fn ask_for_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
-        let settings = self.world.look_settings();
+    pub(super) fn spawn_git_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
+        let settings = self.world.read_only_git_args();
         let args = hardening::git_args(
             GitPurpose::ReadOnly,
             &settings,
@@ -66,29 +66,30 @@ impl<W: World> Driver<'_, W> {
         Ok(child)
     }
 
-    pub(super) fn look_ended(&mut self, look: &Look, exit: Option<Exit>) {
+    pub(super) fn finish_stall_check(&mut self, look: &StallCheck, exit: Option<Exit>) {
         match exit {
             Some(exit) if exit.success() => {
-                let fingerprint = if look.too_much { None } else { self.fingerprint(&look.status) };
+                let fingerprint =
+                    if look.is_truncated { None } else { self.fingerprint(&look.status) };
                 self.queue.push_back(Input::StallChecked { fingerprint });
             }
             // No repository.
-            Some(Exit::Code(_)) => self.looked_without_git(),
+            Some(Exit::Code(_)) => self.check_without_git(),
             _ => self.queue.push_back(Input::StallChecked { fingerprint: None }),
         }
     }
 
-    fn looked_without_git(&mut self) {
+    fn check_without_git(&mut self) {
         let fingerprint = self.world.tree_fingerprint(&self.spec.directory, MAX_FILES);
         self.queue.push_back(Input::StallChecked { fingerprint });
     }
 
     fn fingerprint(&mut self, status: &[u8]) -> Option<u64> {
         let status = String::from_utf8_lossy(status);
-        let top = self.top_of_repository();
+        let top = self.repository_root();
         let mut hasher = DefaultHasher::new();
         self.world.refs_fingerprint(&self.spec.directory)?.hash(&mut hasher);
-        let mut budget = MAX_READ;
+        let mut budget = MAX_FINGERPRINT_BYTES;
         let mut file = |path: &Path, hasher: &mut DefaultHasher| {
             let (looks, read) = self.world.file_fingerprint(path, budget);
             budget = budget.saturating_sub(read);
@@ -107,7 +108,7 @@ impl<W: World> Driver<'_, W> {
         Some(hasher.finish())
     }
 
-    pub(super) fn top_of_repository(&mut self) -> PathBuf {
+    pub(super) fn repository_root(&mut self) -> PathBuf {
         let directory = &self.spec.directory;
         let top = directory.ancestors().find(|above| self.world.exists(&above.join(".git")));
         top.unwrap_or(directory).to_owned()

@@ -12,10 +12,10 @@ use ralph_tasks::verdict::{
 
 impl<W: World> Driver<'_, W> {
     /// Tells the next agent what is wrong with the list as it is now.
-    pub(super) fn brief(&mut self) {
+    pub(super) fn collect_briefing(&mut self) {
         let first = self.machine.attempt() == 1;
-        let told = self.look_at_tasks(first, |gate, review| {
-            (briefing(review, gate.name()), gate.new_doubts(review))
+        let told = self.review_tasks(first, |gate, review| {
+            (briefing(review, gate.name()), gate.doubts_message(review))
         });
         let (feedback, doubts) = told.unzip();
         self.warn(doubts.flatten());
@@ -25,13 +25,13 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {
         let is_opening = self.machine.is_initial_check();
         let came_to_its_end = self.machine.agent_finished_normally();
-        let judged = self.look_at_tasks(is_opening, |gate, review| {
+        let judged = self.review_tasks(is_opening, |gate, review| {
             if is_opening {
                 return (initial_verdict(review, checks_passed, gate.name()), None);
             }
             if !came_to_its_end {
                 let verdict = unfinished_verdict(review, checks_passed, gate.name());
-                return (verdict, gate.new_doubts(review));
+                return (verdict, gate.doubts_message(review));
             }
             gate.iteration_ended(checks_passed);
             (final_verdict(review, claimed, checks_passed, gate.name()), None)
@@ -46,9 +46,9 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Remembers what the list is at the run's end.
-    pub(super) fn close_tasks(&mut self) {
+    pub(super) fn finish_tasks(&mut self) {
         if let Some(gate) = &mut self.gate
-            && let Some(message) = gate.close(self.world)
+            && let Some(message) = gate.finish(self.world)
         {
             self.warn(Some(message));
         }
@@ -61,14 +61,14 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Looks at the list, tells of it if there is news or it is asked for, and hands it on.
-    fn look_at_tasks<T>(
+    fn review_tasks<T>(
         &mut self,
         tell: bool,
         judge: impl FnOnce(&mut TaskGate, &LedgerReview) -> T,
     ) -> Option<T> {
         let gate = self.gate.as_mut()?;
-        let looked = gate.look(self.world);
-        if tell || looked.is_news {
+        let looked = gate.review(self.world);
+        if tell || looked.has_changes {
             self.recorder.record(&gate.progress());
         }
         for message in looked.warnings {

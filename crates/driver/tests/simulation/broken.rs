@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use ralph_driver::world::{Part, Record, Request, World};
+use ralph_driver::world::{ControlRequest, Part, Record, World};
 use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
 use ralph_events::progress::{Pending, ResumePoint};
@@ -125,8 +125,8 @@ impl<W: World> World for Through<'_, W> {
         self.world.feed(child, bytes)
     }
 
-    fn end_of_input(&mut self, child: ChildId) {
-        self.world.end_of_input(child);
+    fn close_input(&mut self, child: ChildId) {
+        self.world.close_input(child);
     }
 
     fn end(&mut self, child: ChildId, at_once: bool) {
@@ -203,11 +203,11 @@ impl<W: World> World for Through<'_, W> {
         self.world.append(record, bytes)
     }
 
-    fn restore(&mut self) -> io::Result<Vec<String>> {
-        self.world.restore()
+    fn cleanup(&mut self) -> io::Result<Vec<String>> {
+        self.world.cleanup()
     }
 
-    fn requests(&mut self) -> Vec<Request> {
+    fn requests(&mut self) -> Vec<ControlRequest> {
         self.world.requests()
     }
 

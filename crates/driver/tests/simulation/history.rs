@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use ralph_agents as agents;
-use ralph_driver::driver::{self, Finish};
+use ralph_driver::driver::{self, RunEnd};
 use ralph_driver::run_spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
@@ -151,7 +151,7 @@ fn one_life(
     wall_ms: i64,
     truth: &Rc<RefCell<Truth>>,
     fault: Option<Fault>,
-) -> (Option<Finish>, SimWorld) {
+) -> (Option<RunEnd>, SimWorld) {
     let mut world = SimWorld::new(Rng::new(rng.next()), faults, wall_ms, Rc::clone(truth));
     let seen = truth.borrow().journal.len();
     let watcher = Watcher { truth: Rc::clone(truth), pending: Vec::new(), seen };
@@ -254,7 +254,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             autonomous: true,
             sandboxed: false,
             git_directories: Vec::new(),
-            guarded: false,
+            has_hook: false,
             files: Vec::new(),
             stream: true,
             prompt_via: None,
@@ -262,19 +262,19 @@ fn spec(rng: &mut Rng) -> RunSpec {
             env: Vec::new(),
             args: None,
             response_filter: None,
-            stderr_is_said: false,
+            stderr_counts_as_output: false,
             interactive: false,
         },
         prompt: PromptSource::Text("Do it.".to_owned()),
         empty_prompt: false,
         variables: None,
         required: Vec::new(),
-        promised: Vec::new(),
+        required_outputs: Vec::new(),
         settings_files: Vec::new(),
-        iteration_line: false,
+        show_iteration_in_prompt: false,
         completion: CompletionRule::Response("DONE".to_owned()),
         guardrails: (0..rng.below(3)).map(|n| guardrail(n, rng)).collect(),
-        unasked_signal: None,
+        missing_signal_warning: None,
         guardrail_output: OutputLimits { head: 200, tail: 100 },
         scm: rng.maybe(40, |_| ScmSpec {
             paths: Vec::new(),
@@ -314,7 +314,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
                 .unwrap_or_default(),
         },
         term_pauses: rng.chance(20),
-        done_stands: false,
+        completion_is_final: false,
         progress: None,
         // Mostly enough, now and then next to nothing.
         journal_bytes: rng.pick(&[0, u64::MAX, 30_000]),

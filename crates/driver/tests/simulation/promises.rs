@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ralph_driver::driver::Finish;
+use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Event, Outcome, Purpose};
 
@@ -16,7 +16,7 @@ pub(crate) fn check(
     truth: &Rc<RefCell<Truth>>,
     world: &SimWorld,
     before: usize,
-    finish: Option<Finish>,
+    finish: Option<RunEnd>,
 ) -> Result<(), String> {
     let mut truth = truth.borrow_mut();
     if let Some(violation) = truth.violation.take() {

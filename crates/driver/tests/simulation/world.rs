@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use ralph_driver::world::{Part, Record, Request, World};
+use ralph_driver::world::{ControlRequest, Part, Record, World};
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Exit, Purpose, Stream};
@@ -78,7 +78,7 @@ pub(crate) struct SimWorld {
     next_child: u64,
     /// What comes from outside, by its time.
     outside: VecDeque<(u64, Outside)>,
-    requests: Vec<Request>,
+    requests: Vec<ControlRequest>,
     paused: bool,
     patience: u32,
     /// One of git's locks that is in the way.
@@ -99,7 +99,7 @@ const LEFT_BEHIND_MS: u64 = 60_000;
 #[derive(Debug, Clone, Copy)]
 enum Outside {
     Signal(Signal),
-    Request(Request),
+    Request(ControlRequest),
     Jump(i64),
 }
 
@@ -118,8 +118,8 @@ impl SimWorld {
                     1 => Outside::Signal(Signal::Terminate),
                     2 => Outside::Signal(Signal::HangUp),
                     3 => Outside::Signal(Signal::Resize),
-                    4 => Outside::Request(Request::End),
-                    _ => Outside::Request(Request::Pause),
+                    4 => Outside::Request(ControlRequest::End),
+                    _ => Outside::Request(ControlRequest::Pause),
                 };
                 outside.push((rng.below(60_000), what));
             }
@@ -507,7 +507,7 @@ impl World for SimWorld {
         false
     }
 
-    fn end_of_input(&mut self, _child: ChildId) {}
+    fn close_input(&mut self, _child: ChildId) {}
 
     fn end(&mut self, child: ChildId, at_once: bool) {
         let grace = if at_once { 0 } else { self.rng.pick(&[1, 100, 5_000]) };
@@ -543,7 +543,7 @@ impl World for SimWorld {
                 (_, None) if self.paused => {
                     self.paused = false;
                     let at = self.now.mono_ms + 1_000;
-                    let resume = Request::Resume { max_iterations: None };
+                    let resume = ControlRequest::Resume { max_iterations: None };
                     self.outside.push_front((at, Outside::Request(resume)));
                     continue;
                 }
@@ -565,7 +565,7 @@ impl World for SimWorld {
                     Outside::Signal(signal) => return Occurrence::Signal(signal),
                     Outside::Jump(by) => self.now.wall_ms += by,
                     Outside::Request(request) => {
-                        self.paused |= request == Request::Pause;
+                        self.paused |= request == ControlRequest::Pause;
                         self.requests.push(request);
                         return Occurrence::ControlRequest;
                     }
@@ -667,11 +667,11 @@ impl World for SimWorld {
         )
     }
 
-    fn restore(&mut self) -> io::Result<Vec<String>> {
+    fn cleanup(&mut self) -> io::Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    fn requests(&mut self) -> Vec<Request> {
+    fn requests(&mut self) -> Vec<ControlRequest> {
         std::mem::take(&mut self.requests)
     }
 

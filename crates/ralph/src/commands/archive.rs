@@ -47,9 +47,9 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let root = project.root();
     launch::settle(project)?;
-    let _idle = session::keep_idle(project)?;
+    let _idle = session::lock_project_idle(project)?;
     let home = home::ralph_home(|name| std::env::var_os(name));
-    let _unused = session::keep_list_idle(home.as_deref(), &documents.path(TASKS))?;
+    let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;
     // A change that is under way goes into the archive, not into nothing.
     let _held = match documents.lock() {
         Err(err) if err.kind() == io::ErrorKind::TimedOut => {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
-use ralph_driver::run_spec::{PromptSource, Required, RunSpec, Variables};
+use ralph_driver::run_spec::{PromptSource, RequiredFile, RunSpec, Variables};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::template;
 use ralph_events::error::Error;
@@ -199,7 +199,7 @@ impl Mode {
         let max = loaded.settings.maximum_iterations.unwrap_or(defaults.max_iterations);
         if (!needs_signal || common.print_prompt)
             && let Ok((template, name)) = prompt::text(&source)
-            && !completion.is_requested_by(&variables.fill_in(&template, 1, max).0)
+            && !completion.is_requested_by(&variables.expand(&template, 1, max).0)
         {
             let Error { message, hints, .. } = no_signal(&name, &completion);
             loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
@@ -229,14 +229,14 @@ impl Mode {
             .map_err(|error| git::add_init_hint(error, "the agent keeps its work in git"))?;
         let mut spec = start.spec(source, completion)?;
         if needs_plan {
-            spec.required.push(Required {
+            spec.required.push(RequiredFile {
                 file: project.root().join(Project::PLAN_FILE),
                 message: NO_PLAN.to_owned(),
             });
         }
         if defaults.command == "plan" {
             let plan = Project::PLAN_FILE;
-            spec.promised.push(Required {
+            spec.required_outputs.push(RequiredFile {
                 file: project.root().join(plan),
                 message: format!(
                     "the run is over, but {plan} is not there; `ralph build` needs it"
@@ -327,7 +327,7 @@ fn refuse_unusable_prompt(
             Err(_) => error,
         });
     }
-    let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
+    let (filled, _) = variables.expand(&template, 1, spec.rules.max_iterations);
     if needs_signal && !spec.completion.is_requested_by(&filled) {
         // One that was typed, or came by a pipe, has no name.
         let name = match spec.prompt {

@@ -75,10 +75,12 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
     // Not while somebody works by them, nor while one is still writing whose run was cut off.
     launch::settle(project)?;
-    let _idle = if args.force { session::keep_idle(project)? } else { None };
+    let _idle = if args.force { session::lock_project_idle(project)? } else { None };
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = match home {
-        Some(home) if args.force => session::keep_list_idle(Some(&home), &documents.path(TASKS))?,
+        Some(home) if args.force => {
+            session::lock_task_list_idle(Some(&home), &documents.path(TASKS))?
+        }
         _ => None,
     };
     if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {

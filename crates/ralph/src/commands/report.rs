@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use ralph_driver::commit_lookup::look_up;
+use ralph_driver::commit_lookup::annotate_commits;
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
@@ -54,7 +54,7 @@ pub fn report(
 ) -> Result<u8, Error> {
     let (project, dir) = locate(own, args.run.as_deref())?;
     let mut reading = Reading::of(read_journal(&dir)?);
-    if let Some(time_ms) = resume::last_sign(&dir, reading.last_ms()) {
+    if let Some(time_ms) = resume::last_alive_ms(&dir, reading.last_ms()) {
         reading.note_alive(time_ms);
     }
     let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
@@ -64,7 +64,9 @@ pub fn report(
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }
-    look_up(&mut facts, project.root(), &mut |words| git::run_git(words, project.root()).ok());
+    annotate_commits(&mut facts, project.root(), &mut |words| {
+        git::run_git(words, project.root()).ok()
+    });
     let zone = TimeZone::system();
     crate::cli::print(&match args.format {
         ReportForm::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),

@@ -100,7 +100,7 @@ pub struct ResumeArgs {
 #[derive(Debug, Clone)]
 pub struct Resumption {
     pub run: String,
-    pub left: resume::Left,
+    pub left: resume::ResumeState,
     /// What its templates were given; `None` if it had none, or nobody noted it.
     pub variables: Option<BTreeMap<String, String>>,
     /// What there is to say of its settings.
@@ -131,8 +131,8 @@ pub fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     let project = crate::project_dir::own_project(place, has_runs)?;
     if !args.dry_run {
         // One that still tells of an end would have told of it, too.
-        session::settle(&project, crate::cli::warn)?;
-        notify_command::tell_missed(&project, None, crate::cli::warn)?;
+        session::recover(&project, crate::cli::warn)?;
+        notify_command::send_missed(&project, None, crate::cli::warn)?;
     }
     let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
         let names = workers_left(&project);
@@ -179,7 +179,7 @@ fn home() -> Option<PathBuf> {
 /// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
 /// about to notice.
 fn is_going_on(dir: &RunDir) -> bool {
-    lock::holds_for(session::MOMENT, || dir.is_running())
+    lock::holds_for(session::LOCK_RETRY_FOR, || dir.is_running())
 }
 
 fn is_worker(name: &str) -> bool {
@@ -226,12 +226,12 @@ fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
 /// A run as it was left.
 struct Left {
     dir: RunDir,
-    found: resume::Left,
+    found: resume::ResumeState,
 }
 
 impl Left {
     fn read(dir: RunDir) -> Left {
-        let found = resume::Left::read(&dir);
+        let found = resume::ResumeState::load(&dir);
         Left { dir, found }
     }
 
@@ -318,7 +318,8 @@ fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) ->
     })?;
     let (mut place, mut command) = (parsed.place, parsed.command);
     let mut directory = note.directory();
-    let moved_from = found.began_in.as_deref().filter(|began| !is_same(began, project.root()));
+    let moved_from =
+        found.original_directory.as_deref().filter(|began| !is_same(began, project.root()));
     if let Some(began) = moved_from {
         // The same place of this project, whatever is where the other one was.
         let below = directory.strip_prefix(began).map(|below| project.root().join(below));

@@ -80,7 +80,7 @@ fn row(dir: &RunDir) -> RunRow {
     let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
     if run.outcome.is_none()
-        && let Some(time_ms) = resume::last_sign(dir, run.last_ms)
+        && let Some(time_ms) = resume::last_alive_ms(dir, run.last_ms)
     {
         run.note_alive(time_ms);
     }

@@ -70,7 +70,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
-        return started(project, args, &loaded).print_prompt(&prompt, Some(&Variables::Figures));
+        return started(project, args, &loaded).print_prompt(&prompt, Some(&Variables::RunFigures));
     }
     let name = documents.display_path(TASKS);
     let places = task_memory::places(project, &documents);
@@ -152,7 +152,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         check_first: complete,
         snapshots,
     };
-    let variables = Some(Variables::Figures);
+    let variables = Some(Variables::RunFigures);
     start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
 }
 
@@ -199,11 +199,13 @@ fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource,
     }
     let path = documents.path(PROMPT);
     if path.symlink_metadata().is_err() {
-        return Ok(PromptSource::OfTasks(documents.prompt()));
+        return Ok(PromptSource::TaskList(documents.prompt()));
     }
     // The agent can reach it, and must not be able to end the run by that.
     Ok(match prompt::file(&path, &args.common)? {
-        PromptSource::File(path) => PromptSource::FileOr { path, otherwise: documents.prompt() },
+        PromptSource::File(path) => {
+            PromptSource::FileOrDefault { path, otherwise: documents.prompt() }
+        }
         other => other,
     })
 }

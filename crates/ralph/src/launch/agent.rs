@@ -8,7 +8,7 @@ use crate::config::{self, Loaded, Origin};
 use ralph_agents as agents;
 use ralph_agents::{Adapter, ResponseFilter};
 use ralph_driver::response_filter;
-use ralph_driver::run_spec::{AgentSpec, Errand};
+use ralph_driver::run_spec::{AgentLaunch, AgentSpec};
 use ralph_events::error::Error;
 use ralph_events::event::Purpose;
 use ralph_git as git;
@@ -102,7 +102,7 @@ pub(super) fn spec(
         autonomous: agent.autonomous,
         sandboxed: false,
         git_directories: git::git_directories(project.root()),
-        guarded: false,
+        has_hook: false,
         files: Vec::new(),
         stream,
         prompt_via: agent.prompt_via,
@@ -110,7 +110,7 @@ pub(super) fn spec(
         env,
         args: agent.args.clone(),
         response_filter,
-        stderr_is_said: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
+        stderr_counts_as_output: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
         interactive: false,
     };
     Ok(spec)
@@ -124,7 +124,7 @@ pub(super) fn guard(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
         && spec.args.is_none()
         && let Ok(ralph) = std::env::current_exe()
     {
-        spec.guard(&ralph, allow, directory);
+        spec.inject_hook(&ralph, allow, directory);
     }
 }
 
@@ -137,8 +137,12 @@ pub(super) fn oddities(agent: &AgentSpec) -> impl Iterator<Item = String> {
     let unreadable = match (&agent.args, &agent.response_filter) {
         (Some(args), None) if agent.stream && name != "text" => {
             let path = Path::new("");
-            let errand =
-                Errand { purpose: Purpose::Work, prompt: "", prompt_file: path, side_file: path };
+            let errand = AgentLaunch {
+                purpose: Purpose::Work,
+                prompt: "",
+                prompt_file: path,
+                side_file: path,
+            };
             let usual = AgentSpec { args: None, ..agent.clone() }.invocation(errand).args;
             let usual = usual.iter().filter_map(|arg| arg.to_str());
             let mut asks_for_json = usual.filter(|arg| arg.contains("json"));

@@ -6,7 +6,7 @@ use crate::cli::args::OutputForm;
 use crate::workers::control::{Kept, Obedience};
 use crate::workers::files::WorkerFiles;
 use crate::workers::store::Worker;
-use ralph_driver::session::Session;
+use ralph_driver::session::RunSession;
 use ralph_events::error::Error;
 use ralph_report::json::JsonReporter;
 use ralph_report::mirror::PtyMirror;
@@ -35,7 +35,7 @@ impl Background {
     /// Nobody would be heard.
     pub(super) fn take_over(
         self,
-        session: &mut Session,
+        session: &mut RunSession,
         form: OutputForm,
         style: Style,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
@@ -46,11 +46,11 @@ impl Background {
         let control = Obedience { worker: worker.clone(), kept: kept.clone(), place };
         session
             .world
-            .obey(Box::new(control), door)
+            .set_control(Box::new(control), door)
             .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
         if interactive {
             // Without a standard input there is nobody to type.
-            let _ = session.world.listen_to_keys();
+            let _ = session.world.watch_keys();
         }
         let window: Box<dyn Reporter> = match form {
             _ if interactive => Box::new(PtyMirror::new(follower.clone())),

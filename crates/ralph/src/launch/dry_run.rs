@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::commands::stories;
 use crate::config::{self, Loaded};
 use ralph_agents::PromptVia;
-use ralph_driver::run_spec::{Errand, RunSpec};
+use ralph_driver::run_spec::{AgentLaunch, RunSpec};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::event::Purpose;
@@ -30,9 +30,9 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Selection, loaded: &Loaded) -> Re
     let agent = &spec.agent;
     let (mut prompt, source) = prompt::text(&spec.prompt)?;
     if let Some(variables) = &spec.variables {
-        prompt = variables.fill_in(&prompt, 1, spec.rules.max_iterations).0;
+        prompt = variables.expand(&prompt, 1, spec.rules.max_iterations).0;
     }
-    let invocation = agent.invocation(Errand {
+    let invocation = agent.invocation(AgentLaunch {
         purpose: Purpose::Work,
         prompt: "<prompt>",
         prompt_file: Path::new(".ralph/prompt_001.txt"),

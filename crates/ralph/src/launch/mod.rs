@@ -24,7 +24,7 @@ use ralph_driver::driver;
 use ralph_driver::notify_command;
 use ralph_driver::resume;
 use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
-use ralph_driver::session::{self, Keep, Opening, Session, Started};
+use ralph_driver::session::{self, Retention, RunSession, SessionOptions, StartDetails};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_events::error::Error;
@@ -162,11 +162,11 @@ impl Start<'_> {
             empty_prompt: defaults.empty_prompt,
             variables: None,
             required: Vec::new(),
-            promised: Vec::new(),
+            required_outputs: Vec::new(),
             settings_files: named_settings_files(project, args, None),
-            iteration_line: settings.include_iteration_count_in_prompt,
+            show_iteration_in_prompt: settings.include_iteration_count_in_prompt,
             completion,
-            unasked_signal: None,
+            missing_signal_warning: None,
             guardrails: rules::guardrails(settings),
             guardrail_output: OutputLimits {
                 head: settings.output_truncate_chars as usize,
@@ -176,7 +176,7 @@ impl Start<'_> {
             tasks: None,
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
-            done_stands: defaults.done_stands,
+            completion_is_final: defaults.done_stands,
             progress: args.resume.as_ref().map(|resume| resume.left.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
@@ -224,15 +224,15 @@ impl Start<'_> {
             checks::refuse_used_up(&spec, run, progress)?;
         }
         let choice = sandbox::choose(&mut spec, project, self)?;
-        spec.unasked_signal = checks::unasked_signal(&spec);
+        spec.missing_signal_warning = checks::unasked_signal(&spec);
         let mut preface = preface(&spec, loaded);
         preface.extend(sandbox::tell(&choice, &spec, &loaded.settings));
         let left = args.resume.as_ref().map(|resume| &resume.left);
         if let Some(left) = left {
             // What was said when it began need not be said each time that it goes on.
-            preface.retain(|event| !left.has_said(event));
+            preface.retain(|event| !left.has_warned(event));
         }
-        let damage = left.and_then(|left| left.warning(&spec.rules.budget));
+        let damage = left.and_then(|left| left.journal_warning(&spec.rules.budget));
         preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
         let warnings = unsaved.into_iter().chain(active_marker::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
@@ -248,20 +248,20 @@ impl Start<'_> {
     }
 
     /// What it takes to go on with this run, should it be cut off.
-    fn started(&self, spec: &RunSpec) -> Result<Started, Error> {
+    fn started(&self, spec: &RunSpec) -> Result<StartDetails, Error> {
         let settings = serde_json::to_value(&self.loaded.settings)
             .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => Some(prompt.clone()),
             PromptSource::File(_)
-            | PromptSource::FileOr { .. }
+            | PromptSource::FileOrDefault { .. }
             | PromptSource::BuiltIn { .. }
-            | PromptSource::OfTasks(_) => None,
+            | PromptSource::TaskList(_) => None,
         };
         let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
-        let variables = spec.variables.as_ref().and_then(Variables::given).cloned();
+        let variables = spec.variables.as_ref().and_then(Variables::template_values).cloned();
         let note = StartRecord::new(std::env::args_os(), here, prompt, variables);
-        Ok(Started { note, settings })
+        Ok(StartDetails { note, settings })
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -293,7 +293,7 @@ impl Start<'_> {
     ) -> Result<u8, Error> {
         let Start { project, args, defaults, loaded, .. } = *self;
         let settings = &loaded.settings;
-        let keep = Keep {
+        let keep = Retention {
             runs: settings.runs.keep as usize,
             raw_bytes: megabytes(settings.runs.max_raw_megabytes),
         };
@@ -306,8 +306,15 @@ impl Start<'_> {
         let started = if shared { None } else { Some(self.started(&spec)?) };
         let started = started.as_ref();
         let known = args.resume.as_ref().map(|resume| resume.left.journal_size);
-        let opening = Opening { command: spec.command, keep, shared, resume, known, started };
-        let mut session = Session::open(project, opening)?;
+        let opening = SessionOptions {
+            command: spec.command,
+            retention: keep,
+            shared,
+            resume,
+            known_journal_bytes: known,
+            started,
+        };
+        let mut session = RunSession::open(project, opening)?;
         let mode = match &choice {
             Selection::Found { sandbox, .. } => sandbox.backend().name(),
             Selection::None | Selection::Unavailable(_) => active_marker::DIRECT,
@@ -319,7 +326,7 @@ impl Start<'_> {
         let unrecorded = super::project_dir::remember(project, &writable);
         let unrecorded = unrecorded.map(|message| Event::Warning { message: message.into() });
         if let Selection::Found { sandbox, .. } = choice {
-            session.world.confine(sandbox, settings.sandbox.guardrails);
+            session.world.set_sandbox(sandbox, settings.sandbox.guardrails);
         }
         let style = style(args, settings);
         let mut reporters = match background {
@@ -353,7 +360,7 @@ impl Start<'_> {
         if let Some(moved) = session.world.watch_repository(since) {
             let progress = spec.progress.as_ref();
             let committing = progress.and_then(|progress| progress.pending_commit.as_deref());
-            events.splice(0..0, resume::found_commits(moved, committing));
+            events.splice(0..0, resume::commits_since(moved, committing));
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
@@ -362,7 +369,7 @@ impl Start<'_> {
             let home = home::ralph_home(|name| std::env::var_os(name));
             let (pid, run) = (std::process::id(), spec.run_id.clone());
             let me = Holder { pid, run, command: spec.command.to_owned() };
-            session::take_list(home.as_deref(), &tasks.path, &me)
+            session::lock_task_list(home.as_deref(), &tasks.path, &me)
         });
         let list = match list.transpose() {
             Ok(list) => list.flatten(),
@@ -415,7 +422,7 @@ pub(crate) fn load_from(
 ) -> Result<Loaded, Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
     if !args.dry_run && !args.print_prompt {
-        session::settle(project, super::cli::warn)?;
+        session::recover(project, super::cli::warn)?;
     }
     let planted = super::recover::sweep(project.root())?;
     let mut flags = Vec::new();
@@ -485,7 +492,7 @@ pub(crate) fn load_from(
         add_checks(&mut loaded.settings, args)?;
     }
     if is_new && !args.dry_run && !args.print_prompt {
-        notify_command::tell_missed(
+        notify_command::send_missed(
             project,
             loaded.settings.notify.command.as_deref(),
             super::cli::warn,
@@ -529,7 +536,7 @@ fn add_checks(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
 /// Somebody asked to stop meanwhile, or something that an agent planted is still there.
 pub(crate) fn settle(project: &Project) -> Result<(), Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
-    session::settle(project, super::cli::warn)?;
+    session::recover(project, super::cli::warn)?;
     super::recover::sweep_aloud(project.root())
 }
 
@@ -570,7 +577,7 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
                        \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
         events.push(warning(message.to_owned()));
     }
-    events.extend(spec.unasked_signal.clone().map(warning));
+    events.extend(spec.missing_signal_warning.clone().map(warning));
     if spec.command == Defaults::RUN.command && spec.guardrails.is_empty() && spec.tasks.is_none() {
         let message =
             "no checks: the agent's word is all there is. Add one with --check \"make test\"";
@@ -586,7 +593,7 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         events.push(warning(format!(
             "{} runs with its own approval prompts switched off and without a sandbox{}",
             adapter.name(),
-            if spec.agent.guarded { "; a hook keeps it from the worst commands only" } else { "" }
+            if spec.agent.has_hook { "; a hook keeps it from the worst commands only" } else { "" }
         )));
     }
     events

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::config;
-use ralph_driver::run_spec::{PromptSource, Variables, not_utf8};
+use ralph_driver::run_spec::{PromptSource, Variables, not_utf8_message};
 use ralph_engine::prompt::compose;
 use ralph_events::error::Error;
 use ralph_store::user_files;
@@ -103,9 +103,11 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
 pub(crate) fn text(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
-        PromptSource::OfTasks(prompt) => Ok((prompt.clone(), PromptSource::OF_TASKS.to_owned())),
+        PromptSource::TaskList(prompt) => {
+            Ok((prompt.clone(), PromptSource::TASK_PROMPT_NAME.to_owned()))
+        }
         PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
-        PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
+        PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } => {
             let bytes = user_files::read_user_file(path, u64::MAX)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
             Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
@@ -124,16 +126,16 @@ pub(super) fn print(
     iteration_line: bool,
 ) -> Result<u8, Error> {
     let (mut prompt, _) = text(source)?;
-    if let PromptSource::File(path) | PromptSource::FileOr { path, .. } = source
+    if let PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } = source
         && user_files::read_user_file(path, u64::MAX)
             .is_ok_and(|bytes| std::str::from_utf8(&bytes).is_err())
     {
-        crate::cli::warn(&not_utf8(path));
+        crate::cli::warn(&not_utf8_message(path));
     }
     if let Some(variables) = variables {
-        let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
+        let (filled, unknown) = variables.expand(&prompt, 1, max_iterations);
         prompt = filled;
-        if let Some(message) = Variables::warning(&unknown) {
+        if let Some(message) = Variables::missing_values_warning(&unknown) {
             crate::cli::warn(&message);
         }
     }

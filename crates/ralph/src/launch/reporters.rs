@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 
 use crate::cli::args::{LoopArgs, OutputForm};
 use crate::config::{self, Settings};
-use ralph_driver::session::{self, Keep};
+use ralph_driver::session::{self, Retention};
 use ralph_driver::world::{RealWorld, World};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -79,19 +79,20 @@ impl Sink for LogSink {
 /// The log cannot be written.
 pub(super) fn session_log(
     project: &Project,
-    keep: Keep,
+    keep: Retention,
     before: Option<&mut RealWorld>,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
     let zone = TimeZone::system();
     let now = zone.to_datetime(jiff::Timestamp::now());
-    let log = LogFile::create(project, now).map_err(|err| session::unwritable(&dir, &err))?;
+    let log =
+        LogFile::create(project, now).map_err(|err| session::not_writable_error(&dir, &err))?;
     // Old logs that cannot be removed take up room and do no other harm.
     let _ = log_files::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
     let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
     if let Some(world) = before {
-        world.recall(&mut |entry| log.count_previous(entry));
+        world.replay(&mut |entry| log.count_previous(entry));
     }
     Ok((Box::new(log), Event::Note { message: message.into() }))
 }

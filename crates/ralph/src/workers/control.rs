@@ -14,7 +14,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::store::{Known, Worker};
-use ralph_driver::world::{Control, Request};
+use ralph_driver::world::{ControlRequest, ControlSource};
 use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
 use ralph_store::save::save_without_sync;
@@ -107,8 +107,8 @@ pub struct Obedience {
     pub place: Option<(u64, u64)>,
 }
 
-impl Control for Obedience {
-    fn take(&mut self) -> Vec<Request> {
+impl ControlSource for Obedience {
+    fn take(&mut self) -> Vec<ControlRequest> {
         if self.lost().is_some() {
             return Vec::new();
         }
@@ -144,18 +144,18 @@ impl Control for Obedience {
 }
 
 impl Worker {
-    fn requests(&self) -> Vec<Request> {
+    fn requests(&self) -> Vec<ControlRequest> {
         let Some(wish) = self.take_request() else { return Vec::new() };
         vec![match wish {
-            Wish::Pause => Request::Pause,
-            Wish::Kill => Request::End,
+            Wish::Pause => ControlRequest::Pause,
+            Wish::Kill => ControlRequest::End,
             Wish::Resume => {
                 // Somebody may have changed the limit in the file.
                 let max_iterations = match self.known() {
                     Known::State(state) if state.max_iterations > 0 => Some(state.max_iterations),
                     _ => None,
                 };
-                Request::Resume { max_iterations }
+                ControlRequest::Resume { max_iterations }
             }
         }]
     }
@@ -176,11 +176,11 @@ mod tests {
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         worker.ask(Wish::Pause).unwrap();
         worker.ask(Wish::Kill).unwrap();
-        assert_eq!(worker.requests(), [Request::End]);
+        assert_eq!(worker.requests(), [ControlRequest::End]);
         assert_eq!(worker.requests(), []);
         worker.ask(Wish::Resume).unwrap();
         worker.save(&WorkerState { max_iterations: 70, ..WorkerState::default() }).unwrap();
-        assert_eq!(worker.requests(), [Request::Resume { max_iterations: Some(70) }]);
+        assert_eq!(worker.requests(), [ControlRequest::Resume { max_iterations: Some(70) }]);
         std::fs::write(worker.request_path(), "{half").unwrap();
         assert_eq!(worker.requests(), [], "nonsense is no request");
     }

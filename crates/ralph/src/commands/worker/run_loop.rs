@@ -11,7 +11,7 @@ use crate::config::Loaded;
 use crate::launch::{self, Background, Start, prompt, rules};
 use crate::project_dir;
 use crate::workers::store::{Known, Worker, Workers};
-use ralph_driver::resume::Left;
+use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
@@ -139,7 +139,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let mut spec = spec(&start, &args)?;
     spec.rules.budget = launch.budget.or(spec.rules.budget);
     let mut state = new_state(worker, &spec);
-    let damage = left.as_ref().and_then(|left| left.warning(&spec.rules.budget));
+    let damage = left.as_ref().and_then(|left| left.journal_warning(&spec.rules.budget));
     if let Some(before) = before {
         // Somebody may have changed the limit in the file.
         if before.max_iterations > 0 {
@@ -175,9 +175,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
 }
 
 /// How far a run had come. Of a worker, an iteration that was cut off is used up as one that failed is.
-fn left(project: &Project, run: &str) -> Left {
+fn left(project: &Project, run: &str) -> ResumeState {
     let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
-    let mut left = Left::read(&dir);
+    let mut left = ResumeState::load(&dir);
     let progress = &mut left.progress;
     if progress.pending == Pending::Nothing
         && let Some(open) = progress.open.take()
