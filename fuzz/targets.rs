@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
-use ralph::hooks::{self, Answer};
+use ralph::hooks::{self, HookOutput};
 use ralph_engine::completion::{CompletionDetector, CompletionResult, CompletionRule};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Entry, Event, Exit, Stamp};
@@ -281,7 +281,7 @@ pub fn config_file(data: &[u8]) {
                 .collect();
             let (again, warnings) = shell::parse(&quoted, |_| None)
                 .unwrap_or_else(|problem| panic!("{quoted:?}: {problem:?}"));
-            let of = |all: &[shell::Assignment]| -> Vec<(String, String, bool)> {
+            let of = |all: &[shell::EnvAssignment]| -> Vec<(String, String, bool)> {
                 all.iter().map(|it| (it.name.clone(), it.value.clone(), it.exported)).collect()
             };
             assert_eq!(of(&again), of(&assignments));
@@ -337,15 +337,15 @@ pub fn hooks(data: &[u8]) {
         }
     };
     let began = Instant::now();
-    for name in hooks::NAMES {
-        let (answer, _) = hooks::answer(OsStr::new(name), data, &variable);
+    for name in hooks::HOOK_NAMES {
+        let (answer, _) = hooks::handle(OsStr::new(name), data, &variable);
         if let Some(json) = answer.json() {
             let json: serde_json::Value = serde_json::from_str(&json).unwrap();
             assert!(json.is_object());
         }
         let is_whole = data.trim_ascii().starts_with(b"{") && data.trim_ascii().ends_with(b"}");
         if name == "pre-tool-use" && !is_whole {
-            assert!(matches!(answer, Answer::Deny(_)), "{answer:?}");
+            assert!(matches!(answer, HookOutput::Deny(_)), "{answer:?}");
         }
     }
     assert!(began.elapsed() < PATIENCE);

@@ -5,9 +5,9 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use ralph::workers::control::Wish;
-use ralph::workers::store::{Known, LaunchNote, Worker, Workers};
-use ralph::workers::watch::Watch;
+use ralph::workers::control::WorkerRequest;
+use ralph::workers::store::{LaunchRecord, StoredState, Worker, Workers};
+use ralph::workers::watch::WorkerWatcher;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 
 use crate::place::{Place, figure, silent};
@@ -27,8 +27,8 @@ fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
     let home = place.path("many");
     let all = Workers::at(home.join("workers"));
     for nth in 0..number {
-        let worker = all.named(&format!("worker-{nth}")).map_err(io::Error::other)?;
-        worker.make()?;
+        let worker = all.by_name(&format!("worker-{nth}")).map_err(io::Error::other)?;
+        worker.create()?;
         worker.save(&WorkerState {
             worker_name: worker.name.clone(),
             prompt_file: "/src/project/PROMPT.md".into(),
@@ -63,15 +63,15 @@ fn one(place: &Place, table: &mut Table) -> io::Result<()> {
     let project = place.path("one-project");
     fs::create_dir_all(&project)?;
     let all = Workers::at(home.join("workers"));
-    let worker = all.named("agent").map_err(io::Error::other)?;
-    worker.make()?;
+    let worker = all.by_name("agent").map_err(io::Error::other)?;
+    worker.create()?;
     let ticker = place.path("ticker").to_string_lossy().into_owned();
     let args = ["ralph", "spawn", "-p", "Do it.", "-n", "9", "--quiet", "--", &ticker, "silent"];
     let args = args.map(str::to_owned).to_vec();
-    worker.save_launch(&LaunchNote {
+    worker.save_launch(&LaunchRecord {
         args,
         directory: project.clone(),
-        ..LaunchNote::default()
+        ..LaunchRecord::default()
     })?;
     // Its window is of no matter here.
     let mut command = place.ralph();
@@ -97,11 +97,11 @@ fn one(place: &Place, table: &mut Table) -> io::Result<()> {
 }
 
 fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
-    let mut watch = Watch::new(worker);
+    let mut watch = WorkerWatcher::new(worker);
     let mut until = |is_it: &dyn Fn(&WorkerState) -> bool| {
         watch
-            .look_within(LONG, || match worker.known() {
-                Known::State(state) if is_it(&state) => Some(()),
+            .wait_for_within(LONG, || match worker.load_state() {
+                StoredState::State(state) if is_it(&state) => Some(()),
                 _ => None,
             })
             .ok_or_else(|| io::Error::other("the worker does not answer"))
@@ -110,11 +110,11 @@ fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
     let mut longest = 0_f64;
     for nth in 0..50 {
         let (wish, status) = match nth % 2 {
-            0 => (Wish::Pause, WorkerStatus::Paused),
-            _ => (Wish::Resume, WorkerStatus::Running),
+            0 => (WorkerRequest::Pause, WorkerStatus::Paused),
+            _ => (WorkerRequest::Resume, WorkerStatus::Running),
         };
         let asked = Instant::now();
-        worker.ask(wish)?;
+        worker.send_request(wish)?;
         until(&|state| state.status == status)?;
         longest = longest.max(asked.elapsed().as_secs_f64());
     }

@@ -79,7 +79,7 @@ pub enum ControlRequest {
 pub trait ControlSource {
     fn take(&mut self) -> Vec<ControlRequest>;
     /// Why nobody can ask for anything any more, if that is so.
-    fn lost(&mut self) -> Option<String>;
+    fn obstacle(&mut self) -> Option<String>;
 }
 
 /// What is started, as far as that decides where.
@@ -905,7 +905,7 @@ impl World for RealWorld {
     }
 
     fn lost(&mut self) -> Option<String> {
-        let lost = self.control.as_mut().and_then(|control| control.lost());
+        let lost = self.control.as_mut().and_then(|control| control.obstacle());
         lost.or_else(|| {
             self.check_project_in_place().err().and_then(|_| self.project_gone_message())
         })

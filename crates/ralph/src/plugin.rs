@@ -61,7 +61,7 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     };
     let files: Vec<PendingSave> = FILES.iter().map(saving).collect();
     let in_the_way: Vec<&Path> =
-        files.iter().map(|file| file.path.as_path()).filter(|path| is_there(path)).collect();
+        files.iter().map(|file| file.path.as_path()).filter(|path| path_exists(path)).collect();
     if let (false, Some(first)) = (force, in_the_way.first()) {
         let more = match in_the_way.len() {
             1 => String::new(),
@@ -70,21 +70,21 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
         return Err(Error::input(format!("already there: {}{more}", first.display()))
             .hint("--force overwrites the plugin's own files, and no others"));
     }
-    save_all(&files).map_err(|(path, err)| cannot_write(&path, &err))?;
+    save_all(&files).map_err(|(path, err)| write_error(&path, &err))?;
     for (file, PendingSave { path, .. }) in FILES.iter().zip(&files) {
         if file.is_executable() {
-            make_executable(path).map_err(|err| cannot_write(path, &err))?;
+            make_executable(path).map_err(|err| write_error(path, &err))?;
         }
     }
     Ok(())
 }
 
 /// Even as a link that leads nowhere.
-fn is_there(path: &Path) -> bool {
+fn path_exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-fn cannot_write(path: &Path, err: &io::Error) -> Error {
+fn write_error(path: &Path, err: &io::Error) -> Error {
     Error::input(format!("cannot write {}: {err}", path.display()))
 }
 

@@ -15,12 +15,12 @@ use ralph_store::project::Project;
 use ralph_store::project_record::{self, ProjectHome};
 use ralph_store::relocation::DirIdentity;
 
-use super::cli::Command;
-use super::cli::args::Place;
+use super::cli::CliCommand;
+use super::cli::args::ProjectArgs;
 use super::commands::modes::PROMPTS_DIR;
 
 /// The project that a command is about, by its whole path.
-pub(super) fn project(place: &Place) -> Result<Project, Error> {
+pub(super) fn open_project(place: &ProjectArgs) -> Result<Project, Error> {
     super::recover::restore_modes();
     let here = current_dir();
     let path = match (&place.project_dir, here) {
@@ -38,7 +38,7 @@ pub(super) fn project(place: &Place) -> Result<Project, Error> {
         .canonicalize()
         .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
     if root.is_dir() {
-        Ok(opened(root))
+        Ok(declare_project(root))
     } else {
         Err(Error::input(format!("not a directory: {}", path.display())))
     }
@@ -69,7 +69,7 @@ pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
 }
 
 /// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
-pub(super) fn opened(root: PathBuf) -> Project {
+pub(super) fn declare_project(root: PathBuf) -> Project {
     let home = home::ralph_home(|name| std::env::var_os(name));
     if let Some(Err(err)) = home.map(|home| project_record::adopt_moved_project(&home, &root)) {
         super::cli::warn(&format!(
@@ -94,20 +94,20 @@ pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
         dirs.push(record.root);
         dirs.extend(record.agent_writable);
     }
-    let workers = Workers::of_user().and_then(|workers| workers.all()).unwrap_or_default();
+    let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
     let worktrees = workers.iter().filter_map(|worker| worker.launch().ok()?.worktree);
     dirs.extend(worktrees.map(|worktree| worktree.path));
     dirs
 }
 
 /// Declares what the settings let agents write to.
-pub(super) fn declare_writable(settings: &Settings, project: &Project) {
+pub(super) fn declare_agent_writable(settings: &Settings, project: &Project) {
     let dirs = sandbox::writable_dirs(&settings.sandbox, project.root());
     dirs.iter().for_each(|dir| trust::declare_agent_writable(dir));
 }
 
 /// Remembers that agents work in a project, and where else they can write. What it returns is a warning.
-pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String> {
+pub(super) fn record_project(project: &Project, writable: &[PathBuf]) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name))?;
     let root = project.root();
     let outside = git::repository_dirs(root).into_iter().chain(writable.iter().cloned());
@@ -126,7 +126,7 @@ pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String
 }
 
 /// Files that are named on the command line of a loop are looked for where it works, as `git -C` does.
-pub(super) fn name_from_there(place: &Place, command: &mut Command) {
+pub(super) fn resolve_paths_from_project(place: &ProjectArgs, command: &mut CliCommand) {
     let Some(dir) = &place.project_dir else { return };
     let there = |path: &mut Option<PathBuf>| {
         if let Some(path) = path.as_mut().filter(|path| *path != Path::new("-")) {
@@ -134,18 +134,18 @@ pub(super) fn name_from_there(place: &Place, command: &mut Command) {
         }
     };
     let (common, prompt) = match command {
-        Command::Run(args) => (&mut args.common, &mut args.prompt),
-        Command::Plan(args) | Command::Build(args) => {
+        CliCommand::Run(args) => (&mut args.common, &mut args.prompt),
+        CliCommand::Plan(args) | CliCommand::Build(args) => {
             there(&mut args.config);
             (&mut args.common, &mut args.prompt)
         }
-        Command::Prompt(args) => {
+        CliCommand::Prompt(args) => {
             there(&mut args.file);
             there(&mut args.mode.config);
             (&mut args.mode.common, &mut args.mode.prompt)
         }
-        Command::Work(args) => (&mut args.common, &mut args.prompt),
-        Command::Spawn(args) => (&mut args.common, &mut args.prompt),
+        CliCommand::Work(args) => (&mut args.common, &mut args.prompt),
+        CliCommand::Spawn(args) => (&mut args.common, &mut args.prompt),
         _ => return,
     };
     there(&mut common.settings);
@@ -157,17 +157,17 @@ pub(super) fn name_from_there(place: &Place, command: &mut Command) {
 ///
 /// # Errors
 /// It is a part of another project, or there is no place for what is ralph's.
-pub(super) fn own_project(place: &Place, alone: bool) -> Result<Project, Error> {
-    let project = project(place)?;
-    refuse_file_in_our_place(&project)?;
+pub(super) fn require_project(place: &ProjectArgs, alone: bool) -> Result<Project, Error> {
+    let project = open_project(place)?;
+    check_ralph_dir(&project)?;
     if !alone {
-        refuse_part_of_another(&project)?;
+        check_not_subdirectory(&project)?;
     }
     Ok(project)
 }
 
 /// The place for everything that is ralph's must not be taken by a file.
-fn refuse_file_in_our_place(project: &Project) -> Result<(), Error> {
+fn check_ralph_dir(project: &Project) -> Result<(), Error> {
     let ralph_dir = project.ralph_dir();
     match ralph_dir.symlink_metadata() {
         Ok(_) if ralph_dir.is_dir() => Ok(()),
@@ -181,26 +181,26 @@ fn refuse_file_in_our_place(project: &Project) -> Result<(), Error> {
 
 /// What a directory is to ralph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Nothing,
+enum ProjectKind {
+    NotAProject,
     /// There were runs in it.
-    Used,
+    HasRuns,
     /// Somebody has settled there how ralph is to work.
-    SetUp,
+    Configured,
 }
 
-impl Standing {
-    fn of(dir: &Path) -> Standing {
+impl ProjectKind {
+    fn of(dir: &Path) -> ProjectKind {
         let ralph_dir = dir.join(config::DIRECTORY);
         let files =
             [config::FILE, config::LOCAL_FILE, loop_file::FILE].map(|it| ralph_dir.join(it));
         let others = [dir.join(PROMPTS_DIR), dir.join(Project::PLAN_FILE)];
         if files.iter().chain(&others).any(|path| path.exists()) {
-            Standing::SetUp
+            ProjectKind::Configured
         } else if Project::new(dir.to_owned()).runs_dir().is_dir() && !is_home(&ralph_dir) {
-            Standing::Used
+            ProjectKind::HasRuns
         } else {
-            Standing::Nothing
+            ProjectKind::NotAProject
         }
     }
 }
@@ -213,18 +213,18 @@ fn is_home(ralph_dir: &Path) -> bool {
 
 /// In a subdirectory the settings of the project, and with them its guardrails, would silently not
 /// apply, and a second run could work on the same files.
-fn refuse_part_of_another(project: &Project) -> Result<(), Error> {
+fn check_not_subdirectory(project: &Project) -> Result<(), Error> {
     let root = project.root();
-    let here = Standing::of(root);
-    if here == Standing::SetUp || root.join(".git").exists() {
+    let here = ProjectKind::of(root);
+    if here == ProjectKind::Configured || root.join(".git").exists() {
         return Ok(());
     }
     // Runs above say something of this directory only if it is the same repository: somebody may have tried
     // ralph out in `/tmp`.
     let in_repository = root.ancestors().any(|dir| dir.join(".git").exists());
     for above in root.ancestors().skip(1) {
-        let standing = Standing::of(above);
-        if standing > here && (standing == Standing::SetUp || in_repository) {
+        let standing = ProjectKind::of(above);
+        if standing > here && (standing == ProjectKind::Configured || in_repository) {
             let above = above.display();
             return Err(Error::input(format!(
                 "{} is a part of the project in {above}",

@@ -10,8 +10,8 @@ use ralph_store::home;
 ///
 /// # Errors
 /// Something is still there in this project that would be executed.
-pub(super) fn sweep(project: &Path) -> Result<Vec<String>, Error> {
-    let (said, stuck) = look(project);
+pub(super) fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error> {
+    let (said, stuck) = collect_cleanup(project);
     let Some(stuck) = stuck else { return Ok(said) };
     said.iter().for_each(|message| super::cli::warn(message));
     Err(Error::input(stuck).hint(
@@ -24,14 +24,14 @@ pub(super) fn sweep(project: &Path) -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 /// As [`sweep`].
-pub(super) fn sweep_aloud(project: &Path) -> Result<(), Error> {
-    sweep(project)?.iter().for_each(|message| super::cli::warn(message));
+pub(super) fn remove_planted_files(project: &Path) -> Result<(), Error> {
+    clean_stale_sandboxes(project)?.iter().for_each(|message| super::cli::warn(message));
     Ok(())
 }
 
 /// The same for a command that reads nothing of a project: whatever is left is only said.
-pub(super) fn sweep_and_go_on(project: &Path) {
-    let (said, stuck) = look(project);
+pub(super) fn clean_best_effort(project: &Path) {
+    let (said, stuck) = collect_cleanup(project);
     said.iter().chain(&stuck).for_each(|message| super::cli::warn(message));
 }
 
@@ -56,7 +56,7 @@ pub(super) fn restore_modes() {
 }
 
 /// What there is to say, and what cannot be put right in this project.
-fn look(project: &Path) -> (Vec<String>, Option<String>) {
+fn collect_cleanup(project: &Path) -> (Vec<String>, Option<String>) {
     let (mut said, mut stuck) = (Vec::new(), Vec::new());
     // Without a home there are no sandboxes.
     let Ok(base) = scratch::sandboxes() else { return (said, None) };

@@ -17,17 +17,17 @@ use ralph_tasks::{TaskList, verdict};
 use super::commands::tasks;
 
 /// The memory of a list.
-pub(super) struct Memory {
+pub(super) struct TaskMemory {
     pub(super) ledger: Ledger,
-    pub(super) since: ListChanges,
+    pub(super) changes: ListChanges,
     /// Where it comes from, for people: `run 20261113-202752-0a1b`.
     source: Option<String>,
     /// Says that the ledger cannot be read, or that there is no record at all.
-    pub(super) lost: Option<String>,
+    pub(super) ledger_problem: Option<String>,
 }
 
 /// The places of the ledgers for these documents.
-pub(super) fn places(project: &Project, documents: &Documents) -> LedgerPaths {
+pub(super) fn ledger_paths(project: &Project, documents: &Documents) -> LedgerPaths {
     let home = home::ralph_home(|name| std::env::var_os(name));
     LedgerPaths::new(home.as_deref(), project, &documents.path(TASKS))
 }
@@ -36,13 +36,13 @@ pub(super) fn places(project: &Project, documents: &Documents) -> LedgerPaths {
 ///
 /// # Errors
 /// The list cannot be read, or nothing tells whether an agent took something out of it.
-pub(super) fn recall(
+pub(super) fn load_memory(
     project: &Project,
     documents: &Documents,
     places: &LedgerPaths,
     has_guardrails: bool,
-) -> Result<(TaskList, Memory), Error> {
-    let list = tasks::read_whole(documents)?;
+) -> Result<(TaskList, TaskMemory), Error> {
+    let list = tasks::read_valid(documents)?;
     let LastLedger { last, unreadable } = places.load_last();
     let lost = (!unreadable.is_empty()).then(|| {
         format!(
@@ -53,14 +53,17 @@ pub(super) fn recall(
     });
     let memory = match last {
         LastRun::Run(run, ledger) if lost.is_none() => {
-            Memory::of(&run, *ledger, &list, has_guardrails)
+            TaskMemory::from_ledger(&run, *ledger, &list, has_guardrails)
         }
         // A later run may have known more: nothing is forgiven.
-        LastRun::Run(run, ledger) => {
-            Memory { lost, ..Memory::of(&run, ledger.reopened(), &list, has_guardrails) }
+        LastRun::Run(run, ledger) => TaskMemory {
+            ledger_problem: lost,
+            ..TaskMemory::from_ledger(&run, ledger.reopened(), &list, has_guardrails)
+        },
+        LastRun::Reset if lost.is_none() => TaskMemory::from_list(&list),
+        LastRun::Reset | LastRun::Unknown => {
+            TaskMemory::from_history(project, documents, &list, lost)?
         }
-        LastRun::Reset if lost.is_none() => Memory::fresh(&list),
-        LastRun::Reset | LastRun::Unknown => Memory::from_history(project, documents, &list, lost)?,
     };
     Ok((list, memory))
 }
@@ -70,53 +73,71 @@ pub(super) fn recall(
 ///
 /// # Errors
 /// As [`recall`].
-pub(super) fn recall_own(
+pub(super) fn load_run_memory(
     project: &Project,
     documents: &Documents,
     places: &LedgerPaths,
     run: &str,
     has_guardrails: bool,
-) -> Result<(TaskList, Memory), Error> {
+) -> Result<(TaskList, TaskMemory), Error> {
     let Ok(ledger) = places.read(run) else {
-        let list = tasks::read_whole(documents)?;
+        let list = tasks::read_valid(documents)?;
         let lost = format!(
             "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
              missed",
             documents.display_path(TASKS)
         );
-        let memory = Memory::from_history(project, documents, &list, Some(lost))?;
+        let memory = TaskMemory::from_history(project, documents, &list, Some(lost))?;
         return Ok((list, memory));
     };
     Ok(match tasks::read(documents) {
         Ok(list) => {
-            let memory = Memory::of(run, ledger.reopened(), &list, has_guardrails);
+            let memory = TaskMemory::from_ledger(run, ledger.reopened(), &list, has_guardrails);
             (list, memory)
         }
         Err(_) => {
             let source = Some(format!("run {run}"));
-            (ledger.list(), Memory { ledger, since: ListChanges::default(), source, lost: None })
+            (
+                ledger.list(),
+                TaskMemory {
+                    ledger,
+                    changes: ListChanges::default(),
+                    source,
+                    ledger_problem: None,
+                },
+            )
         }
     })
 }
 
 /// Whether a story was in the list when a run last saw it.
-pub(super) fn has_seen(project: &Project, documents: &Documents, id: &str) -> bool {
-    match places(project, documents).load_last().last {
+pub(super) fn knows_story(project: &Project, documents: &Documents, id: &str) -> bool {
+    match ledger_paths(project, documents).load_last().last {
         LastRun::Run(_, ledger) => ledger.knows_story(id),
         LastRun::Reset | LastRun::Unknown => false,
     }
 }
 
 /// How many stories are gone from the list that it owes by what is known of it.
-pub(super) fn gone(project: &Project, documents: &Documents, list: &TaskList) -> usize {
-    let Some((_, mut ledger, _)) = judge(project, documents, list) else { return 0 };
+pub(super) fn missing_story_count(
+    project: &Project,
+    documents: &Documents,
+    list: &TaskList,
+) -> usize {
+    let Some((_, mut ledger, _)) = compare_with_last_run(project, documents, list) else {
+        return 0;
+    };
     let review = ledger.review(&Ok(list.clone()));
     review.progress.map_or(0, |progress| progress.total - list.stories.len())
 }
 
 /// What is known that speaks against a list of which every story is marked as passing.
-pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
-    let (source, mut ledger, since) = judge(project, documents, list)?;
+pub(super) fn completeness_doubts(
+    project: &Project,
+    documents: &Documents,
+    list: &TaskList,
+) -> Option<String> {
+    let (source, mut ledger, since) = compare_with_last_run(project, documents, list)?;
     let mut against = since.losses();
     let review = ledger.review(&Ok(list.clone()));
     let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
@@ -129,12 +150,12 @@ pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) 
 }
 
 /// What the last run knows of the list, or else git, and what became of the list since.
-fn judge(
+fn compare_with_last_run(
     project: &Project,
     documents: &Documents,
     list: &TaskList,
 ) -> Option<(String, Ledger, ListChanges)> {
-    match places(project, documents).load_last().last {
+    match ledger_paths(project, documents).load_last().last {
         LastRun::Run(run, ledger) => {
             let (ledger, since) = ledger.after_previous_run(list, true);
             Some((format!("run {run}"), ledger, since))
@@ -148,14 +169,14 @@ fn judge(
     }
 }
 
-impl Memory {
+impl TaskMemory {
     /// Knows the list as it is and nothing else.
-    pub(super) fn fresh(list: &TaskList) -> Memory {
-        Memory {
+    pub(super) fn from_list(list: &TaskList) -> TaskMemory {
+        TaskMemory {
             ledger: Ledger::new(list),
-            since: ListChanges::default(),
+            changes: ListChanges::default(),
             source: None,
-            lost: None,
+            ledger_problem: None,
         }
     }
 
@@ -168,7 +189,7 @@ impl Memory {
         documents: &Documents,
         list: &TaskList,
         lost: Option<String>,
-    ) -> Result<Memory, Error> {
+    ) -> Result<TaskMemory, Error> {
         let name = documents.display_path(TASKS);
         let unknown = |why: String, hint: &str| {
             let accept = documents.command_line("ralph work --accept-list");
@@ -186,34 +207,45 @@ impl Memory {
             let why = "this is a shallow clone, and its history is cut off".to_owned();
             return Err(unknown(why, "get all of it: git fetch --unshallow"));
         }
-        if let Some(more) = missed_by_journal(project, list).filter(|_| versions.is_empty()) {
+        if let Some(more) = journal_mismatch_warning(project, list).filter(|_| versions.is_empty())
+        {
             return Err(unknown(more, "put back what is missing"));
         }
         if !versions.is_empty() {
             let ledger = Ledger::from_versions(list, &versions);
             let lost = lost.map(|lost| format!("{lost}; its history in git is used instead"));
-            return Ok(Memory { ledger, since: ListChanges::default(), source: None, lost });
+            return Ok(TaskMemory {
+                ledger,
+                changes: ListChanges::default(),
+                source: None,
+                ledger_problem: lost,
+            });
         }
         Ok(match lost {
             Some(lost) => {
                 let (ledger, since) = Ledger::with_marks_in_doubt(list);
-                Memory { ledger, since, source: None, lost: Some(lost) }
+                TaskMemory { ledger, changes: since, source: None, ledger_problem: Some(lost) }
             }
             None => {
                 let message = format!(
                     "no earlier record of {name}: no run has left one, and git has no version of it. \
                      It is taken as it is"
                 );
-                Memory { lost: Some(message), ..Memory::fresh(list) }
+                TaskMemory { ledger_problem: Some(message), ..TaskMemory::from_list(list) }
             }
         })
     }
 
     /// What a run knew, and what became of the list since.
-    fn of(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> Memory {
+    fn from_ledger(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> TaskMemory {
         let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
         let (ledger, since) = ledger.after_previous_run(list, has_checks);
-        Memory { ledger, since, source: Some(format!("run {run}")), lost: None }
+        TaskMemory {
+            ledger,
+            changes: since,
+            source: Some(format!("run {run}")),
+            ledger_problem: None,
+        }
     }
 
     pub(super) fn source(&self) -> &str {
@@ -241,10 +273,10 @@ impl Memory {
                 ),
             }
         });
-        let changed = self.since.messages();
+        let changed = self.changes.messages();
         let changed = (!changed.is_empty())
             .then(|| format!("{name} is not as {source} left it: {}", changed.join("; ")));
-        let doubtful = &self.since.unverified;
+        let doubtful = &self.changes.unverified;
         let doubtful = (!doubtful.is_empty() && !is_checked).then(|| {
             format!(
                 "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
@@ -252,7 +284,7 @@ impl Memory {
                 changes::first_few(doubtful)
             )
         });
-        self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()
+        self.ledger_problem.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()
     }
 }
 
@@ -273,7 +305,7 @@ fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, HistoryEx
 }
 
 /// Says if the journal of the last `ralph work` knew more stories than the list has, or found something missing.
-fn missed_by_journal(project: &Project, list: &TaskList) -> Option<String> {
+fn journal_mismatch_warning(project: &Project, list: &TaskList) -> Option<String> {
     let runs = runs::list(&project.runs_dir()).ok()?;
     runs.iter().rev().find_map(|run| {
         let entries = run.read_journal().ok()?;

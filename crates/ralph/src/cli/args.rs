@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 use crate::config::Duration;
 use ralph_engine::rules::Budget;
 
-use crate::commands::resume::Resumption;
+use crate::commands::resume::ResumeRequest;
 
 /// Where to work. It may be said before or after the command.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct ProjectArgs {
     /// Work in this directory instead of the current one. Files that are named for a loop are looked for there.
     #[arg(short = 'C', long, value_name = "PATH", short_alias = 'd', global = true)]
     pub project_dir: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub struct LoopArgs {
         short_alias = 'm',
         visible_alias = "maximum-iterations",
         allow_negative_numbers = true,
-        value_parser = iterations
+        value_parser = parse_iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -88,7 +88,7 @@ pub struct LoopArgs {
     pub model: Option<String>,
 
     /// End an agent that prints nothing for this long: seconds, or a text such as 5m or 1h30m; 0 is never.
-    #[arg(long, value_name = "DURATION", value_parser = duration_or_zero, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_zero, allow_negative_numbers = true)]
     pub inactivity_timeout: Option<Duration>,
 
     /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).
@@ -127,8 +127,8 @@ pub struct LoopArgs {
     pub quiet: bool,
 
     /// How to show what happens.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
-    pub output: OutputForm,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputMode::Human)]
+    pub output: OutputMode,
 
     /// Show what would be run, and run nothing.
     #[arg(long)]
@@ -147,7 +147,7 @@ pub struct LoopArgs {
 
     /// The run to go on with. No flag says this: it is `ralph resume` that does.
     #[arg(skip)]
-    pub resume: Option<Resumption>,
+    pub resume: Option<ResumeRequest>,
 
     /// What it was about needs neither agent nor prompt, so that neither has to be there.
     #[arg(skip)]
@@ -155,7 +155,7 @@ pub struct LoopArgs {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum OutputForm {
+pub enum OutputMode {
     /// For people: emoji and colour where the terminal has them.
     #[default]
     Human,
@@ -169,7 +169,7 @@ pub enum OutputForm {
 #[derive(Debug, Default, Args)]
 pub struct BudgetArgs {
     /// Stop when the run has cost this many US dollars.
-    #[arg(long, value_name = "USD", value_parser = dollars)]
+    #[arg(long, value_name = "USD", value_parser = parse_dollars)]
     pub max_cost: Option<f64>,
 
     /// Stop when the run has used this many tokens, cached ones included.
@@ -177,7 +177,7 @@ pub struct BudgetArgs {
     pub max_tokens: Option<u64>,
 
     /// Stop when the run has been at work for so long: seconds, or a text such as 8h or 1h30m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub max_time: Option<Duration>,
 }
 
@@ -194,24 +194,24 @@ impl BudgetArgs {
 }
 
 /// A limit of iterations.
-pub fn iterations(text: &str) -> Result<u32, String> {
+pub fn parse_iterations(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| format!("it must be a whole number from 1 to {}", u32::MAX))
 }
 
-fn dollars(text: &str) -> Result<f64, String> {
+fn parse_dollars(text: &str) -> Result<f64, String> {
     match text.trim_start_matches('$').parse::<f64>() {
         Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(dollars),
         _ => Err("must be a number above 0".to_owned()),
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let parsed = Duration::parse(text).filter(|duration| !duration.is_zero());
     parsed.ok_or_else(|| "must be a duration such as 90m, 8h or 1h30m".to_owned())
 }
 
-fn duration_or_zero(text: &str) -> Result<Duration, String> {
+fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
     let parsed = Duration::parse(text);
     parsed.ok_or_else(|| "must be seconds, or a duration such as 90s, 5m or 1h30m".to_owned())
 }

@@ -19,7 +19,7 @@ use ralph_git::link_guard;
 use ralph_report::style::Capabilities;
 use ralph_store::home;
 
-use self::args::{LoopArgs, Place};
+use self::args::{LoopArgs, ProjectArgs};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -46,14 +46,14 @@ pub struct Cli {
     version: Option<bool>,
 
     #[command(flatten)]
-    pub place: Place,
+    pub project: ProjectArgs,
 
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the agent until it answers with the completion response and all guardrails pass.
     #[command(after_help = crate::commands::run::EXAMPLES)]
     Run(Box<crate::commands::run::RunArgs>),
@@ -100,7 +100,7 @@ pub enum Command {
 
     /// Have workers begin nothing new after what they are doing.
     #[command(after_help = crate::commands::worker::PAUSE_EXAMPLES)]
-    Pause(crate::commands::worker::Which),
+    Pause(crate::commands::worker::WorkerSelection),
 
     /// Go on with a run that was stopped or cut off, or with a paused worker.
     #[command(after_help = crate::commands::resume::EXAMPLES)]
@@ -108,7 +108,7 @@ pub enum Command {
 
     /// End workers and their agents now.
     #[command(after_help = crate::commands::worker::KILL_EXAMPLES)]
-    Kill(crate::commands::worker::Which),
+    Kill(crate::commands::worker::WorkerSelection),
 
     /// Show what a worker has done, and does.
     #[command(after_help = crate::commands::worker::LOGS_EXAMPLES)]
@@ -116,11 +116,11 @@ pub enum Command {
 
     /// Show the window of a worker in this terminal.
     #[command(after_help = crate::commands::worker::ATTACH_EXAMPLES)]
-    Attach(crate::commands::worker::NameArgs),
+    Attach(crate::commands::worker::SelectionArgs),
 
     /// Wait for the end of workers, and exit with their code.
     #[command(after_help = crate::commands::worker::WAIT_EXAMPLES)]
-    Wait(crate::commands::worker::Which),
+    Wait(crate::commands::worker::WorkerSelection),
 
     /// Type a line into the window of a worker.
     #[command(after_help = crate::commands::worker::SEND_EXAMPLES)]
@@ -136,7 +136,7 @@ pub enum Command {
 
     /// The command of a worker's window.
     #[command(hide = true)]
-    WorkerLoop(crate::commands::worker::NameArgs),
+    WorkerLoop(crate::commands::worker::SelectionArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
     #[command(after_help = crate::commands::init::EXAMPLES)]
@@ -212,7 +212,7 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(err) => {
-            let code = misunderstood(&err);
+            let code = print_parse_error(&err);
             return if fails_with_1 && code == exit_code::USAGE {
                 exit_code::INCOMPLETE
             } else {
@@ -243,7 +243,7 @@ fn is_worker_command(args: &[OsString]) -> bool {
 }
 
 /// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
-fn misunderstood(err: &clap::Error) -> u8 {
+fn print_parse_error(err: &clap::Error) -> u8 {
     if err.use_stderr() {
         let text = err.render();
         let color = Capabilities::for_stdio().color_errors;
@@ -255,7 +255,7 @@ fn misunderstood(err: &clap::Error) -> u8 {
         };
         // If nobody reads it, nobody needs it.
         let _ = io::stderr().lock().write_all(text.as_bytes());
-    } else if let Err(err) = said(err.print().and_then(|()| io::stdout().flush())) {
+    } else if let Err(err) = handle_write_result(err.print().and_then(|()| io::stdout().flush())) {
         return exit_code(Err(err));
     }
     u8::try_from(err.exit_code()).unwrap_or(exit_code::USAGE)
@@ -263,50 +263,51 @@ fn misunderstood(err: &clap::Error) -> u8 {
 
 fn dispatch(mut cli: Cli) -> Result<u8, Error> {
     ralph_process::trust::declare_lazily(crate::project_dir::known_agent_dirs);
-    crate::project_dir::name_from_there(&cli.place, &mut cli.command);
-    let project = || crate::project_dir::project(&cli.place);
-    let own = || crate::project_dir::own_project(&cli.place, false);
-    let for_loop =
-        |args: &LoopArgs| crate::project_dir::own_project(&cli.place, args.settings.is_some());
+    crate::project_dir::resolve_paths_from_project(&cli.project, &mut cli.command);
+    let project = || crate::project_dir::open_project(&cli.project);
+    let own = || crate::project_dir::require_project(&cli.project, false);
+    let for_loop = |args: &LoopArgs| {
+        crate::project_dir::require_project(&cli.project, args.settings.is_some())
+    };
     match cli.command {
-        Command::Run(args) => {
+        CliCommand::Run(args) => {
             crate::commands::run::run(&for_loop(&args.common)?, &args, Vec::new())
         }
-        Command::Plan(args) => crate::commands::modes::plan(&for_loop(&args.common)?, *args),
-        Command::Build(args) => crate::commands::modes::build(&for_loop(&args.common)?, *args),
-        Command::Prompt(args) => {
+        CliCommand::Plan(args) => crate::commands::modes::plan(&for_loop(&args.common)?, *args),
+        CliCommand::Build(args) => crate::commands::modes::build(&for_loop(&args.common)?, *args),
+        CliCommand::Prompt(args) => {
             crate::commands::modes::prompt(&for_loop(&args.mode.common)?, *args)
         }
-        Command::Work(args) => crate::commands::work::work(&for_loop(&args.common)?, &args),
-        Command::New(args) => crate::commands::new::new(&own()?, &args),
-        Command::Tasks(args) => crate::commands::tasks::tasks(&own()?, &args),
-        Command::Archive(args) => crate::commands::archive::archive(&own()?, &args),
-        Command::Spawn(args) => crate::commands::worker::spawn(&for_loop(&args.common)?, &args),
-        Command::Ls(args) => crate::commands::worker::ls(&args),
-        Command::Status(args) => crate::commands::worker::status(&args),
-        Command::Pause(args) => crate::commands::worker::pause(&args),
-        Command::Resume(args) => crate::commands::resume::resume(&cli.place, args),
-        Command::Kill(args) => crate::commands::worker::kill(&args),
-        Command::Logs(args) => crate::commands::worker::logs(&args),
-        Command::Attach(args) => crate::commands::worker::attach(&args),
-        Command::Wait(args) => crate::commands::worker::wait(&args),
-        Command::Send(args) => crate::commands::worker::send(&args),
-        Command::Rm(args) => crate::commands::worker::rm(&args),
-        Command::Template(args) => crate::commands::worker::template(project()?.root(), &args),
-        Command::WorkerLoop(args) => crate::commands::worker::run_loop(&args.name),
-        Command::Init => crate::commands::init::init(&project()?),
-        Command::Settings(args) => crate::commands::settings::settings(&cli.place, args),
-        Command::Runs(args) => crate::commands::runs::runs(&own()?, &args),
-        Command::Replay(args) => crate::commands::runs::replay(own, &args),
-        Command::Report(args) => crate::commands::report::report(own, &args),
-        Command::Demo(args) => crate::commands::demo::demo(&args),
-        Command::Doctor => crate::commands::doctor::doctor(&project()?),
-        Command::Agents(args) => crate::commands::agents::agents(&project()?, &args),
-        Command::Sandbox(command) => crate::commands::sandbox::sandbox(&project()?, &command),
-        Command::Hook(args) => Ok(crate::commands::hook::hook(args)),
-        Command::Plugin(args) => crate::commands::plugin::plugin(&args),
-        Command::Completions(args) => crate::commands::generated::completions(&args),
-        Command::Man(args) => crate::commands::generated::man(&args),
+        CliCommand::Work(args) => crate::commands::work::work(&for_loop(&args.common)?, &args),
+        CliCommand::New(args) => crate::commands::new::new(&own()?, &args),
+        CliCommand::Tasks(args) => crate::commands::tasks::tasks(&own()?, &args),
+        CliCommand::Archive(args) => crate::commands::archive::archive(&own()?, &args),
+        CliCommand::Spawn(args) => crate::commands::worker::spawn(&for_loop(&args.common)?, &args),
+        CliCommand::Ls(args) => crate::commands::worker::ls(&args),
+        CliCommand::Status(args) => crate::commands::worker::status(&args),
+        CliCommand::Pause(args) => crate::commands::worker::pause(&args),
+        CliCommand::Resume(args) => crate::commands::resume::resume(&cli.project, args),
+        CliCommand::Kill(args) => crate::commands::worker::kill(&args),
+        CliCommand::Logs(args) => crate::commands::worker::logs(&args),
+        CliCommand::Attach(args) => crate::commands::worker::attach(&args),
+        CliCommand::Wait(args) => crate::commands::worker::wait(&args),
+        CliCommand::Send(args) => crate::commands::worker::send(&args),
+        CliCommand::Rm(args) => crate::commands::worker::rm(&args),
+        CliCommand::Template(args) => crate::commands::worker::template(project()?.root(), &args),
+        CliCommand::WorkerLoop(args) => crate::commands::worker::run_loop(&args.name),
+        CliCommand::Init => crate::commands::init::init(&project()?),
+        CliCommand::Settings(args) => crate::commands::settings::settings(&cli.project, args),
+        CliCommand::Runs(args) => crate::commands::runs::runs(&own()?, &args),
+        CliCommand::Replay(args) => crate::commands::runs::replay(own, &args),
+        CliCommand::Report(args) => crate::commands::report::report(own, &args),
+        CliCommand::Demo(args) => crate::commands::demo::demo(&args),
+        CliCommand::Doctor => crate::commands::doctor::doctor(&project()?),
+        CliCommand::Agents(args) => crate::commands::agents::agents(&project()?, &args),
+        CliCommand::Sandbox(command) => crate::commands::sandbox::sandbox(&project()?, &command),
+        CliCommand::Hook(args) => Ok(crate::commands::hook::hook(args)),
+        CliCommand::Plugin(args) => crate::commands::plugin::plugin(&args),
+        CliCommand::Completions(args) => crate::commands::generated::completions(&args),
+        CliCommand::Man(args) => crate::commands::generated::man(&args),
     }
 }
 
@@ -314,13 +315,13 @@ fn exit_code(result: Result<u8, Error>) -> u8 {
     match result {
         Ok(code) => code,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             error.exit_code()
         }
     }
 }
 
-pub fn complain(error: &Error) {
+pub fn print_error(error: &Error) {
     let _ =
         io::stderr().write_all(format!("{}\n", strip_control_chars(&error.to_string())).as_bytes());
 }
@@ -334,17 +335,17 @@ pub fn warn(message: &str) {
 
 /// Prints an answer. A reader that went away has seen enough.
 pub fn print(text: &str) -> Result<u8, Error> {
-    say(text).map(|_| 0)
+    write_part(text).map(|_| 0)
 }
 
 /// Prints a part of an answer, and tells whether anybody is there to read the rest.
-pub fn say(text: &str) -> Result<bool, Error> {
+pub fn write_part(text: &str) -> Result<bool, Error> {
     let mut stdout = io::stdout().lock();
-    said(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    handle_write_result(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
 /// What is to be made of an attempt to write to standard output.
-fn said(written: io::Result<()>) -> Result<bool, Error> {
+fn handle_write_result(written: io::Result<()>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(true),
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(false),

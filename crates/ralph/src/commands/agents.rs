@@ -31,11 +31,11 @@ pub struct AgentsArgs {
 }
 
 /// How long a program may take to tell its version.
-const PATIENCE: Duration = Duration::from_secs(10);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An adapter, and the program that it would start.
 #[derive(Debug, Serialize)]
-struct Row {
+struct AgentRow {
     agent: &'static str,
     /// Where it is; none if it is not installed.
     program: Option<String>,
@@ -54,11 +54,11 @@ struct Row {
 pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
     // Each is told at once, because some programs take a while to tell their version.
     for adapter in agents::all().iter().filter(|adapter| adapter.name() != "text") {
-        let found = find(adapter.name(), project.root());
-        let said = found.as_ref().and_then(|found| found.said.as_deref());
-        let version = said.map(|said| number(said).unwrap_or(said).to_owned());
+        let found = find_installed(adapter.name(), project.root());
+        let said = found.as_ref().and_then(|found| found.version_output.as_deref());
+        let version = said.map(|said| version_number(said).unwrap_or(said).to_owned());
         let recorded = adapter.recorded_version();
-        let row = Row {
+        let row = AgentRow {
             agent: adapter.name(),
             is_recorded: version.is_some() && version.as_deref() == recorded,
             is_trusted: found.as_ref().is_none_or(|found| found.is_trusted),
@@ -78,14 +78,14 @@ pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
     )
 }
 
-impl Row {
+impl AgentRow {
     fn line(&self) -> String {
-        let Row { agent, install, .. } = self;
+        let AgentRow { agent, install, .. } = self;
         let Some(program) = &self.program else {
             return format!("{agent:<9} not installed; to get it: {install}\n");
         };
         if !self.is_trusted {
-            return format!("{agent:<9} {NOT_RUN} ({program})\n");
+            return format!("{agent:<9} {UNTRUSTED_LABEL} ({program})\n");
         }
         let version = self.version.as_deref().unwrap_or("?");
         let tested = match self.recorded {
@@ -99,38 +99,39 @@ impl Row {
 
 /// A program that is here.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct InstalledAgent {
     pub(super) path: String,
     /// The first line of what it said when it was asked for its version.
-    pub(super) said: Option<String>,
+    pub(super) version_output: Option<String>,
     /// Whether it may be run outside the sandbox.
     pub(super) is_trusted: bool,
 }
 
 /// Stands where the version of a program would be that lies where agents can write.
-pub(super) const NOT_RUN: &str = "not run: agents can write there";
+pub(super) const UNTRUSTED_LABEL: &str = "not run: agents can write there";
 
 /// Looks for an agent on the user's `PATH`, as a run does, and asks it for its version.
-pub(super) fn find(name: &str, dir: &Path) -> Option<Found> {
+pub(super) fn find_installed(name: &str, dir: &Path) -> Option<InstalledAgent> {
     let path = process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)?;
-    Some(ask(&path, &["--version"], dir))
+    Some(query_version(&path, &["--version"], dir))
 }
 
 /// Asks a program for its version with `args`, if there are any and agents cannot write to it.
-pub(super) fn ask(path: &Path, args: &[&str], dir: &Path) -> Found {
+pub(super) fn query_version(path: &Path, args: &[&str], dir: &Path) -> InstalledAgent {
     let is_trusted = trust::may_run_outside(path);
     let words: Vec<OsString> = args.iter().map(Into::into).collect();
-    let run = || OutsideCommand::find(path.as_os_str(), &[]).ok()?.run(&words, dir, PATIENCE).ok();
+    let run =
+        || OutsideCommand::find(path.as_os_str(), &[]).ok()?.run(&words, dir, VERSION_TIMEOUT).ok();
     let output = if is_trusted && !args.is_empty() { run() } else { None };
     let said = output.and_then(|output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text::first_line(&text).map(str::to_owned)
     });
-    Found { path: path.display().to_string(), said, is_trusted }
+    InstalledAgent { path: path.display().to_string(), version_output: said, is_trusted }
 }
 
 /// The number in what a program says of its version.
-fn number(said: &str) -> Option<&str> {
+fn version_number(said: &str) -> Option<&str> {
     said.split_whitespace().find_map(|word| {
         let word = word.trim_end_matches(['.', ',', ';', ')']).trim_start_matches(['(', 'v']);
         let is_number = word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
@@ -153,7 +154,7 @@ mod tests {
             ("an agent with 7 lives", None),
             ("", None),
         ] {
-            assert_eq!(number(said), version, "{said}");
+            assert_eq!(version_number(said), version, "{said}");
         }
     }
 }

@@ -16,7 +16,7 @@ use ralph_tasks::archive;
 use ralph_tasks::documents::{self, Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 use ralph_tasks::{TaskList, summary};
 
-use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
+use super::new::{DocumentsArgs, UNNAMED_BRANCH, default_name, reset_ledgers, today};
 use crate::{launch, task_memory};
 
 pub const EXAMPLES: &str = "\
@@ -39,14 +39,14 @@ pub struct ArchiveArgs {
 }
 
 /// What is set aside. The prompt stays: it is the project's, not the work's.
-const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
+const ARCHIVED_DOCUMENTS: [&str; 3] = [PRD, TASKS, PROGRESS];
 
 /// # Errors
 /// There is nothing to archive, a run is going on, something cannot be written, or git refused.
 pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
-    let documents = args.place.of(project);
+    let documents = args.place.documents(project);
     let root = project.root();
-    launch::settle(project)?;
+    launch::recover(project)?;
     let _idle = session::lock_project_idle(project)?;
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;
@@ -60,7 +60,7 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
         }
         held => held.ok(),
     };
-    let mut files = gather(&documents)?;
+    let mut files = collect_documents(&documents)?;
     let today = today();
     let content = |wanted| files.iter().find(|(name, _)| *name == wanted).map(|(_, it)| it);
     let list = String::from_utf8_lossy(content(TASKS).map_or(&[], Vec::as_slice));
@@ -68,12 +68,15 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
     let mut page = summary::render(&list, summary::start_date(&progress), &today);
-    let doubts = list.as_ref().ok().and_then(|list| task_memory::doubts(project, &documents, list));
+    let doubts = list
+        .as_ref()
+        .ok()
+        .and_then(|list| task_memory::completeness_doubts(project, &documents, list));
     if let Some(doubts) = &doubts {
         page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
     }
     if let Ok(list) = &list
-        && is_untouched(&documents, &files, list, summary::start_date(&progress))
+        && is_unmodified(&documents, &files, list, summary::start_date(&progress))
     {
         let dir = documents.display_dir();
         return Err(Error::input(format!(
@@ -97,14 +100,14 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     };
     let place = archive::create(root, &format!("{today}-{label}"), &files)
         .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
-    let reset = reset(project, &documents, &today).map_err(|(path, err)| {
+    let reset = write_fresh_documents(project, &documents, &today).map_err(|(path, err)| {
         // Without this there would be two of everything.
         let _ = std::fs::remove_dir_all(&place);
         unwritable(&path, &err)
     })?;
-    forget(project, &documents);
+    reset_ledgers(project, &documents);
     let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
-    let text = archived(&shown, list.as_ref(), doubts.as_deref());
+    let text = archived_message(&shown, list.as_ref(), doubts.as_deref());
     let set_aside: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
     let paths: Vec<&Path> = set_aside.iter().chain(&reset).map(PathBuf::as_path).collect();
     commit(root, &paths, &shown, text)
@@ -130,9 +133,9 @@ fn refuse_unfinished(
 }
 
 /// What there is to be set aside.
-fn gather(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+fn collect_documents(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
     let mut files = Vec::new();
-    for name in MOVED {
+    for name in ARCHIVED_DOCUMENTS {
         match documents.read(name) {
             Ok(bytes) => files.push((name, bytes)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
@@ -167,12 +170,12 @@ fn label(
         (None, Some(list)) if !list.branch_name.trim().is_empty() => {
             Ok(naming::label(&list.branch_name))
         }
-        (None, _) => Ok(naming::label(&name_of(project))),
+        (None, _) => Ok(naming::label(&default_name(project))),
     }
 }
 
 /// Where it is now, and how far the work had come.
-fn archived(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> String {
+fn archived_message(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> String {
     let Some(list) = list else {
         return format!("Archived to {shown}; its task list could not be read.\n");
     };
@@ -219,7 +222,7 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
 }
 
 /// Whether nobody has written anything since the documents were made.
-fn is_untouched(
+fn is_unmodified(
     documents: &Documents,
     files: &[(&str, Vec<u8>)],
     list: &TaskList,
@@ -238,12 +241,12 @@ fn is_untouched(
 }
 
 /// Puts fresh documents in the place of those that were set aside, and tells which were written.
-fn reset(
+fn write_fresh_documents(
     project: &Project,
     documents: &Documents,
     today: &str,
 ) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let name = name_of(project);
+    let name = default_name(project);
     let fresh = documents.initial_documents(NewDocuments {
         name: &name,
         branch: UNNAMED_BRANCH,

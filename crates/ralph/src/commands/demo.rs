@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::config::Flag;
+use crate::config::FlagSetting;
 use crate::demo;
 use ralph_events::error::Error;
 use ralph_git::run_git;
@@ -60,7 +60,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
          and the dollars are made up.\n\n",
         prepared.test_command
     ))?;
-    let flag = |key, value| Flag { key, value, name: "demo".to_owned() };
+    let flag = |key, value| FlagSetting { key, value, name: "demo".to_owned() };
     let flags = vec![
         flag("agent.command", json!(agent)),
         flag("agent.flags", json!(if args.fast { vec!["--fast"] } else { vec![] })),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::settings::LoopFileLook;
+use super::settings::LoopFileView;
 use super::{agents, sandbox};
 use crate::config::{self, Sources};
 use crate::recover;
@@ -20,16 +20,16 @@ pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
 /// Standard output cannot be written.
 pub fn doctor(project: &Project) -> Result<u8, Error> {
     let dir = project.root();
-    recover::sweep_and_go_on(dir);
+    recover::clean_best_effort(dir);
     let mut out = String::from("Agents\n");
     let mut found = 0;
     for adapter in ralph_agents::all().iter().filter(|adapter| adapter.name() != "text") {
-        let line = agents::find(adapter.name(), dir).map(|found| describe(found, true));
+        let line = agents::find_installed(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
         let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();
         row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install_command()));
         if refuses {
-            out.push_str(&format!("           {:<9} {ROOT}\n", ""));
+            out.push_str(&format!("           {:<9} {ROOT_WARNING}\n", ""));
         }
     }
     if found == 0 {
@@ -43,7 +43,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     ] {
         match trust::outside_program(OsStr::new(name)) {
             Ok(path) => {
-                let tool = agents::ask(&path, args, dir);
+                let tool = agents::query_version(&path, args, dir);
                 row(&mut out, name, Some(describe(tool, !args.is_empty())), "");
             }
             Err(err) if err.untrusted.is_some() => row(&mut out, name, None, &err.to_string()),
@@ -62,9 +62,9 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
         env: std::env::vars_os().collect(),
         ..Sources::default()
     };
-    let (settings, mut is_wrong) = settings(&sources);
+    let (settings, mut is_wrong) = settings_status(&sources);
     out.push_str(&format!("  settings   {settings}\n"));
-    if let Some(look) = LoopFileLook::at(&sources) {
+    if let Some(look) = LoopFileView::at(&sources) {
         let name = config::display_name(&look.path);
         match look.problem() {
             None => out.push_str(&format!("  config     {name}, for plan, build and prompt\n")),
@@ -78,7 +78,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
 }
 
-const ROOT: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
+const ROOT_WARNING: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
                     IS_SANDBOX=1 if this machine is one";
 
 /// Whether claude refuses to skip permissions: it does as root, unless `IS_SANDBOX` is set.
@@ -93,9 +93,9 @@ fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
     }
 }
 
-fn describe(found: agents::Found, was_asked: bool) -> String {
-    match found.said {
-        _ if !found.is_trusted => format!("{} ({})", agents::NOT_RUN, found.path),
+fn describe(found: agents::InstalledAgent, was_asked: bool) -> String {
+    match found.version_output {
+        _ if !found.is_trusted => format!("{} ({})", agents::UNTRUSTED_LABEL, found.path),
         Some(version) => format!("{version} ({})", found.path),
         None if !was_asked => found.path,
         None => format!("{}, which does not tell its version", found.path),
@@ -103,7 +103,7 @@ fn describe(found: agents::Found, was_asked: bool) -> String {
 }
 
 /// The settings in words, and whether they are wrong.
-fn settings(sources: &Sources) -> (String, bool) {
+fn settings_status(sources: &Sources) -> (String, bool) {
     match config::load(sources) {
         Ok(loaded) if loaded.files.is_empty() => ("none; `ralph init` writes some".into(), false),
         Ok(loaded) => {

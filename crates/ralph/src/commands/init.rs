@@ -23,9 +23,9 @@ use ralph_store::project::Project;
 use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;
 
-use self::ask::{Abort, Ask, yes};
-use self::questions::{questions, sandbox, starter_prompts};
-use self::terminal::Terminal;
+use self::ask::{Abort, Prompter, is_yes};
+use self::questions::{ask_sandbox, offer_starter_prompts};
+use self::terminal::TerminalPrompter;
 use crate::recover;
 
 pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
@@ -46,7 +46,7 @@ struct InitOptions {
 /// # Errors
 /// No terminal, a write that failed, or an interruption; nothing is written then.
 pub fn init(project: &Project) -> Result<u8, Error> {
-    recover::sweep_aloud(project.root())?;
+    recover::remove_planted_files(project.root())?;
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(Error::usage("init asks questions, and standard input is not a terminal")
@@ -55,18 +55,18 @@ pub fn init(project: &Project) -> Result<u8, Error> {
                 "or write .ralph/settings.json yourself; `ralph settings --schema` describes it",
             ));
     }
-    let mut terminal = Terminal::new(stdin.as_fd(), io::stdout())
+    let mut terminal = TerminalPrompter::new(stdin.as_fd(), io::stdout())
         .map_err(|error| Error::config(format!("the terminal cannot be used: {error}")))?;
-    let sandbox = super::sandbox::usable;
+    let sandbox = super::sandbox::usable_backend;
     let options = InitOptions { project_dir: project.root().to_owned(), sandbox };
-    init_by(&options, &mut terminal)
+    init_with(&options, &mut terminal)
 }
 
 /// Carries out `ralph init` with the answers of `ask`.
 ///
 /// # Errors
 /// As [`init`].
-fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
+fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error> {
     let sources = Sources { project_dir: options.project_dir.clone(), ..Sources::default() };
     let (path, _) = sources.files();
     let name = config::display_name(&path);
@@ -83,26 +83,27 @@ fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
         )));
     }
     let project = Project::new(options.project_dir.clone());
-    let Answers { document, prompts } = match dialog(options, &sources, &project, &name, ask) {
-        Ok(Some(answers)) => answers,
-        Ok(None) => return Ok(0),
-        Err(abort) => {
-            // The cursor is behind a prompt. Nobody may be there to see it moved.
-            let _ = ask.say("\n");
-            return Err(match abort {
-                Abort::Interrupted => {
-                    Error::new(ErrorKind::Interrupted, "interrupted, nothing was written")
-                }
-                Abort::EndOfInput => {
-                    Error::new(ErrorKind::Interrupted, "end of input, nothing was written")
-                }
-                Abort::Failed(error) => {
-                    Error::config(format!("the terminal failed, nothing was written: {error}"))
-                }
-            });
-        }
-    };
-    let problems = check::problems(&document);
+    let InitAnswers { document, prompts } =
+        match ask_settings(options, &sources, &project, &name, ask) {
+            Ok(Some(answers)) => answers,
+            Ok(None) => return Ok(0),
+            Err(abort) => {
+                // The cursor is behind a prompt. Nobody may be there to see it moved.
+                let _ = ask.print("\n");
+                return Err(match abort {
+                    Abort::Interrupted => {
+                        Error::new(ErrorKind::Interrupted, "interrupted, nothing was written")
+                    }
+                    Abort::EndOfInput => {
+                        Error::new(ErrorKind::Interrupted, "end of input, nothing was written")
+                    }
+                    Abort::Failed(error) => {
+                        Error::config(format!("the terminal failed, nothing was written: {error}"))
+                    }
+                });
+            }
+        };
+    let problems = check::find_problems(&document);
     if !problems.is_empty() {
         return Err(Error::config(problems.join("\n")).hint("nothing was written"));
     }
@@ -111,52 +112,52 @@ fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
         Error::config(format!("{name}: cannot be written: {error}"))
     })?;
     // It is written, whether or not there is still somebody to be told.
-    let _ = ask.say(&format!("\nSettings written to {name}\n"));
+    let _ = ask.print(&format!("\nSettings written to {name}\n"));
     for (path, _) in &prompts {
-        let _ = ask.say(&format!("Prompt written to {}\n", config::display_name(path)));
+        let _ = ask.print(&format!("Prompt written to {}\n", config::display_name(path)));
     }
     Ok(0)
 }
 
 /// What is to be written.
-struct Answers {
+struct InitAnswers {
     document: Value,
     prompts: Vec<(PathBuf, &'static str)>,
 }
 
 /// Everything between the start and the write; `None` if the settings are to stay as they are.
-fn dialog(
+fn ask_settings(
     options: &InitOptions,
     sources: &Sources,
     project: &Project,
     name: &str,
-    ask: &mut dyn Ask,
-) -> Result<Option<Answers>, Abort> {
-    if let Some(existing) = config::existing(sources) {
+    ask: &mut dyn Prompter,
+) -> Result<Option<InitAnswers>, Abort> {
+    if let Some(existing) = config::read_existing(sources) {
         let mut document = existing.document;
         redact::redact(&mut document);
-        ask.say(&(json_writer::pretty(&document).unwrap_or_default() + "\n"))?;
+        ask.print(&(json_writer::pretty(&document).unwrap_or_default() + "\n"))?;
         for problem in &existing.problems {
-            ask.say(&format!("ralph: warning: {problem}\n"))?;
+            ask.print(&format!("ralph: warning: {problem}\n"))?;
         }
         let overlay = if existing.with_overlay {
             format!(" (with local overlay from {LOCAL_FILE})")
         } else {
             String::new()
         };
-        ask.say(&format!("Loaded from {name}{overlay}\n"))?;
-        if !yes(&ask.line("Overwrite? (y/N): ")?) {
+        ask.print(&format!("Loaded from {name}{overlay}\n"))?;
+        if !is_yes(&ask.prompt_line("Overwrite? (y/N): ")?) {
             return Ok(None);
         }
     }
-    ask.say("\n")?;
-    let mut document = questions(ask)?;
-    let prompts = starter_prompts(project, ask)?;
+    ask.print("\n")?;
+    let mut document = questions::ask_settings(ask)?;
+    let prompts = offer_starter_prompts(project, ask)?;
     let agent = document["agent"]["command"].as_str().unwrap_or_default();
     if let Some(backend) = (options.sandbox)(project, agent) {
-        document["sandbox"] = sandbox(backend, ask)?;
+        document["sandbox"] = ask_sandbox(backend, ask)?;
     }
-    Ok(Some(Answers { document, prompts }))
+    Ok(Some(InitAnswers { document, prompts }))
 }
 
 /// Writes the settings and, before them, the schema that they refer to and the prompts.

@@ -17,7 +17,7 @@ use ralph_git as git;
 use ralph_store::project::Project;
 
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
-use crate::launch::{self, Defaults, Start, prompt, rules};
+use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 use crate::recover;
 
 pub const PLAN_EXAMPLES: &str = "\
@@ -65,7 +65,7 @@ pub struct ModeArgs {
         value_name = "MAX_ITERATIONS",
         conflicts_with = "max_iterations",
         allow_negative_numbers = true,
-        value_parser = crate::cli::args::iterations
+        value_parser = crate::cli::args::parse_iterations
     )]
     pub limit: Option<u32>,
 
@@ -104,12 +104,12 @@ pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
 /// Where a project has its own, by the name of the mode.
 pub const PROMPTS_DIR: &str = ".ralph/prompts";
 
-const NO_PLAN: &str = "Implementation plan not found. Run 'ralph plan' first.";
+const NO_PLAN_MESSAGE: &str = "Implementation plan not found. Run 'ralph plan' first.";
 
 /// What plan, build and prompt have in common.
 const DEFAULTS: Defaults = Defaults {
     exit_at_limit: exit_code::SUCCESS,
-    stderr_is_said: true,
+    stderr_counts_as_output: true,
     session_log: true,
     ..Defaults::RUN
 };
@@ -118,8 +118,8 @@ const DEFAULTS: Defaults = Defaults {
 /// Whatever keeps the run from starting.
 pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
-    settle(project, &args.common)?;
-    let source = own_prompt(project, &args, "plan", built_in)?;
+    recover(project, &args.common)?;
+    let source = select_prompt(project, &args, "plan", built_in)?;
     let defaults = Defaults { command: "plan", ..DEFAULTS };
     Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
 }
@@ -128,8 +128,8 @@ pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
 /// Whatever keeps the run from starting.
 pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
-    settle(project, &args.common)?;
-    let source = own_prompt(project, &args, "build", built_in)?;
+    recover(project, &args.common)?;
+    let source = select_prompt(project, &args, "build", built_in)?;
     let defaults = Defaults { command: "build", ..DEFAULTS };
     Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
 }
@@ -138,36 +138,40 @@ pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
 /// Whatever keeps the run from starting.
 pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let AdHocArgs { file, mode } = args;
-    settle(project, &mode.common)?;
+    recover(project, &mode.common)?;
     let source = match &file {
-        Some(path) => prompt::file(path, &mode.common)?,
-        None => prompt::source(&mode.prompt, &mode.common)?,
+        Some(path) => prompt::prompt_file(path, &mode.common)?,
+        None => prompt::prompt_source(&mode.prompt, &mode.common)?,
     };
     let defaults = Defaults { command: "prompt", ..DEFAULTS };
     Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
 }
 
 /// Cleans up after a run that was cut off, before a prompt or a loop file is read that its agent may have planted.
-fn settle(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
     if args.dry_run || args.print_prompt {
-        recover::sweep_aloud(project.root())
+        recover::remove_planted_files(project.root())
     } else {
-        launch::settle(project)
+        launch::recover(project)
     }
 }
 
 /// The prompt of the command line, or else the project's own for this mode, or else ours.
-fn own_prompt(
+fn select_prompt(
     project: &Project,
     args: &ModeArgs,
     mode: &str,
     built_in: PromptSource,
 ) -> Result<PromptSource, Error> {
     if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
-        return prompt::source(&args.prompt, &args.common);
+        return prompt::prompt_source(&args.prompt, &args.common);
     }
     let path = project.root().join(PROMPTS_DIR).join(format!("{mode}.md"));
-    if path.symlink_metadata().is_ok() { prompt::file(&path, &args.common) } else { Ok(built_in) }
+    if path.symlink_metadata().is_ok() {
+        prompt::prompt_file(&path, &args.common)
+    } else {
+        Ok(built_in)
+    }
 }
 
 /// One of the three, about to start.
@@ -194,14 +198,14 @@ impl Mode {
         loaded.files.extend(path);
         loaded.warnings.append(&mut file.warnings);
         let promise = || Ok(CompletionRule::Promise("COMPLETE".to_owned()));
-        let completion = rules::completion(&completion, promise)?;
-        let variables = variables(defaults.command, file.variables);
+        let completion = rules::completion_rule(&completion, promise)?;
+        let variables = template_variables(defaults.command, file.variables);
         let max = loaded.settings.maximum_iterations.unwrap_or(defaults.max_iterations);
         if (!needs_signal || common.print_prompt)
-            && let Ok((template, name)) = prompt::text(&source)
+            && let Ok((template, name)) = prompt::read_prompt(&source)
             && !completion.is_requested_by(&variables.expand(&template, 1, max).0)
         {
-            let Error { message, hints, .. } = no_signal(&name, &completion);
+            let Error { message, hints, .. } = no_signal_error(&name, &completion);
             loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
         }
 
@@ -212,16 +216,21 @@ impl Mode {
                 "{specs}/ holds no specifications, so the agent has nothing to plan from"
             ));
         }
-        let start =
-            Start { project, origin: project, args: &common, defaults: &defaults, loaded: &loaded };
+        let start = LaunchPlan {
+            project,
+            origin: project,
+            args: &common,
+            defaults: &defaults,
+            settings: &loaded,
+        };
         if common.print_prompt {
-            let (template, _) = prompt::text(&source)?;
+            let (template, _) = prompt::read_prompt(&source)?;
             // It costs nothing to be shown what cannot be sent yet.
-            if let Err(missing) = require_specs(project, &template, &variables) {
+            if let Err(missing) = check_specs(project, &template, &variables) {
                 crate::cli::warn(&missing.message);
             }
             if needs_plan && !project.root().join(Project::PLAN_FILE).is_file() {
-                crate::cli::warn(NO_PLAN);
+                crate::cli::warn(NO_PLAN_MESSAGE);
             }
             return start.print_prompt(&source, Some(&variables));
         }
@@ -231,7 +240,7 @@ impl Mode {
         if needs_plan {
             spec.required.push(RequiredFile {
                 file: project.root().join(Project::PLAN_FILE),
-                message: NO_PLAN.to_owned(),
+                message: NO_PLAN_MESSAGE.to_owned(),
             });
         }
         if defaults.command == "plan" {
@@ -245,10 +254,10 @@ impl Mode {
         }
         spec.settings_files = launch::named_settings_files(project, &common, config.as_ref());
         if !common.only_checks {
-            refuse_unusable_prompt(project, &spec, &variables, needs_signal)?;
+            check_prompt(project, &spec, &variables, needs_signal)?;
         }
         spec.variables = Some(variables);
-        start.carry_out(spec)
+        start.preflight_and_run(spec)
     }
 }
 
@@ -269,7 +278,7 @@ fn loop_file(
 }
 
 /// What a template may name: the environment, over it what has a default, over that the file.
-fn variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
+fn template_variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let environment: BTreeMap<String, String> =
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
@@ -288,7 +297,7 @@ fn variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
 }
 
 /// A prompt that sends the agent to specifications that are not there sends it nowhere.
-fn require_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
+fn check_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
     let Some(specs) = variables.value("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
         return Ok(());
@@ -312,14 +321,14 @@ fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v st
 }
 
 /// What would keep the first agent from being asked is found before anything is spent.
-fn refuse_unusable_prompt(
+fn check_prompt(
     project: &Project,
     spec: &RunSpec,
     variables: &Variables,
     needs_signal: bool,
 ) -> Result<(), Error> {
-    let (template, name) = prompt::text(&spec.prompt)?;
-    require_specs(project, &template, variables)?;
+    let (template, name) = prompt::read_prompt(&spec.prompt)?;
+    check_specs(project, &template, variables)?;
     if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
         let error = Error::input(missing.message.clone());
         return Err(match missing.file.symlink_metadata() {
@@ -334,12 +343,12 @@ fn refuse_unusable_prompt(
             PromptSource::Text(_) => "the prompt".to_owned(),
             _ => name,
         };
-        return Err(no_signal(&name, &spec.completion));
+        return Err(no_signal_error(&name, &spec.completion));
     }
     Ok(())
 }
 
-fn no_signal(name: &str, completion: &CompletionRule) -> Error {
+fn no_signal_error(name: &str, completion: &CompletionRule) -> Error {
     let signal = completion.describe();
     Error::failed(format!("{name} does not contain the completion signal {signal}"))
         .hint("the loop ends when the agent answers with it, so that the prompt must tell it to")

@@ -44,7 +44,7 @@ pub struct DocumentsArgs {
 }
 
 impl DocumentsArgs {
-    pub(super) fn of(&self, project: &Project) -> Documents {
+    pub(super) fn documents(&self, project: &Project) -> Documents {
         Documents::new(project.root(), self.ralph_dir.as_deref())
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn today() -> String {
 }
 
 /// What work is called that nobody has given a name.
-pub(super) fn name_of(project: &Project) -> String {
+pub(super) fn default_name(project: &Project) -> String {
     let name = project.root().file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| "project".to_owned())
 }
@@ -66,15 +66,15 @@ pub(super) const UNNAMED_BRANCH: &str = "ralph/feature-name";
 /// # Errors
 /// Documents are there already, or cannot be written; nothing is then changed.
 pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
-    let documents = args.place.of(project);
+    let documents = args.place.documents(project);
     let given = args.name.as_deref().or(args.feature_name.as_deref());
     if given.is_some_and(|name| name.trim().is_empty()) {
         return Err(Error::usage("the name is empty").hint("ralph new \"Password reset\""));
     }
-    let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
+    let name = given.map_or_else(|| default_name(project), |name| name.trim().to_owned());
     let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
     // Not while somebody works by them, nor while one is still writing whose run was cut off.
-    launch::settle(project)?;
+    launch::recover(project)?;
     let _idle = if args.force { session::lock_project_idle(project)? } else { None };
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = match home {
@@ -130,7 +130,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     save_all_in_project(project.root(), &files).map_err(|(path, err)| {
         Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
     })?;
-    forget(project, &documents);
+    reset_ledgers(project, &documents);
     let [prd, tasks, progress, prompt] =
         [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.display_path(name));
     let width = progress.chars().count();
@@ -154,8 +154,8 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
 }
 
 /// Keeps earlier runs from judging a list that takes the place of another.
-pub(super) fn forget(project: &Project, documents: &Documents) {
-    if let Err(err) = task_memory::places(project, documents).reset() {
+pub(super) fn reset_ledgers(project: &Project, documents: &Documents) {
+    if let Err(err) = task_memory::ledger_paths(project, documents).reset() {
         let name = documents.display_path(TASKS);
         crate::cli::warn(&format!("earlier runs will be held against the new {name}: {err}"));
     }

@@ -11,7 +11,7 @@ use ralph_git as git;
 use ralph_report::summary::{Reading, html, plain};
 use ralph_store::project::Project;
 
-use super::runs::{locate, read_journal};
+use super::runs::{locate_run, read_journal};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -32,11 +32,11 @@ pub struct ReportArgs {
 
     /// How to tell it.
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
-    pub format: ReportForm,
+    pub format: ReportFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportForm {
+pub enum ReportFormat {
     /// For the terminal.
     Text,
     Markdown,
@@ -52,7 +52,7 @@ pub fn report(
     own: impl FnOnce() -> Result<Project, Error>,
     args: &ReportArgs,
 ) -> Result<u8, Error> {
-    let (project, dir) = locate(own, args.run.as_deref())?;
+    let (project, dir) = locate_run(own, args.run.as_deref())?;
     let mut reading = Reading::of(read_journal(&dir)?);
     if let Some(time_ms) = resume::last_alive_ms(&dir, reading.last_ms()) {
         reading.note_alive(time_ms);
@@ -69,10 +69,10 @@ pub fn report(
     });
     let zone = TimeZone::system();
     crate::cli::print(&match args.format {
-        ReportForm::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),
-        ReportForm::Markdown => plain::render(&facts, &zone, plain::TextFormat::Markdown),
-        ReportForm::Html => html::render(&facts, &zone),
-        ReportForm::Json => {
+        ReportFormat::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),
+        ReportFormat::Markdown => plain::render(&facts, &zone, plain::TextFormat::Markdown),
+        ReportFormat::Html => html::render(&facts, &zone),
+        ReportFormat::Json => {
             let json = json_writer::pretty(&facts)
                 .map_err(|err| Error::failed(format!("cannot tell it as JSON: {err}")))?;
             json + "\n"

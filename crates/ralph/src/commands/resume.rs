@@ -7,24 +7,24 @@ use std::time::SystemTime;
 use clap::{Args, Parser};
 
 use crate::config;
-use crate::workers::store::{Known, Workers};
+use crate::workers::store::{StoredState, Workers};
 use ralph_driver::notify_command;
 use ralph_driver::resume;
 use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Outcome;
 use ralph_events::exit_code;
-use ralph_store::home::ralph_home;
+use ralph_store::home;
 use ralph_store::lock;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 use ralph_store::start_record::StartRecord;
 
-use super::runs::{all, looks_like_a_run, named, none_yet};
-use super::worker::{self, More, Which};
+use super::runs::{find_by_prefix, is_run_id_like, list_runs, no_runs_error};
+use super::worker::{self, NewLimits, WorkerSelection};
 use super::{modes, run, work};
-use crate::cli::args::{BudgetArgs, LoopArgs, OutputForm, Place, PromptArgs};
-use crate::cli::{Cli, Command, print};
+use crate::cli::args::{BudgetArgs, LoopArgs, OutputMode, ProjectArgs, PromptArgs};
+use crate::cli::{Cli, CliCommand, print};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +72,7 @@ pub struct ResumeArgs {
         short_alias = 'm',
         visible_alias = "maximum-iterations",
         allow_negative_numbers = true,
-        value_parser = crate::cli::args::iterations
+        value_parser = crate::cli::args::parse_iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -89,7 +89,7 @@ pub struct ResumeArgs {
 
     /// How to show what happens.
     #[arg(long, value_name = "FORM", value_enum)]
-    pub output: Option<OutputForm>,
+    pub output: Option<OutputMode>,
 
     /// Show what would be run, and run nothing.
     #[arg(long)]
@@ -98,9 +98,9 @@ pub struct ResumeArgs {
 
 /// A run to go on with.
 #[derive(Debug, Clone)]
-pub struct Resumption {
+pub struct ResumeRequest {
     pub run: String,
-    pub left: resume::ResumeState,
+    pub state: resume::ResumeState,
     /// What its templates were given; `None` if it had none, or nobody noted it.
     pub variables: Option<BTreeMap<String, String>>,
     /// What there is to say of its settings.
@@ -109,9 +109,9 @@ pub struct Resumption {
 
 /// # Errors
 /// There is no such run, it cannot go on, or whatever else keeps it from starting.
-pub fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
+pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     if args.all {
-        return resume_workers(&Which::all(), &args);
+        return resume_workers(&WorkerSelection::all(), &args);
     }
     let several = args.runs.len() > 1;
     if several && let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
@@ -120,22 +120,22 @@ pub fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
             .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
     }
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
-        return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
+        return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, &args);
     }
-    let project = crate::project_dir::project(place)?;
+    let project = crate::project_dir::open_project(place)?;
     session::put_back(&project, crate::cli::warn);
     if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
-        return resume_workers(&Which::one(&worker), &args);
+        return resume_workers(&WorkerSelection::single(&worker), &args);
     }
     let has_runs = project.runs_dir().is_dir();
-    let project = crate::project_dir::own_project(place, has_runs)?;
+    let project = crate::project_dir::require_project(place, has_runs)?;
     if !args.dry_run {
         // One that still tells of an end would have told of it, too.
         session::recover(&project, crate::cli::warn)?;
         notify_command::send_missed(&project, None, crate::cli::warn)?;
     }
-    let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
-        let names = workers_left(&project);
+    let Some(left) = select_run(&project, args.runs.first().map(String::as_str))? else {
+        let names = resumable_workers(&project);
         return match names.first() {
             None => print("nothing to resume: every run of this project is complete\n"),
             Some(name) => print(&format!(
@@ -146,48 +146,48 @@ pub fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     };
     session::refuse_links(&project, &left.dir)?;
     let id = &left.dir.id;
-    if is_going_on(&left.dir) {
-        let pid = left.found.summary.pid;
+    if is_running(&left.dir) {
+        let pid = left.state.summary.pid;
         return Err(Error::input(format!("run {id} is still going on (process {pid})"))
             .hint("wait for it to end, or stop it first"));
     }
     if left.is_complete() {
-        return left.say_done();
+        return left.print_nothing_to_do();
     }
-    if left.found.summary.command == "spawn" {
-        return match worker_of(id) {
-            Some(name) => resume_workers(&Which::one(&name), &args),
+    if left.state.summary.command == "spawn" {
+        return match find_worker(id) {
+            Some(name) => resume_workers(&WorkerSelection::single(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
                 .hint("ralph spawn starts a new one")),
         };
     }
     left.refuse_lost()?;
-    let note = left.note()?;
+    let note = left.start_record()?;
     let dir = left.dir.clone();
-    go_on(&project, left, &note, args).or_else(|err| {
+    restart(&project, left, &note, args).or_else(|err| {
         // Another ralph may have gone on with it while this one waited for its turn.
-        let left = Left::read(dir);
-        if left.is_complete() { left.say_done() } else { Err(err) }
+        let left = ResumableRun::read(dir);
+        if left.is_complete() { left.print_nothing_to_do() } else { Err(err) }
     })
 }
 
 /// Where ralph keeps what agents cannot reach.
-fn home() -> Option<PathBuf> {
-    ralph_home(|name| std::env::var_os(name))
+fn ralph_home() -> Option<PathBuf> {
+    home::ralph_home(|name| std::env::var_os(name))
 }
 
 /// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
 /// about to notice.
-fn is_going_on(dir: &RunDir) -> bool {
+fn is_running(dir: &RunDir) -> bool {
     lock::holds_for(session::LOCK_RETRY_FOR, || dir.is_running())
 }
 
 fn is_worker(name: &str) -> bool {
-    Workers::of_user().is_ok_and(|workers| workers.find(name).is_ok())
+    Workers::open_user_dir().is_ok_and(|workers| workers.find(name).is_ok())
 }
 
-fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
-    let more = More { iterations: args.max_iterations, budget: args.budget.budget() };
+fn resume_workers(which: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
+    let more = NewLimits { iterations: args.max_iterations, budget: args.budget.budget() };
     if which.all && (more.iterations.is_some() || !more.budget.is_none()) {
         return Err(Error::usage("--all is about workers, each of which has limits of its own")
             .hint("name those that are to have others: ralph resume agent -n 40"));
@@ -200,11 +200,11 @@ fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
 }
 
 /// The workers of a project that are neither at work nor complete.
-fn workers_left(project: &Project) -> Vec<String> {
+fn resumable_workers(project: &Project) -> Vec<String> {
     let here = project.root().to_string_lossy();
-    let workers = Workers::of_user().and_then(|workers| workers.all()).unwrap_or_default();
+    let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
     let left = workers.into_iter().filter(|worker| {
-        matches!(worker.known(), Known::State(state)
+        matches!(worker.load_state(), StoredState::State(state)
             if state.directory == here && !state.is_complete())
             && !worker.is_alive()
     });
@@ -212,43 +212,43 @@ fn workers_left(project: &Project) -> Vec<String> {
 }
 
 /// The worker that has this run.
-fn worker_of(run: &str) -> Option<String> {
-    Workers::of_user().ok()?.of_run(run).map(|(worker, _)| worker.name)
+fn find_worker(run: &str) -> Option<String> {
+    Workers::open_user_dir().ok()?.find_by_run(run).map(|(worker, _)| worker.name)
 }
 
 /// The same, if it works elsewhere: in a worktree of its own.
 fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
     let here = runs::list(&project.runs_dir()).unwrap_or_default();
     let is_here = here.iter().any(|it| it.id.starts_with(run));
-    (looks_like_a_run(run) && !is_here).then(|| worker_of(run)).flatten()
+    (is_run_id_like(run) && !is_here).then(|| find_worker(run)).flatten()
 }
 
 /// A run as it was left.
-struct Left {
+struct ResumableRun {
     dir: RunDir,
-    found: resume::ResumeState,
+    state: resume::ResumeState,
 }
 
-impl Left {
-    fn read(dir: RunDir) -> Left {
+impl ResumableRun {
+    fn read(dir: RunDir) -> ResumableRun {
         let found = resume::ResumeState::load(&dir);
-        Left { dir, found }
+        ResumableRun { dir, state: found }
     }
 
     fn is_complete(&self) -> bool {
-        matches!(self.found.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+        matches!(self.state.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
     }
 
     /// There is nothing to go on with.
-    fn say_done(&self) -> Result<u8, Error> {
-        let summary = &self.found.summary;
+    fn print_nothing_to_do(&self) -> Result<u8, Error> {
+        let summary = &self.state.summary;
         print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
         Ok(summary.exit_code.unwrap_or(exit_code::SUCCESS))
     }
 
     /// What it has come to is known.
     fn refuse_lost(&self) -> Result<(), Error> {
-        if !self.found.is_lost {
+        if !self.state.is_lost {
             return Ok(());
         }
         let (id, path) = (&self.dir.id, self.dir.journal());
@@ -262,12 +262,12 @@ impl Left {
     }
 
     /// How it was started.
-    fn note(&self) -> Result<StartRecord, Error> {
+    fn start_record(&self) -> Result<StartRecord, Error> {
         let id = &self.dir.id;
         let again = "start it again with the command that started it";
-        match self.dir.read_start(home().as_deref()) {
+        match self.dir.read_start(ralph_home().as_deref()) {
             Ok(Some(note)) => Ok(note),
-            Ok(None) if self.found.is_new => {
+            Ok(None) if self.state.is_new => {
                 Err(Error::input(format!("run {id} was cut off before it began")).hint(again))
             }
             Ok(None) => {
@@ -275,7 +275,8 @@ impl Left {
                 Err(Error::input(message).hint(again))
             }
             Err(err) => {
-                let path = self.dir.settings_path(home().as_deref()).with_file_name("start.json");
+                let path =
+                    self.dir.settings_path(ralph_home().as_deref()).with_file_name("start.json");
                 let message = format!("run {id} cannot go on: cannot read {}", path.display());
                 Err(Error::input(format!("{message}: {err}")).hint(again))
             }
@@ -284,31 +285,36 @@ impl Left {
 }
 
 /// The run that was named, or the last one that did not complete, if there is one.
-fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error> {
-    let runs = all(project)?;
+fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumableRun>, Error> {
+    let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
         let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         if !could_be_a_run && !runs.iter().any(|run| run.id.starts_with(wanted)) {
             let message = format!("worker '{wanted}' not found, and no such run");
             return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }
-        return named(runs, wanted).map(|dir| Some(Left::read(dir)));
+        return find_by_prefix(runs, wanted).map(|dir| Some(ResumableRun::read(dir)));
     }
     // What was cut off before anything of it was noted is no run.
     let began = |dir: &RunDir| {
-        dir.has_started() || matches!(dir.read_start(home().as_deref()), Ok(Some(_)))
+        dir.has_started() || matches!(dir.read_start(ralph_home().as_deref()), Ok(Some(_)))
     };
     let runs: Vec<RunDir> = runs.into_iter().filter(began).collect();
     if runs.is_empty() {
-        return Err(none_yet());
+        return Err(no_runs_error());
     }
-    let mut lefts = runs.into_iter().rev().map(Left::read);
-    Ok(lefts.find(|left| !left.is_complete() && left.found.summary.command != "spawn"))
+    let mut lefts = runs.into_iter().rev().map(ResumableRun::read);
+    Ok(lefts.find(|left| !left.is_complete() && left.state.summary.command != "spawn"))
 }
 
 /// Starts the run again, as it was started, with all that it had come to.
-fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) -> Result<u8, Error> {
-    let Left { dir, found } = left;
+fn restart(
+    project: &Project,
+    left: ResumableRun,
+    note: &StartRecord,
+    args: ResumeArgs,
+) -> Result<u8, Error> {
+    let ResumableRun { dir, state: found } = left;
     let id = dir.id.clone();
     let parsed = Cli::try_parse_from(note.args()).map_err(|err| {
         let said = err.to_string();
@@ -316,10 +322,10 @@ fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) ->
         Error::input(format!("run {id} cannot go on: its command line is not understood: {said}"))
             .hint("was it started by another version of ralph? start it again")
     })?;
-    let (mut place, mut command) = (parsed.place, parsed.command);
+    let (mut place, mut command) = (parsed.project, parsed.command);
     let mut directory = note.directory();
     let moved_from =
-        found.original_directory.as_deref().filter(|began| !is_same(began, project.root()));
+        found.original_directory.as_deref().filter(|began| !is_same_dir(began, project.root()));
     if let Some(began) = moved_from {
         // The same place of this project, whatever is where the other one was.
         let below = directory.strip_prefix(began).map(|below| project.root().join(below));
@@ -327,8 +333,8 @@ fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) ->
         place.project_dir = place.project_dir.map(|_| project.root().to_owned());
     }
     crate::project_dir::refuse_link_out(&directory)?;
-    crate::project_dir::name_from_there(&place, &mut command);
-    let Some(mut said) = Said::of(&mut command) else {
+    crate::project_dir::resolve_paths_from_project(&place, &mut command);
+    let Some(mut said) = SavedArgs::of(&mut command) else {
         let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
         let word = word.unwrap_or_default();
         return Err(Error::input(format!(
@@ -336,10 +342,10 @@ fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) ->
         ))
         .hint(format!("start it again: ralph {word}")));
     };
-    said.take_piped_prompt(note);
+    said.restore_piped_prompt(note);
     // Numbers before this have gone into the settings that were kept.
-    said.forget_limits();
-    let mut warnings = changed_since(project, &dir, said.common, said.config.as_ref());
+    said.clear_limits();
+    let mut warnings = changed_settings_warning(project, &dir, said.common, said.config.as_ref());
     if let Some(began) = moved_from {
         warnings.push(format!(
             "this project is not where run {id} began ({}): it goes on here, in {}",
@@ -351,7 +357,7 @@ fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) ->
         warnings.push(format!("run {id} was cut off before it began, and begins now"));
     }
     let common = said.common;
-    common.settings = Some(dir.settings_path(home().as_deref()));
+    common.settings = Some(dir.settings_path(ralph_home().as_deref()));
     common.max_iterations = args.max_iterations;
     common.budget = args.budget;
     common.dry_run = args.dry_run;
@@ -361,26 +367,26 @@ fn go_on(project: &Project, left: Left, note: &StartRecord, args: ResumeArgs) ->
     common.output = args.output.unwrap_or(common.output);
     common.only_checks = found.progress.needs_only_checks();
     common.resume =
-        Some(Resumption { run: id, left: found, variables: note.variables.clone(), warnings });
+        Some(ResumeRequest { run: id, state: found, variables: note.variables.clone(), warnings });
     // Paths are relative to where it was started; if that is gone, whoever needs it says so.
     let _ = std::env::set_current_dir(&directory);
     match command {
-        Command::Run(args) => run::run(project, &args, Vec::new()),
-        Command::Plan(args) => modes::plan(project, *args),
-        Command::Build(args) => modes::build(project, *args),
-        Command::Prompt(args) => modes::prompt(project, *args),
-        Command::Work(args) => work::work(project, &args),
+        CliCommand::Run(args) => run::run(project, &args, Vec::new()),
+        CliCommand::Plan(args) => modes::plan(project, *args),
+        CliCommand::Build(args) => modes::build(project, *args),
+        CliCommand::Prompt(args) => modes::prompt(project, *args),
+        CliCommand::Work(args) => work::work(project, &args),
         _ => Ok(exit_code::USAGE),
     }
 }
 
 /// Both are the same directory, by whatever name.
-fn is_same(one: &Path, other: &Path) -> bool {
+fn is_same_dir(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| one == other)
 }
 
 /// What was said to a command that loops.
-struct Said<'a> {
+struct SavedArgs<'a> {
     common: &'a mut LoopArgs,
     prompt: &'a mut PromptArgs,
     config: Option<PathBuf>,
@@ -388,31 +394,31 @@ struct Said<'a> {
     limit: Option<&'a mut Option<u32>>,
 }
 
-impl<'a> Said<'a> {
-    fn of(command: &'a mut Command) -> Option<Said<'a>> {
+impl<'a> SavedArgs<'a> {
+    fn of(command: &'a mut CliCommand) -> Option<SavedArgs<'a>> {
         Some(match command {
-            Command::Run(args) => Said {
+            CliCommand::Run(args) => SavedArgs {
                 common: &mut args.common,
                 prompt: &mut args.prompt,
                 config: None,
                 file: None,
                 limit: None,
             },
-            Command::Plan(args) | Command::Build(args) => Said {
+            CliCommand::Plan(args) | CliCommand::Build(args) => SavedArgs {
                 config: args.config.clone(),
                 common: &mut args.common,
                 prompt: &mut args.prompt,
                 file: None,
                 limit: Some(&mut args.limit),
             },
-            Command::Prompt(args) => Said {
+            CliCommand::Prompt(args) => SavedArgs {
                 config: args.mode.config.clone(),
                 common: &mut args.mode.common,
                 prompt: &mut args.mode.prompt,
                 file: Some(&mut args.file),
                 limit: Some(&mut args.mode.limit),
             },
-            Command::Work(args) => Said {
+            CliCommand::Work(args) => SavedArgs {
                 common: &mut args.common,
                 prompt: &mut args.prompt,
                 config: None,
@@ -424,7 +430,7 @@ impl<'a> Said<'a> {
     }
 
     /// What came by a pipe when the run began comes from the note now.
-    fn take_piped_prompt(&mut self, note: &StartRecord) {
+    fn restore_piped_prompt(&mut self, note: &StartRecord) {
         let Some(text) = &note.prompt else { return };
         let file = self.prompt.prompt_file.take();
         let file = file.or_else(|| self.file.as_mut().and_then(|file| file.take()));
@@ -433,7 +439,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    fn forget_limits(&mut self) {
+    fn clear_limits(&mut self) {
         if let Some(limit) = &mut self.limit {
             **limit = None;
         }
@@ -441,14 +447,14 @@ impl<'a> Said<'a> {
 }
 
 /// Says which settings do not apply because they were changed after the run had begun.
-fn changed_since(
+fn changed_settings_warning(
     project: &Project,
     dir: &RunDir,
     common: &LoopArgs,
     config: Option<&PathBuf>,
 ) -> Vec<String> {
     let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
-    let Some(kept) = time(&dir.settings_path(home().as_deref())) else { return Vec::new() };
+    let Some(kept) = time(&dir.settings_path(ralph_home().as_deref())) else { return Vec::new() };
     // What was named and is gone is a change, too.
     let gone = config.filter(|path| time(path).is_none()).cloned();
     let changed = |path: &PathBuf| {
@@ -473,7 +479,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(words: &[&str]) -> Command {
+    fn parsed(words: &[&str]) -> CliCommand {
         let words = words.iter().map(OsString::from);
         Cli::try_parse_from(words).unwrap().command
     }
@@ -488,16 +494,16 @@ mod tests {
             &["ralph", "plan", "-f", "/dev/stdin"],
         ] {
             let mut command = parsed(words);
-            let mut said = Said::of(&mut command).unwrap();
-            said.take_piped_prompt(&note);
+            let mut said = SavedArgs::of(&mut command).unwrap();
+            said.restore_piped_prompt(&note);
             assert_eq!(said.prompt.prompt.as_deref(), Some("text"), "{words:?}");
             assert_eq!(said.prompt.prompt_file, None);
             assert!(said.file.is_none_or(|file| file.is_none()));
         }
         let mut command = parsed(&["ralph", "work"]);
-        let mut said = Said::of(&mut command).unwrap();
-        said.take_piped_prompt(&note);
+        let mut said = SavedArgs::of(&mut command).unwrap();
+        said.restore_piped_prompt(&note);
         assert_eq!(said.prompt.prompt, None, "work has a prompt of its own");
-        assert!(Said::of(&mut parsed(&["ralph", "demo"])).is_none());
+        assert!(SavedArgs::of(&mut parsed(&["ralph", "demo"])).is_none());
     }
 }

@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use crate::config::Flag;
+use crate::config::FlagSetting;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
-use crate::launch::{self, Defaults, Start, prompt, rules};
+use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -40,15 +40,16 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-pub fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
-    let prompt = prompt::source(&args.prompt, &args.common)?;
+pub fn run(project: &Project, args: &RunArgs, extra: Vec<FlagSetting>) -> Result<u8, Error> {
+    let prompt = prompt::prompt_source(&args.prompt, &args.common)?;
     let loaded = launch::load(project, &args.common, Vec::new(), extra)?;
     let usual = || rules::configured_response(&loaded.settings);
-    let completion = rules::completion(&args.completion, usual)?;
+    let completion = rules::completion_rule(&args.completion, usual)?;
     let defaults = &Defaults::RUN;
-    let start = Start { project, origin: project, args: &args.common, defaults, loaded: &loaded };
+    let start =
+        LaunchPlan { project, origin: project, args: &args.common, defaults, settings: &loaded };
     if args.common.print_prompt {
         return start.print_prompt(&prompt, None);
     }
-    start.carry_out(start.spec(prompt, completion)?)
+    start.preflight_and_run(start.spec(prompt, completion)?)
 }

@@ -20,7 +20,7 @@ use ralph_store::journal_copies;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 
-use crate::cli::args::OutputForm;
+use crate::cli::args::OutputMode;
 
 pub const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
 
@@ -49,14 +49,15 @@ pub struct ReplayArgs {
     pub verbose: bool,
 
     /// How to show it.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
-    pub output: OutputForm,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputMode::Human)]
+    pub output: OutputMode,
 }
 
 /// # Errors
 /// The directory of runs cannot be read.
 pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
-    let rows: Vec<RunRow> = all(project)?.iter().filter(|dir| dir.has_started()).map(row).collect();
+    let rows: Vec<RunRow> =
+        list_runs(project)?.iter().filter(|dir| dir.has_started()).map(run_row).collect();
     let now_ms = jiff::Timestamp::now().as_millisecond();
     if args.json {
         return crate::cli::print(&json(&rows, now_ms));
@@ -70,13 +71,13 @@ pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
     Ok(0)
 }
 
-pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
+pub(super) fn list_runs(project: &Project) -> Result<Vec<RunDir>, Error> {
     session::put_back(project, crate::cli::warn);
     let dir = project.runs_dir();
     runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
 }
 
-fn row(dir: &RunDir) -> RunRow {
+fn run_row(dir: &RunDir) -> RunRow {
     let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
     if run.outcome.is_none()
@@ -93,11 +94,11 @@ pub fn replay(
     own: impl FnOnce() -> Result<Project, Error>,
     args: &ReplayArgs,
 ) -> Result<u8, Error> {
-    let (_, dir) = locate(own, args.run.as_deref())?;
+    let (_, dir) = locate_run(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
     let capable = Capabilities::for_stdio();
     let style = match args.output {
-        OutputForm::Human => Style {
+        OutputMode::Human => Style {
             emoji: capable.emoji,
             color: capable.color,
             color_errors: capable.color_errors,
@@ -129,24 +130,24 @@ pub fn replay(
 ///
 /// # Errors
 /// There is none.
-pub(super) fn locate(
+pub(super) fn locate_run(
     own: impl FnOnce() -> Result<Project, Error>,
     wanted: Option<&str>,
 ) -> Result<(Project, RunDir), Error> {
     // A run is meant before a worker is.
-    let run = wanted.filter(|name| looks_like_a_run(name));
+    let run = wanted.filter(|name| is_run_id_like(name));
     let name = wanted.filter(|_| run.is_none());
-    if let Some(worker) = name.and_then(|name| Workers::of_user().ok()?.find(name).ok()) {
+    if let Some(worker) = name.and_then(|name| Workers::open_user_dir().ok()?.find(name).ok()) {
         let nothing =
             || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
         return worker.run().ok_or_else(nothing);
     }
     let found = own().and_then(|project| {
-        let dir = find(all(&project)?, wanted)?;
+        let dir = find_run(list_runs(&project)?, wanted)?;
         Ok((project, dir))
     });
     found.or_else(|err| {
-        let of_worker = |run| Workers::of_user().ok()?.of_run(run)?.0.run();
+        let of_worker = |run| Workers::open_user_dir().ok()?.find_by_run(run)?.0.run();
         run.and_then(of_worker).ok_or(err)
     })
 }
@@ -165,7 +166,7 @@ pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
     })
 }
 
-pub(super) fn looks_like_a_run(name: &str) -> bool {
+pub(super) fn is_run_id_like(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
@@ -174,11 +175,11 @@ pub(super) fn looks_like_a_run(name: &str) -> bool {
 ///
 /// # Errors
 /// There is none.
-pub(super) fn find(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
+pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let Some(prefix) = wanted else {
-        return all.into_iter().rev().find(RunDir::has_started).ok_or_else(none_yet);
+        return all.into_iter().rev().find(RunDir::has_started).ok_or_else(no_runs_error);
     };
-    let run = named(all, prefix)?;
+    let run = find_by_prefix(all, prefix)?;
     if run.has_started() {
         return Ok(run);
     }
@@ -188,7 +189,7 @@ pub(super) fn find(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Err
     )))
 }
 
-pub(super) fn none_yet() -> Error {
+pub(super) fn no_runs_error() -> Error {
     Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
 }
 
@@ -196,7 +197,7 @@ pub(super) fn none_yet() -> Error {
 ///
 /// # Errors
 /// There is nothing, or more than one.
-pub(super) fn named(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
+pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
     let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
     match (matches.next(), matches.next()) {
         (Some(run), None) => Ok(run),

@@ -81,10 +81,10 @@ const MAX_STDIN: u64 = 64 << 20;
 pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
     match command {
         SandboxCommand::Check | SandboxCommand::Shell { .. } => {
-            recover::sweep_aloud(project.root())?
+            recover::remove_planted_files(project.root())?
         }
         SandboxCommand::Ls | SandboxCommand::Stop { .. } | SandboxCommand::Rm { .. } => {
-            recover::sweep_and_go_on(project.root());
+            recover::clean_best_effort(project.root());
         }
     }
     match command {
@@ -97,25 +97,25 @@ pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error>
 }
 
 /// What the settings say of the agent and its sandbox.
-struct Said {
+struct SandboxSetup {
     settings: Settings,
     env: Vec<(OsString, Option<OsString>)>,
 }
 
-impl Said {
-    fn load(project: &Project) -> Result<Said, Error> {
+impl SandboxSetup {
+    fn load(project: &Project) -> Result<SandboxSetup, Error> {
         let settings = config::load(&Sources {
             project_dir: project.root().to_owned(),
             env: std::env::vars_os().collect(),
             ..Sources::default()
         })?
         .settings;
-        project_dir::declare_writable(&settings, project);
+        project_dir::declare_agent_writable(&settings, project);
         let agent = &settings.agent;
         let set = agent.env.iter().map(|(name, value)| (name.into(), Some(value.into())));
         let unset = agent.env_exclude.iter().map(|name| (name.into(), None));
         let env = set.chain(unset).collect();
-        Ok(Said { settings, env })
+        Ok(SandboxSetup { settings, env })
     }
 
     fn request<'a>(&'a self, project: &'a Project) -> SandboxRequest<'a> {
@@ -138,47 +138,49 @@ impl Said {
 }
 
 /// What came of trying a backend.
-enum Tried {
+enum TrialResult {
     /// It holds; so many milliseconds to start it and to try it.
     Holds(Box<dyn Sandbox>, u128),
     /// There is a program for it. Making one takes minutes, so that nobody does it to look.
-    Here,
-    Not(BackendError),
+    FailsHere,
+    Unavailable(BackendError),
 }
 
-fn try_out(backend: Backend, request: &SandboxRequest<'_>) -> Tried {
+fn try_backend(backend: Backend, request: &SandboxRequest<'_>) -> TrialResult {
     if backend == Backend::Docker && matches!(docker::exists(request.project), Ok(false)) {
-        return Tried::Here;
+        return TrialResult::FailsHere;
     }
     let started = Instant::now();
     match sandbox::prepare(backend, request) {
-        Ok(sandbox) => Tried::Holds(sandbox, started.elapsed().as_millis()),
-        Err(unusable) => Tried::Not(unusable),
+        Ok(sandbox) => TrialResult::Holds(sandbox, started.elapsed().as_millis()),
+        Err(unusable) => TrialResult::Unavailable(unusable),
     }
 }
 
 /// The sandbox that a run of `agent` would get in this project, if any works.
-pub(super) fn usable(project: &Project, agent: &str) -> Option<Backend> {
-    let said = Said { settings: Settings::default(), env: Vec::new() };
+pub(super) fn usable_backend(project: &Project, agent: &str) -> Option<Backend> {
+    let said = SandboxSetup { settings: Settings::default(), env: Vec::new() };
     let request =
         SandboxRequest { adapter: agents::for_command(agent).name(), ..said.request(project) };
-    Backend::ALL.into_iter().find(|backend| !matches!(try_out(*backend, &request), Tried::Not(_)))
+    Backend::ALL
+        .into_iter()
+        .find(|backend| !matches!(try_backend(*backend, &request), TrialResult::Unavailable(_)))
 }
 
 /// What `ralph doctor` says of sandboxes: whether there is one, and a line.
 pub(super) fn diagnosis(project: &Project) -> (bool, String) {
-    let said = match Said::load(project) {
+    let said = match SandboxSetup::load(project) {
         Ok(said) => said,
-        Err(_) => Said { settings: Settings::default(), env: Vec::new() },
+        Err(_) => SandboxSetup { settings: Settings::default(), env: Vec::new() },
     };
     let mut failed = Vec::new();
     for backend in Backend::ALL {
         let name = backend.name();
-        let usable = match try_out(backend, &said.request(project)) {
-            Tried::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
-            Tried::Here => format!("{name} is here"),
+        let usable = match try_backend(backend, &said.request(project)) {
+            TrialResult::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
+            TrialResult::FailsHere => format!("{name} is here"),
             // One that is merely not installed is only worth a word if there is no better one.
-            Tried::Not(unusable) => {
+            TrialResult::Unavailable(unusable) => {
                 failed.push((backend, unusable));
                 continue;
             }
@@ -198,19 +200,19 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
 }
 
 fn check(project: &Project) -> Result<u8, Error> {
-    let said = Said::load(project)?;
+    let said = SandboxSetup::load(project)?;
     let mut usable = 0;
     let mut out = String::new();
     for backend in Backend::ALL {
         let name = backend.name();
-        match try_out(backend, &said.request(project)) {
-            Tried::Here => {
+        match try_backend(backend, &said.request(project)) {
+            TrialResult::FailsHere => {
                 usable += 1;
                 out.push_str(&format!(
                     "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
                 ));
             }
-            Tried::Holds(sandbox, ms) => {
+            TrialResult::Holds(sandbox, ms) => {
                 usable += 1;
                 out.push_str(&format!(
                     "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
@@ -223,7 +225,7 @@ fn check(project: &Project) -> Result<u8, Error> {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }
-            Tried::Not(unusable) => {
+            TrialResult::Unavailable(unusable) => {
                 out.push_str(&format!("no      {name:<9} {}\n", unusable.reason));
                 if let Some(hint) = unusable.hint {
                     out.push_str(&format!("                  {hint}\n"));
@@ -293,15 +295,15 @@ fn rm(name: &str) -> Result<u8, Error> {
 }
 
 fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Result<u8, Error> {
-    let said = Said::load(project)?;
+    let said = SandboxSetup::load(project)?;
     let request = said.request(project);
     // As for a run: what is ours has to be there before whoever is inside, or what a run makes meanwhile would be
     // taken for theirs.
     project.prepare_all().map_err(|err| {
         Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
     })?;
-    let mut inside = choose(backend, &request)?;
-    if let Some(warning) = project_dir::remember(project, &inside.writable()) {
+    let mut inside = select_sandbox(backend, &request)?;
+    if let Some(warning) = project_dir::record_project(project, &inside.writable()) {
         crate::cli::warn(&warning);
     }
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
@@ -334,22 +336,22 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     let home = ralph_home(|name| std::env::var_os(name));
     let (links, warnings) = LinkGuard::start(home.as_deref(), project.root())
         .map_err(|err| Error::input(err.to_string()).hint(link_guard::hint(&err)))?;
-    warnings.iter().for_each(|warning| tell(warning));
+    warnings.iter().for_each(|warning| print_warning(warning));
     let exit = if terminal {
-        on_terminal(inside.as_mut(), &launch)
+        run_on_terminal(inside.as_mut(), &launch)
     } else {
         run(inside.as_mut(), &launch, None, || {})
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
     let traces = inside.cleanup();
     for trace in traces.iter().filter(|trace| !trace.is_not_restored()) {
-        tell(&trace.to_string());
+        print_warning(&trace.to_string());
     }
     if let Some(stuck) = traces.iter().find(|trace| trace.is_not_restored()) {
         return Err(Error::input(stuck.to_string()));
     }
     let warnings = links.finish().map_err(|err| Error::input(err.to_string()))?;
-    warnings.iter().for_each(|warning| tell(warning));
+    warnings.iter().for_each(|warning| print_warning(warning));
     Ok(match exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
         Some(Exit::Signal(signal)) => u8::try_from(128 + signal).unwrap_or(1),
@@ -358,7 +360,10 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
 }
 
 /// The sandbox of this name, or the first that works.
-fn choose(name: Option<&str>, request: &SandboxRequest<'_>) -> Result<Box<dyn Sandbox>, Error> {
+fn select_sandbox(
+    name: Option<&str>,
+    request: &SandboxRequest<'_>,
+) -> Result<Box<dyn Sandbox>, Error> {
     let asked = match name {
         None => RequestedBackend::Any { required: true },
         Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
@@ -396,7 +401,7 @@ fn run(
         let happened = system.wait(None, &mut buf);
         for refusal in inside.refusals() {
             if !told.contains(&refusal) {
-                tell(&format!(
+                print_warning(&format!(
                     "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",
                     refusal.host,
                     refusal.port,
@@ -431,13 +436,13 @@ fn run(
     }
 }
 
-fn tell(what: &str) {
+fn print_warning(what: &str) {
     let _ = io::stderr().write_all(format!("ralph: sandbox: {what}\r\n").as_bytes());
 }
 
 /// The same, with a terminal of its own: that of the user is not there inside, so that nobody in there
 /// can type into it.
-fn on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
+fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = rustix::pty::openpt(flags)?;
     rustix::pty::grantpt(&ours)?;

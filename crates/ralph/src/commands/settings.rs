@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::config::loop_file::{self, LoopFile};
-use crate::config::{self, Loaded, Origin, Sources, schema};
+use crate::config::{self, LoadedSettings, SettingOrigin, Sources, schema};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::redact;
 
-use crate::cli::args::Place;
+use crate::cli::args::ProjectArgs;
 use crate::{project_dir, recover};
 
 pub const EXAMPLES: &str = "\
@@ -53,27 +53,31 @@ struct SettingsOptions {
 
 /// # Errors
 /// There is no such project, its settings are wrong, or standard output cannot be written.
-pub fn settings(place: &Place, args: SettingsArgs) -> Result<u8, Error> {
+pub fn settings(place: &ProjectArgs, args: SettingsArgs) -> Result<u8, Error> {
     let alone = args.settings.is_some() || args.schema;
     let sources = Sources {
-        project_dir: project_dir::own_project(place, alone)?.root().to_owned(),
+        project_dir: project_dir::require_project(place, alone)?.root().to_owned(),
         settings_path: args.settings,
         env: std::env::vars_os().collect(),
         ..Sources::default()
     };
-    recover::sweep_aloud(&sources.project_dir)?;
+    recover::remove_planted_files(&sources.project_dir)?;
     let options = SettingsOptions { schema: args.schema, json: args.json, sources };
-    show(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
+    print_settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
 }
 
 /// Shows what was asked for. Warnings go to `err`.
-fn show(options: &SettingsOptions, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Error> {
+fn print_settings(
+    options: &SettingsOptions,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Error> {
     let text = if options.schema {
         schema::schema_text()
     } else {
         let loaded = config::load(&options.sources)?;
-        let loop_file = LoopFileLook::at(&options.sources);
-        let told = loop_file.iter().flat_map(LoopFileLook::warnings);
+        let loop_file = LoopFileView::at(&options.sources);
+        let told = loop_file.iter().flat_map(LoopFileView::warnings);
         for warning in loaded.warnings.iter().chain(told) {
             // Nobody to warn is no reason not to answer.
             let _ = writeln!(err, "ralph: warning: {warning}");
@@ -93,7 +97,7 @@ fn show(options: &SettingsOptions, out: &mut dyn Write, err: &mut dyn Write) -> 
 }
 
 /// All settings as a document, without what must not be shown.
-fn effective(loaded: &Loaded) -> Value {
+fn effective_settings(loaded: &LoadedSettings) -> Value {
     // Settings came from JSON and have no keys but strings: they always serialize.
     let mut document = serde_json::to_value(&loaded.settings).unwrap_or_default();
     redact::redact(&mut document);
@@ -101,14 +105,14 @@ fn effective(loaded: &Loaded) -> Value {
 }
 
 /// What the file for `plan`, `build` and `prompt` does to the settings of a project that has one.
-pub(super) struct LoopFileLook {
+pub(super) struct LoopFileView {
     pub(super) path: PathBuf,
     /// What it says, and the settings with it; or what is wrong with it.
-    read: Result<(LoopFile, Loaded), Error>,
+    read: Result<(LoopFile, LoadedSettings), Error>,
 }
 
-impl LoopFileLook {
-    pub(super) fn at(sources: &Sources) -> Option<LoopFileLook> {
+impl LoopFileView {
+    pub(super) fn at(sources: &Sources) -> Option<LoopFileView> {
         let path = sources.project_dir.join(config::DIRECTORY).join(loop_file::FILE);
         let known = |name: &str| {
             let value = sources.env.iter().find(|(known, _)| known == name);
@@ -120,7 +124,7 @@ impl LoopFileLook {
             let loaded = config::load(&Sources { overlay, ..sources.clone() })?;
             Ok((file, loaded))
         });
-        Some(LoopFileLook { path, read })
+        Some(LoopFileView { path, read })
     }
 
     /// What is wrong with it.
@@ -133,14 +137,15 @@ impl LoopFileLook {
     }
 
     /// The settings that come from it, each with its line.
-    fn settings(&self) -> Vec<(String, Value, &Origin)> {
+    fn settings(&self) -> Vec<(String, Value, &SettingOrigin)> {
         let Ok((file, loaded)) = &self.read else { return Vec::new() };
-        let is_its = |origin: &Origin| match origin {
-            Origin::File(name) => file.overlay.iter().any(|said| said.name == *name),
+        let is_its = |origin: &SettingOrigin| match origin {
+            SettingOrigin::File(name) => file.overlay.iter().any(|said| said.name == *name),
             _ => false,
         };
-        let document = effective(loaded);
-        let leaves = config::leaves(&document).into_iter().filter(|(_, value)| !value.is_null());
+        let document = effective_settings(loaded);
+        let leaves =
+            config::leaf_values(&document).into_iter().filter(|(_, value)| !value.is_null());
         leaves
             .filter_map(|(key, value)| {
                 let origin = loaded.origins.get(&key).filter(|origin| is_its(origin))?;
@@ -157,7 +162,7 @@ impl LoopFileLook {
     }
 }
 
-fn as_json(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
+fn as_json(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
     let origins: serde_json::Map<String, Value> = loaded
         .origins
         .iter()
@@ -165,7 +170,7 @@ fn as_json(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
         .collect();
     let files: Vec<String> = loaded.files.iter().map(|path| path.display().to_string()).collect();
     let mut document = json!({
-        "settings": effective(loaded),
+        "settings": effective_settings(loaded),
         "origins": origins,
         "files": files,
         "warnings": loaded.warnings,
@@ -189,15 +194,15 @@ fn as_json(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
     json_writer::pretty(&document).unwrap_or_default() + "\n"
 }
 
-fn as_table(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
+fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
     let mut table = String::new();
-    for (key, value) in config::leaves(&effective(loaded)) {
+    for (key, value) in config::leaf_values(&effective_settings(loaded)) {
         if key == "$schema" {
             continue;
         }
-        let origin = loaded.origins.get(&key).unwrap_or(&Origin::Default);
+        let origin = loaded.origins.get(&key).unwrap_or(&SettingOrigin::Default);
         row(&mut table, &key, value, origin);
-        if *origin == Origin::Default
+        if *origin == SettingOrigin::Default
             && let Some(by_command) = default_by_command(&key)
         {
             table.push_str(": ");
@@ -228,7 +233,7 @@ fn as_table(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
 }
 
 /// A setting and where it came from, without the end of the line.
-fn row(table: &mut String, key: &str, value: &Value, origin: &Origin) {
+fn row(table: &mut String, key: &str, value: &Value, origin: &SettingOrigin) {
     let value = json_writer::compact(value).unwrap_or_default();
     let setting = format!("{} = {value}", strip_control_chars(key));
     let space = COMMENT_COLUMN.saturating_sub(setting.width() + 2);
@@ -252,11 +257,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::config::Flag;
+    use crate::config::FlagSetting;
 
     fn printed(options: &SettingsOptions) -> (String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        assert_eq!(show(options, &mut out, &mut err).unwrap(), 0);
+        assert_eq!(print_settings(options, &mut out, &mut err).unwrap(), 0);
         (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
@@ -277,7 +282,7 @@ mod tests {
                     ("RALPH_STALL__ITERATIONS".into(), "3".into()),
                     ("RALPH_STAL".into(), "3".into()),
                 ],
-                flags: vec![Flag {
+                flags: vec![FlagSetting {
                     key: "maximumIterations",
                     value: 5.into(),
                     name: "--max-iterations".into(),
@@ -388,6 +393,6 @@ mod tests {
             }
         }
         let (_dir, options) = project();
-        assert_eq!(show(&options, &mut Gone, &mut Vec::new()).unwrap(), 0);
+        assert_eq!(print_settings(&options, &mut Gone, &mut Vec::new()).unwrap(), 0);
     }
 }

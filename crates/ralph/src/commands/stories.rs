@@ -16,14 +16,14 @@ const MAX_TITLE: usize = 120;
 /// `gone` more are owed that it has lost.
 pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> String {
     let mut out = String::new();
-    let project = clean(&list.project, MAX_TITLE);
+    let project = sanitize(&list.project, MAX_TITLE);
     let (done, total) = (list.passing_count(), list.stories.len() + gone);
     let project = if project.is_empty() { String::new() } else { format!("{project}: ") };
     if total == 0 {
         let _ = writeln!(out, "{project}no stories in {name} yet; `ralph tasks add` adds one");
         return out;
     }
-    let _ = writeln!(out, "{project}{} ({name})\n", count(done, total));
+    let _ = writeln!(out, "{project}{} ({name})\n", progress_text(done, total));
     let next = order::next(list).map(|story| story.id.as_str());
     let rows: Vec<[String; 3]> = list
         .stories
@@ -34,9 +34,9 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
                 StoryStatus::Passes => "passes".to_owned(),
                 StoryStatus::Ready if next == Some(&story.id) => "next".to_owned(),
                 StoryStatus::Ready => "ready".to_owned(),
-                StoryStatus::Blocked(waits) => waits_for(list, &waits),
+                StoryStatus::Blocked(waits) => blocked_by(list, &waits),
             };
-            [clean(&story.id, MAX_ID), state, clean(&story.title, MAX_TITLE)]
+            [sanitize(&story.id, MAX_ID), state, sanitize(&story.title, MAX_TITLE)]
         })
         .collect();
     let width = |column: usize| rows.iter().map(|row| width::display_width(&row[column])).max();
@@ -61,19 +61,19 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
 }
 
 /// How many pass of how many.
-pub fn count(done: usize, total: usize) -> String {
+pub fn progress_text(done: usize, total: usize) -> String {
     match total {
         1 => format!("{done} of 1 story passes"),
         _ => format!("{done} of {total} stories pass"),
     }
 }
 
-fn waits_for(list: &TaskList, waits: &[usize]) -> String {
+fn blocked_by(list: &TaskList, waits: &[usize]) -> String {
     let ids: Vec<String> = waits
         .iter()
         .take(MAX_WAITS)
         .filter_map(|at| list.stories.get(*at))
-        .map(|story| clean(&story.id, MAX_ID))
+        .map(|story| sanitize(&story.id, MAX_ID))
         .collect();
     let more = match waits.len().saturating_sub(MAX_WAITS) {
         0 => String::new(),
@@ -83,21 +83,21 @@ fn waits_for(list: &TaskList, waits: &[usize]) -> String {
 }
 
 /// A story with all that it says.
-pub fn story(story: &Story) -> String {
+pub fn story_text(story: &Story) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}  {}", clean(&story.id, MAX_ID), clean(&story.title, MAX_TITLE));
+    let _ = writeln!(out, "{}  {}", sanitize(&story.id, MAX_ID), sanitize(&story.title, MAX_TITLE));
     let passes = if story.passes { "passes" } else { "does not pass yet" };
     let _ = writeln!(out, "priority {}, {passes}", story.priority);
     for (what, ids) in [("depends on", &story.depends_on), ("replaces", &story.replaces)] {
         if !ids.is_empty() {
-            let ids: Vec<String> = ids.iter().map(|id| clean(id, MAX_ID)).collect();
+            let ids: Vec<String> = ids.iter().map(|id| sanitize(id, MAX_ID)).collect();
             let _ = writeln!(out, "{what} {}", ids.join(", "));
         }
     }
     paragraph("", &story.description, &mut out);
     out.push_str("\nAcceptance criteria:\n");
     for criterion in &story.acceptance_criteria {
-        let _ = writeln!(out, "- {}", clean(criterion, usize::MAX / 8));
+        let _ = writeln!(out, "- {}", sanitize(criterion, usize::MAX / 8));
     }
     paragraph("Notes:\n", &story.notes, &mut out);
     out
@@ -112,7 +112,7 @@ fn paragraph(title: &str, text: &str, out: &mut String) {
 }
 
 /// What an agent wrote must not steer the terminal.
-fn clean(text: &str, max: usize) -> String {
+fn sanitize(text: &str, max: usize) -> String {
     let mut out = Vec::new();
     width::push_one_line(text, max, "...", &mut out);
     String::from_utf8(out).unwrap_or_default()
@@ -158,6 +158,6 @@ Shop: 1 of 4 stories pass (ralph/tasks.json)
             assert!(width::display_width(line) <= 20, "{line}");
         }
         assert!(table(&list, 2, "t", None).starts_with("Shop: 1 of 6 stories pass (t)"));
-        assert_eq!(count(0, 1), "0 of 1 story passes");
+        assert_eq!(progress_text(0, 1), "0 of 1 story passes");
     }
 }

@@ -35,14 +35,14 @@ pub struct TasksArgs {
 
     /// How to print it.
     #[arg(long, value_enum, value_name = "FORM", default_value_t, global = true)]
-    pub format: Format,
+    pub format: TasksFormat,
 
     #[command(flatten)]
     pub place: DocumentsArgs,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum TasksFormat {
     /// For people.
     #[default]
     Text,
@@ -102,7 +102,7 @@ pub struct AddArgs {
     pub description: Option<String>,
 
     /// The smallest comes first [default: after all others].
-    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_finite, allow_negative_numbers = true)]
     pub priority: Option<f64>,
 
     /// A story that has to pass first; may be given several times.
@@ -145,7 +145,7 @@ pub struct SetArgs {
     pub description: Option<String>,
 
     /// The smallest comes first.
-    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_finite, allow_negative_numbers = true)]
     pub priority: Option<f64>,
 
     /// The stories that have to pass first, instead of those that are there; an empty one for none.
@@ -154,7 +154,7 @@ pub struct SetArgs {
 }
 
 /// A number that JSON has.
-fn finite(text: &str) -> Result<f64, String> {
+fn parse_finite(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if number.is_finite() { Ok(number) } else { Err("it is not a finite number".to_owned()) }
 }
@@ -162,7 +162,7 @@ fn finite(text: &str) -> Result<f64, String> {
 /// # Errors
 /// There is no list, it is broken, or the change would break it.
 pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
-    let documents = args.place.of(project);
+    let documents = args.place.documents(project);
     match &args.command {
         None | Some(TasksCommand::List) => list(project, &documents, args.format),
         Some(TasksCommand::Next) => next(project, &documents, args.format),
@@ -177,17 +177,17 @@ pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
 /// # Errors
 /// It is not there, or no list.
 pub fn read(documents: &Documents) -> Result<TaskList, Error> {
-    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    let bytes = documents.read_tasks().map_err(|err| unreadable_error(documents, &err))?;
     let emptied = documents::without_placeholder(&String::from_utf8_lossy(&bytes));
     let bytes = emptied.map_or(bytes, String::into_bytes);
-    tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))
+    tasks::parse(&bytes).map_err(|broken| invalid_list_error(documents, &broken.problems))
 }
 
 /// Reads a list that is to be worked off, with nothing wrong with it.
 ///
 /// # Errors
 /// It is not there, no list, still the template, or something is wrong with it.
-pub fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
+pub fn read_valid(documents: &Documents) -> Result<TaskList, Error> {
     let list = read(documents)?;
     if list.stories.is_empty() {
         let add = documents.command_line("ralph tasks add");
@@ -202,11 +202,11 @@ pub fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
     }
     match list.problems().as_slice() {
         [] => Ok(list),
-        problems => Err(wrong(documents, problems)),
+        problems => Err(invalid_list_error(documents, problems)),
     }
 }
 
-fn unreadable(documents: &Documents, err: &io::Error) -> Error {
+fn unreadable_error(documents: &Documents, err: &io::Error) -> Error {
     let name = documents.display_path(TASKS);
     match err.kind() {
         io::ErrorKind::NotFound => {
@@ -220,7 +220,7 @@ fn unreadable(documents: &Documents, err: &io::Error) -> Error {
 }
 
 /// The list has these problems.
-pub(super) fn wrong(documents: &Documents, problems: &[TaskProblem]) -> Error {
+pub(super) fn invalid_list_error(documents: &Documents, problems: &[TaskProblem]) -> Error {
     let name = documents.display_path(TASKS);
     let lines: Vec<String> = tasks::first_problems(problems)
         .iter()
@@ -229,38 +229,43 @@ pub(super) fn wrong(documents: &Documents, problems: &[TaskProblem]) -> Error {
     Error::input(lines.join("\n"))
 }
 
-fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
+fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result<u8, Error> {
     let list = read(documents)?;
-    let gone = task_memory::gone(project, documents, &list);
+    let gone = task_memory::missing_story_count(project, documents, &list);
     let text = match format {
-        Format::Text => stories::table(
+        TasksFormat::Text => stories::table(
             &list,
             gone,
             &documents.display_path(TASKS),
             OutputStream::stdout().width(),
         ),
-        Format::Json => {
+        TasksFormat::Json => {
             let standings = order::story_statuses(&list);
             let next = order::next(&list).map(|story| story.id.as_str());
             let rows = list.stories.iter().zip(&standings);
-            rows.map(|(story, standing)| row(&list, story, standing, next)).collect()
+            rows.map(|(story, standing)| story_json(&list, story, standing, next)).collect()
         }
     };
     crate::cli::print(&text)?;
     // What an agent has marked is its word; a run may know better.
     if (list.is_complete() || gone > 0)
-        && let Some(doubts) = task_memory::doubts(project, documents, &list)
+        && let Some(doubts) = task_memory::completeness_doubts(project, documents, &list)
     {
         crate::cli::warn(&doubts);
     }
     match list.problems().as_slice() {
         [] => Ok(0),
-        problems => Err(wrong(documents, problems)),
+        problems => Err(invalid_list_error(documents, problems)),
     }
 }
 
 /// A story for programs: as it is in the file, and how it stands.
-fn row(list: &TaskList, story: &Story, standing: &StoryStatus, next: Option<&str>) -> String {
+fn story_json(
+    list: &TaskList,
+    story: &Story,
+    standing: &StoryStatus,
+    next: Option<&str>,
+) -> String {
     let mut value = story.source.clone();
     let (state, waits) = match standing {
         StoryStatus::Passes => ("passes", &[][..]),
@@ -275,33 +280,35 @@ fn row(list: &TaskList, story: &Story, standing: &StoryStatus, next: Option<&str
         .collect();
     value["state"] = json!(state);
     value["waitsFor"] = json!(waits);
-    in_json(&value)
+    to_json(&value)
 }
 
-fn in_json(value: &Value) -> String {
+fn to_json(value: &Value) -> String {
     // What was read from JSON always has a form.
     json_writer::compact(value).unwrap_or_default() + "\n"
 }
 
-fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
+fn next(project: &Project, documents: &Documents, format: TasksFormat) -> Result<u8, Error> {
     let list = read(documents)?;
     let problems = order::dependency_problems(&list);
     if !problems.is_empty() {
-        return Err(wrong(documents, &problems));
+        return Err(invalid_list_error(documents, &problems));
     }
     match (order::next(&list), format) {
-        (Some(story), Format::Text) => crate::cli::print(&stories::story(story)),
-        (Some(story), Format::Json) => crate::cli::print(&in_json(&story.source)),
-        (None, Format::Json) => Ok(0),
-        (None, Format::Text) if list.stories.is_empty() => {
+        (Some(story), TasksFormat::Text) => crate::cli::print(&stories::story_text(story)),
+        (Some(story), TasksFormat::Json) => crate::cli::print(&to_json(&story.source)),
+        (None, TasksFormat::Json) => Ok(0),
+        (None, TasksFormat::Text) if list.stories.is_empty() => {
             crate::cli::print(&format!("{} has no stories yet\n", documents.display_path(TASKS)))
         }
-        (None, Format::Text) => match task_memory::doubts(project, documents, &list) {
-            None => crate::cli::print("every story passes\n"),
-            Some(doubts) => {
-                crate::cli::print(&format!("every story is marked as passing; {doubts}\n"))
+        (None, TasksFormat::Text) => {
+            match task_memory::completeness_doubts(project, documents, &list) {
+                None => crate::cli::print("every story passes\n"),
+                Some(doubts) => {
+                    crate::cli::print(&format!("every story is marked as passing; {doubts}\n"))
+                }
             }
-        },
+        }
     }
 }
 
@@ -323,12 +330,12 @@ fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a S
     })
 }
 
-fn show(documents: &Documents, id: &str, format: Format) -> Result<u8, Error> {
+fn show(documents: &Documents, id: &str, format: TasksFormat) -> Result<u8, Error> {
     let list = read(documents)?;
     let story = find(documents, &list, id)?;
     crate::cli::print(&match format {
-        Format::Text => stories::story(story),
-        Format::Json => format!("{}\n", story.source),
+        TasksFormat::Text => stories::story_text(story),
+        TasksFormat::Json => format!("{}\n", story.source),
     })
 }
 
@@ -336,21 +343,21 @@ fn add(
     project: &Project,
     documents: &Documents,
     args: &AddArgs,
-    format: Format,
+    format: TasksFormat,
 ) -> Result<u8, Error> {
     let title = one_line("the title", &args.title)?;
     let given = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
-    let criteria: Vec<String> = args.criteria.iter().map(|text| lines(text)).collect();
+    let criteria: Vec<String> = args.criteria.iter().map(|text| normalize_lines(text)).collect();
     if criteria.iter().any(String::is_empty) {
         return Err(Error::usage("a criterion is empty")
             .hint("say what must hold once the story is done: --criterion \"A mail is sent\""));
     }
     let mut id = String::new();
-    change(documents, |text, list| {
-        id = given.map_or_else(|| free_id(list), str::to_owned);
+    edit_list(documents, |text, list| {
+        id = given.map_or_else(|| next_free_id(list), str::to_owned);
         for replaced in &args.replaces {
             // It may be gone from the list already.
-            if !task_memory::has_seen(project, documents, replaced) {
+            if !task_memory::knows_story(project, documents, replaced) {
                 find(documents, list, replaced)?;
             }
         }
@@ -358,7 +365,7 @@ fn add(
         let mut story = Map::new();
         story.insert("id".into(), json!(id));
         story.insert("title".into(), json!(title));
-        let description = args.description.as_deref().map(lines).unwrap_or_default();
+        let description = args.description.as_deref().map(normalize_lines).unwrap_or_default();
         story.insert("description".into(), json!(description));
         story.insert("acceptanceCriteria".into(), json!(criteria));
         story.insert("priority".into(), number(args.priority.unwrap_or(after_all.floor())));
@@ -371,8 +378,8 @@ fn add(
         Ok(edit::add_story(text, &story))
     })?;
     match format {
-        Format::Text => crate::cli::print(&format!("added {id}\n")),
-        Format::Json => show(documents, &id, format),
+        TasksFormat::Text => crate::cli::print(&format!("added {id}\n")),
+        TasksFormat::Json => show(documents, &id, format),
     }
 }
 
@@ -392,12 +399,12 @@ fn one_line<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
 }
 
 /// A text of any number of lines, without what is around it, and with line ends of one kind.
-fn lines(text: &str) -> String {
+fn normalize_lines(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
 }
 
 /// The first id of the usual form after all that are there.
-fn free_id(list: &TaskList) -> String {
+fn next_free_id(list: &TaskList) -> String {
     let numbers =
         list.stories.iter().filter_map(|story| story.id.strip_prefix("US-")?.parse::<u32>().ok());
     format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
@@ -414,25 +421,27 @@ fn number(number: f64) -> Value {
     }
 }
 
-fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Error> {
+fn set(documents: &Documents, args: &SetArgs, format: TasksFormat) -> Result<u8, Error> {
     if args.passes == Some(false) && args.passes_or_not.is_some() {
         return Err(Error::usage("--passes says two things: use --passes, or --passes=false"));
     }
     let passes = args.passes_or_not.or(args.passes);
     let title = args.title.as_deref().map(|title| one_line("the title", title)).transpose()?;
-    let changed = change(documents, |text, list| {
+    let changed = edit_list(documents, |text, list| {
         let story = find(documents, list, &args.id)?;
         let notes = match (&args.notes, &args.add_note) {
-            (Some(notes), _) => Some(lines(notes)),
-            (None, Some(note)) if story.notes.trim().is_empty() => Some(lines(note)),
-            (None, Some(note)) => Some(format!("{}\n{}", story.notes.trim_end(), lines(note))),
+            (Some(notes), _) => Some(normalize_lines(notes)),
+            (None, Some(note)) if story.notes.trim().is_empty() => Some(normalize_lines(note)),
+            (None, Some(note)) => {
+                Some(format!("{}\n{}", story.notes.trim_end(), normalize_lines(note)))
+            }
             (None, None) => None,
         };
         let named: Vec<&String> = args.depends_on.iter().filter(|id| !id.is_empty()).collect();
         let depends_on = (!args.depends_on.is_empty()).then(|| json!(named));
         let changes: Vec<edit::FieldChange<'_>> = [
             ("title", title.map(|it| json!(it))),
-            ("description", args.description.as_deref().map(|it| json!(lines(it)))),
+            ("description", args.description.as_deref().map(|it| json!(normalize_lines(it)))),
             ("priority", args.priority.map(number)),
             ("passes", passes.map(|it| json!(it))),
             ("notes", notes.map(|it| json!(it))),
@@ -454,21 +463,22 @@ fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Erro
         _ => err,
     })?;
     match format {
-        Format::Text => crate::cli::print(&format!("changed {}\n", args.id)),
-        Format::Json => show(documents, &args.id, format),
+        TasksFormat::Text => crate::cli::print(&format!("changed {}\n", args.id)),
+        TasksFormat::Json => show(documents, &args.id, format),
     }
 }
 
 /// Changes the list unless that would make something wrong with it that was not wrong before.
-fn change(
+fn edit_list(
     documents: &Documents,
     edit: impl FnOnce(&str, &TaskList) -> Result<Option<String>, Error>,
 ) -> Result<(), Error> {
     let changed = documents.change_tasks(|text| {
         let emptied = documents::without_placeholder(text);
         let text = emptied.as_deref().unwrap_or(text);
-        let list = tasks::parse(text.as_bytes())
-            .map_err(|broken| wrong(documents, &broken.problems).hint("repair it first"))?;
+        let list = tasks::parse(text.as_bytes()).map_err(|broken| {
+            invalid_list_error(documents, &broken.problems).hint("repair it first")
+        })?;
         let before = list.problems();
         let changed = edit(text, &list)?.ok_or_else(|| {
             Error::failed(format!(
@@ -484,8 +494,8 @@ fn change(
             after.into_iter().filter(|problem| !before.contains(problem)).collect();
         match new.as_slice() {
             [] => Ok(changed),
-            new => Err(wrong(documents, new).hint("nothing was changed")),
+            new => Err(invalid_list_error(documents, new).hint("nothing was changed")),
         }
     });
-    changed.map_err(|err| unreadable(documents, &err))?
+    changed.map_err(|err| unreadable_error(documents, &err))?
 }

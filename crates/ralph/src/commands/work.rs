@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::config::Loaded;
+use crate::config::LoadedSettings;
 use crate::config::settings::SandboxBackend;
 use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use ralph_engine::completion::CompletionRule;
@@ -18,8 +18,8 @@ use ralph_tasks::ledger_store;
 use super::new::DocumentsArgs;
 use super::tasks;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
-use crate::launch::{self, Defaults, Start, prompt, rules};
-use crate::task_memory::{self, Memory, recall, recall_own};
+use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
+use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,7 @@ It is done when every story passes and so does every command in verifyCommands, 
 says so. A list that is done already is verified first.";
 
 /// What the agent says when all is done.
-const PROMISE: &str = "COMPLETE";
+const COMPLETION_PROMISE: &str = "COMPLETE";
 
 const DEFAULTS: Defaults = Defaults {
     command: "work",
@@ -67,29 +67,30 @@ pub struct WorkArgs {
 /// There is no list, something is wrong with it, or whatever else keeps the run from starting.
 pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let documents = args.place.of(project);
+    let documents = args.place.documents(project);
     let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
-        return started(project, args, &loaded).print_prompt(&prompt, Some(&Variables::RunFigures));
+        return launch_plan(project, args, &loaded)
+            .print_prompt(&prompt, Some(&Variables::RunFigures));
     }
     let name = documents.display_path(TASKS);
-    let places = task_memory::places(project, &documents);
+    let places = task_memory::ledger_paths(project, &documents);
     let snapshots = places.ledger_dir().map(Path::to_owned);
     let resume = args.common.resume.as_ref();
     // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
     // come to remember anything.
-    let begins = resume.is_none_or(|resume| !resume.left.progress.has_started());
+    let begins = resume.is_none_or(|resume| !resume.state.progress.has_started());
     let own = resume.filter(|it| !begins || places.read(&it.run).is_ok());
     let has_guardrails = !loaded.settings.guardrails.is_empty();
     let accepted = args.accept_list && own.is_none();
     let (list, memory) = match own {
         // What was accepted when the run began is part of its ledger.
-        Some(resume) => recall_own(project, &documents, &places, &resume.run, has_guardrails),
-        None if accepted => tasks::read_whole(&documents).map(|list| {
-            let memory = Memory::fresh(&list);
+        Some(resume) => load_run_memory(project, &documents, &places, &resume.run, has_guardrails),
+        None if accepted => tasks::read_valid(&documents).map(|list| {
+            let memory = TaskMemory::from_list(&list);
             (list, memory)
         }),
-        None => recall(project, &documents, &places, has_guardrails),
+        None => load_memory(project, &documents, &places, has_guardrails),
     }
     .map_err(|err| match places.newest_file() {
         Some(path) => err.hint(format!(
@@ -100,18 +101,18 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     })?;
     // A run that goes on in the middle has an iteration to do, whatever its list says.
     let mut complete = begins && list.is_complete();
-    if complete && !memory.since.losses().is_empty() {
+    if complete && !memory.changes.losses().is_empty() {
         if resume.is_none() {
-            return Err(less_than_it_was(&documents, &memory));
+            return Err(list_shrunk_error(&documents, &memory));
         }
         complete = false;
     }
     let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
     // What an agent marked that answered is judged by the checks of its answer, which are run now.
-    let is_checked = resume.is_some_and(|resume| resume.left.progress.pending.is_an_answer());
+    let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
     loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
-    let guardrails = guardrails(&loaded, &memory.ledger);
-    let is_doubtful = !memory.since.unverified.is_empty();
+    let guardrails = work_guardrails(&loaded, &memory.ledger);
+    let is_doubtful = !memory.changes.unverified.is_empty();
     let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
     if is_idle && resume.is_none() {
         if let Some(err) = snapshots.as_deref().and_then(ledger_store::unwritable_reason) {
@@ -119,7 +120,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
         }
-        memory.lost.iter().for_each(|message| crate::cli::warn(message));
+        memory.ledger_problem.iter().for_each(|message| crate::cli::warn(message));
         if accepted && let Err(err) = places.accept(&memory.ledger) {
             crate::cli::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
         }
@@ -134,9 +135,9 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
              guardrails, so that the agent's word is all there is"
         ));
     }
-    let usual = || Ok(CompletionRule::Promise(PROMISE.to_owned()));
-    let completion = rules::completion(&args.completion, usual)?;
-    let start = started(project, args, &loaded);
+    let usual = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
+    let completion = rules::completion_rule(&args.completion, usual)?;
+    let start = launch_plan(project, args, &loaded);
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
     if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
@@ -153,20 +154,30 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         snapshots,
     };
     let variables = Some(Variables::RunFigures);
-    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+    start.preflight_and_run(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
 }
 
-fn started<'a>(project: &'a Project, args: &'a WorkArgs, loaded: &'a Loaded) -> Start<'a> {
-    Start { project, origin: project, args: &args.common, defaults: &DEFAULTS, loaded }
+fn launch_plan<'a>(
+    project: &'a Project,
+    args: &'a WorkArgs,
+    loaded: &'a LoadedSettings,
+) -> LaunchPlan<'a> {
+    LaunchPlan {
+        project,
+        origin: project,
+        args: &args.common,
+        defaults: &DEFAULTS,
+        settings: loaded,
+    }
 }
 
 /// Every story passes, but the list has lost something since the last run.
-fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
+fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
     Error::input(format!(
         "every story of {} passes, but it is not as {} left it: {}",
         documents.display_path(TASKS),
         memory.source(),
-        memory.since.losses().join("; ")
+        memory.changes.losses().join("; ")
     ))
     .hint(format!(
         "if that is what you mean, say so: {}",
@@ -176,8 +187,8 @@ fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
 }
 
 /// The guardrails of the settings, and the commands that verify the stories.
-fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
-    let mut guardrails = rules::guardrails(&loaded.settings);
+fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpec> {
+    let mut guardrails = rules::guardrail_specs(&loaded.settings);
     for command in ledger.verify_commands() {
         // Twice the same would only take twice as long.
         if !guardrails.iter().any(|guardrail| guardrail.command == *command) {
@@ -195,14 +206,14 @@ fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
 /// What was said on the command line, or the prompt among the documents, or ralph's own.
 fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
     if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
-        return prompt::source(&args.prompt, &args.common);
+        return prompt::prompt_source(&args.prompt, &args.common);
     }
     let path = documents.path(PROMPT);
     if path.symlink_metadata().is_err() {
         return Ok(PromptSource::TaskList(documents.prompt()));
     }
     // The agent can reach it, and must not be able to end the run by that.
-    Ok(match prompt::file(&path, &args.common)? {
+    Ok(match prompt::prompt_file(&path, &args.common)? {
         PromptSource::File(path) => {
             PromptSource::FileOrDefault { path, otherwise: documents.prompt() }
         }

@@ -7,13 +7,15 @@ use serde_json::{Map, Value};
 
 use super::args;
 use super::duration::{self, Duration};
-use super::schema::{allows, join, keys, literals, nearest, plain, quote, schema, type_of, walk};
+use super::schema::{
+    allows, join, keys, literals, nearest_name, normalize_name, quote, schema, type_of, walk,
+};
 use ralph_events::redact;
 use ralph_events::text;
 use ralph_sandbox::hosts::HostAllowList;
 
 /// Everything that is wrong with a document of settings, each as `key: what is wrong`.
-pub(crate) fn problems(document: &Value) -> Vec<String> {
+pub(crate) fn find_problems(document: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema(), document, "", &mut problems);
     if let Some(flags) = document.pointer("/agent/flags").and_then(Value::as_array) {
@@ -53,7 +55,7 @@ fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) 
             problems.push(format!(
                 "{path}: expected {}, found {}",
                 alternatives(&expected),
-                found(path, value)
+                describe_value(path, value)
             ));
         }
         return;
@@ -101,7 +103,7 @@ fn check_number(schema: &Value, value: &Value, path: &str, problems: &mut Vec<St
         _ => f64::MAX,
     };
     let smallest = schema["minimum"].as_f64();
-    let found = found(path, value);
+    let found = describe_value(path, value);
     if let Some(smallest) = smallest.filter(|&smallest| number < smallest) {
         problems.push(format!("{path}: must be at least {smallest}, {found} is not"));
     } else if schema["exclusiveMinimum"].as_f64() >= Some(number) {
@@ -133,7 +135,7 @@ fn check_object(schema: &Value, map: &Map<String, Value>, path: &str, problems: 
             }
             check(&schema["additionalProperties"], value, &path_of_key, problems);
         } else {
-            problems.push(unknown(path, key, schema));
+            problems.push(unknown_key(path, key, schema));
         }
     }
     for key in schema["required"].as_array().into_iter().flatten() {
@@ -145,10 +147,14 @@ fn check_object(schema: &Value, map: &Map<String, Value>, path: &str, problems: 
 
 fn mismatch(schema: &Value, value: &Value, path: &str) -> String {
     let subject = if path.is_empty() { "the top level" } else { path };
-    format!("{subject}: expected {}, found {}", expected(schema), found(path, value))
+    format!(
+        "{subject}: expected {}, found {}",
+        describe_expected(schema),
+        describe_value(path, value)
+    )
 }
 
-fn expected(schema: &Value) -> String {
+fn describe_expected(schema: &Value) -> String {
     let mut names = Vec::new();
     if schema["format"] == duration::FORMAT {
         names.push("a duration such as \"90m\" or \"1h30m\"".to_owned());
@@ -186,7 +192,7 @@ fn alternatives(names: &[String]) -> String {
 }
 
 /// A value as an error names it: short, and not at all if it may be a secret.
-fn found(path: &str, value: &Value) -> String {
+fn describe_value(path: &str, value: &Value) -> String {
     let kind = match value {
         Value::Null => return "null".to_owned(),
         Value::Array(items) if items.is_empty() => return "an empty array".to_owned(),
@@ -208,7 +214,7 @@ fn found(path: &str, value: &Value) -> String {
     }
 }
 
-fn unknown(parent: &str, key: &str, schema: &Value) -> String {
+fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
     let path = join(parent, key);
     match nearest_key(parent, key, schema) {
         Some(nearest) => format!("{path}: unknown key; did you mean {nearest}?"),
@@ -230,21 +236,22 @@ fn unknown(parent: &str, key: &str, schema: &Value) -> String {
 /// The known key that was most likely meant: a sibling that is spelt alike, else a key of the same
 /// name that belongs elsewhere.
 fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
-    let sibling = nearest(key, keys(siblings).map(|key| key.name));
+    let sibling = nearest_name(key, keys(siblings).map(|key| key.name));
     if let Some((name, _)) = sibling {
         return Some(join(parent, name));
     }
     let mut all = Vec::new();
     walk(schema(), "", &mut |path, _| all.push(path.to_owned()));
-    let wanted = plain(key);
-    all.into_iter().find(|path| path.rsplit('.').next().is_some_and(|name| plain(name) == wanted))
+    let wanted = normalize_name(key);
+    all.into_iter()
+        .find(|path| path.rsplit('.').next().is_some_and(|name| normalize_name(name) == wanted))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::settings::{Agent, Settings};
+    use super::super::settings::{AgentSettings, Settings};
     use super::*;
 
     #[test]
@@ -374,13 +381,13 @@ mod tests {
                    \"landlock\" or null, found the string \"vm\""],
             ),
         ] {
-            assert_eq!(problems(&document), expected, "{document}");
+            assert_eq!(find_problems(&document), expected, "{document}");
         }
     }
 
     #[test]
     fn a_long_value_is_cut_in_an_error() {
-        let problems = problems(&json!({"guardrails": "é".repeat(1000)}));
+        let problems = find_problems(&json!({"guardrails": "é".repeat(1000)}));
         assert_eq!(problems.len(), 1);
         assert!(problems[0].chars().count() < 120, "{}", problems[0]);
     }
@@ -396,14 +403,14 @@ mod tests {
             "display": {"emoji": null, "color": null}, "notify": {"command": null},
             "guardrails": [{"command": "x", "hint": null, "timeoutSeconds": null}],
         });
-        assert_eq!(problems(&document), [""; 0]);
+        assert_eq!(find_problems(&document), [""; 0]);
         let settings: Settings = serde_json::from_value(document).unwrap();
-        assert_eq!(settings.agent, Agent::default());
+        assert_eq!(settings.agent, AgentSettings::default());
     }
 
     #[test]
     fn the_defaults_are_valid() {
         let defaults = serde_json::to_value(Settings::default()).unwrap();
-        assert_eq!(problems(&defaults), [""; 0]);
+        assert_eq!(find_problems(&defaults), [""; 0]);
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(crate) const FORMAT: &str = "ralph-duration";
 
 /// Nothing is waited for longer than this, and times computed from it cannot overflow a clock.
-const LONGEST: Time = Time::from_secs(100 * 365 * 24 * 60 * 60);
+const MAX_DURATION: Time = Time::from_secs(100 * 365 * 24 * 60 * 60);
 
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -74,7 +74,7 @@ impl Duration {
     }
 
     fn within_bounds(time: Time) -> Option<Self> {
-        (time <= LONGEST).then_some(Duration(time))
+        (time <= MAX_DURATION).then_some(Duration(time))
     }
 
     /// The duration that a value in a settings file stands for.

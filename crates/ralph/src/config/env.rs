@@ -9,11 +9,11 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
-use super::schema::{self, Key};
+use super::schema::{self, SchemaKey};
 use ralph_events::env_names::{self, PREFIX};
 
 /// Variables that ralph uses for other ends.
-pub const RESERVED: [&str; 7] = [
+pub const RESERVED_VARIABLES: [&str; 7] = [
     env_names::RALPH_HOME,
     env_names::RUN_ID,
     env_names::ITERATION,
@@ -25,7 +25,7 @@ pub const RESERVED: [&str; 7] = [
 
 /// A setting that a variable gave.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Given {
+pub(crate) struct EnvSetting {
     /// The keys from the top level down.
     pub(crate) keys: Vec<String>,
     pub(crate) value: Value,
@@ -34,8 +34,8 @@ pub(crate) struct Given {
 
 /// What the environment says, and what is odd about it.
 #[derive(Debug, Default)]
-pub(crate) struct Environment {
-    pub(crate) given: Vec<Given>,
+pub(crate) struct EnvSettings {
+    pub(crate) settings: Vec<EnvSetting>,
     pub(crate) warnings: Vec<String>,
     pub(crate) problems: Vec<String>,
 }
@@ -58,9 +58,9 @@ pub fn variable_name(keys: &[&str]) -> String {
 }
 
 /// Reads all variables that are ours; the order of `variables` does not matter.
-pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Environment {
+pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> EnvSettings {
     let mut known: BTreeMap<String, (Vec<String>, &'static Value)> = BTreeMap::new();
-    schema::walk(schema::schema(), "", &mut |path, Key { name, schema }| {
+    schema::walk(schema::schema(), "", &mut |path, SchemaKey { name, schema }| {
         if name != "$schema" {
             let keys: Vec<&str> = path.split('.').collect();
             known.insert(
@@ -74,21 +74,21 @@ pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
         .into_iter()
         .filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
-        .filter(|(name, _)| !RESERVED.contains(&name.as_str()))
+        .filter(|(name, _)| !RESERVED_VARIABLES.contains(&name.as_str()))
         .collect();
     // An object goes before what is in it, whatever the order of the environment.
     ours.sort();
 
-    let mut environment = Environment::default();
+    let mut environment = EnvSettings::default();
     for (variable, value) in ours {
-        let entry = known.get(&variable).cloned().or_else(|| entry_of_map(&known, &variable));
+        let entry = known.get(&variable).cloned().or_else(|| map_entry(&known, &variable));
         let Some((keys, schema)) = entry else {
             environment.warnings.push(unknown(&known, &variable));
             continue;
         };
         match value.into_string() {
-            Ok(text) => match typed(schema, &text) {
-                Ok(value) => environment.given.push(Given { keys, value, variable }),
+            Ok(text) => match parse_value(schema, &text) {
+                Ok(value) => environment.settings.push(EnvSetting { keys, value, variable }),
                 Err(problem) => {
                     environment.problems.push(format!("environment {variable}: {problem}"))
                 }
@@ -100,7 +100,7 @@ pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
 }
 
 /// `RALPH_AGENT__ENV__NAME` is the entry `NAME` of `agent.env`, whose keys are anybody's.
-fn entry_of_map(
+fn map_entry(
     known: &BTreeMap<String, (Vec<String>, &'static Value)>,
     variable: &str,
 ) -> Option<(Vec<String>, &'static Value)> {
@@ -120,7 +120,7 @@ fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &s
     // What all names have in common would make any two of them look alike.
     let candidates = names.map(|name| name.strip_prefix(PREFIX).unwrap_or(name));
     let own = variable.strip_prefix(PREFIX).unwrap_or(variable);
-    match schema::nearest(own, candidates) {
+    match schema::nearest_name(own, candidates) {
         Some((nearest, _)) => {
             format!("environment {shown}: no such setting; did you mean {PREFIX}{nearest}?")
         }
@@ -130,7 +130,7 @@ fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &s
 
 /// The text of a variable as the value that the schema asks for. What does not fit is handed on as
 /// text, for the check to complain about.
-fn typed(schema: &Value, text: &str) -> Result<Value, String> {
+fn parse_value(schema: &Value, text: &str) -> Result<Value, String> {
     let allows = |name| schema::allows(schema, name);
     let trimmed = text.trim();
     if trimmed.is_empty() && allows("null") {
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    fn read_all(variables: &[(&str, &str)]) -> Environment {
+    fn read_all(variables: &[(&str, &str)]) -> EnvSettings {
         read(variables.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
@@ -197,8 +197,8 @@ mod tests {
             let environment = read_all(&[(variable, text)]);
             assert_eq!(environment.warnings, [""; 0], "{variable}");
             assert_eq!(environment.problems, [""; 0], "{variable}");
-            assert_eq!(environment.given.len(), 1, "{variable}");
-            let given = &environment.given[0];
+            assert_eq!(environment.settings.len(), 1, "{variable}");
+            let given = &environment.settings[0];
             assert_eq!(
                 (given.keys.join("."), &given.value),
                 (path.to_owned(), &value),
@@ -217,7 +217,7 @@ mod tests {
             ("RALPHABET", "x"),
             ("PATH", "x"),
         ]);
-        assert!(environment.given.is_empty());
+        assert!(environment.settings.is_empty());
         assert!(environment.warnings.is_empty());
     }
 

@@ -13,21 +13,21 @@ use super::schema::quote;
 use ralph_store::user_files;
 
 /// No settings are larger than this; a device or somebody's log may be.
-const LARGEST: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// How many columns of a line are shown around the place of an error.
-const EXCERPT: usize = 120;
+const EXCERPT_COLUMNS: usize = 120;
 
 /// Why a file is no document. The message names the file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable {
+pub(crate) struct SettingsFileError {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
 /// The document in the file at `path`, called `name` in messages; `None` if there is no such file.
-pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable> {
-    let unreadable = |error: &io::Error| Unreadable {
+pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, SettingsFileError> {
+    let unreadable = |error: &io::Error| SettingsFileError {
         message: format!("{name}: cannot be read: {error}"),
         hint: None,
     };
@@ -37,16 +37,16 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable>
         Err(error) => return Err(unreadable(&error)),
     };
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        return Err(Unreadable {
+        return Err(SettingsFileError {
             message: format!("{name}: is a directory, a file is needed"),
             hint: None,
         });
     }
     let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(Unreadable {
-            message: format!("{name}: is larger than {} MiB", LARGEST >> 20),
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(SettingsFileError {
+            message: format!("{name}: is larger than {} MiB", MAX_BYTES >> 20),
             hint: None,
         });
     }
@@ -54,28 +54,28 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable>
 }
 
 /// The document that the bytes of a file hold.
-pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, Unreadable> {
+pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, SettingsFileError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
         let line = memchr::memchr_iter(b'\n', before).count() + 1;
-        Unreadable {
+        SettingsFileError {
             message: format!("{name}:{line}: not valid UTF-8"),
             hint: Some("save the file with the encoding UTF-8".to_owned()),
         }
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim().is_empty() {
-        return Err(Unreadable {
+        return Err(SettingsFileError {
             message: format!("{name}: is empty"),
             hint: Some("put {} into it, or let `ralph init` write it".to_owned()),
         });
     }
-    serde_json::from_str::<Strict>(text)
+    serde_json::from_str::<StrictValue>(text)
         .map(|document| document.0)
         .map_err(|error| malformed(text, name, &error))
 }
 
-fn malformed(text: &str, name: &str, error: &serde_json::Error) -> Unreadable {
+fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileError {
     let what = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let what = what.strip_suffix(&place).unwrap_or(&what);
@@ -104,7 +104,7 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> Unreadable {
     let (before, after) = excerpt(before, after);
     let gutter = " ".repeat(number.to_string().len());
     let caret = " ".repeat(before.width());
-    Unreadable {
+    SettingsFileError {
         message: format!(
             "{name}:{number}:{column}: not valid JSON: {what}\n  \
              {number} | {before}{after}\n  {gutter} | {caret}^"
@@ -118,13 +118,13 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> Unreadable {
 fn excerpt(before: &str, after: &str) -> (String, String) {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let length = before.chars().count();
-    let skipped = length.saturating_sub(EXCERPT / 2);
+    let skipped = length.saturating_sub(EXCERPT_COLUMNS / 2);
     let mut head: String = before.chars().skip(skipped).map(clean).collect();
     if skipped > 0 {
         head.insert(0, '…');
     }
-    let mut tail: String = after.chars().take(EXCERPT / 2).map(clean).collect();
-    if after.chars().nth(EXCERPT / 2).is_some() {
+    let mut tail: String = after.chars().take(EXCERPT_COLUMNS / 2).map(clean).collect();
+    if after.chars().nth(EXCERPT_COLUMNS / 2).is_some() {
         tail.push('…');
     }
     (head, tail)
@@ -132,11 +132,11 @@ fn excerpt(before: &str, after: &str) -> (String, String) {
 
 /// A document in which no object has the same key twice. Plain [`Value`] lets the last one win, and
 /// half of somebody's settings would have no effect without a word.
-struct Strict(Value);
+struct StrictValue(Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for StrictValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StrictSeed.deserialize(deserializer).map(Strict)
+        StrictSeed.deserialize(deserializer).map(StrictValue)
     }
 }
 
@@ -297,7 +297,7 @@ mod tests {
             "d: is a directory, a file is needed"
         );
         let large = dir.path().join("large");
-        std::fs::File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
+        std::fs::File::create(&large).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert_eq!(read(&large, "l").unwrap_err().message, "l: is larger than 4 MiB");
         let below_a_file = large.join("settings.json");
         assert!(read(&below_a_file, "b").unwrap_err().message.starts_with("b: cannot be read: "),);

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::schema::quote;
-use super::shell::{self, Assignment};
-use super::{Flag, display_name};
+use super::shell::{self, EnvAssignment};
+use super::{FlagSetting, display_name};
 use ralph_events::error::Error;
 use ralph_events::text;
 use ralph_store::user_files;
@@ -18,13 +18,13 @@ use ralph_store::user_files;
 pub const FILE: &str = "config";
 
 /// No config is larger than this; a device or somebody's log may be.
-const LARGEST: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The program that is meant when only plain text is asked for.
-const TEXT_AGENT: &str = "cline";
+const DEFAULT_TEXT_AGENT: &str = "cline";
 
 /// The names that mean something here.
-const MEANT: [&str; 9] = [
+const KNOWN_VARIABLES: [&str; 9] = [
     "AGENT_TYPE",
     "AGENT_CLI",
     "AGENT_ARGS",
@@ -42,7 +42,7 @@ pub struct LoopFile {
     /// Everything that it sets, for prompts.
     pub variables: BTreeMap<String, String>,
     /// What it says of settings. What programs are to see is among them, as the agent's environment.
-    pub overlay: Vec<Flag>,
+    pub overlay: Vec<FlagSetting>,
     pub warnings: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub fn read(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<LoopFile>, Error> {
     let name = display_name(path);
-    let bytes = match user_files::read_user_file(path, LARGEST) {
+    let bytes = match user_files::read_user_file(path, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) if err.kind() == io::ErrorKind::IsADirectory => {
@@ -84,12 +84,16 @@ fn parse(
     let warnings: Vec<String> =
         warnings.into_iter().map(|it| format!("{name}:{}: {}", it.line, it.message)).collect();
     // The last word on each name, as in a shell; and what is empty is as good as unset.
-    let given: BTreeMap<&str, &Assignment> =
+    let given: BTreeMap<&str, &EnvAssignment> =
         assignments.iter().map(|set| (set.name.as_str(), set)).collect();
     let value = |name: &str| given.get(name).copied().filter(|set| !set.value.is_empty());
     let mut overlay = Vec::new();
-    let mut say = |key, value: Value, set: &Assignment| {
-        overlay.push(Flag { key, value, name: format!("{name}:{} ({})", set.line, set.name) });
+    let mut say = |key, value: Value, set: &EnvAssignment| {
+        overlay.push(FlagSetting {
+            key,
+            value,
+            name: format!("{name}:{} ({})", set.line, set.name),
+        });
     };
 
     let (kind, cli) = (value("AGENT_TYPE"), value("AGENT_CLI"));
@@ -97,7 +101,7 @@ fn parse(
         let is_text = kind.is_some_and(|kind| kind.value == "text");
         let command = match (cli, is_text) {
             (Some(cli), _) => cli.value.as_str(),
-            (None, true) => TEXT_AGENT,
+            (None, true) => DEFAULT_TEXT_AGENT,
             (None, false) => set.value.as_str(),
         };
         say("agent.command", json!(command), set);
@@ -142,7 +146,7 @@ fn parse(
     }
 
     let odd = given.values().filter_map(|set| {
-        let known = mistyped(&set.name)?;
+        let known = nearest_variable(&set.name)?;
         Some(format!(
             "{name}:{}: {} is only a variable for prompts; did you mean {known}?",
             set.line, set.name
@@ -158,13 +162,13 @@ fn parse(
 }
 
 /// The name that means something here and that this one, which does not, is nearly the same as.
-fn mistyped(name: &str) -> Option<&'static str> {
-    if MEANT.contains(&name) {
+fn nearest_variable(name: &str) -> Option<&'static str> {
+    if KNOWN_VARIABLES.contains(&name) {
         return None;
     }
     let upper = name.to_ascii_uppercase();
     let one = singular(&upper);
-    MEANT.into_iter().find(|known| {
+    KNOWN_VARIABLES.into_iter().find(|known| {
         strsim::osa_distance(&upper, known) <= 1
             || strsim::osa_distance(&one, &singular(known)) <= 1
     })

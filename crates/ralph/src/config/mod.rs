@@ -35,7 +35,7 @@ pub const FILE: &str = "settings.json";
 pub const LOCAL_FILE: &str = "settings.local.json";
 
 /// Settings that are only about the program that they were made for.
-const OF_ONE_AGENT: [&str; 8] = [
+const AGENT_SPECIFIC_KEYS: [&str; 8] = [
     "agent.flags",
     "agent.type",
     "agent.model",
@@ -48,7 +48,7 @@ const OF_ONE_AGENT: [&str; 8] = [
 
 /// A setting that a flag gave.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Flag {
+pub struct FlagSetting {
     /// The setting's path, such as `agent.command`.
     pub key: &'static str,
     pub value: Value,
@@ -65,10 +65,10 @@ pub struct Sources {
     pub settings_path: Option<PathBuf>,
     /// The whole environment, as from [`std::env::vars_os`].
     pub env: Vec<(OsString, OsString)>,
-    pub flags: Vec<Flag>,
+    pub flags: Vec<FlagSetting>,
     /// What another file than the settings says, over the settings files; a flag's name is then that of
     /// the file.
-    pub overlay: Vec<Flag>,
+    pub overlay: Vec<FlagSetting>,
 }
 
 impl Sources {
@@ -85,7 +85,7 @@ impl Sources {
 
 /// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Origin {
+pub enum SettingOrigin {
     #[default]
     Default,
     /// A file, by the name that a person in the current directory would use.
@@ -96,41 +96,41 @@ pub enum Origin {
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("default"),
-            Origin::File(name) => f.write_str(name),
-            Origin::Environment(variable) => write!(f, "environment {variable}"),
-            Origin::Flag(flag) => write!(f, "flag {flag}"),
+            SettingOrigin::Default => f.write_str("default"),
+            SettingOrigin::File(name) => f.write_str(name),
+            SettingOrigin::Environment(variable) => write!(f, "environment {variable}"),
+            SettingOrigin::Flag(flag) => write!(f, "flag {flag}"),
         }
     }
 }
 
 /// Settings with their history.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
+pub struct LoadedSettings {
     pub settings: Settings,
     /// Where each value came from, by its path. Arrays are one value.
-    pub origins: BTreeMap<String, Origin>,
+    pub origins: BTreeMap<String, SettingOrigin>,
     /// The files that were there, in order.
     pub files: Vec<PathBuf>,
     /// What is odd but not wrong.
     pub warnings: Vec<String>,
 }
 
-impl Loaded {
+impl LoadedSettings {
     /// Whether somebody gave the setting at this path, or one inside of it, a value.
     pub fn is_set(&self, key: &str) -> bool {
         self.origins.iter().any(|(path, origin)| {
-            *origin != Origin::Default && (path == key || is_inside(path, key))
+            *origin != SettingOrigin::Default && (path == key || is_path_inside(path, key))
         })
     }
 }
 
 /// The settings files of a project as they are, right or wrong.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Existing {
+pub struct ExistingSettings {
     /// The project's settings with the local ones merged over them, as far as they are JSON.
     pub document: Value,
     /// Whether there were local settings to merge.
@@ -141,16 +141,19 @@ pub struct Existing {
 
 /// What is there of settings, for somebody who is about to replace them; `None` if the project has
 /// none, whether or not there are local ones.
-pub fn existing(sources: &Sources) -> Option<Existing> {
+pub fn read_existing(sources: &Sources) -> Option<ExistingSettings> {
     let (project, local) = sources.files();
-    let mut existing =
-        Existing { document: Value::Object(Map::new()), with_overlay: false, problems: Vec::new() };
+    let mut existing = ExistingSettings {
+        document: Value::Object(Map::new()),
+        with_overlay: false,
+        problems: Vec::new(),
+    };
     for (path, is_local) in [(project, false), (local, true)] {
         let name = display_name(&path);
         match file::read(&path, &name) {
             Ok(Some(mut document)) => {
-                normalise(&mut document);
-                let problems = check::problems(&document);
+                normalize(&mut document);
+                let problems = check::find_problems(&document);
                 let named = problems.iter().map(|problem| format!("{name}: {problem}"));
                 existing.problems.extend(named);
                 merge_documents(&mut existing.document, document);
@@ -168,8 +171,8 @@ pub fn existing(sources: &Sources) -> Option<Existing> {
 ///
 /// # Errors
 /// Everything that is wrong in any layer, a line each.
-pub fn load(sources: &Sources) -> Result<Loaded, Error> {
-    let mut layers = Layers::new();
+pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
+    let mut layers = SettingsLayers::new();
     let mut files = Vec::new();
 
     let (project, local) = sources.files();
@@ -181,7 +184,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
         match file::read(path, &name) {
             Ok(Some(document)) => {
                 files.push(path.clone());
-                layers.add(document, &name, &Origin::File(name.clone()));
+                layers.add(document, &name, &SettingOrigin::File(name.clone()));
             }
             // A link that leads nowhere is a mistake, and no reason to do without.
             Ok(None) if optional && path.symlink_metadata().is_err() => {}
@@ -193,33 +196,34 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
         }
     }
 
-    layers.forget_other_agent(&sources.overlay, Origin::Flag);
+    layers.reset_agent_settings(&sources.overlay, SettingOrigin::Flag);
     for given in &sources.overlay {
-        let origin = Origin::File(given.name.clone());
-        layers.add(nest(given.key.split('.'), given.value.clone()), &given.name, &origin);
+        let origin = SettingOrigin::File(given.name.clone());
+        layers.add(nest_value(given.key.split('.'), given.value.clone()), &given.name, &origin);
     }
 
     // Whoever sets a variable for one run means the agent of that run.
-    layers.forget_other_agent(&sources.flags, Origin::Flag);
+    layers.reset_agent_settings(&sources.flags, SettingOrigin::Flag);
     let environment = env::read(sources.env.iter().cloned());
     if !sources.flags.iter().any(|flag| flag.key == "agent.command") {
-        let mut given = environment.given.iter();
-        let command = given.find(|given| given.keys == ["agent", "command"]).map(|given| Flag {
-            key: "agent.command",
-            value: given.value.clone(),
-            name: given.variable.clone(),
-        });
-        layers.forget_other_agent(command.as_slice(), Origin::Environment);
+        let mut given = environment.settings.iter();
+        let command =
+            given.find(|given| given.keys == ["agent", "command"]).map(|given| FlagSetting {
+                key: "agent.command",
+                value: given.value.clone(),
+                name: given.variable.clone(),
+            });
+        layers.reset_agent_settings(command.as_slice(), SettingOrigin::Environment);
     }
     layers.problems.extend(environment.problems);
-    for given in environment.given {
-        let origin = Origin::Environment(given.variable);
-        let document = nest(given.keys.iter().map(String::as_str), given.value);
+    for given in environment.settings {
+        let origin = SettingOrigin::Environment(given.variable);
+        let document = nest_value(given.keys.iter().map(String::as_str), given.value);
         layers.add(document, &origin.to_string(), &origin);
     }
     for flag in &sources.flags {
-        let origin = Origin::Flag(flag.name.clone());
-        let document = nest(flag.key.split('.'), flag.value.clone());
+        let origin = SettingOrigin::Flag(flag.name.clone());
+        let document = nest_value(flag.key.split('.'), flag.value.clone());
         layers.add(document, &flag.name, &origin);
     }
 
@@ -227,16 +231,16 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
 }
 
 /// The merge of the documents of several layers over the defaults, and what was wrong with them.
-struct Layers {
+struct SettingsLayers {
     merged: Value,
-    origins: BTreeMap<String, Origin>,
+    origins: BTreeMap<String, SettingOrigin>,
     problems: Vec<String>,
     hints: Vec<String>,
 }
 
-impl Layers {
+impl SettingsLayers {
     fn new() -> Self {
-        Layers {
+        SettingsLayers {
             merged: Value::Object(Map::new()),
             origins: BTreeMap::new(),
             problems: Vec::new(),
@@ -246,12 +250,12 @@ impl Layers {
 
     /// Puts a document over the layers so far, unless it has problems, which are then reported
     /// under `name`.
-    fn add(&mut self, mut document: Value, name: &str, origin: &Origin) {
-        normalise(&mut document);
-        let problems = check::problems(&document);
+    fn add(&mut self, mut document: Value, name: &str, origin: &SettingOrigin) {
+        normalize(&mut document);
+        let problems = check::find_problems(&document);
         if problems.is_empty() {
             merge(&mut self.merged, document, "", &mut |path| {
-                note(&mut self.origins, path, origin);
+                record_origin(&mut self.origins, path, origin);
             });
         } else {
             let named = problems.iter().map(|problem| format!("{name}: {problem}"));
@@ -261,7 +265,7 @@ impl Layers {
 
     /// If what comes next names an agent, and it is another than the one of the layers so far, what these say
     /// of theirs is not for it. Where they name none, they mean whichever is run.
-    fn forget_other_agent(&mut self, next: &[Flag], origin: fn(String) -> Origin) {
+    fn reset_agent_settings(&mut self, next: &[FlagSetting], origin: fn(String) -> SettingOrigin) {
         let Some(program) = next.iter().find(|flag| flag.key == "agent.command") else { return };
         let named = self.merged.pointer("/agent/command").and_then(Value::as_str);
         if named.is_none_or(|named| named.is_empty() || program.value == named) {
@@ -276,13 +280,13 @@ impl Layers {
             return;
         }
         let origin = origin(program.name.clone());
-        for key in OF_ONE_AGENT {
+        for key in AGENT_SPECIFIC_KEYS {
             let nothing = if key == "agent.flags" { Value::Array(Vec::new()) } else { Value::Null };
-            self.add(nest(key.split('.'), nothing), &program.name, &origin);
+            self.add(nest_value(key.split('.'), nothing), &program.name, &origin);
         }
     }
 
-    fn finish(self, files: Vec<PathBuf>, warnings: Vec<String>) -> Result<Loaded, Error> {
+    fn finish(self, files: Vec<PathBuf>, warnings: Vec<String>) -> Result<LoadedSettings, Error> {
         if !self.problems.is_empty() {
             let error = Error::config(self.problems.join("\n"));
             return Err(self.hints.into_iter().fold(error, Error::hint));
@@ -293,11 +297,11 @@ impl Layers {
         let settings: Settings = serde_json::from_value(self.merged).map_err(broken)?;
         let effective = serde_json::to_value(&settings).map_err(broken)?;
         let mut origins = BTreeMap::new();
-        for (path, _) in leaves(&effective) {
+        for (path, _) in leaf_values(&effective) {
             let origin = self.origins.get(&path).cloned().unwrap_or_default();
             origins.insert(path, origin);
         }
-        Ok(Loaded { settings, origins, files, warnings })
+        Ok(LoadedSettings { settings, origins, files, warnings })
     }
 }
 
@@ -322,43 +326,47 @@ fn merge(base: &mut Value, overlay: Value, path: &str, written: &mut dyn FnMut(&
                 match base.get_mut(&key) {
                     Some(existing) => merge(existing, value, &path, written),
                     None => {
-                        announce(&value, &path, written);
+                        notify_written(&value, &path, written);
                         base.insert(key, value);
                     }
                 }
             }
         }
         (base, overlay) => {
-            announce(&overlay, path, written);
+            notify_written(&overlay, path, written);
             *base = overlay;
         }
     }
 }
 
 /// Tells `written` of a new value and of all that is in it.
-fn announce(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
+fn notify_written(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
     written(path);
     if let Value::Object(map) = value {
         for (key, value) in map {
-            announce(value, &schema::join(path, key), written);
+            notify_written(value, &schema::join(path, key), written);
         }
     }
 }
 
 /// Records the origin of a value, and forgets those of values that it took the place of.
-fn note(origins: &mut BTreeMap<String, Origin>, path: &str, origin: &Origin) {
-    origins.retain(|known, _| !is_inside(known, path));
+fn record_origin(
+    origins: &mut BTreeMap<String, SettingOrigin>,
+    path: &str,
+    origin: &SettingOrigin,
+) {
+    origins.retain(|known, _| !is_path_inside(known, path));
     origins.insert(path.to_owned(), origin.clone());
 }
 
 /// Whether `path` leads to something inside of the value at `outer`.
-fn is_inside(path: &str, outer: &str) -> bool {
+fn is_path_inside(path: &str, outer: &str) -> bool {
     path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
 /// All values of a document by their paths, in order. An array, and an object with nothing in it,
 /// is one value.
-pub fn leaves(document: &Value) -> Vec<(String, &Value)> {
+pub fn leaf_values(document: &Value) -> Vec<(String, &Value)> {
     fn collect<'v>(value: &'v Value, path: &str, all: &mut Vec<(String, &'v Value)>) {
         match value {
             Value::Object(map) if !map.is_empty() => {
@@ -376,12 +384,12 @@ pub fn leaves(document: &Value) -> Vec<(String, &Value)> {
 }
 
 /// A document that holds one value.
-fn nest<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) -> Value {
+fn nest_value<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) -> Value {
     keys.rev().fold(value, |value, key| Value::Object(Map::from_iter([(key.to_owned(), value)])))
 }
 
 /// Fail actions are taken in any case; from here on they are in capitals.
-fn normalise(document: &mut Value) {
+fn normalize(document: &mut Value) {
     let guardrails = document.get_mut("guardrails").and_then(Value::as_array_mut);
     for guardrail in guardrails.into_iter().flatten() {
         if let Some(Value::String(action)) = guardrail.get_mut("failAction")
@@ -401,11 +409,11 @@ pub fn fail_action(name: &str) -> Option<FailAction> {
 
 /// A path as a person in the current directory would name it.
 pub fn display_name(path: &Path) -> String {
-    name_from(std::env::current_dir().ok().as_deref(), path)
+    relative_name(std::env::current_dir().ok().as_deref(), path)
 }
 
 /// A path as a person in the directory `here` would name it.
-fn name_from(here: Option<&Path>, path: &Path) -> String {
+fn relative_name(here: Option<&Path>, path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
     let path = match here {
         Some(here) => path.strip_prefix(here).unwrap_or(path),

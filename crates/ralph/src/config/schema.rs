@@ -18,7 +18,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .with(|settings| settings.inline_subschemas = true)
         .into_generator();
     let mut schema = generator.into_root_schema_for::<Settings>().to_value();
-    tidy(&mut schema);
+    simplify_schema(&mut schema);
     schema
 });
 
@@ -35,7 +35,7 @@ pub fn schema_text() -> String {
 
 /// Takes out what helps nobody in an editor: line breaks of source code in descriptions, and whole
 /// objects as defaults, which completion would paste.
-fn tidy(schema: &mut Value) {
+fn simplify_schema(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             if let Some(Value::String(text)) = map.get_mut("description") {
@@ -44,9 +44,9 @@ fn tidy(schema: &mut Value) {
             if map.contains_key("properties") {
                 map.remove("default");
             }
-            map.values_mut().for_each(tidy);
+            map.values_mut().for_each(simplify_schema);
         }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Array(items) => items.iter_mut().for_each(simplify_schema),
         _ => {}
     }
 }
@@ -64,18 +64,18 @@ pub(crate) fn join(parent: &str, key: &str) -> String {
 
 /// A key of the settings as the schema has it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Key<'s> {
+pub(crate) struct SchemaKey<'s> {
     pub(crate) name: &'s str,
     pub(crate) schema: &'s Value,
 }
 
 /// The keys that an object may have.
-pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = Key<'_>> {
+pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = SchemaKey<'_>> {
     schema["properties"]
         .as_object()
         .into_iter()
         .flatten()
-        .map(|(name, schema)| Key { name, schema })
+        .map(|(name, schema)| SchemaKey { name, schema })
 }
 
 /// Whether values may be of the given type, in the words of JSON Schema.
@@ -135,7 +135,11 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// Calls `visit` with every key of the settings, objects before what is in them.
-pub(crate) fn walk<'s>(schema: &'s Value, parent: &str, visit: &mut dyn FnMut(&str, Key<'s>)) {
+pub(crate) fn walk<'s>(
+    schema: &'s Value,
+    parent: &str,
+    visit: &mut dyn FnMut(&str, SchemaKey<'s>),
+) {
     for key in keys(schema) {
         let path = join(parent, key.name);
         visit(&path, key);
@@ -144,14 +148,15 @@ pub(crate) fn walk<'s>(schema: &'s Value, parent: &str, visit: &mut dyn FnMut(&s
 }
 
 /// The candidate that is spelt most like `name`, if any is close, and how close, from 0 to 1.
-pub(crate) fn nearest<'c>(
+pub(crate) fn nearest_name<'c>(
     name: &str,
     candidates: impl Iterator<Item = &'c str>,
 ) -> Option<(&'c str, f64)> {
-    let name = plain(name);
+    let name = normalize_name(name);
     candidates
         .map(|candidate| {
-            let likeness = strsim::normalized_damerau_levenshtein(&name, &plain(candidate));
+            let likeness =
+                strsim::normalized_damerau_levenshtein(&name, &normalize_name(candidate));
             (candidate, likeness)
         })
         .filter(|(_, likeness)| *likeness > 0.6)
@@ -160,7 +165,7 @@ pub(crate) fn nearest<'c>(
 
 /// A name without what people vary: case and separators. Cut, because comparing takes time in
 /// proportion to both lengths.
-pub(super) fn plain(name: &str) -> String {
+pub(super) fn normalize_name(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
         .take(100)

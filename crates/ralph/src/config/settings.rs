@@ -47,13 +47,13 @@ pub struct Settings {
     pub include_iteration_count_in_prompt: bool,
 
     /// The program that does the work.
-    pub agent: Agent,
+    pub agent: AgentSettings,
 
     /// Commands that must all exit with 0 before a completion counts.
-    pub guardrails: Vec<Guardrail>,
+    pub guardrails: Vec<GuardrailSettings>,
 
     /// What to do with the changes once all guardrails have passed. Unset: nothing.
-    pub scm: Option<Scm>,
+    pub scm: Option<ScmSettings>,
 
     /// End an agent that has printed nothing for so long, in seconds or as `"5m"`; 0: never.
     /// Unset: 0; for `ralph spawn` 300, or 60 with `--interactive`.
@@ -77,34 +77,34 @@ pub struct Settings {
     pub result_grace_seconds: Duration,
 
     /// What a run may use up before it is stopped.
-    pub budget: Budget,
+    pub budget: BudgetSettings,
 
     /// What happens when the agent fails.
-    pub retry: Retry,
+    pub retry: RetrySettings,
 
     /// What happens when the agent's account has used up its limit.
-    pub rate_limit: RateLimit,
+    pub rate_limit: RateLimitSettings,
 
     /// What happens when iterations change nothing.
-    pub stall: Stall,
+    pub stall: StallSettings,
 
     /// Where the agent is locked in.
     pub sandbox: Sandbox,
 
     /// The blocklist of commands that Claude Code is kept from running.
-    pub hooks: Hooks,
+    pub hooks: HooksSettings,
 
     /// How a run looks in the terminal.
-    pub display: Display,
+    pub display: DisplaySettings,
 
     /// What is kept of past runs.
-    pub runs: Runs,
+    pub runs: RunsSettings,
 
     /// Background workers.
-    pub worker: Worker,
+    pub worker: WorkerSettings,
 
     /// The command that is notified when a run ends, pauses or waits, or when its model falls silent.
-    pub notify: Notify,
+    pub notify: NotifySettings,
 }
 
 impl Default for Settings {
@@ -117,23 +117,23 @@ impl Default for Settings {
             output_tail_chars: 2000,
             stream_agent_output: true,
             include_iteration_count_in_prompt: false,
-            agent: Agent::default(),
+            agent: AgentSettings::default(),
             guardrails: Vec::new(),
             scm: None,
             inactivity_timeout_seconds: None,
             silent_model_minutes: 20.0,
             iteration_timeout_seconds: Duration::ZERO,
             result_grace_seconds: Duration::from_secs(10),
-            budget: Budget::default(),
-            retry: Retry::default(),
-            rate_limit: RateLimit::default(),
-            stall: Stall::default(),
+            budget: BudgetSettings::default(),
+            retry: RetrySettings::default(),
+            rate_limit: RateLimitSettings::default(),
+            stall: StallSettings::default(),
             sandbox: Sandbox::default(),
-            hooks: Hooks::default(),
-            display: Display::default(),
-            runs: Runs::default(),
-            worker: Worker::default(),
-            notify: Notify::default(),
+            hooks: HooksSettings::default(),
+            display: DisplaySettings::default(),
+            runs: RunsSettings::default(),
+            worker: WorkerSettings::default(),
+            notify: NotifySettings::default(),
         }
     }
 }
@@ -141,7 +141,7 @@ impl Default for Settings {
 /// The program that does the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Agent {
+pub struct AgentSettings {
     /// The program: a name on the PATH or a path. It is never split, so it may hold spaces.
     #[schemars(length(min = 1))]
     pub command: Option<String>,
@@ -179,7 +179,7 @@ pub struct Agent {
 
     /// What the program prints: `json` is one JSON object a line, `text` is for people. Unset: what
     /// ralph asks the agent for.
-    pub output_format: Option<OutputFormat>,
+    pub output_format: Option<AgentOutputFormat>,
 
     /// A jq expression that finds what the agent says in each line of its JSON, for an agent that
     /// ralph does not know.
@@ -191,9 +191,9 @@ pub struct Agent {
     pub display_filter: Option<String>,
 }
 
-impl Default for Agent {
+impl Default for AgentSettings {
     fn default() -> Self {
-        Agent {
+        AgentSettings {
             command: None,
             flags: Vec::new(),
             model: None,
@@ -246,7 +246,7 @@ impl AgentType {
 /// What an agent prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum OutputFormat {
+pub enum AgentOutputFormat {
     /// One JSON object a line.
     Json,
     /// Text for people.
@@ -256,14 +256,14 @@ pub enum OutputFormat {
 /// A command that must exit with 0 before a completion counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Guardrail {
+pub struct GuardrailSettings {
     /// The shell command to run after each iteration.
     #[schemars(length(min = 1))]
     pub command: String,
 
     /// What a failure does to the next prompt: it is added after it, put before it, or takes its
     /// place.
-    #[serde(default = "append")]
+    #[serde(default = "default_fail_action")]
     pub fail_action: FailAction,
 
     /// Guidance for the agent that goes with a failure.
@@ -280,14 +280,14 @@ pub struct Guardrail {
     pub timeout_seconds: Option<Duration>,
 }
 
-fn append() -> FailAction {
+fn default_fail_action() -> FailAction {
     FailAction::Append
 }
 
 /// What to do with the changes once all guardrails have passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Scm {
+pub struct ScmSettings {
     /// The version control program.
     #[schemars(length(min = 1))]
     pub command: String,
@@ -307,9 +307,9 @@ pub struct Scm {
     pub timeout_seconds: Duration,
 }
 
-impl Default for Scm {
+impl Default for ScmSettings {
     fn default() -> Self {
-        Scm {
+        ScmSettings {
             command: "git".into(),
             tasks: Vec::new(),
             paths: vec![".".into()],
@@ -321,7 +321,7 @@ impl Default for Scm {
 /// What a run may use up before it is stopped.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Budget {
+pub struct BudgetSettings {
     /// US dollars that a run may cost. Unset: no limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub cost_usd: Option<f64>,
@@ -335,13 +335,13 @@ pub struct Budget {
     pub duration: Option<Duration>,
 
     /// The same for each iteration; an iteration that goes past it is ended, the run goes on.
-    pub per_iteration: IterationBudget,
+    pub per_iteration: IterationBudgetSettings,
 }
 
 /// What an iteration may use up before it is ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct IterationBudget {
+pub struct IterationBudgetSettings {
     /// US dollars that an iteration may cost. Unset: no limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub cost_usd: Option<f64>,
@@ -358,7 +358,7 @@ pub struct IterationBudget {
 /// What happens when the agent fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Retry {
+pub struct RetrySettings {
     /// How often a failed iteration is tried again before the run ends. Unset: 3; for `ralph spawn`
     /// 4, so that the fifth failure in a row ends it.
     #[schemars(extend("x-default" = "3; spawn 4"))]
@@ -373,9 +373,9 @@ pub struct Retry {
     pub backoff_cap_seconds: Duration,
 }
 
-impl Default for Retry {
+impl Default for RetrySettings {
     fn default() -> Self {
-        Retry {
+        RetrySettings {
             max: None,
             backoff_seconds: Duration::from_secs(1),
             backoff_cap_seconds: Duration::from_secs(300),
@@ -386,7 +386,7 @@ impl Default for Retry {
 /// What happens when the agent's account has used up its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RateLimit {
+pub struct RateLimitSettings {
     /// Wait until the limit ends and go on, rather than end the run.
     pub wait: bool,
 
@@ -394,16 +394,16 @@ pub struct RateLimit {
     pub max_wait: Duration,
 }
 
-impl Default for RateLimit {
+impl Default for RateLimitSettings {
     fn default() -> Self {
-        RateLimit { wait: true, max_wait: Duration::from_secs(6 * 60 * 60) }
+        RateLimitSettings { wait: true, max_wait: Duration::from_secs(6 * 60 * 60) }
     }
 }
 
 /// What happens when iterations change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Stall {
+pub struct StallSettings {
     /// Stop after so many iterations in a row that changed nothing in the repository; 0: only warn.
     pub iterations: u32,
 }
@@ -411,7 +411,7 @@ pub struct Stall {
 /// The blocklist of commands that Claude Code is kept from running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Hooks {
+pub struct HooksSettings {
     /// Apply it in a person's own sessions too, not only to agents that a loop started.
     pub always: bool,
 
@@ -422,7 +422,7 @@ pub struct Hooks {
 /// How a run looks in the terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Display {
+pub struct DisplaySettings {
     /// Emoji rather than `[OK]`. Unset: as the terminal can.
     pub emoji: Option<bool>,
 
@@ -439,9 +439,9 @@ pub struct Display {
     pub max_output_chars: u32,
 }
 
-impl Default for Display {
+impl Default for DisplaySettings {
     fn default() -> Self {
-        Display {
+        DisplaySettings {
             emoji: None,
             color: None,
             timestamps: false,
@@ -454,7 +454,7 @@ impl Default for Display {
 /// What is kept of past runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Runs {
+pub struct RunsSettings {
     /// How many past runs are kept.
     #[schemars(range(min = 1))]
     pub keep: u32,
@@ -467,30 +467,30 @@ pub struct Runs {
     pub max_journal_megabytes: u32,
 }
 
-impl Default for Runs {
+impl Default for RunsSettings {
     fn default() -> Self {
-        Runs { keep: 50, max_raw_megabytes: 200, max_journal_megabytes: 200 }
+        RunsSettings { keep: 50, max_raw_megabytes: 200, max_journal_megabytes: 200 }
     }
 }
 
 /// Background workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Worker {
+pub struct WorkerSettings {
     /// Files that are copied into a worker's new worktree although git ignores them.
     pub copy: Vec<String>,
 }
 
-impl Default for Worker {
+impl Default for WorkerSettings {
     fn default() -> Self {
-        Worker { copy: vec![".env".into()] }
+        WorkerSettings { copy: vec![".env".into()] }
     }
 }
 
 /// Who is told when a run ends, pauses or waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Notify {
+pub struct NotifySettings {
     /// A shell command that is run with the event as JSON on its standard input.
     #[schemars(length(min = 1))]
     pub command: Option<String>,

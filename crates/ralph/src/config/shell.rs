@@ -11,7 +11,7 @@ use ralph_engine::template::is_part_of_name;
 
 /// A variable that a file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
+pub struct EnvAssignment {
     pub name: String,
     pub value: String,
     /// Where it begins, counted from 1.
@@ -22,7 +22,7 @@ pub struct Assignment {
 
 /// What is wrong, and in which line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct LoopFileProblem {
     pub line: usize,
     pub message: String,
     pub hint: &'static str,
@@ -36,18 +36,18 @@ pub struct Problem {
 pub fn parse(
     text: &str,
     known: impl Fn(&str) -> Option<String>,
-) -> Result<(Vec<Assignment>, Vec<Problem>), Problem> {
+) -> Result<(Vec<EnvAssignment>, Vec<LoopFileProblem>), LoopFileProblem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(at) = text.find('\0') {
         // No variable can hold it, and no program be given it.
-        return Err(Problem {
+        return Err(LoopFileProblem {
             line: text[..at].matches('\n').count() + 1,
             message: "a NUL character".to_owned(),
             hint: "lines are NAME=value; is this a text file?",
         });
     }
-    let mut parser = Parser {
-        rest: text.chars().peekable(),
+    let mut parser = LoopFileParser {
+        remaining: text.chars().peekable(),
         line: 1,
         known,
         assignments: Vec::new(),
@@ -57,39 +57,44 @@ pub fn parse(
     while parser.skip_to_statement() {
         parser.statement()?;
     }
-    let Parser { assignments, exported, known, .. } = &mut parser;
+    let LoopFileParser { assignments, exported, known, .. } = &mut parser;
     for set in assignments {
         set.exported = exported.contains(&set.name) || known(&set.name).is_some();
     }
     Ok((parser.assignments, parser.warnings))
 }
 
-const IS_DATA: &str = "lines are NAME=value; the file is read as data, and nothing in it is run";
-const QUOTE_IT: &str = "if it is part of the value, put the value in 'single quotes'";
+const NOT_EXECUTED_HINT: &str =
+    "lines are NAME=value; the file is read as data, and nothing in it is run";
+const QUOTE_HINT: &str = "if it is part of the value, put the value in 'single quotes'";
 
-struct Parser<'t, K> {
-    rest: Peekable<Chars<'t>>,
+struct LoopFileParser<'t, K> {
+    remaining: Peekable<Chars<'t>>,
     line: usize,
     known: K,
-    assignments: Vec<Assignment>,
+    assignments: Vec<EnvAssignment>,
     /// Names that were exported, whether or not they had a value then.
     exported: HashSet<String>,
-    warnings: Vec<Problem>,
+    warnings: Vec<LoopFileProblem>,
 }
 
-impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
+impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
     fn peek(&mut self) -> Option<char> {
-        self.rest.peek().copied()
+        self.remaining.peek().copied()
     }
 
     fn next(&mut self) -> Option<char> {
-        let c = self.rest.next();
+        let c = self.remaining.next();
         self.line += usize::from(c == Some('\n'));
         c
     }
 
-    fn problem<T>(&self, message: impl Into<String>, hint: &'static str) -> Result<T, Problem> {
-        Err(Problem { line: self.line, message: message.into(), hint })
+    fn problem<T>(
+        &self,
+        message: impl Into<String>,
+        hint: &'static str,
+    ) -> Result<T, LoopFileProblem> {
+        Err(LoopFileProblem { line: self.line, message: message.into(), hint })
     }
 
     fn skip_blanks(&mut self) {
@@ -115,7 +120,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
     }
 
     /// One assignment, or `export` with any number of names.
-    fn statement(&mut self) -> Result<(), Problem> {
+    fn statement(&mut self) -> Result<(), LoopFileProblem> {
         let name = self.name();
         let blank_follows = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n'));
         if name != "export" || !blank_follows {
@@ -146,7 +151,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
         name
     }
 
-    fn assignment(&mut self, name: String) -> Result<(), Problem> {
+    fn assignment(&mut self, name: String) -> Result<(), LoopFileProblem> {
         let is_name = name.starts_with(|c: char| !c.is_ascii_digit());
         if self.peek() != Some('=') || !is_name {
             let mut shown = name;
@@ -154,18 +159,19 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
                 shown.push(c);
                 self.next();
             }
-            return self.problem(format!("not an assignment: {}", shown.trim_end()), IS_DATA);
+            return self
+                .problem(format!("not an assignment: {}", shown.trim_end()), NOT_EXECUTED_HINT);
         }
         self.next();
         let line = self.line;
         let value = self.word()?;
-        self.assignments.push(Assignment { name, value, line, exported: false });
+        self.assignments.push(EnvAssignment { name, value, line, exported: false });
         self.skip_blanks();
         Ok(())
     }
 
     /// A value: quoted and unquoted stretches up to the next blank.
-    fn word(&mut self) -> Result<String, Problem> {
+    fn word(&mut self) -> Result<String, LoopFileProblem> {
         let mut word = String::new();
         self.tilde(&mut word);
         while let Some(c) = self.peek() {
@@ -174,18 +180,18 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
                 '\'' => self.single_quoted(&mut word)?,
                 '"' => self.double_quoted(&mut word)?,
                 '$' => self.expansion(&mut word)?,
-                '`' => return self.executes("`…`"),
+                '`' => return self.execution_error("`…`"),
                 '\\' => {
                     self.next();
                     match self.next() {
-                        None => return self.problem("a \\ at the end of the file", QUOTE_IT),
+                        None => return self.problem("a \\ at the end of the file", QUOTE_HINT),
                         Some('\n') => {}
                         Some(c) => word.push(c),
                     }
                 }
                 '|' | '&' | '<' | '>' | '(' | ')' => {
                     let message = format!("`{c}` means something to a shell, and here is none");
-                    return self.problem(message, QUOTE_IT);
+                    return self.problem(message, QUOTE_HINT);
                 }
                 c => {
                     word.push(c);
@@ -213,34 +219,34 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
         }
     }
 
-    fn single_quoted(&mut self, word: &mut String) -> Result<(), Problem> {
+    fn single_quoted(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         let line = self.line;
         self.next();
         loop {
             match self.next() {
                 Some('\'') => return Ok(()),
                 Some(c) => word.push(c),
-                None => return Err(unclosed(line, '\'')),
+                None => return Err(unclosed_quote_error(line, '\'')),
             }
         }
     }
 
-    fn double_quoted(&mut self, word: &mut String) -> Result<(), Problem> {
+    fn double_quoted(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         let line = self.line;
         self.next();
         loop {
             match self.peek() {
-                None => return Err(unclosed(line, '"')),
+                None => return Err(unclosed_quote_error(line, '"')),
                 Some('"') => {
                     self.next();
                     return Ok(());
                 }
                 Some('$') => self.expansion(word)?,
-                Some('`') => return self.executes("`…`"),
+                Some('`') => return self.execution_error("`…`"),
                 Some('\\') => {
                     self.next();
                     match self.next() {
-                        None => return Err(unclosed(line, '"')),
+                        None => return Err(unclosed_quote_error(line, '"')),
                         Some('\n') => {}
                         Some(c @ ('$' | '`' | '"' | '\\')) => word.push(c),
                         Some(c) => word.extend(['\\', c]),
@@ -254,23 +260,23 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
         }
     }
 
-    fn executes<T>(&self, what: &str) -> Result<T, Problem> {
-        self.problem(format!("{what} would run a command, and nothing here is run"), QUOTE_IT)
+    fn execution_error<T>(&self, what: &str) -> Result<T, LoopFileProblem> {
+        self.problem(format!("{what} would run a command, and nothing here is run"), QUOTE_HINT)
     }
 
     /// What follows a dollar sign: a reference to another variable, or only the sign.
-    fn expansion(&mut self, word: &mut String) -> Result<(), Problem> {
+    fn expansion(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         self.next();
         match self.peek() {
-            Some('(') => return self.executes("$(…)"),
+            Some('(') => return self.execution_error("$(…)"),
             Some('{') => {
                 self.next();
                 return self.braced(word);
             }
             Some(c) if c.is_ascii_digit() || "?!#*@-$".contains(c) => {
-                return self.problem(format!("${c} is known to a running shell only"), QUOTE_IT);
+                return self.problem(format!("${c} is known to a running shell only"), QUOTE_HINT);
             }
-            Some('\'') => return self.problem("$'…' is not known here", QUOTE_IT),
+            Some('\'') => return self.problem("$'…' is not known here", QUOTE_HINT),
             _ => {}
         }
         let name = self.name();
@@ -284,7 +290,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
     }
 
     /// `${NAME}` and `${NAME:-text}`, after the brace.
-    fn braced(&mut self, word: &mut String) -> Result<(), Problem> {
+    fn braced(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         let line = self.line;
         let name = self.name();
         let mut operator = String::new();
@@ -303,14 +309,15 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
                 Some(usual)
             }
             _ => {
-                return self.problem(format!("${{{name}{operator}…}} is not known here"), QUOTE_IT);
+                return self
+                    .problem(format!("${{{name}{operator}…}} is not known here"), QUOTE_HINT);
             }
         };
         match self.peek() {
             Some('}') if !name.is_empty() => self.next(),
             None | Some('\n' | '\r' | ' ' | '\t' | ';' | '"') => {
                 let message = format!("${{{name}{operator} is opened here and never closed");
-                return Err(Problem { line, message, hint: "close it with a }" });
+                return Err(LoopFileProblem { line, message, hint: "close it with a }" });
             }
             _ => {
                 let message = format!("${{{name}{operator}…}} is not known here");
@@ -330,14 +337,14 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
     /// What has no value is nothing, as in a shell, but somebody should know.
     fn unknown(&mut self, name: &str) -> String {
         let message = format!("there is no variable {name}; it counts as empty");
-        self.warnings.push(Problem { line: self.line, message, hint: QUOTE_IT });
+        self.warnings.push(LoopFileProblem { line: self.line, message, hint: QUOTE_HINT });
         String::new()
     }
 }
 
-fn unclosed(line: usize, quote: char) -> Problem {
+fn unclosed_quote_error(line: usize, quote: char) -> LoopFileProblem {
     let message = format!("a quote ({quote}) is opened here and never closed");
-    Problem { line, message, hint: "close it, or put a \\ before it" }
+    LoopFileProblem { line, message, hint: "close it, or put a \\ before it" }
 }
 
 #[cfg(test)]

@@ -68,11 +68,11 @@ impl Project {
 
     fn flag(mut self, name: &str, key: &'static str, value: Value) -> Self {
         let name = name.to_owned();
-        self.sources.flags.push(Flag { key, value, name });
+        self.sources.flags.push(FlagSetting { key, value, name });
         self
     }
 
-    fn load(&self) -> Loaded {
+    fn load(&self) -> LoadedSettings {
         load(&self.sources).unwrap()
     }
 
@@ -84,7 +84,7 @@ impl Project {
         error.to_string().replace(&dir, "DIR")
     }
 
-    fn origin(&self, loaded: &Loaded, key: &str) -> String {
+    fn origin(&self, loaded: &LoadedSettings, key: &str) -> String {
         let dir = self.dir.path().display().to_string();
         loaded.origins[key].to_string().replace(&dir, "DIR")
     }
@@ -100,7 +100,7 @@ fn nothing_at_all_is_the_defaults() {
     assert_eq!(loaded.settings.output_truncate_chars, 5000);
     assert!(loaded.settings.stream_agent_output);
     assert!(loaded.files.is_empty());
-    assert!(loaded.origins.values().all(|origin| *origin == Origin::Default));
+    assert!(loaded.origins.values().all(|origin| *origin == SettingOrigin::Default));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_known_agent_is_the_same_wherever_its_program_is() {
         ("/x/claude", Some("codex"), false),
     ] {
         let mut project = Project::new().settings(base);
-        let flag = |key, value| Flag { key, value, name: "config:1".to_owned() };
+        let flag = |key, value| FlagSetting { key, value, name: "config:1".to_owned() };
         project.sources.overlay.push(flag("agent.command", json!(command)));
         project.sources.overlay.extend(kind.map(|kind| flag("agent.type", json!(kind))));
         let agent = project.load().settings.agent;
@@ -242,7 +242,7 @@ fn names_are_as_short_as_the_place_allows() {
         ("/home/me/other/.ralph/settings.json", "/home/me/other/.ralph/settings.json"),
         ("../x.json", "../x.json"),
     ] {
-        assert_eq!(name_from(here, Path::new(path)), name);
+        assert_eq!(relative_name(here, Path::new(path)), name);
     }
 }
 
@@ -320,8 +320,8 @@ proptest! {
 
     #[test]
     fn no_document_is_too_strange(document in document()) {
-        let mut layers = Layers::new();
-        let origin = Origin::File("x".into());
+        let mut layers = SettingsLayers::new();
+        let origin = SettingOrigin::File("x".into());
         layers.add(document.clone(), "x", &origin);
         let valid = layers.problems.is_empty();
         let result = layers.finish(Vec::new(), Vec::new());
@@ -329,7 +329,7 @@ proptest! {
         prop_assert_eq!(valid, result.is_ok(), "{:?}", result);
         if let Ok(loaded) = result {
             let effective = serde_json::to_value(&loaded.settings).unwrap();
-            let keys: Vec<String> = leaves(&effective).into_iter().map(|(key, _)| key).collect();
+            let keys: Vec<String> = leaf_values(&effective).into_iter().map(|(key, _)| key).collect();
             prop_assert!(keys.iter().all(|key| loaded.origins.contains_key(key)));
         }
     }
@@ -343,7 +343,7 @@ proptest! {
             "inactivityTimeoutSeconds": f64::from(seconds) / 8.0,
             "budget": {"tokens": tokens, "duration": seconds + 1},
         });
-        prop_assume!(check::problems(&document).is_empty());
+        prop_assume!(check::find_problems(&document).is_empty());
         let settings: Settings = serde_json::from_value(document).unwrap();
         let again = serde_json::to_value(&settings).unwrap();
         prop_assert_eq!(serde_json::from_value::<Settings>(again).unwrap(), settings);

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 /// The pause before each thing that it says or does, so that a person can follow. The whole
 /// demonstration has about eighteen of them.
-const PACE: Duration = Duration::from_millis(1200);
+const STEP_DELAY: Duration = Duration::from_millis(1200);
 
 /// Something that the agent says or does.
-enum Step {
+enum DemoStep {
     /// Words. `{case}` is the failing case from the prompt.
-    Say(&'static str),
+    Text(&'static str),
     /// Words that claim the work to be done; but not if the last command has failed.
     Claim(&'static str),
     /// Its plan, with this many entries done.
@@ -31,15 +31,15 @@ enum Step {
 }
 
 /// What it does when nothing in the prompt tells of a failure.
-const FIRST_TRY: &[Step] = &[
-    Step::Say("I'll read the script and its test first."),
-    Step::Read("slugify.sh"),
-    Step::Read("test.sh"),
-    Step::Plan(FIRST_PLAN, 1),
-    Step::Edit("slugify.sh", "tr ' ' '-'", "tr 'A-Z ' 'a-z-'"),
-    Step::Run("sh slugify.sh 'Hello World'"),
-    Step::Plan(FIRST_PLAN, 3),
-    Step::Claim(
+const FIRST_ATTEMPT: &[DemoStep] = &[
+    DemoStep::Text("I'll read the script and its test first."),
+    DemoStep::Read("slugify.sh"),
+    DemoStep::Read("test.sh"),
+    DemoStep::Plan(FIRST_PLAN, 1),
+    DemoStep::Edit("slugify.sh", "tr ' ' '-'", "tr 'A-Z ' 'a-z-'"),
+    DemoStep::Run("sh slugify.sh 'Hello World'"),
+    DemoStep::Plan(FIRST_PLAN, 3),
+    DemoStep::Claim(
         "Titles become lower-case names with dashes now: `Hello World` gives `hello-world`.",
     ),
 ];
@@ -48,19 +48,19 @@ const FIRST_PLAN: &[&str] =
     &["Read slugify.sh and test.sh", "Make names lower-case", "Try it on a title"];
 
 /// What it does when the prompt tells of a case that failed.
-const SECOND_TRY: &[Step] = &[
-    Step::Say("Not done after all. This fails: {case}"),
-    Step::Plan(SECOND_PLAN, 0),
-    Step::Read("slugify.sh"),
-    Step::Edit(
+const SECOND_ATTEMPT: &[DemoStep] = &[
+    DemoStep::Text("Not done after all. This fails: {case}"),
+    DemoStep::Plan(SECOND_PLAN, 0),
+    DemoStep::Read("slugify.sh"),
+    DemoStep::Edit(
         "slugify.sh",
         "tr 'A-Z ' 'a-z-'",
         "tr 'A-Z' 'a-z' | tr -cs 'a-z0-9\\n' '-' | sed 's/^-//; s/-$//'",
     ),
-    Step::Plan(SECOND_PLAN, 2),
-    Step::Run("sh test.sh"),
-    Step::Plan(SECOND_PLAN, 3),
-    Step::Claim("Every run of other characters is a single dash now, and all the tests pass."),
+    DemoStep::Plan(SECOND_PLAN, 2),
+    DemoStep::Run("sh test.sh"),
+    DemoStep::Plan(SECOND_PLAN, 3),
+    DemoStep::Claim("Every run of other characters is a single dash now, and all the tests pass."),
 ];
 
 const SECOND_PLAN: &[&str] =
@@ -75,14 +75,14 @@ pub fn agent_main(args: &[OsString]) -> u8 {
     let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
     let mut prompt = Vec::new();
     let played = io::stdin().read_to_end(&mut prompt).and_then(|_| {
-        let mut agent = Agent {
+        let mut agent = DemoAgent {
             out: io::stdout().lock(),
             directory: &std::env::current_dir()?,
             stream: has("stream-json"),
-            pace: if has("--fast") { Duration::ZERO } else { PACE },
+            pace: if has("--fast") { Duration::ZERO } else { STEP_DELAY },
             messages: 0,
             output_tokens: 0,
-            said: String::new(),
+            last_text: String::new(),
             command_failed: false,
         };
         agent.answer(&String::from_utf8_lossy(&prompt))
@@ -98,7 +98,7 @@ pub fn agent_main(args: &[OsString]) -> u8 {
     }
 }
 
-struct Agent<'a, W> {
+struct DemoAgent<'a, W> {
     out: W,
     directory: &'a Path,
     /// Speak claude's stream; plain text otherwise.
@@ -108,11 +108,11 @@ struct Agent<'a, W> {
     messages: u64,
     output_tokens: u64,
     /// The last words.
-    said: String,
+    last_text: String,
     command_failed: bool,
 }
 
-impl<W: Write> Agent<'_, W> {
+impl<W: Write> DemoAgent<'_, W> {
     fn answer(&mut self, prompt: &str) -> io::Result<()> {
         self.print(&json!({
             "type": "system", "subtype": "init", "cwd": self.directory.to_string_lossy(),
@@ -121,9 +121,9 @@ impl<W: Write> Agent<'_, W> {
         }))?;
         let case = failing_case(prompt);
         if prompt.contains("Provide a short imperative commit message") {
-            self.say(COMMIT_MESSAGE)?;
+            self.emit_text(COMMIT_MESSAGE)?;
         } else {
-            let steps = if case.is_some() { SECOND_TRY } else { FIRST_TRY };
+            let steps = if case.is_some() { SECOND_ATTEMPT } else { FIRST_ATTEMPT };
             if case.is_some() {
                 // What the guardrail found is on the screen now, and worth a moment.
                 thread::sleep(2 * self.pace);
@@ -136,19 +136,20 @@ impl<W: Write> Agent<'_, W> {
         let usage = usage(self.messages, self.output_tokens);
         self.print(&json!({
             "type": "result", "subtype": "success", "is_error": false, "session_id": session_id(),
-            "num_turns": self.messages, "result": self.said, "stop_reason": "end_turn",
+            "num_turns": self.messages, "result": self.last_text, "stop_reason": "end_turn",
             "total_cost_usd": cost(&usage), "usage": usage, "permission_denials": [],
         }))
     }
 
-    fn perform(&mut self, step: &Step, case: &str) -> io::Result<()> {
+    fn perform(&mut self, step: &DemoStep, case: &str) -> io::Result<()> {
         match *step {
-            Step::Say(text) => self.say(&text.replace("{case}", case)),
-            Step::Claim(_) if self.command_failed => {
-                self.say("It still fails, so I am not done. The next iteration will know more.")
+            DemoStep::Text(text) => self.emit_text(&text.replace("{case}", case)),
+            DemoStep::Claim(_) if self.command_failed => self
+                .emit_text("It still fails, so I am not done. The next iteration will know more."),
+            DemoStep::Claim(text) => {
+                self.emit_text(&format!("{text}\n\n<response>DONE</response>"))
             }
-            Step::Claim(text) => self.say(&format!("{text}\n\n<response>DONE</response>")),
-            Step::Plan(entries, done) => {
+            DemoStep::Plan(entries, done) => {
                 let todos: Vec<Value> = entries
                     .iter()
                     .enumerate()
@@ -164,17 +165,17 @@ impl<W: Write> Agent<'_, W> {
                 let done = Ok("Todos have been modified successfully.".to_owned());
                 self.tool("TodoWrite", &json!({"todos": todos}), |_| done)
             }
-            Step::Read(name) => self.tool("Read", &json!({"file_path": name}), |directory| {
+            DemoStep::Read(name) => self.tool("Read", &json!({"file_path": name}), |directory| {
                 fs::read_to_string(directory.join(name)).map_err(|error| error.to_string())
             }),
-            Step::Edit(name, old, new) => {
+            DemoStep::Edit(name, old, new) => {
                 let input = json!({"file_path": name, "old_string": old, "new_string": new});
                 self.tool("Edit", &input, |directory| {
                     edit(&directory.join(name), old, new)?;
                     Ok(format!("The file {name} has been updated successfully."))
                 })
             }
-            Step::Run(command) => {
+            DemoStep::Run(command) => {
                 let mut failed = false;
                 self.tool("Bash", &json!({"command": command}), |directory| {
                     let result = run(directory, command);
@@ -187,8 +188,8 @@ impl<W: Write> Agent<'_, W> {
         }
     }
 
-    fn say(&mut self, text: &str) -> io::Result<()> {
-        text.clone_into(&mut self.said);
+    fn emit_text(&mut self, text: &str) -> io::Result<()> {
+        text.clone_into(&mut self.last_text);
         if self.stream {
             self.message(&json!({"type": "text", "text": text}))
         } else {
@@ -303,14 +304,14 @@ mod tests {
     /// What the agent prints for a prompt, without pauses.
     fn play(directory: &Path, stream: bool, prompt: &str) -> String {
         let mut out = Vec::new();
-        let mut agent = Agent {
+        let mut agent = DemoAgent {
             out: &mut out,
             directory,
             stream,
             pace: Duration::ZERO,
             messages: 0,
             output_tokens: 0,
-            said: String::new(),
+            last_text: String::new(),
             command_failed: false,
         };
         agent.answer(prompt).unwrap();

@@ -9,10 +9,10 @@ use ralph_events::error::{Error, ErrorKind};
 use ralph_process::trust::OutsideCommand;
 
 /// The session that all workers have a window of.
-pub const SESSION: &str = "ralph";
+pub const SESSION_NAME: &str = "ralph";
 
 /// How long tmux may take for an answer: it may have to start its server first.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TMUX_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Between a text that is typed and Enter.
 const BEFORE_ENTER: Duration = Duration::from_millis(300);
@@ -25,7 +25,7 @@ pub struct Tmux {
 
 /// A window of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Window {
+pub struct TmuxWindow {
     /// `@3`: its name in the server for as long as that lives.
     pub id: String,
     pub name: String,
@@ -40,22 +40,21 @@ impl Tmux {
         Tmux { socket }
     }
 
-    fn words(&self, args: &[OsString]) -> Vec<OsString> {
+    fn base_args(&self, args: &[OsString]) -> Vec<OsString> {
         let socket = self.socket.iter().flat_map(|path| ["-S".into(), path.into()]);
         socket.chain(args.iter().cloned()).collect()
     }
 
-    fn call(&self, args: &[OsString]) -> Result<String, Error> {
+    fn run_tmux(&self, args: &[OsString]) -> Result<String, Error> {
         let tmux = program(&[("TMUX".into(), None)])?;
-        let output =
-            tmux.run(&self.words(args), Path::new("/"), PATIENCE).map_err(|err| {
-                match err.kind() {
-                    std::io::ErrorKind::Interrupted => {
-                        Error::new(ErrorKind::Interrupted, "tmux: interrupted")
-                    }
-                    _ => Error::failed(format!("tmux: {err}")),
+        let output = tmux.run(&self.base_args(args), Path::new("/"), TMUX_TIMEOUT).map_err(
+            |err| match err.kind() {
+                std::io::ErrorKind::Interrupted => {
+                    Error::new(ErrorKind::Interrupted, "tmux: interrupted")
                 }
-            })?;
+                _ => Error::failed(format!("tmux: {err}")),
+            },
+        )?;
         if output.exit.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
@@ -64,8 +63,8 @@ impl Tmux {
         }
     }
 
-    fn ask(&self, args: &[&str]) -> Result<String, Error> {
-        self.call(&args.iter().map(Into::into).collect::<Vec<_>>())
+    fn query_tmux(&self, args: &[&str]) -> Result<String, Error> {
+        self.run_tmux(&args.iter().map(Into::into).collect::<Vec<_>>())
     }
 
     /// Opens a window in which a command runs, and closes with it. No shell is involved. The command has to change to
@@ -73,10 +72,10 @@ impl Tmux {
     ///
     /// # Errors
     /// tmux is not there, or what it said.
-    pub fn open(&self, name: &str, command: &[OsString]) -> Result<Window, Error> {
+    pub fn open(&self, name: &str, command: &[OsString]) -> Result<TmuxWindow, Error> {
         // The user's own configuration may destroy sessions without an attached client. In the same call: a moment
         // later it would be too late.
-        let session = format!("={SESSION}:");
+        let session = format!("={SESSION_NAME}:");
         let stays = [";", "set-option", "-t", &session, "destroy-unattached", "off"];
         let with = |words: &[&str]| {
             let words = words.iter().map(OsString::from);
@@ -86,60 +85,60 @@ impl Tmux {
         let told = ["-d", "-P", "-F", "#{window_id}", "-n", name];
         let window = [&["new-window", "-t", &session][..], &told].concat();
         let new_session =
-            [&["new-session", "-s", SESSION, "-x", "200", "-y", "50"][..], &told].concat();
+            [&["new-session", "-s", SESSION_NAME, "-x", "200", "-y", "50"][..], &told].concat();
         // The session may be made by another while we find out that there is none.
         let unless_stopped = |error: Error, words: &[&str]| match error.kind {
             ErrorKind::Interrupted => Err(error),
-            _ => self.call(&with(words)),
+            _ => self.run_tmux(&with(words)),
         };
         let id = self
-            .call(&with(&window))
+            .run_tmux(&with(&window))
             .or_else(|error| unless_stopped(error, &new_session))
             .or_else(|error| unless_stopped(error, &window))?;
         let id = id.trim().to_owned();
         for option in ["automatic-rename", "allow-rename", "remain-on-exit"] {
             // The user's own configuration may say otherwise. A window that is gone needs none.
-            let _ = self.ask(&["set-option", "-w", "-t", &id, option, "off"]);
+            let _ = self.query_tmux(&["set-option", "-w", "-t", &id, option, "off"]);
         }
-        Ok(Window { id, name: name.to_owned() })
+        Ok(TmuxWindow { id, name: name.to_owned() })
     }
 
     /// Whether the user's own configuration ends the server, and all workers with it, while no client is attached.
-    pub fn exits_unattached(&self) -> bool {
+    pub fn exits_when_unattached(&self) -> bool {
         let ask = ["start-server", ";", "show-options", "-s", "-v", "exit-unattached"];
-        self.ask(&ask).is_ok_and(|answer| answer.trim() == "on")
+        self.query_tmux(&ask).is_ok_and(|answer| answer.trim() == "on")
     }
 
     /// The session's windows. Without a server or a session there are none.
-    pub fn windows(&self) -> Vec<Window> {
-        let within = format!("={SESSION}");
+    pub fn windows(&self) -> Vec<TmuxWindow> {
+        let within = format!("={SESSION_NAME}");
         let list = ["list-windows", "-t", &within, "-F", "#{window_id} #{window_name}"];
-        let answer = self.ask(&list).unwrap_or_default();
+        let answer = self.query_tmux(&list).unwrap_or_default();
         answer
             .lines()
             .filter_map(|line| line.split_once(' '))
-            .map(|(id, name)| Window { id: id.to_owned(), name: name.to_owned() })
+            .map(|(id, name)| TmuxWindow { id: id.to_owned(), name: name.to_owned() })
             .collect()
     }
 
-    pub fn find(&self, name: &str) -> Option<Window> {
+    pub fn find(&self, name: &str) -> Option<TmuxWindow> {
         self.windows().into_iter().find(|window| window.name == name)
     }
 
     /// Closes a window with all that runs in it. One that is not there is closed already.
-    pub fn close(&self, window: &Window) {
-        let _ = self.ask(&["kill-window", "-t", &window.id]);
+    pub fn close(&self, window: &TmuxWindow) {
+        let _ = self.query_tmux(&["kill-window", "-t", &window.id]);
     }
 
     /// Types a text into a window, then presses Enter.
     ///
     /// # Errors
     /// What tmux said.
-    pub fn type_line(&self, window: &Window, text: &str) -> Result<(), Error> {
-        self.ask(&["send-keys", "-t", &window.id, "-l", "--", text])?;
+    pub fn type_line(&self, window: &TmuxWindow, text: &str) -> Result<(), Error> {
+        self.query_tmux(&["send-keys", "-t", &window.id, "-l", "--", text])?;
         // What comes at once would be taken for a part of it by programs that are made for pasting.
         std::thread::sleep(BEFORE_ENTER);
-        self.ask(&["send-keys", "-t", &window.id, "Enter"]).map(|_| ())
+        self.query_tmux(&["send-keys", "-t", &window.id, "Enter"]).map(|_| ())
     }
 
     /// The command that shows a window to whoever runs it in a terminal. `inside` is `$TMUX`: whoever is
@@ -149,17 +148,18 @@ impl Tmux {
     /// There is no tmux.
     pub fn attach_command(
         &self,
-        window: &Window,
+        window: &TmuxWindow,
         inside: Option<&OsStr>,
     ) -> Result<Vec<OsString>, Error> {
-        let socket = self.ask(&["display-message", "-p", "#{socket_path}"]).unwrap_or_default();
+        let socket =
+            self.query_tmux(&["display-message", "-p", "#{socket_path}"]).unwrap_or_default();
         let socket = socket.trim();
         let here = inside
             .and_then(OsStr::to_str)
             .is_some_and(|inside| !socket.is_empty() && inside.split(',').next() == Some(socket));
         let verb = if here { "switch-client" } else { "attach-session" };
-        let target = format!("={SESSION}:{}", window.id);
-        let words = self.words(&[verb.into(), "-t".into(), target.into()]);
+        let target = format!("={SESSION_NAME}:{}", window.id);
+        let words = self.base_args(&[verb.into(), "-t".into(), target.into()]);
         Ok(std::iter::once(program(&[])?.program().to_owned()).chain(words).collect())
     }
 }

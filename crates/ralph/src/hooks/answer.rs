@@ -6,13 +6,13 @@ use serde_json::json;
 use ralph_events::json_writer;
 
 /// The longest text that Claude Code hands on to the model, in characters.
-const LONGEST: usize = 9_999;
+const MAX_TEXT_CHARS: usize = 9_999;
 
 /// What a hook has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum HookOutput {
     /// Everything goes its way.
-    Nothing,
+    None,
     /// The tool is not to be used. The model is told why.
     Deny(String),
     /// The tool may be used, but model and user are told something.
@@ -23,30 +23,31 @@ pub enum Answer {
     Block(String),
 }
 
-impl Answer {
+impl HookOutput {
     /// What goes to standard output.
     pub fn json(&self) -> Option<String> {
-        let short = |text: &str| ralph_events::text::truncate(text, LONGEST, "…").into_owned();
+        let short =
+            |text: &str| ralph_events::text::truncate(text, MAX_TEXT_CHARS, "…").into_owned();
         let answer = match self {
-            Answer::Nothing => return None,
-            Answer::Deny(reason) => json!({"hookSpecificOutput": {
+            HookOutput::None => return None,
+            HookOutput::Deny(reason) => json!({"hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
                 "permissionDecision": "deny",
                 "permissionDecisionReason": short(reason),
             }}),
             // No decision: where a person is asked for permission, that person still is.
-            Answer::Warn(text) => json!({
+            HookOutput::Warn(text) => json!({
                 "systemMessage": short(text),
                 "hookSpecificOutput": {
                     "hookEventName": "PreToolUse",
                     "additionalContext": short(text),
                 },
             }),
-            Answer::Context(text) => json!({"hookSpecificOutput": {
+            HookOutput::Context(text) => json!({"hookSpecificOutput": {
                 "hookEventName": "PostToolUse",
                 "additionalContext": short(text),
             }}),
-            Answer::Block(reason) => json!({"decision": "block", "reason": short(reason)}),
+            HookOutput::Block(reason) => json!({"decision": "block", "reason": short(reason)}),
         };
         json_writer::compact(&answer).ok()
     }
@@ -59,9 +60,11 @@ mod tests {
     #[test]
     fn invisible_characters_in_answer_are_escaped() {
         let text = "a\u{9b}2J\u{202e}b\u{2028}";
-        for answer in
-            [Answer::Deny(text.into()), Answer::Warn(text.into()), Answer::Block(text.into())]
-        {
+        for answer in [
+            HookOutput::Deny(text.into()),
+            HookOutput::Warn(text.into()),
+            HookOutput::Block(text.into()),
+        ] {
             let json = answer.json().unwrap();
             assert!(json.contains(r"a\u009b2J\u202eb\u2028"), "{json}");
         }

@@ -13,7 +13,7 @@ use ralph_events::text;
 const THRESHOLDS: [u8; 5] = [50, 60, 70, 80, 90];
 
 /// The window of most models, in tokens.
-const USUAL_WINDOW: u64 = 200_000;
+const DEFAULT_WINDOW: u64 = 200_000;
 /// That of those that have more.
 const LARGE_WINDOW: u64 = 1_000_000;
 
@@ -22,16 +22,16 @@ const CHARS_PER_TOKEN: u64 = 4;
 
 /// How much of the end of a transcript is looked at: usually the least, more if the last answer is not
 /// in it. Between that and the end is what the tools have printed since.
-const LOOKS: [u64; 3] = [16 << 10, 512 << 10, 8 << 20];
+const TAIL_SIZES: [u64; 3] = [16 << 10, 512 << 10, 8 << 20];
 
 /// How much of the context is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fill {
+pub(super) struct ContextUsage {
     tokens: u64,
     window: u64,
 }
 
-impl Fill {
+impl ContextUsage {
     pub(super) fn percent(self) -> u64 {
         self.tokens.saturating_mul(100) / self.window.max(1)
     }
@@ -57,7 +57,7 @@ pub(super) enum Audience {
 
 /// What is said at a threshold: a word for how serious it is, and facts. Text in the tone of an order that
 /// comes from nobody the model knows is what it is trained to distrust.
-pub(super) fn alert(threshold: u8, fill: Fill, audience: Audience) -> String {
+pub(super) fn alert(threshold: u8, fill: ContextUsage, audience: Audience) -> String {
     let (severity, room) = match threshold {
         ..70 => ("NOTICE", "The current task has to fit into the rest."),
         70..90 => ("WARNING", "There is room to finish and commit it, not to start another task."),
@@ -99,7 +99,7 @@ pub(super) fn alert(threshold: u8, fill: Fill, audience: Audience) -> String {
 ///
 /// Claude Code writes to the transcript what the model service counted; without that the size of the file
 /// has to do.
-pub(super) fn fill(transcript: &Path, window: Option<u64>) -> io::Result<Fill> {
+pub(super) fn context_usage(transcript: &Path, window: Option<u64>) -> io::Result<ContextUsage> {
     // Opening something else, such as a pipe, could wait for ever.
     let size = match std::fs::metadata(transcript)? {
         meta if meta.is_file() => meta.len(),
@@ -107,21 +107,21 @@ pub(super) fn fill(transcript: &Path, window: Option<u64>) -> io::Result<Fill> {
     };
     let counted = counted_tokens(&mut File::open(transcript)?, size)?;
     let window = window.unwrap_or(match counted {
-        Some(tokens) if tokens > USUAL_WINDOW => LARGE_WINDOW,
-        _ => USUAL_WINDOW,
+        Some(tokens) if tokens > DEFAULT_WINDOW => LARGE_WINDOW,
+        _ => DEFAULT_WINDOW,
     });
-    Ok(Fill { tokens: counted.unwrap_or_else(|| guessed(size, window)), window })
+    Ok(ContextUsage { tokens: counted.unwrap_or_else(|| estimate_tokens(size, window)), window })
 }
 
 /// The tokens of a transcript of this size: no context is fuller than full.
-fn guessed(size: u64, window: u64) -> u64 {
+fn estimate_tokens(size: u64, window: u64) -> u64 {
     (size / CHARS_PER_TOKEN).min(window)
 }
 
 /// What the last answer took, looked for from the end of the file backwards.
 fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<u64>> {
     let mut bytes = Vec::new();
-    for look in LOOKS {
+    for look in TAIL_SIZES {
         let start = size.saturating_sub(look);
         file.seek(SeekFrom::Start(start))?;
         bytes.clear();
@@ -154,28 +154,28 @@ fn last_usage(lines: &[u8]) -> Option<u64> {
 
 fn usage_of(line: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
-    struct Line {
+    struct TranscriptLine {
         #[serde(rename = "type")]
         kind: String,
         /// A subagent's, which has a context of its own.
         #[serde(rename = "isSidechain", default)]
         is_sidechain: bool,
-        message: Message,
+        message: TranscriptMessage,
     }
     #[derive(Deserialize)]
-    struct Message {
-        usage: Usage,
+    struct TranscriptMessage {
+        usage: TranscriptUsage,
     }
     #[derive(Deserialize)]
     #[serde(default)]
     #[derive(Default)]
-    struct Usage {
+    struct TranscriptUsage {
         input_tokens: u64,
         cache_creation_input_tokens: u64,
         cache_read_input_tokens: u64,
         output_tokens: u64,
     }
-    let line: Line = serde_json::from_slice(line).ok()?;
+    let line: TranscriptLine = serde_json::from_slice(line).ok()?;
     if line.kind != "assistant" || line.is_sidechain {
         return None;
     }
@@ -195,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    fn of(tokens: u64) -> Fill {
-        Fill { tokens, window: 200_000 }
+    fn of(tokens: u64) -> ContextUsage {
+        ContextUsage { tokens, window: 200_000 }
     }
 
     fn answer(input: u64, output: u64) -> String {
@@ -205,10 +205,10 @@ mod tests {
         )
     }
 
-    fn fill_of(content: &[u8]) -> Fill {
+    fn fill_of(content: &[u8]) -> ContextUsage {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), content).unwrap();
-        fill(file.path(), None).unwrap()
+        context_usage(file.path(), None).unwrap()
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
     fn a_context_that_is_larger_than_usual_is_seen_to_be() {
         assert_eq!(fill_of(answer(300_000, 0).as_bytes()).window, LARGE_WINDOW);
         // A guess proves nothing.
-        assert_eq!(fill_of(&[b'x'; 1_000_000]).window, USUAL_WINDOW);
+        assert_eq!(fill_of(&[b'x'; 1_000_000]).window, DEFAULT_WINDOW);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use ralph_agents::json::{RawJson, RawText};
 
 /// More than any tool call; what is larger is not looked at.
-const LARGEST: u64 = 128 << 20;
+const MAX_BYTES: u64 = 128 << 20;
 
 /// One question. Unknown fields are passed over, since each version of Claude Code has new ones. Those
 /// that are missing are empty, and whoever needs one has to look.
 #[derive(Debug, Default)]
-pub(super) struct Input<'a> {
+pub(super) struct HookInput<'a> {
     pub(super) session_id: Cow<'a, str>,
     pub(super) transcript_path: Option<Cow<'a, str>>,
     pub(super) cwd: Option<Cow<'a, str>>,
@@ -29,23 +29,23 @@ pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
     // Most questions fit, and what is not used costs nothing. From 128 KB on the C library asks the kernel for
     // memory of its own, which is not used again when it is free.
     let mut bytes = Vec::with_capacity(120 << 10);
-    stdin.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
+    stdin.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long"));
     }
     Ok(bytes)
 }
 
-impl<'a> Input<'a> {
+impl<'a> HookInput<'a> {
     /// # Errors
     /// It is no JSON object, or a field in it is not what it has to be.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, String> {
-        let mut input = Input::default();
+        let mut input = HookInput::default();
         let mut wrong = None;
         let document = RawJson::from_document(bytes);
         let members = document.for_each_member(|key, value| {
             let key = RawText::from_quoted(key).text();
-            if input.take(&key, value).is_none() {
+            if input.read_field(&key, value).is_none() {
                 wrong.get_or_insert(key);
             }
         });
@@ -58,23 +58,23 @@ impl<'a> Input<'a> {
 
     /// Takes a field. `None` if it is of another kind than it has to be, or comes a second time, since then
     /// nobody knows which is meant.
-    fn take(&mut self, field: &str, value: RawJson<'a>) -> Option<()> {
+    fn read_field(&mut self, field: &str, value: RawJson<'a>) -> Option<()> {
         match field {
             "session_id" => self.session_id = value.as_text()?.text(),
             "stop_hook_active" => self.stop_hook_active = value.as_bool()?,
             _ if value.is_null() => {}
-            "transcript_path" => once(&mut self.transcript_path, value.as_text()?.text())?,
-            "cwd" => once(&mut self.cwd, value.as_text()?.text())?,
-            "agent_id" => once(&mut self.agent_id, value.as_text()?.text())?,
-            "tool_name" => once(&mut self.tool_name, value.as_text()?.text())?,
-            "tool_input" => once(&mut self.tool_input, value)?,
+            "transcript_path" => set_once(&mut self.transcript_path, value.as_text()?.text())?,
+            "cwd" => set_once(&mut self.cwd, value.as_text()?.text())?,
+            "agent_id" => set_once(&mut self.agent_id, value.as_text()?.text())?,
+            "tool_name" => set_once(&mut self.tool_name, value.as_text()?.text())?,
+            "tool_input" => set_once(&mut self.tool_input, value)?,
             _ => {}
         }
         Some(())
     }
 }
 
-fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
+fn set_once<T>(field: &mut Option<T>, value: T) -> Option<()> {
     let is_first = field.is_none();
     *field = Some(value);
     is_first.then_some(())
@@ -90,7 +90,7 @@ mod tests {
             br#" {"session_id":"s","transcript_path":null,"cwd":"/a b","tool\u005fname":"Bash",
             "tool_input":{"command":"echo \"hi\""},"new":[{"cwd":"no"}],"stop_hook_active":true}
         "#;
-        let input = Input::parse(input).unwrap();
+        let input = HookInput::parse(input).unwrap();
         assert_eq!(input.session_id, "s");
         assert_eq!(input.transcript_path, None);
         assert_eq!(input.cwd.as_deref(), Some("/a b"));
@@ -116,7 +116,11 @@ mod tests {
                 "its \"tool_input\" is not what it has to be",
             ),
         ] {
-            assert_eq!(Input::parse(bytes.as_bytes()).err().as_deref(), Some(expected), "{bytes}");
+            assert_eq!(
+                HookInput::parse(bytes.as_bytes()).err().as_deref(),
+                Some(expected),
+                "{bytes}"
+            );
         }
     }
 }

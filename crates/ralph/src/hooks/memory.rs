@@ -12,20 +12,20 @@ use ralph_store::private_files;
 use ralph_store::save::save_privately;
 
 /// Nobody comes back to a session after this.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const SESSION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest name of a file that is made from somebody else's word.
-const LONGEST_NAME: usize = 100;
+const MAX_FILE_NAME: usize = 100;
 
 /// The directory that holds it.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct SessionStore {
     directory: PathBuf,
 }
 
 /// What is known of a session.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Session {
+pub(super) struct HookSession {
     /// The highest threshold that was told of.
     #[serde(default)]
     pub(super) fired: u8,
@@ -33,7 +33,7 @@ pub(super) struct Session {
 
 /// Which session the loop itself started. An agent may start others, and they have its environment.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claim {
+pub(super) struct LoopSession {
     /// The start of an agent that this is about.
     #[serde(default)]
     pub(super) start: String,
@@ -41,12 +41,12 @@ pub(super) struct Claim {
     pub(super) session: String,
 }
 
-impl Memory {
+impl SessionStore {
     pub(super) fn new(ralph_home: &Path) -> Self {
-        Memory { directory: ralph_home.join("hooks") }
+        SessionStore { directory: ralph_home.join("hooks") }
     }
 
-    pub(super) fn session(&self, id: &str) -> Session {
+    pub(super) fn session(&self, id: &str) -> HookSession {
         read(&self.session_file(id))
     }
 
@@ -55,16 +55,16 @@ impl Memory {
     pub(super) fn update_session<T>(
         &self,
         id: &str,
-        change: impl FnOnce(&mut Session) -> Option<T>,
+        change: impl FnOnce(&mut HookSession) -> Option<T>,
     ) -> io::Result<Option<T>> {
         self.update(&self.session_file(id), change)
     }
 
     /// Forgets a session, and whatever is so old that nobody needs it.
-    pub(super) fn forget(&self, id: &str) {
+    pub(super) fn remove_session(&self, id: &str) {
         // It may never have had anything to remember.
         let _ = fs::remove_file(self.session_file(id));
-        let old = SystemTime::now().checked_sub(KEPT);
+        let old = SystemTime::now().checked_sub(SESSION_LIFETIME);
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
             if changed.zip(old).is_some_and(|(changed, old)| changed < old) {
@@ -75,18 +75,18 @@ impl Memory {
 
     /// Notes that this session is the loop's own, unless another one is already, and tells whether it
     /// is. `start` is the start of an agent, within the run, that is in question.
-    pub(super) fn claim(&self, run: &str, start: &str, session: &str) -> io::Result<bool> {
+    pub(super) fn claim_session(&self, run: &str, start: &str, session: &str) -> io::Result<bool> {
         let path = self.directory.join(format!("run-{}.json", file_name(run)));
-        let known: Claim = read(&path);
+        let known: LoopSession = read(&path);
         if known.start == start {
             return Ok(known.session == session);
         }
-        let claimed = self.update(&path, |claim: &mut Claim| {
+        let claimed = self.update(&path, |claim: &mut LoopSession| {
             (claim.start != start).then(|| {
-                *claim = Claim { start: start.to_owned(), session: session.to_owned() };
+                *claim = LoopSession { start: start.to_owned(), session: session.to_owned() };
             })
         })?;
-        Ok(claimed.is_some() || read::<Claim>(&path).session == session)
+        Ok(claimed.is_some() || read::<LoopSession>(&path).session == session)
     }
 
     fn session_file(&self, id: &str) -> PathBuf {
@@ -124,10 +124,10 @@ fn file_name(word: &str) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
             other => name.push_str(&format!("%{other:02x}")),
         }
-        if name.len() > LONGEST_NAME {
+        if name.len() > MAX_FILE_NAME {
             let mut hasher = std::hash::DefaultHasher::new();
             word.hash(&mut hasher);
-            return format!("{}.{:016x}", &name[..LONGEST_NAME], hasher.finish());
+            return format!("{}.{:016x}", &name[..MAX_FILE_NAME], hasher.finish());
         }
     }
     name
@@ -139,13 +139,13 @@ mod tests {
 
     use super::*;
 
-    fn memory() -> (tempfile::TempDir, Memory) {
+    fn memory() -> (tempfile::TempDir, SessionStore) {
         let dir = tempfile::tempdir().unwrap();
-        let memory = Memory::new(dir.path());
+        let memory = SessionStore::new(dir.path());
         (dir, memory)
     }
 
-    fn fire(memory: &Memory, id: &str, threshold: u8) {
+    fn fire(memory: &SessionStore, id: &str, threshold: u8) {
         let changed = memory.update_session(id, |session| {
             session.fired = threshold;
             Some(())
@@ -160,7 +160,7 @@ mod tests {
         fire(&memory, "a", 70);
         assert_eq!(memory.session("a").fired, 70);
         assert_eq!(memory.session("b").fired, 0);
-        memory.forget("a");
+        memory.remove_session("a");
         assert_eq!(memory.session("a").fired, 0);
     }
 
@@ -188,7 +188,7 @@ mod tests {
         for rubbish in ["", "{", "[]", r#"{"fired": 1000}"#, r#"{"fired": "x"}"#] {
             fs::create_dir_all(dir.path().join("hooks")).unwrap();
             fs::write(memory.session_file("a"), rubbish).unwrap();
-            assert_eq!(memory.session("a"), Session::default());
+            assert_eq!(memory.session("a"), HookSession::default());
             fire(&memory, "a", 60);
             assert_eq!(memory.session("a").fired, 60);
         }
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn the_first_session_of_an_agent_is_the_loops() {
         let (_dir, memory) = memory();
-        assert!(memory.claim("run", "1.1", "outer").unwrap());
-        assert!(!memory.claim("run", "1.1", "inner").unwrap());
-        assert!(memory.claim("run", "1.1", "outer").unwrap());
+        assert!(memory.claim_session("run", "1.1", "outer").unwrap());
+        assert!(!memory.claim_session("run", "1.1", "inner").unwrap());
+        assert!(memory.claim_session("run", "1.1", "outer").unwrap());
         // The next attempt is another agent.
-        assert!(memory.claim("run", "1.2", "next").unwrap());
-        assert!(!memory.claim("run", "1.2", "outer").unwrap());
-        assert!(memory.claim("other run", "1.2", "outer").unwrap());
+        assert!(memory.claim_session("run", "1.2", "next").unwrap());
+        assert!(!memory.claim_session("run", "1.2", "outer").unwrap());
+        assert!(memory.claim_session("other run", "1.2", "outer").unwrap());
     }
 
     #[test]
@@ -230,8 +230,8 @@ mod tests {
         fire(&memory, "old", 50);
         fire(&memory, "new", 50);
         let old = File::options().write(true).open(memory.session_file("old")).unwrap();
-        old.set_modified(SystemTime::now() - 2 * KEPT).unwrap();
-        memory.forget("another");
+        old.set_modified(SystemTime::now() - 2 * SESSION_LIFETIME).unwrap();
+        memory.remove_session("another");
         assert_eq!(fs::read_dir(dir.path().join("hooks")).unwrap().count(), 1);
         assert_eq!(memory.session("new").fired, 50);
     }

@@ -9,21 +9,21 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::Surroundings;
-use super::answer::Answer;
-use super::input::Input;
-use super::settings::Hooks;
+use super::HookContext;
+use super::answer::HookOutput;
+use super::input::HookInput;
+use super::settings::HookRules;
 use ralph_agents::json::{RawJson, RawText};
 use ralph_events::env_names::GUARDED;
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{CommandAllowList, Context, Verdict};
 
 /// How many links may lead to one another.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// What is looked at of a tool's input. The rest, which may be a whole file, is passed over: memory that is
 /// not touched is what makes this quick. `None` if it is no object.
-fn looked_at(input: RawJson<'_>) -> Option<Value> {
+fn relevant_input(input: RawJson<'_>) -> Option<Value> {
     let mut looked_at = serde_json::Map::new();
     let mut all_read = true;
     input.for_each_member(|key, value| {
@@ -43,34 +43,37 @@ fn looked_at(input: RawJson<'_>) -> Option<Value> {
 }
 
 /// Judges what is asked. Whatever it cannot understand, it denies.
-pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
+pub(super) fn pre_tool_use(
+    bytes: io::Result<Vec<u8>>,
+    surroundings: &HookContext<'_>,
+) -> HookOutput {
     let input = match &bytes {
-        Ok(bytes) => Input::parse(bytes),
+        Ok(bytes) => HookInput::parse(bytes),
         Err(err) => Err(err.to_string()),
     };
-    let nothing = Input::default();
+    let nothing = HookInput::default();
     let project = surroundings.project(input.as_ref().unwrap_or(&nothing)).unwrap_or_default();
-    let hooks = Hooks::load(&project, surroundings.variable);
+    let hooks = HookRules::load(&project, surroundings.variable);
     if surroundings.run().is_none() && !hooks.always {
-        return hooks.broken.map_or(Answer::Nothing, |broken| {
-            Answer::Warn(format!(
+        return hooks.error.map_or(HookOutput::None, |broken| {
+            HookOutput::Warn(format!(
                 "ralph's pre-tool-use hook cannot read {broken}. So it does not know whether it is to look at \
                  tool calls outside of a loop, and does not. Mend the file; `ralph settings` checks it."
             ))
         });
     }
-    let call = input.and_then(|input| Call::of(&input));
+    let call = input.and_then(|input| HookToolCall::of(&input));
     // What was read is not needed any more, and room for what is made of it now is dear.
     drop(bytes);
     match call.map(|call| judge(&call, &project, &hooks, surroundings)) {
         Ok(verdict) => match (&verdict, verdict.message()) {
-            (Verdict::Deny(_), Some(message)) => Answer::Deny(message),
+            (Verdict::Deny(_), Some(message)) => HookOutput::Deny(message),
             // Said once is enough.
-            (Verdict::Warn(_), _) if is_second(surroundings) => Answer::Nothing,
-            (Verdict::Warn(_), Some(message)) => Answer::Warn(message),
-            _ => Answer::Nothing,
+            (Verdict::Warn(_), _) if is_duplicate_hook(surroundings) => HookOutput::None,
+            (Verdict::Warn(_), Some(message)) => HookOutput::Warn(message),
+            _ => HookOutput::None,
         },
-        Err(why) => Answer::Deny(format!(
+        Err(why) => HookOutput::Deny(format!(
             "ralph's pre-tool-use hook could not understand this tool call, and lets nothing pass that \
              it does not understand: {why}"
         )),
@@ -78,34 +81,39 @@ pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, surroundings: &Surroundin
 }
 
 /// Whether this is the plugin's hook, and the run has one of its own.
-fn is_second(surroundings: &Surroundings<'_>) -> bool {
+fn is_duplicate_hook(surroundings: &HookContext<'_>) -> bool {
     let is_set = |name: &str| (surroundings.variable)(name).is_some();
     is_set("CLAUDE_PLUGIN_ROOT") && is_set(GUARDED)
 }
 
 /// What a tool is asked to do.
-struct Call {
+struct HookToolCall {
     tool: String,
     input: Value,
     cwd: PathBuf,
 }
 
-impl Call {
-    fn of(input: &Input<'_>) -> Result<Call, String> {
+impl HookToolCall {
+    fn of(input: &HookInput<'_>) -> Result<HookToolCall, String> {
         let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
         let tool = tool.ok_or("it does not name the tool")?.to_owned();
         let given = input.tool_input.ok_or("it does not tell what the tool is to do")?;
-        let given = looked_at(given).ok_or("its \"tool_input\" is no JSON object")?;
+        let given = relevant_input(given).ok_or("its \"tool_input\" is no JSON object")?;
         let cwd = match input.cwd.as_deref().map(PathBuf::from) {
             Some(cwd) if cwd.is_absolute() => cwd,
             Some(_) => return Err("its directory is not told by its whole path".to_owned()),
             None => std::env::current_dir().map_err(|err| err.to_string())?,
         };
-        Ok(Call { tool, input: given, cwd })
+        Ok(HookToolCall { tool, input: given, cwd })
     }
 }
 
-fn judge(call: &Call, project: &Path, hooks: &Hooks, surroundings: &Surroundings<'_>) -> Verdict {
+fn judge(
+    call: &HookToolCall,
+    project: &Path,
+    hooks: &HookRules,
+    surroundings: &HookContext<'_>,
+) -> Verdict {
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
     let home = (surroundings.variable)("HOME").map(PathBuf::from);
     let (allow, _) = CommandAllowList::parse(hooks.allow.iter().map(String::as_str));
@@ -133,7 +141,7 @@ fn judge(call: &Call, project: &Path, hooks: &Hooks, surroundings: &Surroundings
 /// `..` counts from where a link before it leads, as it does for the kernel. `None` if it leads in a
 /// circle, or through what may not be looked at.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    let mut left: VecDeque<OsString> = parts(path);
+    let mut left: VecDeque<OsString> = path_parts(path);
     let mut reached = PathBuf::from("/");
     let mut links = 0;
     while let Some(part) = left.pop_front() {
@@ -145,13 +153,13 @@ fn resolve(path: &Path) -> Option<PathBuf> {
         match next.read_link() {
             Ok(target) => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return None;
                 }
                 if target.is_absolute() {
                     reached = PathBuf::from("/");
                 }
-                for part in parts(&target).into_iter().rev() {
+                for part in path_parts(&target).into_iter().rev() {
                     left.push_front(part);
                 }
             }
@@ -167,7 +175,7 @@ fn resolve(path: &Path) -> Option<PathBuf> {
     Some(reached)
 }
 
-fn parts(path: &Path) -> VecDeque<OsString> {
+fn path_parts(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter_map(|component| match component {
             Component::Normal(name) => Some(name.to_owned()),

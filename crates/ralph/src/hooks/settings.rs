@@ -12,42 +12,42 @@ use ralph_events::env_names;
 use ralph_store::safe_fs;
 
 /// Larger ones are refused by whatever checks them, too.
-const LARGEST: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The settings `hooks.…`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Hooks {
+pub(super) struct HookRules {
     pub(super) always: bool,
     pub(super) allow: Vec<String>,
     /// A file that is there and says nothing, because it cannot be read, and why.
-    pub(super) broken: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// The same as one layer gives them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Layer {
+struct HookLayer {
     always: Option<bool>,
     allow: Option<Vec<String>>,
 }
 
-impl Hooks {
+impl HookRules {
     /// As the files of the project and the environment say, in this order. A layer that cannot be read
     /// says nothing: nothing is let through because of a mistake.
-    pub(super) fn load(project: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> Hooks {
+    pub(super) fn load(project: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> HookRules {
         let directory = project.join(config::DIRECTORY);
-        let mut hooks = Hooks::default();
+        let mut hooks = HookRules::default();
         for name in [config::FILE, config::LOCAL_FILE] {
             match from_file(&directory.join(name)) {
                 Ok(layer) => hooks.add(layer),
-                Err(why) => hooks.broken = Some(format!("{}/{name}: {why}", config::DIRECTORY)),
+                Err(why) => hooks.error = Some(format!("{}/{name}: {why}", config::DIRECTORY)),
             }
         }
         hooks.add(from_environment(variable));
         hooks
     }
 
-    fn add(&mut self, layer: Layer) {
+    fn add(&mut self, layer: HookLayer) {
         self.always = layer.always.unwrap_or(self.always);
         if let Some(allow) = layer.allow {
             self.allow = allow;
@@ -55,13 +55,13 @@ impl Hooks {
     }
 }
 
-fn from_file(path: &Path) -> Result<Layer, String> {
+fn from_file(path: &Path) -> Result<HookLayer, String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Document {
-        hooks: Layer,
+        hooks: HookLayer,
     }
-    let file = safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, LARGEST));
+    let file = safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, MAX_BYTES));
     let document = match file {
         Ok(bytes) => serde_json::from_slice::<Document>(&bytes).map_err(|err| err.to_string())?,
         Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -72,7 +72,7 @@ fn from_file(path: &Path) -> Result<Layer, String> {
     Ok(document.hooks)
 }
 
-fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
+fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> HookLayer {
     let text = |name| variable(name).and_then(|value| value.into_string().ok());
     let always = text("RALPH_HOOKS__ALWAYS").and_then(|word| match word.trim() {
         "true" | "1" => Some(true),
@@ -86,7 +86,7 @@ fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
             shell_words::split(&words).ok()
         }
     });
-    Layer { always, allow }
+    HookLayer { always, allow }
 }
 
 #[cfg(test)]
@@ -112,10 +112,10 @@ mod tests {
             (r#"{"hooks": 7}"#, ""),
             ("{}", r#"{"hooks": {"always": true"#),
         ] {
-            let hooks = Hooks::load(project(file, local).path(), &|_| None);
+            let hooks = HookRules::load(project(file, local).path(), &|_| None);
             assert_eq!((hooks.always, hooks.allow), (false, vec![]), "{file} {local}");
             let name = if local.is_empty() { "settings.json: " } else { "settings.local.json: " };
-            let broken = hooks.broken.unwrap_or_default();
+            let broken = hooks.error.unwrap_or_default();
             assert!(broken.starts_with(&format!(".ralph/{name}")), "{broken}");
         }
     }
@@ -124,10 +124,10 @@ mod tests {
     fn later_layers_replace_what_they_name() {
         let both =
             r#"{"agent": {"command": "x"}, "hooks": {"always": true, "allow": ["a b", "c"]}}"#;
-        let hooks = |always, allow: &[&str]| Hooks {
+        let hooks = |always, allow: &[&str]| HookRules {
             always,
             allow: allow.iter().map(|entry| (*entry).to_owned()).collect(),
-            broken: None,
+            error: None,
         };
         for (file, local, variables, expected) in [
             ("{}", "", &[][..], hooks(false, &[])),
@@ -143,7 +143,7 @@ mod tests {
             let variable = |name: &str| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };
-            let loaded = Hooks::load(project.path(), &variable);
+            let loaded = HookRules::load(project.path(), &variable);
             assert_eq!(loaded, expected, "{file} {local} {variables:?}");
         }
     }

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use super::Surroundings;
-use super::answer::Answer;
-use super::input::Input;
+use super::HookContext;
+use super::answer::HookOutput;
+use super::input::HookInput;
 use ralph_events::env_names::STOP_CHECK;
 use ralph_git as git;
 use ralph_store::active_marker;
@@ -18,31 +18,33 @@ use ralph_tasks::ledger::Ledger;
 use ralph_tasks::ledger_store::LedgerPaths;
 
 /// How many files are named.
-const NAMED: usize = 10;
+const MAX_NAMED_FILES: usize = 10;
 
-pub(super) fn stop(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
-    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
-    let Some(run) = surroundings.run() else { return Ok(Answer::Nothing) };
+pub(super) fn stop(bytes: &[u8], surroundings: &HookContext<'_>) -> io::Result<HookOutput> {
+    let Ok(input) = HookInput::parse(bytes) else { return Ok(HookOutput::None) };
+    let Some(run) = surroundings.run() else { return Ok(HookOutput::None) };
     // It was told once. A second time would be the first step of an endless loop.
     if input.stop_hook_active || input.agent_id.is_some() {
-        return Ok(Answer::Nothing);
+        return Ok(HookOutput::None);
     }
     if let Some(start) = surroundings.text(STOP_CHECK) {
         // Of a session that the agent started by itself nothing is asked. If that cannot be found
         // out, it is the loop's, as nearly all are.
         let is_ours = || {
             let memory = surroundings.memory()?;
-            memory.claim(&run, &start, &input.session_id)
+            memory.claim_session(&run, &start, &input.session_id)
         };
         if start.is_empty() || !is_ours().unwrap_or(true) {
-            return Ok(Answer::Nothing);
+            return Ok(HookOutput::None);
         }
     }
-    let Some(project) = surroundings.project(&input) else { return Ok(Answer::Nothing) };
+    let Some(project) = surroundings.project(&input) else { return Ok(HookOutput::None) };
     let ledger = |documents: &Documents| ledger(&run, &project, documents, surroundings);
-    let reasons: Vec<String> =
-        [task_list(&project, ledger), uncommitted_work(&project)].into_iter().flatten().collect();
-    Ok(if reasons.is_empty() { Answer::Nothing } else { Answer::Block(reasons.join("\n\n")) })
+    let reasons: Vec<String> = [task_list_objection(&project, ledger), uncommitted_work(&project)]
+        .into_iter()
+        .flatten()
+        .collect();
+    Ok(if reasons.is_empty() { HookOutput::None } else { HookOutput::Block(reasons.join("\n\n")) })
 }
 
 /// What the run remembers of its task list, if that can be seen from here.
@@ -50,7 +52,7 @@ fn ledger(
     run: &str,
     project: &Path,
     documents: &Documents,
-    surroundings: &Surroundings<'_>,
+    surroundings: &HookContext<'_>,
 ) -> Option<Ledger> {
     let home = ralph_home(surroundings.variable).filter(|_| runs::is_id(run))?;
     let project = Project::new(project.to_owned());
@@ -58,7 +60,10 @@ fn ledger(
 }
 
 /// What is wrong with the task list, if a loop works it off.
-fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) -> Option<String> {
+fn task_list_objection(
+    project: &Path,
+    ledger: impl FnOnce(&Documents) -> Option<Ledger>,
+) -> Option<String> {
     if !project.join(active_marker::MARKER_FILE).exists() {
         return None;
     }
@@ -67,9 +72,9 @@ fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) 
         Ok(bytes) => match (tasks::parse(&bytes), ledger(&documents)) {
             (list @ Ok(_), Some(mut ledger)) => {
                 let findings = ledger.review(&list).findings;
-                let more = findings.len().saturating_sub(NAMED);
+                let more = findings.len().saturating_sub(MAX_NAMED_FILES);
                 let more = (more > 0).then(|| format!("and {more} more"));
-                findings.iter().take(NAMED).map(ToString::to_string).chain(more).collect()
+                findings.iter().take(MAX_NAMED_FILES).map(ToString::to_string).chain(more).collect()
             }
             (Ok(list), None) => tasks::first_problems(&list.problems()),
             (Err(broken), _) => tasks::first_problems(&broken.problems),
@@ -93,14 +98,14 @@ fn uncommitted_work(project: &Path) -> Option<String> {
     // Outside of a repository there is nothing to commit to.
     let files = git::list_uncommitted(project).unwrap_or_default();
     let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
-    (!files.is_empty()).then(|| uncommitted(&files, keeps_progress))
+    (!files.is_empty()).then(|| uncommitted_message(&files, keeps_progress))
 }
 
 /// What the agent is told of work that is in no commit.
-fn uncommitted(files: &[String], keeps_progress: bool) -> String {
-    let mut named: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
-    let more = format!("and {} more", files.len().saturating_sub(NAMED));
-    if files.len() > NAMED {
+fn uncommitted_message(files: &[String], keeps_progress: bool) -> String {
+    let mut named: Vec<&str> = files.iter().take(MAX_NAMED_FILES).map(String::as_str).collect();
+    let more = format!("and {} more", files.len().saturating_sub(MAX_NAMED_FILES));
+    if files.len() > MAX_NAMED_FILES {
         named.push(&more);
     }
     let mut steps = Vec::new();

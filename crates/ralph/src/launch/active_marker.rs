@@ -8,7 +8,7 @@ use ralph_store::save::save_atomically;
 
 /// Keeps the sign of a run that works off a task list out of git: whatever commits everything must not
 /// commit that. This calls git, so that it has to come before the run.
-pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> {
+pub(super) fn ignore_marker(project: &Project, spec: &RunSpec) -> Option<String> {
     let root = project.root();
     if spec.tasks.is_none() || !git::is_tracked_candidate(root, active_marker::MARKER_FILE) {
         return None;
@@ -17,15 +17,15 @@ pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> 
         Some((path, text)) => save_atomically(&path, &text),
         None => Ok(()),
     });
-    saved.err().map(|err| unwritable(project, ".gitignore", &err))
+    saved.err().map(|err| not_writable_warning(project, ".gitignore", &err))
 }
 
 /// How an agent runs that no sandbox keeps in.
-pub(super) const DIRECT: &str = "direct";
+pub(super) const UNSANDBOXED_MODE: &str = "direct";
 
 /// Puts up the sign of a run that works off a task list; `mode` is the name of its sandbox. It comes down
 /// when the sign is dropped.
-pub(super) fn put_up(
+pub(super) fn create_marker(
     project: &Project,
     spec: &RunSpec,
     mode: &str,
@@ -42,9 +42,9 @@ pub(super) fn put_up(
     };
     ActiveMarker::create(project.root(), active)
         .map(Some)
-        .map_err(|err| unwritable(project, active_marker::MARKER_FILE, &err))
+        .map_err(|err| not_writable_warning(project, active_marker::MARKER_FILE, &err))
 }
 
-fn unwritable(project: &Project, what: &str, err: &std::io::Error) -> String {
+fn not_writable_warning(project: &Project, what: &str, err: &std::io::Error) -> String {
     format!("cannot write {what} in {}: {err}", project.root().display())
 }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::config::settings::OutputFormat;
-use crate::config::{self, Loaded, Origin};
+use crate::config::settings::AgentOutputFormat;
+use crate::config::{self, LoadedSettings, SettingOrigin};
 use ralph_agents as agents;
 use ralph_agents::{Adapter, ResponseFilter};
 use ralph_driver::response_filter;
@@ -23,9 +23,9 @@ use crate::cli::args::LoopArgs;
 ///
 /// # Errors
 /// There is none, or it is not installed, or the settings do not fit it.
-pub(super) fn spec(
+pub(super) fn agent_spec(
     project: &Project,
-    loaded: &Loaded,
+    loaded: &LoadedSettings,
     args: &LoopArgs,
     defaults: &Defaults,
 ) -> Result<AgentSpec, Error> {
@@ -34,7 +34,7 @@ pub(super) fn spec(
     let named = agent.command.as_deref().filter(|command| !command.is_empty());
     let Some(program) = named.or(defaults.agent).map(str::to_owned) else {
         // It may be that somebody named one and mistyped it.
-        return Err(loaded.warnings.iter().fold(no_agent(defaults.command), Error::hint));
+        return Err(loaded.warnings.iter().fold(no_agent_error(defaults.command), Error::hint));
     };
     let adapter = match agent.kind {
         None => agents::for_command(&program),
@@ -53,7 +53,7 @@ pub(super) fn spec(
     if !args.only_checks
         && process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none()
     {
-        return Err(not_installed(&program, adapter, project.root()));
+        return Err(not_installed_error(&program, adapter, project.root()));
     }
     // Words after `--` are arguments already; those of the settings may need splitting.
     let flags = match args.agent_command.split_first() {
@@ -79,11 +79,14 @@ pub(super) fn spec(
     };
     let is_known = adapter.name() != "text";
     let stream = match agent.output_format {
-        Some(format) => format == OutputFormat::Json,
+        Some(format) => format == AgentOutputFormat::Json,
         None => settings.stream_agent_output || response_filter.is_some(),
     };
-    if agent.output_format == Some(OutputFormat::Json) && !is_known && response_filter.is_none() {
-        let origin = origin(loaded, "agent.outputFormat");
+    if agent.output_format == Some(AgentOutputFormat::Json)
+        && !is_known
+        && response_filter.is_none()
+    {
+        let origin = origin_prefix(loaded, "agent.outputFormat");
         return Err(Error::config(format!(
             "{origin}agent.outputFormat: how {program} says something in JSON is not known"
         ))
@@ -110,7 +113,8 @@ pub(super) fn spec(
         env,
         args: agent.args.clone(),
         response_filter,
-        stderr_counts_as_output: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
+        stderr_counts_as_output: defaults.stderr_counts_as_output
+            && (!is_known || agent.args.is_some()),
         interactive: false,
     };
     Ok(spec)
@@ -118,7 +122,7 @@ pub(super) fn spec(
 
 /// Outside of a sandbox nobody else looks at what an agent is about to do. All arguments being given,
 /// none is added.
-pub(super) fn guard(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
+pub(super) fn inject_hook(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
     if spec.autonomous
         && !spec.sandboxed
         && spec.args.is_none()
@@ -129,7 +133,7 @@ pub(super) fn guard(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
 }
 
 /// What can be said of an agent that is probably not meant as it was said.
-pub(super) fn oddities(agent: &AgentSpec) -> impl Iterator<Item = String> {
+pub(super) fn agent_warnings(agent: &AgentSpec) -> impl Iterator<Item = String> {
     let name = agent.adapter.name();
     let unheard = (agent.response_filter.is_some() && !agent.stream).then(|| {
         "agent.responseFilter has no effect, because the agent is to print plain text".to_owned()
@@ -161,9 +165,9 @@ pub(super) fn oddities(agent: &AgentSpec) -> impl Iterator<Item = String> {
 }
 
 /// Where a setting came from, to be put before what is wrong with it.
-fn origin(loaded: &Loaded, key: &str) -> String {
+fn origin_prefix(loaded: &LoadedSettings, key: &str) -> String {
     match loaded.origins.get(key) {
-        None | Some(Origin::Default) => String::new(),
+        None | Some(SettingOrigin::Default) => String::new(),
         Some(origin) => format!("{origin}: "),
     }
 }
@@ -172,11 +176,11 @@ fn origin(loaded: &Loaded, key: &str) -> String {
 /// The expression is wrong; the place is marked.
 fn response_filter(
     expression: &str,
-    loaded: &Loaded,
+    loaded: &LoadedSettings,
     directory: &Path,
 ) -> Result<ResponseFilter, Error> {
     response_filter::check(expression, directory).map_err(|bad| {
-        let origin = origin(loaded, "agent.responseFilter");
+        let origin = origin_prefix(loaded, "agent.responseFilter");
         let message = &bad.message;
         let marked = bad.with_marker(expression);
         Error::config(format!("{origin}agent.responseFilter: {message}\n{marked}")).hint(
@@ -185,7 +189,7 @@ fn response_filter(
     })
 }
 
-fn no_agent(command: &str) -> Error {
+fn no_agent_error(command: &str) -> Error {
     let path = trust::user_path();
     let here = PathBuf::from(".");
     let found: Vec<&str> = agents::all()
@@ -205,10 +209,10 @@ fn no_agent(command: &str) -> Error {
     }
 }
 
-const ARGUMENTS_APART: &str = "that is one program, blanks and all; its arguments go into agent.flags, \
+const SEPARATE_ARGUMENTS_HINT: &str = "that is one program, blanks and all; its arguments go into agent.flags, \
                                into AGENT_ARGS in .ralph/config, or behind it after --";
 
-fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
+fn not_installed_error(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
     let has_blanks = program.contains(char::is_whitespace);
     let error = Error::usage(format!("the agent was not found: {program}"));
     if program.contains('/') {
@@ -222,11 +226,11 @@ fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Er
             Err(_) if program.starts_with("~/") => {
                 error.hint("no shell is involved, so ~ means nothing; write the whole path")
             }
-            Err(_) if has_blanks => error.hint(ARGUMENTS_APART),
+            Err(_) if has_blanks => error.hint(SEPARATE_ARGUMENTS_HINT),
             Err(_) => error.hint("there is no file of that name; check the path"),
         }
     } else if has_blanks {
-        error.hint(ARGUMENTS_APART)
+        error.hint(SEPARATE_ARGUMENTS_HINT)
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::cli::args::OutputForm;
-use crate::workers::control::{Kept, Obedience};
+use crate::cli::args::OutputMode;
+use crate::workers::control::{SharedState, WorkerControl};
 use crate::workers::files::WorkerFiles;
 use crate::workers::store::Worker;
 use ralph_driver::session::RunSession;
@@ -17,33 +17,37 @@ use ralph_report::{Backpressure, Reporter};
 
 /// A run that others know by name and may ask for something.
 #[derive(Debug)]
-pub(crate) struct Background {
+pub(crate) struct BackgroundRun {
     pub(crate) worker: Worker,
-    pub(crate) follower: WorkerTracker,
+    pub(crate) tracker: WorkerTracker,
     /// Where they knock.
-    pub(crate) door: OwnedFd,
+    pub(crate) wake_pipe: OwnedFd,
     /// The run to go on with.
     pub(crate) resume: Option<String>,
     /// Its agent has the window to itself.
     pub(crate) interactive: bool,
 }
 
-impl Background {
+impl BackgroundRun {
     /// Has the session heed what is asked of the worker, and tells who is shown its run.
     ///
     /// # Errors
     /// Nobody would be heard.
-    pub(super) fn take_over(
+    pub(super) fn attach(
         self,
         session: &mut RunSession,
-        form: OutputForm,
+        form: OutputMode,
         style: Style,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
-        let Background { worker, follower, door, interactive, .. } = self;
+        let BackgroundRun { worker, tracker: follower, wake_pipe: door, interactive, .. } = self;
         let path = worker.path.display().to_string();
-        let kept = Kept::default();
-        let place = worker.place();
-        let control = Obedience { worker: worker.clone(), kept: kept.clone(), place };
+        let kept = SharedState::default();
+        let place = worker.directory();
+        let control = WorkerControl {
+            worker: worker.clone(),
+            shared_state: kept.clone(),
+            directory_id: place,
+        };
         session
             .world
             .set_control(Box::new(control), door)
@@ -54,8 +58,8 @@ impl Background {
         }
         let window: Box<dyn Reporter> = match form {
             _ if interactive => Box::new(PtyMirror::new(follower.clone())),
-            OutputForm::Json => Box::new(JsonReporter::stdio(Backpressure::DropWhenSlow)),
-            OutputForm::Human | OutputForm::Plain => Box::new(
+            OutputMode::Json => Box::new(JsonReporter::stdio(Backpressure::DropWhenSlow)),
+            OutputMode::Human | OutputMode::Plain => Box::new(
                 TerminalReporter::stdio(style, Backpressure::DropWhenSlow)
                     .for_worker(follower.clone()),
             ),

@@ -7,7 +7,7 @@ use ralph_events::progress::{Pending, ResumePoint};
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
 /// an error and not a decoration.
-pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
+pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     let adapter = spec.agent.adapter;
     let (run, iteration) = (&spec.rules.budget, &spec.rules.iteration_budget);
     let cost = run.cost_usd.or(iteration.cost_usd).is_some();
@@ -49,12 +49,12 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
 }
 
 /// The warning for a prompt that never asks for the signal that completes the run. A task list completes it by itself.
-pub(super) fn unasked_signal(spec: &RunSpec) -> Option<String> {
+pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     if spec.tasks.is_some() {
         return None;
     }
     // A prompt that cannot be read is an error of its own.
-    let (prompt, _) = super::prompt::text(&spec.prompt).ok()?;
+    let (prompt, _) = super::prompt::read_prompt(&spec.prompt).ok()?;
     let signal = spec.completion.describe();
     (!spec.completion.is_mentioned_in(&prompt)).then(|| {
         format!(
@@ -64,7 +64,7 @@ pub(super) fn unasked_signal(spec: &RunSpec) -> Option<String> {
 }
 
 /// A run that goes on only to find that it may do nothing more would look as if it had been tried.
-pub(super) fn refuse_used_up(
+pub(super) fn check_budget_left(
     spec: &RunSpec,
     run: &str,
     progress: &ResumePoint,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::commands::stories;
-use crate::config::{self, Loaded};
+use crate::config::{self, LoadedSettings};
 use ralph_agents::PromptVia;
 use ralph_driver::run_spec::{AgentLaunch, RunSpec};
 use ralph_events::control_chars::strip_control_chars;
@@ -17,7 +17,7 @@ use ralph_tasks::ledger::TaskProgress;
 use super::prompt;
 
 /// What the run may use up, and each of its iterations.
-fn budget(spec: &RunSpec) -> String {
+fn describe_budget(spec: &RunSpec) -> String {
     let (run, each) = (spec.rules.budget.describe(), spec.rules.iteration_budget.describe());
     match (run, each.map(|each| format!("{each} for each iteration"))) {
         (Some(run), Some(each)) => format!("{run}; {each}"),
@@ -26,9 +26,13 @@ fn budget(spec: &RunSpec) -> String {
 }
 
 /// Tells what would be run.
-pub(super) fn dry_run(spec: &RunSpec, choice: &Selection, loaded: &Loaded) -> Result<u8, Error> {
+pub(super) fn dry_run(
+    spec: &RunSpec,
+    choice: &Selection,
+    loaded: &LoadedSettings,
+) -> Result<u8, Error> {
     let agent = &spec.agent;
-    let (mut prompt, source) = prompt::text(&spec.prompt)?;
+    let (mut prompt, source) = prompt::read_prompt(&spec.prompt)?;
     if let Some(variables) = &spec.variables {
         prompt = variables.expand(&prompt, 1, spec.rules.max_iterations).0;
     }
@@ -65,7 +69,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Selection, loaded: &Loaded) -> Re
             let most = spec.rules.max_iterations;
             format!("{most} iteration{}", if most == 1 { "" } else { "s" })
         }),
-        ("Budget", budget(spec)),
+        ("Budget", describe_budget(spec)),
     ];
     let sandbox = match choice {
         Selection::None => "none".to_owned(),
@@ -81,7 +85,10 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Selection, loaded: &Loaded) -> Re
         let next =
             progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
         let TaskProgress { done, total, .. } = progress;
-        rows.push(("Tasks", format!("{}: {}{next}", tasks.name, stories::count(done, total))));
+        rows.push((
+            "Tasks",
+            format!("{}: {}{next}", tasks.name, stories::progress_text(done, total)),
+        ));
     }
     if let Some(filter) = &agent.response_filter {
         rows.push(("Said", format!("what {} finds", filter.expression())));

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::config::settings::{Guardrail, SandboxBackend, Scm};
-use crate::config::{self, Flag, Loaded, Settings, Sources, loop_file};
+use crate::config::settings::{GuardrailSettings, SandboxBackend, ScmSettings};
+use crate::config::{self, FlagSetting, LoadedSettings, Settings, Sources, loop_file};
 use ralph_driver::driver;
 use ralph_driver::notify_command;
 use ralph_driver::resume;
@@ -41,7 +41,7 @@ use ralph_store::lock::Holder;
 use ralph_store::project::Project;
 use ralph_store::start_record::StartRecord;
 
-pub(super) use self::background::Background;
+pub(super) use self::background::BackgroundRun;
 pub(super) use self::reporters::{reporter, style};
 use super::cli::args::LoopArgs;
 
@@ -65,7 +65,7 @@ pub(super) struct Defaults {
     /// The agent's program.
     pub(super) agent: Option<&'static str>,
     /// An agent that prints plain text says what it prints on standard error, too.
-    pub(super) stderr_is_said: bool,
+    pub(super) stderr_counts_as_output: bool,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
     /// What the agent is locked in.
@@ -78,7 +78,7 @@ pub(super) struct Defaults {
     /// `SIGTERM` is a request to pause.
     pub(super) term_pauses: bool,
     /// What completes the run stands once it is said.
-    pub(super) done_stands: bool,
+    pub(super) completion_is_final: bool,
 }
 
 impl Defaults {
@@ -94,14 +94,14 @@ impl Defaults {
         inactivity_ms: None,
         inactivity_fails: true,
         agent: None,
-        stderr_is_said: false,
+        stderr_counts_as_output: false,
         gates: false,
         sandbox: SandboxBackend::None,
         session_log: false,
         exit_without_prompt: exit_code::USAGE,
         empty_prompt: false,
         term_pauses: false,
-        done_stands: false,
+        completion_is_final: false,
     };
 }
 
@@ -131,16 +131,16 @@ pub(super) fn named_settings_files(
 
 /// A run that is about to start.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start<'a> {
+pub(super) struct LaunchPlan<'a> {
     pub(super) project: &'a Project,
     /// The project whose settings apply: for a worker in a worktree, the one that it was spawned in.
     pub(super) origin: &'a Project,
     pub(super) args: &'a LoopArgs,
     pub(super) defaults: &'a Defaults,
-    pub(super) loaded: &'a Loaded,
+    pub(super) settings: &'a LoadedSettings,
 }
 
-impl Start<'_> {
+impl LaunchPlan<'_> {
     /// The run as settings, flags and defaults describe it.
     ///
     /// # Errors
@@ -150,14 +150,14 @@ impl Start<'_> {
         prompt: PromptSource,
         completion: CompletionRule,
     ) -> Result<RunSpec, Error> {
-        let Start { project, args, defaults, loaded, .. } = *self;
+        let LaunchPlan { project, args, defaults, settings: loaded, .. } = *self;
         let settings = &loaded.settings;
         Ok(RunSpec {
             command: defaults.command,
             run_id: String::new(),
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
-            agent: agent::spec(project, loaded, args, defaults)?,
+            agent: agent::agent_spec(project, loaded, args, defaults)?,
             prompt,
             empty_prompt: defaults.empty_prompt,
             variables: None,
@@ -167,17 +167,17 @@ impl Start<'_> {
             show_iteration_in_prompt: settings.include_iteration_count_in_prompt,
             completion,
             missing_signal_warning: None,
-            guardrails: rules::guardrails(settings),
+            guardrails: rules::guardrail_specs(settings),
             guardrail_output: OutputLimits {
                 head: settings.output_truncate_chars as usize,
                 tail: settings.output_tail_chars as usize,
             },
-            scm: rules::scm(settings, project.root())?,
+            scm: rules::scm_spec(settings, project.root())?,
             tasks: None,
-            rules: rules::rules(settings, defaults),
+            rules: rules::loop_rules(settings, defaults),
             term_pauses: defaults.term_pauses,
-            completion_is_final: defaults.done_stands,
-            progress: args.resume.as_ref().map(|resume| resume.left.progress.clone()),
+            completion_is_final: defaults.completion_is_final,
+            progress: args.resume.as_ref().map(|resume| resume.state.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings
@@ -193,20 +193,20 @@ impl Start<'_> {
     ///
     /// # Errors
     /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-    pub(super) fn carry_out(&self, spec: RunSpec) -> Result<u8, Error> {
-        self.carry_out_as(spec, None)
+    pub(super) fn preflight_and_run(&self, spec: RunSpec) -> Result<u8, Error> {
+        self.preflight_and_run_as(spec, None)
     }
 
     /// The same, as a worker.
     ///
     /// # Errors
     /// As above.
-    pub(super) fn carry_out_as(
+    pub(super) fn preflight_and_run_as(
         &self,
         mut spec: RunSpec,
-        background: Option<Background>,
+        background: Option<BackgroundRun>,
     ) -> Result<u8, Error> {
-        let Start { project, args, loaded, .. } = *self;
+        let LaunchPlan { project, args, settings: loaded, .. } = *self;
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
@@ -215,26 +215,26 @@ impl Start<'_> {
         let is_new = args.resume.is_none() && !goes_on;
         let unsaved =
             spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
-        checks::refuse_unkeepable_budgets(&spec)?;
+        checks::check_budgets_enforceable(&spec)?;
         let resumed = match &background {
             Some(background) => background.resume.as_ref(),
             None => args.resume.as_ref().map(|resume| &resume.run),
         };
         if let (Some(run), Some(progress)) = (resumed, &spec.progress) {
-            checks::refuse_used_up(&spec, run, progress)?;
+            checks::check_budget_left(&spec, run, progress)?;
         }
-        let choice = sandbox::choose(&mut spec, project, self)?;
-        spec.missing_signal_warning = checks::unasked_signal(&spec);
-        let mut preface = preface(&spec, loaded);
-        preface.extend(sandbox::tell(&choice, &spec, &loaded.settings));
-        let left = args.resume.as_ref().map(|resume| &resume.left);
+        let choice = sandbox::select_sandbox(&mut spec, project, self)?;
+        spec.missing_signal_warning = checks::missing_signal_warning(&spec);
+        let mut preface = startup_events(&spec, loaded);
+        preface.extend(sandbox::sandbox_events(&choice, &spec, &loaded.settings));
+        let left = args.resume.as_ref().map(|resume| &resume.state);
         if let Some(left) = left {
             // What was said when it began need not be said each time that it goes on.
             preface.retain(|event| !left.has_warned(event));
         }
         let damage = left.and_then(|left| left.journal_warning(&spec.rules.budget));
         preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
-        let warnings = unsaved.into_iter().chain(active_marker::keep_ignored(project, &spec));
+        let warnings = unsaved.into_iter().chain(active_marker::ignore_marker(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         if args.dry_run {
             for event in &preface {
@@ -248,8 +248,8 @@ impl Start<'_> {
     }
 
     /// What it takes to go on with this run, should it be cut off.
-    fn started(&self, spec: &RunSpec) -> Result<StartDetails, Error> {
-        let settings = serde_json::to_value(&self.loaded.settings)
+    fn start_details(&self, spec: &RunSpec) -> Result<StartDetails, Error> {
+        let settings = serde_json::to_value(&self.settings.settings)
             .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => Some(prompt.clone()),
@@ -273,14 +273,14 @@ impl Start<'_> {
         source: &PromptSource,
         variables: Option<&Variables>,
     ) -> Result<u8, Error> {
-        self.loaded.warnings.iter().for_each(|message| crate::cli::warn(message));
-        let line = self.loaded.settings.include_iteration_count_in_prompt;
-        prompt::print(source, variables, self.max_iterations(), line)
+        self.settings.warnings.iter().for_each(|message| crate::cli::warn(message));
+        let line = self.settings.settings.include_iteration_count_in_prompt;
+        prompt::print_prompt(source, variables, self.max_iterations(), line)
     }
 
     /// The limit of iterations.
     pub(super) fn max_iterations(&self) -> u32 {
-        self.loaded.settings.maximum_iterations.unwrap_or(self.defaults.max_iterations)
+        self.settings.settings.maximum_iterations.unwrap_or(self.defaults.max_iterations)
     }
 
     /// Runs what the spec says, in a project of its own while it lasts.
@@ -289,9 +289,9 @@ impl Start<'_> {
         mut spec: RunSpec,
         choice: Selection,
         preface: Vec<Event<'static>>,
-        background: Option<Background>,
+        background: Option<BackgroundRun>,
     ) -> Result<u8, Error> {
-        let Start { project, args, defaults, loaded, .. } = *self;
+        let LaunchPlan { project, args, defaults, settings: loaded, .. } = *self;
         let settings = &loaded.settings;
         let keep = Retention {
             runs: settings.runs.keep as usize,
@@ -303,9 +303,9 @@ impl Start<'_> {
             None => args.resume.as_ref().map(|resume| resume.run.as_str()),
         };
         // What a worker is started with is kept with the worker.
-        let started = if shared { None } else { Some(self.started(&spec)?) };
+        let started = if shared { None } else { Some(self.start_details(&spec)?) };
         let started = started.as_ref();
-        let known = args.resume.as_ref().map(|resume| resume.left.journal_size);
+        let known = args.resume.as_ref().map(|resume| resume.state.journal_size);
         let opening = SessionOptions {
             command: spec.command,
             retention: keep,
@@ -317,13 +317,13 @@ impl Start<'_> {
         let mut session = RunSession::open(project, opening)?;
         let mode = match &choice {
             Selection::Found { sandbox, .. } => sandbox.backend().name(),
-            Selection::None | Selection::Unavailable(_) => active_marker::DIRECT,
+            Selection::None | Selection::Unavailable(_) => active_marker::UNSANDBOXED_MODE,
         };
         let writable = match &choice {
             Selection::Found { sandbox, .. } => sandbox.writable(),
             Selection::None | Selection::Unavailable(_) => Vec::new(),
         };
-        let unrecorded = super::project_dir::remember(project, &writable);
+        let unrecorded = super::project_dir::record_project(project, &writable);
         let unrecorded = unrecorded.map(|message| Event::Warning { message: message.into() });
         if let Selection::Found { sandbox, .. } = choice {
             session.world.set_sandbox(sandbox, settings.sandbox.guardrails);
@@ -331,7 +331,7 @@ impl Start<'_> {
         let style = style(args, settings);
         let mut reporters = match background {
             None => vec![reporter(args.output, style, Backpressure::DropWhenSlow)],
-            Some(background) => match background.take_over(&mut session, args.output, style) {
+            Some(background) => match background.attach(&mut session, args.output, style) {
                 Ok(reporters) => reporters,
                 Err(err) => {
                     session.close();
@@ -378,7 +378,7 @@ impl Start<'_> {
                 return Err(err);
             }
         };
-        let sign = active_marker::put_up(project, &spec, mode).unwrap_or_else(|message| {
+        let sign = active_marker::create_marker(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
@@ -402,10 +402,10 @@ fn megabytes(number: u32) -> u64 {
 pub(crate) fn load(
     project: &Project,
     args: &LoopArgs,
-    overlay: Vec<Flag>,
-    extra: Vec<Flag>,
-) -> Result<Loaded, Error> {
-    load_from(project, project, args, overlay, extra)
+    overlay: Vec<FlagSetting>,
+    extra: Vec<FlagSetting>,
+) -> Result<LoadedSettings, Error> {
+    load_from_project(project, project, args, overlay, extra)
 }
 
 /// The same for a project that goes by the settings of another one: a worktree holds what was committed, and
@@ -413,21 +413,21 @@ pub(crate) fn load(
 ///
 /// # Errors
 /// As above.
-pub(crate) fn load_from(
+pub(crate) fn load_from_project(
     home: &Project,
     project: &Project,
     args: &LoopArgs,
-    overlay: Vec<Flag>,
-    extra: Vec<Flag>,
-) -> Result<Loaded, Error> {
+    overlay: Vec<FlagSetting>,
+    extra: Vec<FlagSetting>,
+) -> Result<LoadedSettings, Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
     if !args.dry_run && !args.print_prompt {
         session::recover(project, super::cli::warn)?;
     }
-    let planted = super::recover::sweep(project.root())?;
+    let planted = super::recover::clean_stale_sandboxes(project.root())?;
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
-        flags.push(Flag { key, value, name: name.to_owned() });
+        flags.push(FlagSetting { key, value, name: name.to_owned() });
     };
     if let Some(n) = args.max_iterations {
         flag("maximumIterations", json!(n), "--max-iterations");
@@ -489,7 +489,7 @@ pub(crate) fn load_from(
         overlay,
     })?;
     if is_new {
-        add_checks(&mut loaded.settings, args)?;
+        apply_check_flags(&mut loaded.settings, args)?;
     }
     if is_new && !args.dry_run && !args.print_prompt {
         notify_command::send_missed(
@@ -498,20 +498,20 @@ pub(crate) fn load_from(
             super::cli::warn,
         )?;
     }
-    super::project_dir::declare_writable(&loaded.settings, project);
+    super::project_dir::declare_agent_writable(&loaded.settings, project);
     loaded.warnings.extend(planted);
     loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
     Ok(loaded)
 }
 
 /// Adds the guardrails of `--check` and the SCM task of `--commit` to those of the settings.
-fn add_checks(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
+fn apply_check_flags(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
     for command in &args.check {
         if command.trim().is_empty() {
             return Err(Error::usage("--check is empty").hint("--check \"make test\""));
         }
         if !settings.guardrails.iter().any(|guardrail| guardrail.command == *command) {
-            settings.guardrails.push(Guardrail {
+            settings.guardrails.push(GuardrailSettings {
                 command: command.clone(),
                 fail_action: FailAction::Append,
                 hint: None,
@@ -520,7 +520,7 @@ fn add_checks(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
         }
     }
     if args.commit {
-        let tasks = &mut settings.scm.get_or_insert_with(Scm::default).tasks;
+        let tasks = &mut settings.scm.get_or_insert_with(ScmSettings::default).tasks;
         let commits = |task: &String| task.split_whitespace().next() == Some("commit");
         if !tasks.iter().any(commits) {
             tasks.insert(0, "commit".to_owned());
@@ -534,17 +534,17 @@ fn add_checks(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
 ///
 /// # Errors
 /// Somebody asked to stop meanwhile, or something that an agent planted is still there.
-pub(crate) fn settle(project: &Project) -> Result<(), Error> {
+pub(crate) fn recover(project: &Project) -> Result<(), Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
     session::recover(project, super::cli::warn)?;
-    super::recover::sweep_aloud(project.root())
+    super::recover::remove_planted_files(project.root())
 }
 
 /// The settings that somebody made, in one line, with secrets left out.
-fn merged(loaded: &Loaded) -> String {
+fn effective_settings_line(loaded: &LoadedSettings) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
     redact::redact(&mut document);
-    let made: Vec<String> = config::leaves(&document)
+    let made: Vec<String> = config::leaf_values(&document)
         .into_iter()
         .filter(|(key, _)| loaded.is_set(key))
         .map(|(key, value)| format!("{key}={value}"))
@@ -553,7 +553,7 @@ fn merged(loaded: &Loaded) -> String {
 }
 
 /// What there is to say before the first iteration.
-fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
+fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>> {
     let note = |message: String| Event::Note { message: message.into() };
     let warning = |message: String| Event::Warning { message: message.into() };
     let mut events: Vec<_> = loaded
@@ -562,11 +562,11 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         .map(|path| note(format!("Loading settings from {}", config::display_name(path))))
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
-    events.push(note(format!("Settings: {}", merged(loaded))));
+    events.push(note(format!("Settings: {}", effective_settings_line(loaded))));
     if let Some(tasks) = spec.tasks.as_ref().filter(|tasks| tasks.accepted) {
         events.push(Event::TaskListAccepted { list: tasks.name.clone().into() });
     }
-    events.extend(agent::oddities(&spec.agent).map(warning));
+    events.extend(agent::agent_warnings(&spec.agent).map(warning));
     let (_, unusable) =
         CommandAllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
     events.extend(unusable.into_iter().map(|bad| {

@@ -11,21 +11,21 @@ use ralph_events::error::Error;
 use ralph_store::user_files;
 
 /// What is read at most of a prompt that has no end, such as a device.
-const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
+const MAX_PIPED_PROMPT_BYTES: u64 = 64 << 20;
 
 /// The prompt that `-p` and `-f` give, looked at while that costs nothing.
 ///
 /// # Errors
 /// There is not exactly one, or it is empty or cannot be read.
-pub(crate) fn source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
-    source_or_empty(args, run, false)
+pub(crate) fn prompt_source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
+    prompt_source_or_empty(args, run, false)
 }
 
 /// The same, where a file may be empty if that is said.
 ///
 /// # Errors
 /// As above.
-pub(crate) fn source_or_empty(
+pub(crate) fn prompt_source_or_empty(
     args: &PromptArgs,
     run: &LoopArgs,
     may_be_empty: bool,
@@ -34,7 +34,7 @@ pub(crate) fn source_or_empty(
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
             .hint("say what the agent is to do: -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
-        (None, Some(path)) => file_or_empty(path, run, may_be_empty),
+        (None, Some(path)) => prompt_file_or_empty(path, run, may_be_empty),
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
             .hint("-p \"Make the tests pass\", or -f PROMPT.md")),
     }
@@ -44,19 +44,23 @@ pub(crate) fn source_or_empty(
 ///
 /// # Errors
 /// It is empty or cannot be read.
-pub(crate) fn file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
-    file_or_empty(path, run, false)
+pub(crate) fn prompt_file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
+    prompt_file_or_empty(path, run, false)
 }
 
-fn file_or_empty(path: &Path, run: &LoopArgs, may_be_empty: bool) -> Result<PromptSource, Error> {
+fn prompt_file_or_empty(
+    path: &Path,
+    run: &LoopArgs,
+    may_be_empty: bool,
+) -> Result<PromptSource, Error> {
     match read_file(path, may_be_empty) {
         // Whoever asks an agent after all looks again, and says what is wrong then.
-        Err(_) if run.only_checks => Ok(PromptSource::File(whole(path))),
+        Err(_) if run.only_checks => Ok(PromptSource::File(absolute_path(path))),
         read => read,
     }
 }
 
-fn whole(path: &Path) -> PathBuf {
+fn absolute_path(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -83,7 +87,7 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
     let is_lasting = !["/dev", "/proc"].iter().any(|root| path.starts_with(root));
     let is_file = is_lasting && file.metadata().is_ok_and(|meta| meta.is_file());
     let mut bytes = Vec::new();
-    let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
+    let limit = if is_file { u64::MAX } else { MAX_PIPED_PROMPT_BYTES };
     file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
     if bytes.trim_ascii().is_empty() && !may_be_empty {
         return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
@@ -93,14 +97,14 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
         return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
-    Ok(PromptSource::File(whole(path)))
+    Ok(PromptSource::File(absolute_path(path)))
 }
 
 /// What the source says now, and what it is called.
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn text(source: &PromptSource) -> Result<(String, String), Error> {
+pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
         PromptSource::TaskList(prompt) => {
@@ -119,13 +123,13 @@ pub(crate) fn text(source: &PromptSource) -> Result<(String, String), Error> {
 ///
 /// # Errors
 /// The prompt cannot be read, or nothing can be printed.
-pub(super) fn print(
+pub(super) fn print_prompt(
     source: &PromptSource,
     variables: Option<&Variables>,
     max_iterations: u32,
     iteration_line: bool,
 ) -> Result<u8, Error> {
-    let (mut prompt, _) = text(source)?;
+    let (mut prompt, _) = read_prompt(source)?;
     if let PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } = source
         && user_files::read_user_file(path, u64::MAX)
             .is_ok_and(|bytes| std::str::from_utf8(&bytes).is_err())

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::cli::args::{LoopArgs, OutputForm};
+use crate::cli::args::{LoopArgs, OutputMode};
 use crate::config::{self, Settings};
 use ralph_driver::session::{self, Retention};
 use ralph_driver::world::{RealWorld, World};
@@ -21,17 +21,17 @@ use ralph_store::project::Project;
 impl LoopArgs {
     /// Somebody sees what the agent does while it does it.
     pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
-        self.output != OutputForm::Json && settings.stream_agent_output && !self.quiet
+        self.output != OutputMode::Json && settings.stream_agent_output && !self.quiet
     }
 }
 
 pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     let display = &settings.display;
     let base = match args.output {
-        OutputForm::Human => Capabilities::for_stdio(),
-        OutputForm::Plain | OutputForm::Json => Capabilities::NONE,
+        OutputMode::Human => Capabilities::for_stdio(),
+        OutputMode::Plain | OutputMode::Json => Capabilities::NONE,
     };
-    let human = args.output == OutputForm::Human;
+    let human = args.output == OutputMode::Human;
     Style {
         emoji: if human { display.emoji.unwrap_or(base.emoji) } else { false },
         color: if human { display.color.unwrap_or(base.color) } else { false },
@@ -46,10 +46,10 @@ pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     }
 }
 
-pub(crate) fn reporter(form: OutputForm, style: Style, pace: Backpressure) -> Box<dyn Reporter> {
+pub(crate) fn reporter(form: OutputMode, style: Style, pace: Backpressure) -> Box<dyn Reporter> {
     match form {
-        OutputForm::Json => Box::new(JsonReporter::stdio(pace)),
-        OutputForm::Human | OutputForm::Plain => Box::new(TerminalReporter::stdio(style, pace)),
+        OutputMode::Json => Box::new(JsonReporter::stdio(pace)),
+        OutputMode::Human | OutputMode::Plain => Box::new(TerminalReporter::stdio(style, pace)),
     }
 }
 

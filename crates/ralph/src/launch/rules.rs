@@ -17,7 +17,7 @@ use super::Defaults;
 ///
 /// # Errors
 /// An agent that says nothing would satisfy it.
-pub(crate) fn completion(
+pub(crate) fn completion_rule(
     args: &CompletionArgs,
     usual: impl FnOnce() -> Result<CompletionRule, Error>,
 ) -> Result<CompletionRule, Error> {
@@ -61,7 +61,7 @@ pub(crate) fn configured_response(settings: &Settings) -> Result<CompletionRule,
     Ok(CompletionRule::Response(settings.completion_response.clone()))
 }
 
-pub(crate) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
+pub(crate) fn guardrail_specs(settings: &Settings) -> Vec<GuardrailSpec> {
     settings
         .guardrails
         .iter()
@@ -74,7 +74,7 @@ pub(crate) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
         .collect()
 }
 
-pub(super) fn scm(settings: &Settings, project: &Path) -> Result<Option<ScmSpec>, Error> {
+pub(super) fn scm_spec(settings: &Settings, project: &Path) -> Result<Option<ScmSpec>, Error> {
     let Some(scm) = &settings.scm else { return Ok(None) };
     let tasks = scm
         .tasks
@@ -109,7 +109,7 @@ fn minutes(minutes: f64) -> u64 {
     (minutes * 60_000.0) as u64
 }
 
-pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
+pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
     let retries = settings.retry.max.unwrap_or(defaults.retries);
     let limit = |limit: Duration| limit.limit().map(millis);
     let budget = &settings.budget;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::config::settings::SandboxNetwork;
-use crate::config::{Loaded, Origin, Settings};
+use crate::config::{LoadedSettings, SettingOrigin, Settings};
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -14,22 +14,22 @@ use ralph_sandbox::selection::{self, RequestedBackend, Selection, SelectionOrigi
 use ralph_sandbox::{Backend, BackendError, SandboxRequest};
 use ralph_store::project::Project;
 
-use super::Start;
+use super::LaunchPlan;
 
 /// Finds the sandbox that settings and flags ask for, and tries it out.
 ///
 /// # Errors
 /// There is none, and there has to be one.
-pub(super) fn choose(
+pub(super) fn select_sandbox(
     spec: &mut RunSpec,
     project: &Project,
-    start: &Start<'_>,
+    start: &LaunchPlan<'_>,
 ) -> Result<Selection, Error> {
-    let settings = &start.loaded.settings;
+    let settings = &start.settings.settings;
     let asked = selection::requested_backend(
         &settings.sandbox,
         start.defaults.sandbox,
-        chosen_by(start.loaded),
+        selection_origin(start.settings),
     );
     let memory = BackendRecord::load(start.origin.root(), &asked)?;
     if !matches!(asked, RequestedBackend::None(_)) && !start.args.dry_run {
@@ -62,16 +62,16 @@ pub(super) fn choose(
         memory.save(&asked, &choice)?;
     }
     spec.agent.sandboxed = matches!(choice, Selection::Found { .. });
-    super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
+    super::agent::inject_hook(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(choice)
 }
 
 /// Who chose the backend. A file counts as the user's if no agent can write to any of the settings files.
-fn chosen_by(loaded: &Loaded) -> SelectionOrigin {
+fn selection_origin(loaded: &LoadedSettings) -> SelectionOrigin {
     match loaded.origins.get("sandbox.backend") {
-        None | Some(Origin::Default) => SelectionOrigin::Default,
-        Some(Origin::Environment(_) | Origin::Flag(_)) => SelectionOrigin::User,
-        Some(Origin::File(name)) => {
+        None | Some(SettingOrigin::Default) => SelectionOrigin::Default,
+        Some(SettingOrigin::Environment(_) | SettingOrigin::Flag(_)) => SelectionOrigin::User,
+        Some(SettingOrigin::File(name)) => {
             let agent_writable = trust::agent_writable();
             let mut files = loaded.files.iter().filter_map(|file| std::path::absolute(file).ok());
             if files.all(|file| agent_writable.is_trusted(&file)) {
@@ -84,7 +84,11 @@ fn chosen_by(loaded: &Loaded) -> SelectionOrigin {
 }
 
 /// What there is to say of it.
-pub(super) fn tell(choice: &Selection, spec: &RunSpec, settings: &Settings) -> Vec<Event<'static>> {
+pub(super) fn sandbox_events(
+    choice: &Selection,
+    spec: &RunSpec,
+    settings: &Settings,
+) -> Vec<Event<'static>> {
     match choice {
         Selection::None => Vec::new(),
         Selection::Found { sandbox, passed_over } => {
@@ -99,7 +103,7 @@ pub(super) fn tell(choice: &Selection, spec: &RunSpec, settings: &Settings) -> V
                 guardrails: settings.sandbox.guardrails,
                 limits: sandbox.limits(),
             };
-            let weaker = weaker_than_could_be(sandbox.backend(), passed_over);
+            let weaker = weaker_backend_warning(sandbox.backend(), passed_over);
             let notes = sandbox.notes().into_iter().chain(weaker);
             let notes = notes.map(|message| Event::Warning { message: message.into() });
             notes.chain([ready]).collect()
@@ -120,7 +124,10 @@ pub(super) fn tell(choice: &Selection, spec: &RunSpec, settings: &Settings) -> V
 }
 
 /// What keeps the tightest sandbox from being the one that is used, if a looser one is.
-fn weaker_than_could_be(used: Backend, passed_over: &[(Backend, BackendError)]) -> Option<String> {
+fn weaker_backend_warning(
+    used: Backend,
+    passed_over: &[(Backend, BackendError)],
+) -> Option<String> {
     let (_, why) = passed_over.iter().find(|(backend, _)| *backend == Backend::Bwrap)?;
     (used == Backend::Landlock)
         .then(|| format!("bwrap, which confines more than landlock, cannot be used: {why}"))

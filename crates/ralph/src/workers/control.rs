@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::store::{Known, Worker};
+use super::store::{StoredState, Worker};
 use ralph_driver::world::{ControlRequest, ControlSource};
 use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
@@ -22,15 +22,15 @@ use ralph_store::save::save_without_sync;
 /// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wish {
+pub enum WorkerRequest {
     Pause,
     Resume,
     Kill,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    request: Wish,
+struct RequestRecord {
+    request: WorkerRequest,
 }
 
 impl Worker {
@@ -38,7 +38,7 @@ impl Worker {
         self.path.join("request.json")
     }
 
-    fn door_path(&self) -> PathBuf {
+    fn wake_pipe_path(&self) -> PathBuf {
         self.path.join("wake")
     }
 
@@ -46,15 +46,18 @@ impl Worker {
     ///
     /// # Errors
     /// The request cannot be written.
-    pub fn ask(&self, wish: Wish) -> io::Result<()> {
-        save_without_sync(&self.request_path(), &serde_json::to_vec(&Note { request: wish })?)?;
-        self.knock();
+    pub fn send_request(&self, wish: WorkerRequest) -> io::Result<()> {
+        save_without_sync(
+            &self.request_path(),
+            &serde_json::to_vec(&RequestRecord { request: wish })?,
+        )?;
+        self.wake();
         Ok(())
     }
 
     /// Wakes the loop, if there is one.
-    pub fn knock(&self) {
-        let path = self.door_path();
+    pub fn wake(&self) {
+        let path = self.wake_pipe_path();
         // A plain file would take the byte and wake nobody; one to be afraid of is none of ours.
         if !is_pipe(&path) {
             return;
@@ -65,7 +68,7 @@ impl Worker {
     }
 
     /// Forgets what was asked of a loop that is gone.
-    pub fn forget_requests(&self) {
+    pub fn clear_requests(&self) {
         let _ = std::fs::remove_file(self.request_path());
     }
 
@@ -73,8 +76,8 @@ impl Worker {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn open_door(&self) -> io::Result<OwnedFd> {
-        let path = self.door_path();
+    pub fn create_wake_pipe(&self) -> io::Result<OwnedFd> {
+        let path = self.wake_pipe_path();
         if !is_pipe(&path) {
             let _ = std::fs::remove_file(&path);
             create_named_pipe(&path)?;
@@ -85,46 +88,47 @@ impl Worker {
         Ok(door.into())
     }
 
-    fn take_request(&self) -> Option<Wish> {
+    fn take_request(&self) -> Option<WorkerRequest> {
         // Taken by a new name first: one that comes meanwhile is not lost.
         let taken = self.path.join("request.taken");
         std::fs::rename(self.request_path(), &taken).ok()?;
         let text = std::fs::read(&taken);
         let _ = std::fs::remove_file(&taken);
-        Some(serde_json::from_slice::<Note>(&text.ok()?).ok()?.request)
+        Some(serde_json::from_slice::<RequestRecord>(&text.ok()?).ok()?.request)
     }
 }
 
 /// What the loop wrote last, for whoever has to write it again.
-pub type Kept = Rc<RefCell<Option<WorkerState>>>;
+pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
 
 /// The loop's side: it takes requests, and sees to it that whoever knocks finds a state.
 #[derive(Debug)]
-pub struct Obedience {
+pub struct WorkerControl {
     pub worker: Worker,
-    pub kept: Kept,
+    pub shared_state: SharedState,
     /// Its directory, as it was when the loop began.
-    pub place: Option<(u64, u64)>,
+    pub directory_id: Option<(u64, u64)>,
 }
 
-impl ControlSource for Obedience {
+impl ControlSource for WorkerControl {
     fn take(&mut self) -> Vec<ControlRequest> {
-        if self.lost().is_some() {
+        if self.obstacle().is_some() {
             return Vec::new();
         }
-        if let Some(kept) = self.kept.borrow().as_ref() {
+        if let Some(kept) = self.shared_state.borrow().as_ref() {
             // Somebody removed it, or wrote there what only the loop can know. What cannot be written is
             // tried again with every event.
-            match self.worker.known() {
-                Known::State(there) if (there.status, there.pid) == (kept.status, kept.pid) => {}
-                Known::State(there) => {
+            match self.worker.load_state() {
+                StoredState::State(there)
+                    if (there.status, there.pid) == (kept.status, kept.pid) => {}
+                StoredState::State(there) => {
                     let max_iterations = there.max_iterations;
                     let _ = self.worker.save(&WorkerState { max_iterations, ..kept.clone() });
                 }
                 // Somebody may be about to write it: an editor that saves in place leaves half of it
                 // there for a moment. Whoever needs it can wait, sets it aside and knocks.
-                Known::Broken(_) => {}
-                Known::Nothing => {
+                StoredState::Invalid(_) => {}
+                StoredState::Missing => {
                     let _ = self.worker.save(kept);
                 }
             }
@@ -132,8 +136,8 @@ impl ControlSource for Obedience {
         self.worker.requests()
     }
 
-    fn lost(&mut self) -> Option<String> {
-        (self.worker.place() != self.place).then(|| {
+    fn obstacle(&mut self) -> Option<String> {
+        (self.worker.directory() != self.directory_id).then(|| {
             format!(
                 "{} was removed, or is that of another worker now: nobody could ask this loop for \
                  anything any more",
@@ -147,12 +151,14 @@ impl Worker {
     fn requests(&self) -> Vec<ControlRequest> {
         let Some(wish) = self.take_request() else { return Vec::new() };
         vec![match wish {
-            Wish::Pause => ControlRequest::Pause,
-            Wish::Kill => ControlRequest::End,
-            Wish::Resume => {
+            WorkerRequest::Pause => ControlRequest::Pause,
+            WorkerRequest::Kill => ControlRequest::End,
+            WorkerRequest::Resume => {
                 // Somebody may have changed the limit in the file.
-                let max_iterations = match self.known() {
-                    Known::State(state) if state.max_iterations > 0 => Some(state.max_iterations),
+                let max_iterations = match self.load_state() {
+                    StoredState::State(state) if state.max_iterations > 0 => {
+                        Some(state.max_iterations)
+                    }
                     _ => None,
                 };
                 ControlRequest::Resume { max_iterations }
@@ -174,11 +180,11 @@ mod tests {
     fn the_last_request_counts_and_waits_for_somebody_to_take_it() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
-        worker.ask(Wish::Pause).unwrap();
-        worker.ask(Wish::Kill).unwrap();
+        worker.send_request(WorkerRequest::Pause).unwrap();
+        worker.send_request(WorkerRequest::Kill).unwrap();
         assert_eq!(worker.requests(), [ControlRequest::End]);
         assert_eq!(worker.requests(), []);
-        worker.ask(Wish::Resume).unwrap();
+        worker.send_request(WorkerRequest::Resume).unwrap();
         worker.save(&WorkerState { max_iterations: 70, ..WorkerState::default() }).unwrap();
         assert_eq!(worker.requests(), [ControlRequest::Resume { max_iterations: Some(70) }]);
         std::fs::write(worker.request_path(), "{half").unwrap();
@@ -191,16 +197,17 @@ mod tests {
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
         let kept = Rc::new(RefCell::new(Some(state.clone())));
-        let place = worker.place();
-        let mut control = Obedience { worker: worker.clone(), kept, place };
+        let place = worker.directory();
+        let mut control =
+            WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
         for spoilt in ["", "{\"status\": \"run"] {
             std::fs::write(worker.state_path(), spoilt).unwrap();
             assert_eq!(control.take(), []);
             let there = std::fs::read_to_string(worker.state_path()).unwrap();
             assert_eq!(there, spoilt, "somebody may be writing it");
-            worker.set_aside();
+            worker.move_aside();
             assert_eq!(control.take(), []);
-            assert!(matches!(worker.known(), Known::State(there) if *there == state));
+            assert!(matches!(worker.load_state(), StoredState::State(there) if *there == state));
         }
         let names = ["state.json.broken", "state.json.broken-2"];
         assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
@@ -209,39 +216,40 @@ mod tests {
         worker.save(&said).unwrap();
         assert_eq!(control.take(), []);
         let expected = WorkerState { max_iterations: 9, ..state };
-        assert!(matches!(worker.known(), Known::State(there) if *there == expected));
-        assert_eq!(control.lost(), None);
+        assert!(matches!(worker.load_state(), StoredState::State(there) if *there == expected));
+        assert_eq!(control.obstacle(), None);
     }
 
     #[test]
     fn a_loop_knows_when_its_directory_is_not_its_own_any_more() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
-        worker.make().unwrap();
+        worker.create().unwrap();
         let kept = Rc::new(RefCell::new(Some(WorkerState::default())));
-        let place = worker.place();
-        let mut control = Obedience { worker: worker.clone(), kept, place };
-        assert_eq!(control.lost(), None);
+        let place = worker.directory();
+        let mut control =
+            WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
+        assert_eq!(control.obstacle(), None);
         // One that is made while the other is still there cannot be taken for it.
         std::fs::rename(&worker.path, dir.path().join("gone")).unwrap();
-        assert!(control.lost().is_some());
-        worker.make().unwrap();
-        assert!(control.lost().is_some());
+        assert!(control.obstacle().is_some());
+        worker.create().unwrap();
+        assert!(control.obstacle().is_some());
         assert_eq!(control.take(), []);
-        assert!(matches!(worker.known(), Known::Nothing), "nothing is written there");
+        assert!(matches!(worker.load_state(), StoredState::Missing), "nothing is written there");
     }
 
     #[test]
     fn a_knock_is_heard_and_none_without_a_listener_waits() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
-        std::fs::write(worker.door_path(), "in the way").unwrap();
-        let door = worker.open_door().unwrap();
+        std::fs::write(worker.wake_pipe_path(), "in the way").unwrap();
+        let door = worker.create_wake_pipe().unwrap();
         let mut byte = [0; 8];
         assert!(rustix::io::read(&door, &mut byte).is_err(), "nobody has knocked");
-        worker.ask(Wish::Pause).unwrap();
+        worker.send_request(WorkerRequest::Pause).unwrap();
         assert_eq!(rustix::io::read(&door, &mut byte), Ok(1));
         drop(door);
-        worker.ask(Wish::Pause).unwrap();
+        worker.send_request(WorkerRequest::Pause).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The face of a run that is a worker: its `state.json` and its `iterations.log`.
 
-use super::control::Kept;
-use super::store::{Known, Worker};
+use super::control::SharedState;
+use super::store::{StoredState, Worker};
 use ralph_events::event::{Event, Stamp};
 use ralph_report::Reporter;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
@@ -10,32 +10,32 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 #[derive(Debug)]
 pub struct WorkerFiles {
     worker: Worker,
-    follower: WorkerTracker,
+    tracker: WorkerTracker,
     /// What the file holds.
     saved: WorkerState,
     lines: Vec<String>,
-    trouble: Option<String>,
+    warning: Option<String>,
     failure: Option<String>,
-    is_in_trouble: bool,
-    kept: Kept,
+    has_warned: bool,
+    shared_state: SharedState,
     /// The directory, as it was at the beginning.
-    place: Option<(u64, u64)>,
+    directory_id: Option<(u64, u64)>,
 }
 
 impl WorkerFiles {
     /// What is written is kept in `kept`, too.
-    pub fn new(worker: Worker, follower: WorkerTracker, kept: Kept) -> Self {
+    pub fn new(worker: Worker, follower: WorkerTracker, kept: SharedState) -> Self {
         let saved = WorkerState::default();
         WorkerFiles {
-            kept,
-            place: worker.place(),
+            shared_state: kept,
+            directory_id: worker.directory(),
             worker,
-            follower,
+            tracker: follower,
             saved,
             lines: Vec::new(),
-            trouble: None,
+            warning: None,
             failure: None,
-            is_in_trouble: false,
+            has_warned: false,
         }
     }
 
@@ -44,25 +44,25 @@ impl WorkerFiles {
             self.worker.append_log(&self.lines)?;
             self.lines.clear();
         }
-        if self.follower.state != self.saved {
-            self.keep_edited_limit();
-            if self.saved.run_id != self.follower.state.run_id {
-                self.worker.save_beginning(&self.follower.state)?;
+        if self.tracker.state != self.saved {
+            self.merge_edited_limit();
+            if self.saved.run_id != self.tracker.state.run_id {
+                self.worker.save_start_state(&self.tracker.state)?;
             }
-            *self.kept.borrow_mut() = Some(self.follower.state.clone());
-            self.worker.save(&self.follower.state)?;
-            self.saved = self.follower.state.clone();
+            *self.shared_state.borrow_mut() = Some(self.tracker.state.clone());
+            self.worker.save(&self.tracker.state)?;
+            self.saved = self.tracker.state.clone();
         }
         Ok(())
     }
 
     /// The limit in the file may be changed by hand while the worker is paused, and counts when it is
     /// resumed. Until then it must not be written over.
-    fn keep_edited_limit(&mut self) {
-        let state = &mut self.follower.state;
+    fn merge_edited_limit(&mut self) {
+        let state = &mut self.tracker.state;
         if state.status == WorkerStatus::Paused
             && self.saved.status == WorkerStatus::Paused
-            && let Known::State(there) = self.worker.known()
+            && let StoredState::State(there) = self.worker.load_state()
             && there.max_iterations > 0
         {
             state.max_iterations = there.max_iterations;
@@ -72,25 +72,25 @@ impl WorkerFiles {
 
 impl Reporter for WorkerFiles {
     fn event(&mut self, at: Stamp, event: &Event<'_>) {
-        self.lines.extend(self.follower.apply(at, event).log_lines);
+        self.lines.extend(self.tracker.apply(at, event).log_lines);
     }
 
     fn flush(&mut self) {
         let path = self.worker.path.display().to_string();
-        if self.worker.place() != self.place {
+        if self.worker.directory() != self.directory_id {
             // Whatever is there now belongs to another process.
-            if !std::mem::replace(&mut self.is_in_trouble, true) {
+            if !std::mem::replace(&mut self.has_warned, true) {
                 let message =
                     format!("the worker's state cannot be kept in {path}: it was removed");
-                self.trouble = Some(message);
+                self.warning = Some(message);
             }
             return;
         }
         let Err(err) = self.save() else { return };
         // Room was set aside for the last state, which says that the run ended for lack of it.
         self.worker.release();
-        let is_saved = self.save().is_ok() && self.follower.state.status.has_ended();
-        if !is_saved && !std::mem::replace(&mut self.is_in_trouble, true) {
+        let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
+        if !is_saved && !std::mem::replace(&mut self.has_warned, true) {
             self.failure = Some(format!(
                 "cannot write the worker's state in {path}: {err}; free space or permissions are needed to go on"
             ));
@@ -103,12 +103,12 @@ impl Reporter for WorkerFiles {
 
     fn finish(&mut self) {
         self.flush();
-        if self.worker.place() == self.place {
+        if self.worker.directory() == self.directory_id {
             self.worker.release();
         }
     }
 
     fn take_warning(&mut self) -> Option<String> {
-        self.trouble.take()
+        self.warning.take()
     }
 }

@@ -6,7 +6,7 @@ use crate::workers::store::{Worker, Workers};
 use ralph_events::error::Error;
 
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct WorkerSelection {
     /// The workers.
     #[arg(value_name = "NAME", required_unless_present = "all")]
     pub names: Vec<String>,
@@ -16,18 +16,18 @@ pub struct Which {
     pub all: bool,
 }
 
-impl Which {
-    pub(crate) fn one(name: &str) -> Which {
-        Which { names: vec![name.to_owned()], all: false }
+impl WorkerSelection {
+    pub(crate) fn single(name: &str) -> WorkerSelection {
+        WorkerSelection { names: vec![name.to_owned()], all: false }
     }
 
-    pub(crate) fn all() -> Which {
-        Which { names: Vec::new(), all: true }
+    pub(crate) fn all() -> WorkerSelection {
+        WorkerSelection { names: Vec::new(), all: true }
     }
 
     /// Those that were named, or all that are `meant` if all are. One that is not there keeps nobody from
     /// asking the others.
-    pub fn choose(
+    pub fn select(
         &self,
         workers: &Workers,
         meant: impl Fn(&Worker) -> bool,
@@ -47,7 +47,7 @@ impl Which {
 }
 
 /// Does something to each of them. What cannot be done to one is said, and keeps nobody from the others.
-pub fn each(
+pub fn for_each_worker(
     chosen: Vec<Result<Worker, Error>>,
     act: impl Fn(&Worker) -> Result<(), Error>,
 ) -> Result<u8, Error> {
@@ -56,7 +56,7 @@ pub fn each(
         if let Err(error) = worker.and_then(|worker| act(&worker))
             && let Some(before) = failed.replace(error)
         {
-            crate::cli::complain(&before);
+            crate::cli::print_error(&before);
         }
     }
     failed.map_or(Ok(0), Err)

@@ -22,15 +22,15 @@ use ralph_store::safe_fs::is_same_file;
 use ralph_store::save::{save_privately, save_without_sync};
 
 /// How long a command waits for another one that is busy with the same worker.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a loop waits for those who only look whether there is one.
-const MOMENT: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// More than a state, the one that its run began with, and the beginning of a log take.
-const RESERVE: usize = 32 * 1024;
+const RESERVE_BYTES: usize = 32 * 1024;
 
 /// A state without these tells nothing.
-const NEEDED: [&str; 3] = ["status", "max_iterations", "current_iteration"];
+const REQUIRED_BYTES: [&str; 3] = ["status", "max_iterations", "current_iteration"];
 
 /// All workers of a user.
 #[derive(Debug, Clone)]
@@ -47,16 +47,16 @@ pub struct Worker {
 
 /// What a `state.json` tells.
 #[derive(Debug, Clone)]
-pub enum Known {
+pub enum StoredState {
     State(Box<WorkerState>),
-    Nothing,
+    Missing,
     /// It cannot be understood, and why.
-    Broken(String),
+    Invalid(String),
 }
 
 /// What a loop needs to start, and to start again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct LaunchNote {
+pub struct LaunchRecord {
     /// The command line, from the program's name on.
     pub args: Vec<String>,
     /// Where it was given.
@@ -72,7 +72,7 @@ pub struct LaunchNote {
 impl Workers {
     /// # Errors
     /// The user has no home.
-    pub fn of_user() -> Result<Workers, Error> {
+    pub fn open_user_dir() -> Result<Workers, Error> {
         match ralph_home(|name| std::env::var_os(name)) {
             Some(home) => Ok(Workers { root: home.join("workers") }),
             None => Err(Error::failed("there is no place to keep workers: HOME is not set")
@@ -88,7 +88,7 @@ impl Workers {
     ///
     /// # Errors
     /// No worker can be called this.
-    pub fn named(&self, name: &str) -> Result<Worker, Error> {
+    pub fn by_name(&self, name: &str) -> Result<Worker, Error> {
         if is_valid_name(name) {
             return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
         }
@@ -101,7 +101,7 @@ impl Workers {
     /// # Errors
     /// There is none.
     pub fn find(&self, name: &str) -> Result<Worker, Error> {
-        let worker = self.named(name)?;
+        let worker = self.by_name(name)?;
         if worker.path.is_dir() {
             return Ok(worker);
         }
@@ -115,19 +115,19 @@ impl Workers {
     pub fn all(&self) -> Result<Vec<Worker>, Error> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|err| unusable(&self.root, &err))?,
+            other => other.map_err(|err| store_error(&self.root, &err))?,
         };
         let mut workers: Vec<Worker> = entries
             .flatten()
             .filter(|entry| entry.path().is_dir())
-            .filter_map(|entry| self.named(entry.file_name().to_str()?).ok())
+            .filter_map(|entry| self.by_name(entry.file_name().to_str()?).ok())
             .collect();
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
     }
 
     /// The worker whose run begins like this, and where it is; nothing if there is none, or more than one.
-    pub fn of_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
+    pub fn find_by_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
         let runs = self.all().ok()?.into_iter().filter_map(|worker| {
             let (_, run) = worker.run()?;
             Some((worker, run))
@@ -144,15 +144,15 @@ impl Workers {
     ///
     /// # Errors
     /// Their directory cannot be read.
-    pub fn held(&self) -> Result<Vec<Worker>, Error> {
+    pub fn locked_workers(&self) -> Result<Vec<Worker>, Error> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|err| unusable(&self.root, &err))?,
+            other => other.map_err(|err| store_error(&self.root, &err))?,
         };
         let names =
             entries.flatten().filter(|entry| is_locked(&entry.path())).filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
-                self.named(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
+                self.by_name(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
             });
         Ok(names.collect())
     }
@@ -192,24 +192,28 @@ impl Workers {
     ///
     /// # Errors
     /// Another command is busy with it, or nothing can be written.
-    pub fn hold(&self, worker: &Worker) -> Result<Held, Error> {
-        self.hold_for(PATIENCE, worker)
+    pub fn lock(&self, worker: &Worker) -> Result<WorkerLock, Error> {
+        self.lock_for(LOCK_TIMEOUT, worker)
     }
 
     /// The same, with more or less patience.
     ///
     /// # Errors
     /// As above.
-    pub fn hold_for(&self, patience: Duration, worker: &Worker) -> Result<Held, Error> {
-        self.hold_within(patience, worker)?.ok_or_else(|| {
+    pub fn lock_for(&self, patience: Duration, worker: &Worker) -> Result<WorkerLock, Error> {
+        self.lock_within(patience, worker)?.ok_or_else(|| {
             Error::failed(format!("another command is busy with worker '{}'", worker.name))
                 .hint("wait for it to end")
         })
     }
 
     /// `None` if another command is busy with it for longer than that.
-    fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<Held>, Error> {
-        private_files::create_dir_all(&self.root).map_err(|err| unusable(&self.root, &err))?;
+    fn lock_within(
+        &self,
+        patience: Duration,
+        worker: &Worker,
+    ) -> Result<Option<WorkerLock>, Error> {
+        private_files::create_dir_all(&self.root).map_err(|err| store_error(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         loop {
             let opened = private_files::private_open_options()
@@ -217,12 +221,12 @@ impl Workers {
                 .create(true)
                 .truncate(false)
                 .open(&path);
-            opened.map_err(|err| unusable(&path, &err))?;
+            opened.map_err(|err| store_error(&path, &err))?;
             match lock::lock_within(&path, patience) {
                 // Whoever held it before may have removed it.
                 Ok(file) if is_same_file(&file, &path) => {
                     let directory = worker.path.clone();
-                    return Ok(Some(Held { path, directory, _file: file }));
+                    return Ok(Some(WorkerLock { path, directory, _file: file }));
                 }
                 Err(err) if err.kind() != io::ErrorKind::NotFound => return Ok(None),
                 Ok(_) | Err(_) => {}
@@ -234,12 +238,12 @@ impl Workers {
     ///
     /// # Errors
     /// Nothing can be written.
-    pub fn hold_new(&self) -> Result<(Worker, Held), Error> {
+    pub fn lock_new(&self) -> Result<(Worker, WorkerLock), Error> {
         let mut number = 1_u32;
         loop {
-            let worker = self.named(&format!("worker-{number}"))?;
+            let worker = self.by_name(&format!("worker-{number}"))?;
             if !worker.path.exists()
-                && let Some(held) = self.hold_within(Duration::ZERO, &worker)?
+                && let Some(held) = self.lock_within(Duration::ZERO, &worker)?
                 // Whoever was busy with it may just have made it.
                 && !worker.path.exists()
             {
@@ -253,13 +257,13 @@ impl Workers {
 /// Nobody else changes anything about a worker while this is there. Where there is no worker in the end, nothing
 /// is left of it.
 #[derive(Debug)]
-pub struct Held {
+pub struct WorkerLock {
     path: PathBuf,
     directory: PathBuf,
     _file: File,
 }
 
-impl Drop for Held {
+impl Drop for WorkerLock {
     fn drop(&mut self) {
         if !self.directory.exists() {
             let _ = std::fs::remove_file(&self.path);
@@ -296,7 +300,7 @@ impl Worker {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn make(&self) -> io::Result<()> {
+    pub fn create(&self) -> io::Result<()> {
         private_files::create_dir_all(&self.path)
     }
 
@@ -304,7 +308,7 @@ impl Worker {
     ///
     /// # Errors
     /// It cannot be moved.
-    pub fn put_aside(&self) -> io::Result<Option<PathBuf>> {
+    pub fn archive(&self) -> io::Result<Option<PathBuf>> {
         let aside = self.path.with_file_name(format!(".{}.before", self.name));
         match std::fs::remove_dir_all(&aside) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
@@ -328,13 +332,13 @@ impl Worker {
     }
 
     /// Which directory it is that is there now: one that was removed and made again is another one.
-    pub fn place(&self) -> Option<(u64, u64)> {
+    pub fn directory(&self) -> Option<(u64, u64)> {
         let meta = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_dir)?;
         Some((meta.dev(), meta.ino()))
     }
 
     /// What somebody wrote into its state for a limit that is none.
-    pub fn odd_limit(&self) -> Option<String> {
+    pub fn invalid_limit(&self) -> Option<String> {
         let text = std::fs::read(self.state_path()).ok()?;
         let state: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(&text).ok()?;
@@ -354,57 +358,60 @@ impl Worker {
     ///
     /// # Errors
     /// Another one is.
-    pub fn become_it(&self) -> io::Result<File> {
-        lock::lock_within(&self.path, MOMENT)
+    pub fn claim(&self) -> io::Result<File> {
+        lock::lock_within(&self.path, RETRY_DELAY)
     }
 
     /// What is known of it. `state.json` tells, except that a loop may be gone without having saved its last state,
     /// for instance because the disk was full: if the journal of its run has an end, that counts.
-    pub fn known(&self) -> Known {
+    pub fn load_state(&self) -> StoredState {
         match self.saved() {
-            Known::State(state) if !state.status.has_ended() && !self.is_alive() => {
-                Known::State(self.ended_in_journal(&state).map_or(state, Box::new))
+            StoredState::State(state) if !state.status.has_ended() && !self.is_alive() => {
+                StoredState::State(self.end_from_journal(&state).map_or(state, Box::new))
             }
             known => known,
         }
     }
 
     /// The final state that the journal tells, if its run has ended.
-    fn ended_in_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
-        let beginning = self.beginning().filter(|beginning| beginning.run_id == saved.run_id)?;
+    fn end_from_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
+        let beginning =
+            self.load_start_state().filter(|beginning| beginning.run_id == saved.run_id)?;
         if !runs::has_ended(&journal_of(&beginning)?) {
             return None;
         }
-        let mut state = self.told_by_journal().filter(|state| state.status.has_ended())?;
+        let mut state = self.state_from_journal().filter(|state| state.status.has_ended())?;
         // The limit may be edited by hand.
         state.max_iterations = saved.max_iterations;
         Some(state)
     }
 
     /// What `state.json` holds.
-    fn saved(&self) -> Known {
+    fn saved(&self) -> StoredState {
         let text = match std::fs::read(self.state_path()) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Known::Nothing,
-            Err(err) => return Known::Broken(err.to_string()),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return StoredState::Missing,
+            Err(err) => return StoredState::Invalid(err.to_string()),
             Ok(text) => text,
         };
         // An object and nothing else: serde would take a list for a struct, too.
         let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
         // What is missing here would be taken for something that it is not.
         if let Ok(object) = &object
-            && let Some(key) = NEEDED.iter().find(|key| !object.contains_key(**key))
+            && let Some(key) = REQUIRED_BYTES.iter().find(|key| !object.contains_key(**key))
         {
-            return Known::Broken(format!("it has no {key:?}"));
+            return StoredState::Invalid(format!("it has no {key:?}"));
         }
         let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
         match state {
             Ok(mut state) => {
                 // The directory's name is what counts everywhere else.
                 state.worker_name.clone_from(&self.name);
-                Known::State(Box::new(state))
+                StoredState::State(Box::new(state))
             }
-            Err(_) if text.trim_ascii().is_empty() => Known::Broken("it is empty".to_owned()),
-            Err(err) => Known::Broken(err.to_string()),
+            Err(_) if text.trim_ascii().is_empty() => {
+                StoredState::Invalid("it is empty".to_owned())
+            }
+            Err(err) => StoredState::Invalid(err.to_string()),
         }
     }
 
@@ -414,11 +421,13 @@ impl Worker {
     /// It has none, or one that cannot be understood.
     pub fn state(&self) -> Result<WorkerState, Error> {
         let path = self.state_path();
-        match self.known() {
-            Known::State(state) => Ok(*state),
-            Known::Nothing => Err(Error::failed(format!("worker '{}' has no state", self.name))
-                .hint(format!("ralph rm {} removes what is left of it", self.name))),
-            Known::Broken(why) => {
+        match self.load_state() {
+            StoredState::State(state) => Ok(*state),
+            StoredState::Missing => {
+                Err(Error::failed(format!("worker '{}' has no state", self.name))
+                    .hint(format!("ralph rm {} removes what is left of it", self.name)))
+            }
+            StoredState::Invalid(why) => {
                 let name = &self.name;
                 Err(Error::failed(format!("cannot understand {}: {why}", path.display()))
                     .hint(format!("ralph resume {name} sets it aside and goes by the journal"))
@@ -429,7 +438,7 @@ impl Worker {
 
     /// Where it works, and its run there; nothing if it has none yet, or nobody can tell.
     pub fn run(&self) -> Option<(Project, RunDir)> {
-        let Known::State(state) = self.known() else { return None };
+        let StoredState::State(state) = self.load_state() else { return None };
         let (project, id) = (Project::new(state.directory.into()), state.run_id?);
         let path = project.runs_dir().join(&id);
         Some((project, RunDir { id, path }))
@@ -441,19 +450,19 @@ impl Worker {
         let mut text = serde_json::to_string_pretty(state)?;
         text.push('\n');
         if !self.path.is_dir() {
-            self.make()?;
+            self.create()?;
         }
         save_privately(&self.state_path(), text.as_bytes())
     }
 
     /// Sets a state that cannot be understood aside, and says where. Nothing that was set aside before
     /// is lost by that.
-    pub fn set_aside(&self) -> Option<PathBuf> {
-        let aside = self.free_name_aside();
+    pub fn move_aside(&self) -> Option<PathBuf> {
+        let aside = self.free_backup_name();
         std::fs::rename(self.state_path(), &aside).ok().map(|()| aside)
     }
 
-    fn free_name_aside(&self) -> PathBuf {
+    fn free_backup_name(&self) -> PathBuf {
         let first = self.path.join("state.json.broken");
         let others = (2_u32..).map(|nth| self.path.join(format!("state.json.broken-{nth}")));
         let mut names = std::iter::once(first.clone()).chain(others);
@@ -461,15 +470,15 @@ impl Worker {
     }
 
     /// Takes over a state that could not be understood from a directory that was put aside.
-    pub fn take_over_broken(&self, before: &Path) {
+    pub fn repair_invalid(&self, before: &Path) {
         let old = Worker { name: self.name.clone(), path: before.to_owned() };
-        if let Known::Broken(_) = old.known() {
+        if let StoredState::Invalid(_) = old.load_state() {
             // If it cannot be moved, it goes with the rest: it had been given up already.
-            let _ = std::fs::rename(old.state_path(), self.free_name_aside());
+            let _ = std::fs::rename(old.state_path(), self.free_backup_name());
         }
     }
 
-    fn beginning_path(&self) -> PathBuf {
+    fn start_state_path(&self) -> PathBuf {
         self.path.join("beginning.json")
     }
 
@@ -478,21 +487,21 @@ impl Worker {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn save_beginning(&self, state: &WorkerState) -> io::Result<()> {
-        if self.beginning().is_some_and(|beginning| beginning.run_id == state.run_id) {
+    pub fn save_start_state(&self, state: &WorkerState) -> io::Result<()> {
+        if self.load_start_state().is_some_and(|beginning| beginning.run_id == state.run_id) {
             return Ok(());
         }
-        save_privately(&self.beginning_path(), &serde_json::to_vec_pretty(state)?)
+        save_privately(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
     }
 
     /// The state with which its run began.
-    pub fn beginning(&self) -> Option<WorkerState> {
-        serde_json::from_slice(&std::fs::read(self.beginning_path()).ok()?).ok()
+    pub fn load_start_state(&self) -> Option<WorkerState> {
+        serde_json::from_slice(&std::fs::read(self.start_state_path()).ok()?).ok()
     }
 
     /// Its state, as the journal of its run tells it.
-    pub fn told_by_journal(&self) -> Option<WorkerState> {
-        let state = self.beginning()?;
+    pub fn state_from_journal(&self) -> Option<WorkerState> {
+        let state = self.load_start_state()?;
         let journal = journal_of(&state)?;
         let mut follower = WorkerTracker::new(state, jiff::tz::TimeZone::system());
         for entry in runs::read_journal(&journal).ok()? {
@@ -519,13 +528,13 @@ impl Worker {
 
     /// # Errors
     /// It cannot be written.
-    pub fn save_launch(&self, launch: &LaunchNote) -> io::Result<()> {
+    pub fn save_launch(&self, launch: &LaunchRecord) -> io::Result<()> {
         save_privately(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
     }
 
     /// # Errors
     /// It is not there, or cannot be understood.
-    pub fn launch(&self) -> Result<LaunchNote, Error> {
+    pub fn launch(&self) -> Result<LaunchRecord, Error> {
         let path = self.launch_path();
         let unusable = |why: &dyn std::fmt::Display| {
             Error::failed(format!("cannot read {}: {why}", path.display()))
@@ -540,7 +549,7 @@ impl Worker {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn leave_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
+    pub fn save_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
         save_privately(&self.environment_path(), &serde_json::to_vec(variables)?)
     }
 
@@ -559,7 +568,7 @@ impl Worker {
     /// # Errors
     /// There is not as much.
     pub fn reserve(&self) -> io::Result<()> {
-        save_without_sync(&self.reserve_path(), &[b' '; RESERVE])
+        save_without_sync(&self.reserve_path(), &[b' '; RESERVE_BYTES])
     }
 
     /// The room is needed now, or not any more.
@@ -568,7 +577,7 @@ impl Worker {
     }
 
     /// Leaves word of why the loop could not start.
-    pub fn leave_failure(&self, error: &Error) {
+    pub fn save_failure(&self, error: &Error) {
         self.release();
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
@@ -610,7 +619,7 @@ fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
+pub(super) fn store_error(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
 }
@@ -625,15 +634,15 @@ mod tests {
     fn workers() -> (tempfile::TempDir, Workers, Worker) {
         let dir = tempfile::tempdir().unwrap();
         let workers = Workers::at(dir.path().join("workers"));
-        let worker = workers.named("agent").unwrap();
-        worker.make().unwrap();
+        let worker = workers.by_name("agent").unwrap();
+        worker.create().unwrap();
         (dir, workers, worker)
     }
 
     #[test]
     fn whatever_is_in_a_state_file_it_is_said_and_set_aside() {
         let (_dir, _, worker) = workers();
-        assert!(matches!(worker.known(), Known::Nothing));
+        assert!(matches!(worker.load_state(), StoredState::Missing));
         let state = WorkerState { status: WorkerStatus::Paused, ..WorkerState::default() };
         worker.save(&state).unwrap();
         let whole = std::fs::read(worker.state_path()).unwrap();
@@ -650,14 +659,14 @@ mod tests {
         ];
         for text in cases {
             std::fs::write(worker.state_path(), text).unwrap();
-            assert!(matches!(worker.known(), Known::Broken(_)), "{text:?}");
+            assert!(matches!(worker.load_state(), StoredState::Invalid(_)), "{text:?}");
             assert!(worker.state().is_err());
         }
-        let aside = worker.set_aside().unwrap();
+        let aside = worker.move_aside().unwrap();
         assert_eq!(std::fs::read(aside).unwrap(), b"7");
-        assert!(matches!(worker.known(), Known::Nothing));
+        assert!(matches!(worker.load_state(), StoredState::Missing));
         std::fs::create_dir(worker.state_path()).unwrap();
-        assert!(matches!(worker.known(), Known::Broken(_)));
+        assert!(matches!(worker.load_state(), StoredState::Invalid(_)));
     }
 
     #[test]
@@ -675,7 +684,7 @@ mod tests {
         ] {
             let text = format!("{{\"max_iterations\": {limit}}}");
             std::fs::write(worker.state_path(), text).unwrap();
-            assert_eq!(worker.odd_limit(), odd.then(|| limit.to_owned()), "{limit}");
+            assert_eq!(worker.invalid_limit(), odd.then(|| limit.to_owned()), "{limit}");
         }
     }
 
@@ -687,22 +696,23 @@ mod tests {
         workers.record_kill_all().unwrap();
         assert!(workers.refuse_if_killed(began).is_err());
         assert!(workers.refuse_if_killed(SystemTime::now()).is_ok(), "what begins later may start");
-        assert!(workers.held().unwrap().is_empty());
-        let held = workers.hold(&worker).unwrap();
-        let new = workers.named("new").unwrap();
-        let reserved = workers.hold(&new).unwrap();
-        let mut names: Vec<_> = workers.held().unwrap().into_iter().map(|it| it.name).collect();
+        assert!(workers.locked_workers().unwrap().is_empty());
+        let held = workers.lock(&worker).unwrap();
+        let new = workers.by_name("new").unwrap();
+        let reserved = workers.lock(&new).unwrap();
+        let mut names: Vec<_> =
+            workers.locked_workers().unwrap().into_iter().map(|it| it.name).collect();
         names.sort_unstable();
         assert_eq!(names, ["agent", "new"], "whether or not it has a directory");
         drop((held, reserved));
-        assert!(workers.held().unwrap().is_empty());
+        assert!(workers.locked_workers().unwrap().is_empty());
     }
 
     #[test]
     fn a_loop_is_alive_for_as_long_as_it_holds_its_directory() {
         let (_dir, _, worker) = workers();
         assert!(!worker.is_alive());
-        let held = worker.become_it().unwrap();
+        let held = worker.claim().unwrap();
         assert!(worker.is_alive() && worker.is_alive(), "looking changes nothing");
         drop(held);
         assert!(!worker.is_alive());
@@ -711,13 +721,13 @@ mod tests {
     #[test]
     fn what_may_hold_secrets_is_for_the_user_only() {
         let (_dir, _, worker) = workers();
-        let launch = LaunchNote {
+        let launch = LaunchRecord {
             args: vec!["ralph".into()],
             directory: "/x".into(),
-            ..LaunchNote::default()
+            ..LaunchRecord::default()
         };
         worker.save_launch(&launch).unwrap();
-        worker.leave_environment(&[("KEY".into(), "secret".into())]).unwrap();
+        worker.save_environment(&[("KEY".into(), "secret".into())]).unwrap();
         for path in [worker.launch_path(), worker.environment_path()] {
             let mode = path.metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", path.display());

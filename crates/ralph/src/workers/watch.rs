@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::store::{Known, Worker};
+use super::store::{StoredState, Worker};
 use ralph_process::Interrupts;
 
 /// However quiet it is, one looks again after this long: a file system may not tell of changes that
 /// another machine made.
-const AT_LEAST: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The same where the system cannot tell of changes at all.
-const BLIND: Duration = Duration::from_millis(20);
+const POLL_INTERVAL_UNWATCHED: Duration = Duration::from_millis(20);
 
 /// Tells of every change of a worker's files, and of the end of its loop.
 #[derive(Debug)]
-pub struct Watch<'w> {
+pub struct WorkerWatcher<'w> {
     worker: &'w Worker,
     changes: Option<OwnedFd>,
     /// The end of the loop's process.
@@ -28,32 +28,32 @@ pub struct Watch<'w> {
 
 /// What became of looking for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found<T> {
-    It(T),
+pub enum WatchResult<T> {
+    Found(T),
     /// Not within the time that was given.
     Nothing,
     /// Somebody does not want to wait any longer.
     Interrupted,
 }
 
-impl<'w> Watch<'w> {
+impl<'w> WorkerWatcher<'w> {
     /// From now on: what is looked at after this is not missed.
     pub fn new(worker: &'w Worker) -> Self {
-        let changes = system::changes_of(&worker.path);
-        Watch { worker, changes, end: None, interrupts: None }
+        let changes = system::watch_files(&worker.path);
+        WorkerWatcher { worker, changes, end: None, interrupts: None }
     }
 
     /// Heeds what this process is asked, too.
     #[must_use]
-    pub fn heeding(mut self, interrupts: Option<Interrupts>) -> Self {
+    pub fn with_interrupts(mut self, interrupts: Option<Interrupts>) -> Self {
         self.interrupts = interrupts;
         self
     }
 
     /// Tells of what is written to this file, too.
     #[must_use]
-    pub fn and_of(mut self, file: &Path) -> Self {
-        let heard = self.changes.as_ref().is_some_and(|changes| system::also(changes, file));
+    pub fn also_watch(mut self, file: &Path) -> Self {
+        let heard = self.changes.as_ref().is_some_and(|changes| system::add_path(changes, file));
         if !heard {
             self.changes = None;
         }
@@ -61,44 +61,48 @@ impl<'w> Watch<'w> {
     }
 
     /// Looks now, after every change and at least every `interval`, until there is an answer.
-    pub fn look_for<T>(
+    pub fn wait_for<T>(
         &mut self,
         patience: Option<Duration>,
         interval: Duration,
         mut look: impl FnMut() -> Option<T>,
-    ) -> Found<T> {
+    ) -> WatchResult<T> {
         let until = patience.map(|patience| Instant::now() + patience);
         loop {
             if let Some(found) = look() {
-                return Found::It(found);
+                return WatchResult::Found(found);
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Found::Nothing;
+                return WatchResult::Nothing;
             }
-            let most = if self.changes.is_some() { interval.min(AT_LEAST) } else { BLIND };
+            let most = if self.changes.is_some() {
+                interval.min(POLL_INTERVAL)
+            } else {
+                POLL_INTERVAL_UNWATCHED
+            };
             self.wait(left.map_or(most, |left| left.min(most)));
             if self.interrupts.is_some_and(Interrupts::take_interrupt) {
-                return Found::Interrupted;
+                return WatchResult::Interrupted;
             }
         }
     }
 
     /// As [`Watch::look_for`], with nobody to interrupt it.
-    pub fn look_within<T>(
+    pub fn wait_for_within<T>(
         &mut self,
         patience: Duration,
         look: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        match self.look_for(Some(patience), AT_LEAST, look) {
-            Found::It(found) => Some(found),
-            Found::Nothing | Found::Interrupted => None,
+        match self.wait_for(Some(patience), POLL_INTERVAL, look) {
+            WatchResult::Found(found) => Some(found),
+            WatchResult::Nothing | WatchResult::Interrupted => None,
         }
     }
 
     /// Waits for something to happen.
     pub fn wait(&mut self, most: Duration) {
-        if self.end.is_none() && !self.follow_loop() {
+        if self.end.is_none() && !self.track_process() {
             // It ended just now.
             return;
         }
@@ -123,12 +127,12 @@ impl<'w> Watch<'w> {
     }
 
     /// Takes note of the loop's process, if it can be known. Says no if there was one and is none now.
-    fn follow_loop(&mut self) -> bool {
-        let Known::State(state) = self.worker.known() else { return true };
+    fn track_process(&mut self) -> bool {
+        let StoredState::State(state) = self.worker.load_state() else { return true };
         if !self.worker.is_alive() {
             return true;
         }
-        self.end = state.pid.and_then(system::end_of);
+        self.end = state.pid.and_then(system::watch_process);
         // The number is its own only while it holds its lock.
         self.worker.is_alive()
     }
@@ -143,18 +147,18 @@ mod system {
     use rustix::process::{Pid, PidfdFlags};
 
     /// What is saved in a directory is moved into its place.
-    pub(super) fn changes_of(directory: &Path) -> Option<OwnedFd> {
+    pub(super) fn watch_files(directory: &Path) -> Option<OwnedFd> {
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
         let of = WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         inotify::add_watch(&changes, directory, of).ok()?;
         Some(changes)
     }
 
-    pub(super) fn also(changes: &OwnedFd, file: &Path) -> bool {
+    pub(super) fn add_path(changes: &OwnedFd, file: &Path) -> bool {
         inotify::add_watch(changes, file, WatchFlags::MODIFY).is_ok()
     }
 
-    pub(super) fn end_of(pid: u32) -> Option<OwnedFd> {
+    pub(super) fn watch_process(pid: u32) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
     }
@@ -187,20 +191,20 @@ mod tests {
     fn a_change_is_told_at_once_and_looking_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
-        let mut watch = Watch::new(&worker);
+        let mut watch = WorkerWatcher::new(&worker);
         let (mut looks, begun) = (0, Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| worker.save(&WorkerState::default()).unwrap());
-            let found = watch.look_within(Duration::from_secs(60), || {
+            let found = watch.wait_for_within(Duration::from_secs(60), || {
                 looks += 1;
-                matches!(worker.known(), Known::State(_)).then_some(())
+                matches!(worker.load_state(), StoredState::State(_)).then_some(())
             });
             assert_eq!(found, Some(()));
         });
         assert!(begun.elapsed() < Duration::from_secs(30));
         assert!(looks < 30, "{looks} looks");
         let mut looks = 0;
-        let found = watch.look_within(Duration::from_millis(300), || {
+        let found = watch.wait_for_within(Duration::from_millis(300), || {
             looks += 1;
             worker.is_alive().then_some(())
         });

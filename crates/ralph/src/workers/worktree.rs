@@ -15,10 +15,10 @@ use ralph_store::{lock, safe_fs};
 
 /// How long one waits while worktrees of the same repository are made or removed by others: git does
 /// not keep those from getting in each other's way.
-const PATIENCE: Duration = Duration::from_secs(120);
+const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a project is run by. Where it is in no commit, a new worktree would be without it.
-const OWN: [&str; 4] =
+const COPIED_RALPH_FILES: [&str; 4] =
     [".ralph/settings.json", ".ralph/settings.local.json", ".ralph/config", ".ralph/prompts"];
 
 /// A worktree of one worker's own.
@@ -44,7 +44,7 @@ impl Worktree {
     ///
     /// # Errors
     /// This is no repository, what is to be made is there already, or what git or the file system said.
-    pub fn make(
+    pub fn create(
         project: &Path,
         worker: &str,
         branch: Option<&str>,
@@ -57,13 +57,13 @@ impl Worktree {
         let (Some(top), Some(git_dir)) = (lines.next(), lines.next()) else {
             return Err(Error::failed("git rev-parse: it did not tell where the repository is"));
         };
-        let _alone = alone(&git_dir)?;
+        let _alone = lock_worktrees(&git_dir)?;
         let mut worktree = Worktree::plan(project, &top, git_dir, worker, branch)?;
         // What is undone from here on did not exist before.
-        match worktree.fill(project, copy) {
+        match worktree.populate(project, copy) {
             Ok(()) => Ok(worktree),
             Err(error) => {
-                worktree.unmake();
+                worktree.undo();
                 Err(error)
             }
         }
@@ -118,7 +118,7 @@ impl Worktree {
         Ok(Worktree { path, directory, git_dir, branch, new_branch, copied: Vec::new() })
     }
 
-    fn fill(&mut self, project: &Path, copy: &[String]) -> Result<(), Error> {
+    fn populate(&mut self, project: &Path, copy: &[String]) -> Result<(), Error> {
         for entry in copy {
             let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             if !Path::new(entry).components().all(is_plain) {
@@ -142,12 +142,12 @@ impl Worktree {
             ))
             .hint("commit something in it first, or spawn from the top of the repository"));
         }
-        let wanted = copy.iter().map(String::as_str).chain(OWN);
+        let wanted = copy.iter().map(String::as_str).chain(COPIED_RALPH_FILES);
         for entry in wanted {
             let (from, to) = (project.join(entry), self.directory.join(entry));
             // What was committed may hold links as well.
-            let copied =
-                safe_fs::check_inside(&self.path, &to).and_then(|()| bring(project, &from, &to));
+            let copied = safe_fs::check_inside(&self.path, &to)
+                .and_then(|()| copy_inside_project(project, &from, &to));
             let copied = copied.map_err(|err| {
                 Error::failed(format!("cannot copy {} to {}: {err}", from.display(), to.display()))
             })?;
@@ -160,10 +160,10 @@ impl Worktree {
     }
 
     /// Undoes [`Worktree::make`], as far as that came.
-    pub fn unmake(&self) {
+    pub fn undo(&self) {
         // What is not there need not be removed, and what cannot be is not worse than the error that
         // is being told already.
-        let _ = self.take_away();
+        let _ = self.remove_directory();
         if self.new_branch {
             let _ = self.git(&["branch", "-D", "--", &self.branch]);
         }
@@ -178,8 +178,8 @@ impl Worktree {
         if !force && self.path.exists() {
             self.refuse_to_lose_work()?;
         }
-        let _alone = alone(&self.git_dir)?;
-        self.take_away()?;
+        let _alone = lock_worktrees(&self.git_dir)?;
+        self.remove_directory()?;
         if !self.new_branch {
             return Ok(true);
         }
@@ -226,7 +226,7 @@ impl Worktree {
         Ok(())
     }
 
-    fn take_away(&self) -> Result<(), Error> {
+    fn remove_directory(&self) -> Result<(), Error> {
         let failed = |why: &dyn std::fmt::Display| {
             Error::failed(format!("cannot remove the worktree {}: {why}", self.path.display()))
         };
@@ -272,8 +272,8 @@ impl Worktree {
 }
 
 /// Keeps other workers' worktrees from being made or removed meanwhile.
-fn alone(git_dir: &Path) -> Result<File, Error> {
-    lock::lock_within(git_dir, PATIENCE).map_err(|err| {
+fn lock_worktrees(git_dir: &Path) -> Result<File, Error> {
+    lock::lock_within(git_dir, GIT_TIMEOUT).map_err(|err| {
         Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
             .hint("another worker's worktree is being made; try again")
     })
@@ -281,7 +281,7 @@ fn alone(git_dir: &Path) -> Result<File, Error> {
 
 /// Copies what is in the project. What a link leads to outside of it is not brought to an agent that could not
 /// read it where it is: then the link is copied.
-fn bring(project: &Path, from: &Path, to: &Path) -> io::Result<bool> {
+fn copy_inside_project(project: &Path, from: &Path, to: &Path) -> io::Result<bool> {
     match (from.canonicalize(), project.canonicalize()) {
         (Ok(real), Ok(project)) if !real.starts_with(&project) => {
             if to.symlink_metadata().is_ok() {

@@ -5,18 +5,18 @@ use std::io;
 use rustix::io::Errno;
 
 /// Somebody who answers questions.
-pub(super) trait Ask {
+pub(super) trait Prompter {
     /// Shows the prompt and gives the line that was answered, without its end.
     ///
     /// # Errors
     /// There will be no answer.
-    fn line(&mut self, prompt: &str) -> Result<String, Abort>;
+    fn prompt_line(&mut self, prompt: &str) -> Result<String, Abort>;
 
     /// Shows text that asks nothing.
     ///
     /// # Errors
     /// There is nobody to show it to.
-    fn say(&mut self, text: &str) -> Result<(), Abort>;
+    fn print(&mut self, text: &str) -> Result<(), Abort>;
 }
 
 /// Why there will be no more answers.
@@ -42,36 +42,44 @@ impl From<Errno> for Abort {
 }
 
 /// Asks until the answer is not blank.
-pub(super) fn required(ask: &mut dyn Ask, prompt: &str, otherwise: &str) -> Result<String, Abort> {
+pub(super) fn required(
+    ask: &mut dyn Prompter,
+    prompt: &str,
+    otherwise: &str,
+) -> Result<String, Abort> {
     loop {
-        let answer = ask.line(prompt)?;
+        let answer = ask.prompt_line(prompt)?;
         if !answer.trim().is_empty() {
             return Ok(answer.trim().to_owned());
         }
-        ask.say(otherwise)?;
+        ask.print(otherwise)?;
     }
 }
 
 /// Asks until the answer is blank or a whole number from 1.
-pub(super) fn positive(ask: &mut dyn Ask, prompt: &str, default: u32) -> Result<u32, Abort> {
+pub(super) fn positive_integer(
+    ask: &mut dyn Prompter,
+    prompt: &str,
+    default: u32,
+) -> Result<u32, Abort> {
     loop {
-        let answer = ask.line(prompt)?;
+        let answer = ask.prompt_line(prompt)?;
         let answer = answer.trim();
         if answer.is_empty() {
             return Ok(default);
         }
         match answer.parse() {
             Ok(number) if number > 0 => return Ok(number),
-            _ => ask.say("Please enter a positive integer.\n")?,
+            _ => ask.print("Please enter a positive integer.\n")?,
         }
     }
 }
 
 /// Asks for more than is needed: who has no more to say takes the default.
-pub(super) fn optional(ask: &mut dyn Ask, question: &str) -> Result<Option<String>, Abort> {
-    match ask.line(question) {
+pub(super) fn optional(ask: &mut dyn Prompter, question: &str) -> Result<Option<String>, Abort> {
+    match ask.prompt_line(question) {
         Err(Abort::EndOfInput) => {
-            ask.say("\n")?;
+            ask.print("\n")?;
             Ok(None)
         }
         answer => answer.map(Some),
@@ -85,11 +93,11 @@ pub(super) fn or_default(answer: &str, default: &str) -> String {
     }
 }
 
-pub(super) fn yes(answer: &str) -> bool {
+pub(super) fn is_yes(answer: &str) -> bool {
     matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
 /// The items of a comma-separated list, trimmed, without empty ones.
-pub(super) fn list(answer: &str) -> Vec<String> {
+pub(super) fn parse_list(answer: &str) -> Vec<String> {
     answer.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }

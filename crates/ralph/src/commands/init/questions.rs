@@ -10,26 +10,28 @@ use ralph_sandbox::Backend;
 use ralph_store::project::Project;
 
 use super::SCHEMA_FILE;
-use super::ask::{Abort, Ask, list, optional, or_default, positive, required, yes};
+use super::ask::{
+    Abort, Prompter, is_yes, optional, or_default, parse_list, positive_integer, required,
+};
 
 /// Asks for the settings, in the order in which they are written.
-pub(super) fn questions(ask: &mut dyn Ask) -> Result<Value, Abort> {
+pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let command = required(
         ask,
         "Agent command (e.g., claude, codex, amp, or other LLM CLI): ",
         "An agent command is needed.\n",
     )?;
     let flags = loop {
-        let flags = list(&ask.line("Agent flags (comma-separated, optional): ")?);
+        let flags = parse_list(&ask.prompt_line("Agent flags (comma-separated, optional): ")?);
         match config::agent_args(&flags) {
             Ok(_) => break flags,
-            Err(problem) => ask.say(&format!("{problem}\n"))?,
+            Err(problem) => ask.print(&format!("{problem}\n"))?,
         }
     };
-    let maximum_iterations = positive(ask, "Maximum iterations [10]: ", 10)?;
-    let completion_response = or_default(&ask.line("Completion response [DONE]: ")?, "DONE");
-    let guardrails = guardrails(ask)?;
-    let scm = scm(ask)?;
+    let maximum_iterations = positive_integer(ask, "Maximum iterations [10]: ", 10)?;
+    let completion_response = or_default(&ask.prompt_line("Completion response [DONE]: ")?, "DONE");
+    let guardrails = ask_guardrails(ask)?;
+    let scm = ask_scm(ask)?;
 
     let mut document = json!({
         "$schema": format!("./{SCHEMA_FILE}"),
@@ -47,26 +49,26 @@ pub(super) fn questions(ask: &mut dyn Ask) -> Result<Value, Abort> {
     Ok(document)
 }
 
-fn guardrails(ask: &mut dyn Ask) -> Result<Vec<Value>, Abort> {
+fn ask_guardrails(ask: &mut dyn Prompter) -> Result<Vec<Value>, Abort> {
     let mut guardrails = Vec::new();
     loop {
-        let command = ask.line("Add guardrail command (leave blank to finish): ")?;
+        let command = ask.prompt_line("Add guardrail command (leave blank to finish): ")?;
         let command = command.trim();
         if command.is_empty() {
             return Ok(guardrails);
         }
         let action = loop {
-            let answer = ask.line("  Fail action (APPEND|PREPEND|REPLACE): ")?;
+            let answer = ask.prompt_line("  Fail action (APPEND|PREPEND|REPLACE): ")?;
             let answer = match answer.trim() {
                 "" => "APPEND",
                 answer => answer,
             };
             match config::fail_action(answer) {
                 Some(action) => break action,
-                None => ask.say("  Please answer APPEND, PREPEND or REPLACE.\n")?,
+                None => ask.print("  Please answer APPEND, PREPEND or REPLACE.\n")?,
             }
         };
-        let hint = ask.line("  Hint (optional, guidance for agent on failure): ")?;
+        let hint = ask.prompt_line("  Hint (optional, guidance for agent on failure): ")?;
         let mut guardrail = Map::new();
         guardrail.insert("command".to_owned(), command.into());
         guardrail.insert("failAction".to_owned(), action.as_str().into());
@@ -77,25 +79,26 @@ fn guardrails(ask: &mut dyn Ask) -> Result<Vec<Value>, Abort> {
     }
 }
 
-fn scm(ask: &mut dyn Ask) -> Result<Option<Value>, Abort> {
-    if !yes(&ask.line("Configure SCM? (y/N): ")?) {
+fn ask_scm(ask: &mut dyn Prompter) -> Result<Option<Value>, Abort> {
+    if !is_yes(&ask.prompt_line("Configure SCM? (y/N): ")?) {
         return Ok(None);
     }
     let command = required(ask, "  SCM command (e.g., git): ", "  An SCM command is needed.\n")?;
     let tasks = loop {
-        let tasks = list(&ask.line("  SCM tasks (comma-separated, e.g., commit,push): ")?);
+        let tasks =
+            parse_list(&ask.prompt_line("  SCM tasks (comma-separated, e.g., commit,push): ")?);
         if !tasks.is_empty() {
             break tasks;
         }
-        ask.say("  At least one task is needed.\n")?;
+        ask.print("  At least one task is needed.\n")?;
     };
     Ok(Some(json!({"command": command, "tasks": tasks})))
 }
 
 /// Offers the prompts of `plan` and `build` that are not there, to be made one's own.
-pub(super) fn starter_prompts(
+pub(super) fn offer_starter_prompts(
     project: &Project,
-    ask: &mut dyn Ask,
+    ask: &mut dyn Prompter,
 ) -> Result<Vec<(PathBuf, &'static str)>, Abort> {
     let directory = project.root().join(modes::PROMPTS_DIR);
     let mut missing = vec![("plan.md", modes::PLAN_PROMPT), ("build.md", modes::BUILD_PROMPT)];
@@ -104,13 +107,13 @@ pub(super) fn starter_prompts(
         return Ok(Vec::new());
     }
     let question = "Write starter prompts for `ralph plan` and `ralph build`? (y/N): ";
-    let wanted = optional(ask, question)?.is_some_and(|answer| yes(&answer));
+    let wanted = optional(ask, question)?.is_some_and(|answer| is_yes(&answer));
     missing.retain(|_| wanted);
     Ok(missing.into_iter().map(|(name, text)| (directory.join(name), text)).collect())
 }
 
 /// Asks whether to lock agents in. The answer is written either way: some commands would do it unasked.
-pub(super) fn sandbox(backend: Backend, ask: &mut dyn Ask) -> Result<Value, Abort> {
+pub(super) fn ask_sandbox(backend: Backend, ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let question = format!("Run agents in a sandbox? {} works here. (Y/n): ", backend.name());
     let refused = match optional(ask, &question)? {
         Some(answer) => matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no"),

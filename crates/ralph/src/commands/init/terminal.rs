@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::ask::{Abort, Ask};
+use super::ask::{Abort, Prompter};
 
 /// A person at a terminal.
 ///
 /// The terminal stays in its usual mode, so that the kernel does the line editing. Signals arrive by
 /// a pipe that is waited for together with the input: a prompt is left the moment somebody presses
 /// `Ctrl+C`, not at the next end of line.
-pub(super) struct Terminal<'fd, O> {
+pub(super) struct TerminalPrompter<'fd, O> {
     input: BorrowedFd<'fd>,
     output: O,
     signals: UnixStream,
@@ -25,11 +25,16 @@ pub(super) struct Terminal<'fd, O> {
     pending: Vec<u8>,
 }
 
-impl<'fd, O: Write> Terminal<'fd, O> {
+impl<'fd, O: Write> TerminalPrompter<'fd, O> {
     pub(super) fn new(input: BorrowedFd<'fd>, output: O) -> io::Result<Self> {
         let (signals, sender) = UnixStream::pair()?;
-        let mut terminal =
-            Terminal { input, output, signals, registered: Vec::new(), pending: Vec::new() };
+        let mut terminal = TerminalPrompter {
+            input,
+            output,
+            signals,
+            registered: Vec::new(),
+            pending: Vec::new(),
+        };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let id = signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
             terminal.registered.push(id);
@@ -76,24 +81,24 @@ impl<'fd, O: Write> Terminal<'fd, O> {
     }
 }
 
-impl<O: Write> Ask for Terminal<'_, O> {
-    fn line(&mut self, prompt: &str) -> Result<String, Abort> {
+impl<O: Write> Prompter for TerminalPrompter<'_, O> {
+    fn prompt_line(&mut self, prompt: &str) -> Result<String, Abort> {
         loop {
-            self.say(prompt)?;
+            self.print(prompt)?;
             match String::from_utf8(self.read_line()?) {
                 Ok(line) => return Ok(line),
-                Err(_) => self.say("That was not valid UTF-8, please type it again.\n")?,
+                Err(_) => self.print("That was not valid UTF-8, please type it again.\n")?,
             }
         }
     }
 
-    fn say(&mut self, text: &str) -> Result<(), Abort> {
+    fn print(&mut self, text: &str) -> Result<(), Abort> {
         self.output.write_all(text.as_bytes())?;
         Ok(self.output.flush()?)
     }
 }
 
-impl<O> Drop for Terminal<'_, O> {
+impl<O> Drop for TerminalPrompter<'_, O> {
     fn drop(&mut self) {
         for id in self.registered.drain(..) {
             signal_hook::low_level::unregister(id);
@@ -111,14 +116,14 @@ mod tests {
     fn lines_come_one_by_one_however_the_bytes_do() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut screen = Vec::new();
-        let mut terminal = Terminal::new(ours.as_fd(), &mut screen).unwrap();
+        let mut terminal = TerminalPrompter::new(ours.as_fd(), &mut screen).unwrap();
         theirs.write_all(b"one\ntw\xc3").unwrap();
-        assert_eq!(terminal.line("a: ").unwrap(), "one");
+        assert_eq!(terminal.prompt_line("a: ").unwrap(), "one");
         theirs.write_all(b"\xa9o\n\xff\nthree\nrest").unwrap();
-        assert_eq!(terminal.line("b: ").unwrap(), "twéo");
-        assert_eq!(terminal.line("c: ").unwrap(), "three");
+        assert_eq!(terminal.prompt_line("b: ").unwrap(), "twéo");
+        assert_eq!(terminal.prompt_line("c: ").unwrap(), "three");
         drop(theirs);
-        assert!(matches!(terminal.line("d: "), Err(Abort::EndOfInput)));
+        assert!(matches!(terminal.prompt_line("d: "), Err(Abort::EndOfInput)));
         drop(terminal);
         assert_eq!(
             String::from_utf8(screen).unwrap(),
@@ -129,12 +134,12 @@ mod tests {
     #[test]
     fn a_signal_is_heard_while_nothing_is_typed() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut terminal = Terminal::new(ours.as_fd(), io::sink()).unwrap();
+        let mut terminal = TerminalPrompter::new(ours.as_fd(), io::sink()).unwrap();
         // Its own pipe rather than a real signal, which would reach every test of this process.
         let (signals, mut sender) = UnixStream::pair().unwrap();
         terminal.signals = signals;
         sender.write_all(b"x").unwrap();
-        assert!(matches!(terminal.line("a: "), Err(Abort::Interrupted)));
+        assert!(matches!(terminal.prompt_line("a: "), Err(Abort::Interrupted)));
         drop(theirs);
     }
 }

@@ -12,8 +12,8 @@ struct Script {
     screen: String,
 }
 
-impl Ask for Script {
-    fn line(&mut self, prompt: &str) -> Result<String, Abort> {
+impl Prompter for Script {
+    fn prompt_line(&mut self, prompt: &str) -> Result<String, Abort> {
         self.screen.push_str(prompt);
         match self.answers.pop_front() {
             None => Err(Abort::EndOfInput),
@@ -26,7 +26,7 @@ impl Ask for Script {
         }
     }
 
-    fn say(&mut self, text: &str) -> Result<(), Abort> {
+    fn print(&mut self, text: &str) -> Result<(), Abort> {
         self.screen.push_str(text);
         Ok(())
     }
@@ -52,7 +52,7 @@ impl Project {
             Script { answers: answers.iter().copied().collect(), screen: String::new() };
         let project_dir = self.0.path().to_owned();
         let options = InitOptions { project_dir, sandbox };
-        let result = init_by(&options, &mut script);
+        let result = init_with(&options, &mut script);
         assert!(script.answers.is_empty(), "left: {:?}", script.answers);
         let dir = format!("{}/", self.0.path().display());
         (result, script.screen.replace(&dir, ""))

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
-use crate::workers::store::{Known, Worker, Workers};
+use super::{ListFormat, LsArgs, StatusArgs, StatusFormat, live};
+use crate::workers::store::{StoredState, Worker, Workers};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
@@ -12,32 +12,34 @@ use ralph_report::width::display_width;
 use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
 
 /// A worker, as it is looked at.
-struct Seen {
+struct WorkerRow {
     worker: Worker,
-    known: Known,
+    state: StoredState,
     alive: bool,
 }
 
-impl Seen {
-    fn new(worker: Worker) -> Seen {
-        Seen { known: worker.known(), alive: worker.is_alive(), worker }
+impl WorkerRow {
+    fn new(worker: Worker) -> WorkerRow {
+        WorkerRow { state: worker.load_state(), alive: worker.is_alive(), worker }
     }
 
     /// In one word, as scripts know it.
     fn status(&self) -> &'static str {
-        match &self.known {
-            Known::State(state) if state.status.has_ended() || self.alive => state.status.as_str(),
-            Known::State(state) if state.status == WorkerStatus::Paused => "paused",
+        match &self.state {
+            StoredState::State(state) if state.status.has_ended() || self.alive => {
+                state.status.as_str()
+            }
+            StoredState::State(state) if state.status == WorkerStatus::Paused => "paused",
             // It was to run, and does not.
-            Known::State(_) => "gone",
-            Known::Nothing if self.alive => "starting",
-            Known::Nothing | Known::Broken(_) => "unknown",
+            StoredState::State(_) => "gone",
+            StoredState::Missing if self.alive => "starting",
+            StoredState::Missing | StoredState::Invalid(_) => "unknown",
         }
     }
 
     /// In a word or two, for people.
     fn described_status(&self) -> String {
-        let Known::State(state) = &self.known else { return self.status().to_owned() };
+        let StoredState::State(state) = &self.state else { return self.status().to_owned() };
         let word = match (state.status, state.outcome) {
             (WorkerStatus::Stopped, Some(WorkerOutcome::Complete)) => "complete",
             (WorkerStatus::Stopped, Some(outcome)) => {
@@ -54,48 +56,48 @@ impl Seen {
         word.to_owned()
     }
 
-    fn is_over(&self) -> bool {
-        matches!(&self.known, Known::State(state) if state.status.has_ended())
+    fn has_ended(&self) -> bool {
+        matches!(&self.state, StoredState::State(state) if state.status.has_ended())
     }
 }
 
 /// # Errors
 /// They cannot be listed.
 pub fn ls(args: &LsArgs) -> Result<u8, Error> {
-    let workers = Workers::of_user()?;
-    live::show(args.watch, || {
-        let all: Vec<Seen> = workers.all()?.into_iter().map(Seen::new).collect();
+    let workers = Workers::open_user_dir()?;
+    live::print_live(args.watch, || {
+        let all: Vec<WorkerRow> = workers.all()?.into_iter().map(WorkerRow::new).collect();
         Ok(match args.format {
-            ListForm::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
-            ListForm::Json => objects(&all),
-            ListForm::Table if all.is_empty() => {
+            ListFormat::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
+            ListFormat::Json => to_json_array(&all),
+            ListFormat::Table if all.is_empty() => {
                 "no workers yet; ralph spawn starts one\n".to_owned()
             }
-            ListForm::Table => clean(&table(&all)),
+            ListFormat::Table => sanitize(&table(&all)),
         })
     })
 }
 
 /// What is shown to people. What it tells of may have come from an agent or a file name.
-fn clean(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     strip_control_chars(text)
 }
 
-fn objects(all: &[Seen]) -> String {
-    let objects: Vec<_> = all.iter().map(object).collect();
-    in_json(&json!(objects))
+fn to_json_array(all: &[WorkerRow]) -> String {
+    let objects: Vec<_> = all.iter().map(to_json_object).collect();
+    to_json(&json!(objects))
 }
 
-fn in_json(value: &serde_json::Value) -> String {
+fn to_json(value: &serde_json::Value) -> String {
     // A document of plain values always has a form.
     json_writer::pretty(value).unwrap_or_default() + "\n"
 }
 
-fn object(seen: &Seen) -> serde_json::Value {
-    let (state, trouble) = match &seen.known {
-        Known::State(state) => (Some(state), None),
-        Known::Nothing => (None, None),
-        Known::Broken(why) => (None, Some(why)),
+fn to_json_object(seen: &WorkerRow) -> serde_json::Value {
+    let (state, trouble) = match &seen.state {
+        StoredState::State(state) => (Some(state), None),
+        StoredState::Missing => (None, None),
+        StoredState::Invalid(why) => (None, Some(why)),
     };
     json!({
         "name": seen.worker.name,
@@ -126,7 +128,7 @@ fn elapsed_ms(state: &WorkerState) -> Option<u64> {
 }
 
 /// `12s`, `3m 42s`, `5h 7m`: as exactly as somebody wants to know who looks at many.
-fn about(ms: u64) -> String {
+fn rough_duration(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..3600 => format_duration(seconds * 1000, " "),
         seconds if seconds < 48 * 3600 => {
@@ -139,19 +141,19 @@ fn about(ms: u64) -> String {
 const COLUMNS: [&str; 9] =
     ["NAME", "STATUS", "ITERATION", "ELAPSED", "AVERAGE", "LEFT", "COST", "LAST", "DIRECTORY"];
 
-fn row(seen: &Seen) -> [String; COLUMNS.len()] {
+fn row(seen: &WorkerRow) -> [String; COLUMNS.len()] {
     let nothing = || "-".to_owned();
-    let of_state = |tell: fn(&WorkerState) -> Option<String>| match &seen.known {
-        Known::State(state) => tell(state).unwrap_or_else(nothing),
+    let of_state = |tell: fn(&WorkerState) -> Option<String>| match &seen.state {
+        StoredState::State(state) => tell(state).unwrap_or_else(nothing),
         _ => nothing(),
     };
     [
         seen.worker.name.clone(),
         seen.described_status(),
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
-        of_state(|state| elapsed_ms(state).map(about)),
-        of_state(|state| state.average_ms().map(about)),
-        of_state(|state| state.remaining_ms().map(about)),
+        of_state(|state| elapsed_ms(state).map(rough_duration)),
+        of_state(|state| state.average_ms().map(rough_duration)),
+        of_state(|state| state.remaining_ms().map(rough_duration)),
         of_state(|state| state.cost_usd.map(text::format_dollars)),
         of_state(|state| {
             state.last_event.as_deref().map(|words| text::truncate(words, 40, "…").into_owned())
@@ -160,7 +162,7 @@ fn row(seen: &Seen) -> [String; COLUMNS.len()] {
     ]
 }
 
-fn table(all: &[Seen]) -> String {
+fn table(all: &[WorkerRow]) -> String {
     let rows: Vec<_> = all.iter().map(row).collect();
     let head = COLUMNS.map(str::to_owned);
     let mut widths = [0; COLUMNS.len()];
@@ -182,52 +184,52 @@ fn table(all: &[Seen]) -> String {
 }
 
 /// A moment of `state.json` for people.
-fn people(stamp: &str) -> String {
+fn format_time(stamp: &str) -> String {
     stamp.replacen('T', " ", 1).split('.').next().unwrap_or_default().to_owned()
 }
 
 /// # Errors
 /// There is no such worker, or its state cannot be understood.
 pub fn status(args: &StatusArgs) -> Result<u8, Error> {
-    live::show(args.watch, || status_text(args))
+    live::print_live(args.watch, || status_text(args))
 }
 
 fn status_text(args: &StatusArgs) -> Result<String, Error> {
-    let workers = Workers::of_user()?;
+    let workers = Workers::open_user_dir()?;
     let chosen = match &args.name {
-        Some(name) => vec![Seen::new(workers.find(name)?)],
+        Some(name) => vec![WorkerRow::new(workers.find(name)?)],
         None => {
-            let seen = workers.all()?.into_iter().map(Seen::new);
-            seen.filter(|seen| args.all || !seen.is_over()).collect()
+            let seen = workers.all()?.into_iter().map(WorkerRow::new);
+            seen.filter(|seen| args.all || !seen.has_ended()).collect()
         }
     };
     match (args.format, chosen.as_slice()) {
-        (StatusForm::Json, [one]) if args.name.is_some() => Ok(in_json(&object(one))),
-        (StatusForm::Json, all) => Ok(objects(all)),
-        (StatusForm::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
-        (StatusForm::Text, [one]) if args.name.is_some() => {
-            Ok(clean(&described(&one.worker.state()?, one.alive)))
+        (StatusFormat::Json, [one]) if args.name.is_some() => Ok(to_json(&to_json_object(one))),
+        (StatusFormat::Json, all) => Ok(to_json_array(all)),
+        (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
+        (StatusFormat::Text, [one]) if args.name.is_some() => {
+            Ok(sanitize(&describe_state(&one.worker.state()?, one.alive)))
         }
-        (StatusForm::Text, all) => {
-            let texts: Vec<String> = all.iter().map(describe_any).collect();
-            Ok(clean(&texts.join("\n")))
+        (StatusFormat::Text, all) => {
+            let texts: Vec<String> = all.iter().map(describe_worker).collect();
+            Ok(sanitize(&texts.join("\n")))
         }
     }
 }
 
-fn describe_any(seen: &Seen) -> String {
+fn describe_worker(seen: &WorkerRow) -> String {
     let name = &seen.worker.name;
-    match &seen.known {
-        Known::State(state) => described(state, seen.alive),
-        Known::Nothing => format!("Ralph Loop: {name}\nStatus: {}\n", seen.status()),
-        Known::Broken(why) => {
+    match &seen.state {
+        StoredState::State(state) => describe_state(state, seen.alive),
+        StoredState::Missing => format!("Ralph Loop: {name}\nStatus: {}\n", seen.status()),
+        StoredState::Invalid(why) => {
             let path = seen.worker.state_path();
             format!("Ralph Loop: {name}\nStatus: unknown ({}: {why})\n", path.display())
         }
     }
 }
 
-fn described(state: &WorkerState, alive: bool) -> String {
+fn describe_state(state: &WorkerState, alive: bool) -> String {
     describe(state, alive, elapsed_ms(state))
 }
 
@@ -253,7 +255,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
         seconds => format!("{seconds}s"),
     };
     let last = state.last_event.as_ref().map(|words| match &state.last_event_time {
-        Some(time) => format!("{words} ({})", people(time)),
+        Some(time) => format!("{words} ({})", format_time(time)),
         None => words.clone(),
     });
     let cut_off = Some(state.cut_off_iterations).filter(|n| *n > 0).map(|n| n.to_string());
@@ -263,16 +265,16 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
         ("Status", Some(status)),
         ("Outcome", state.outcome.map(|outcome| outcome.as_str().to_owned())),
         ("Iteration", Some(iteration)),
-        ("Started", Some(people(&state.started))),
-        ("Current iteration started", state.last_iteration_started.as_deref().map(people)),
+        ("Started", Some(format_time(&state.started))),
+        ("Current iteration started", state.last_iteration_started.as_deref().map(format_time)),
         ("Consecutive failures", Some(state.consecutive_failures.to_string())),
         ("Total failures", Some(state.total_failures.to_string())),
         ("Cut off iterations", cut_off),
         ("Inactivity timeout", Some(inactivity)),
         ("Done pattern", state.done_pattern.clone()),
-        ("Elapsed", elapsed_ms.map(about)),
-        ("Average iteration", state.average_ms().map(about)),
-        ("Left at most, about", state.remaining_ms().map(about)),
+        ("Elapsed", elapsed_ms.map(rough_duration)),
+        ("Average iteration", state.average_ms().map(rough_duration)),
+        ("Left at most, about", state.remaining_ms().map(rough_duration)),
         ("Cost", state.cost_usd.map(text::format_dollars)),
         ("Last event", last),
         ("Directory", directory),

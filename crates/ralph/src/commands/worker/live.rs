@@ -9,11 +9,14 @@ use ralph_events::error::Error;
 use ralph_report::width;
 
 /// How often one looks again.
-const EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const REFRESH_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Prints a text. With `watch` it is told again every second: on a terminal in the place of the one before,
 /// elsewhere below it, if it is another one.
-pub(super) fn show(watch: bool, tell: impl Fn() -> Result<String, Error>) -> Result<u8, Error> {
+pub(super) fn print_live(
+    watch: bool,
+    tell: impl Fn() -> Result<String, Error>,
+) -> Result<u8, Error> {
     if !watch {
         return crate::cli::print(&tell()?);
     }
@@ -26,7 +29,8 @@ pub(super) fn show(watch: bool, tell: impl Fn() -> Result<String, Error>) -> Res
             let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
             let clear = if before.is_empty() { "\x1b[2J" } else { "" };
             // Home, each line of the screen cleared before it is written, and nothing below.
-            let text = fit(&text, size.filter(|(columns, rows)| *columns > 0 && *rows > 0));
+            let text =
+                fit_to_terminal(&text, size.filter(|(columns, rows)| *columns > 0 && *rows > 0));
             let lines: String = text.lines().map(|line| format!("\x1b[K{line}\n")).collect();
             format!("{clear}\x1b[H{lines}\x1b[J")
         } else if text == before {
@@ -34,7 +38,7 @@ pub(super) fn show(watch: bool, tell: impl Fn() -> Result<String, Error>) -> Res
         } else {
             format!("{text}\n")
         };
-        if !crate::cli::say(&shown)? || !wait(&stdout) {
+        if !crate::cli::write_part(&shown)? || !wait_for_refresh(&stdout) {
             return Ok(0);
         }
         before = text;
@@ -42,15 +46,15 @@ pub(super) fn show(watch: bool, tell: impl Fn() -> Result<String, Error>) -> Res
 }
 
 /// Waits until it is time to look again. Says no if there is nobody to show anything to any more.
-fn wait(stdout: &std::io::Stdout) -> bool {
+fn wait_for_refresh(stdout: &std::io::Stdout) -> bool {
     // Nothing is asked for, and errors are told all the same.
     let mut polled = [PollFd::new(stdout, PollFlags::empty())];
-    !matches!(rustix::event::poll(&mut polled, Some(&EVERY)), Ok(1..))
+    !matches!(rustix::event::poll(&mut polled, Some(&REFRESH_INTERVAL)), Ok(1..))
 }
 
 /// As much of a text as a terminal of so many columns and rows shows: lines that are wrapped, or scroll others
 /// away, would stay where they are when the text is written again.
-fn fit(text: &str, size: Option<(usize, usize)>) -> String {
+fn fit_to_terminal(text: &str, size: Option<(usize, usize)>) -> String {
     let Some((columns, rows)) = size else { return text.to_owned() };
     let lines: Vec<&str> = text.lines().collect();
     // The cursor has the last row to itself.
@@ -82,14 +86,17 @@ mod tests {
     #[test]
     fn what_does_not_fit_on_the_screen_is_left_out_and_said() {
         let text = "NAME  STATUS\none   running\ntwo   paused\n";
-        assert_eq!(fit(text, None), text);
-        assert_eq!(fit(text, Some((13, 4))), text, "a row for the cursor");
-        assert_eq!(fit(text, Some((12, 4))), "NAME  STATUS\none   runni…\ntwo   paused\n");
-        assert_eq!(fit(text, Some((80, 3))), "NAME  STATUS\n… and 2 more lines\n");
-        assert_eq!(fit(text, Some((4, 1))), "… an\n");
-        assert_eq!(fit("漢字漢字\n", Some((5, 9))), "漢字…\n");
+        assert_eq!(fit_to_terminal(text, None), text);
+        assert_eq!(fit_to_terminal(text, Some((13, 4))), text, "a row for the cursor");
+        assert_eq!(
+            fit_to_terminal(text, Some((12, 4))),
+            "NAME  STATUS\none   runni…\ntwo   paused\n"
+        );
+        assert_eq!(fit_to_terminal(text, Some((80, 3))), "NAME  STATUS\n… and 2 more lines\n");
+        assert_eq!(fit_to_terminal(text, Some((4, 1))), "… an\n");
+        assert_eq!(fit_to_terminal("漢字漢字\n", Some((5, 9))), "漢字…\n");
         for size in [(1, 1), (1, 2), (2, 2)] {
-            let fitted = fit("漢字漢字\nab\n\n", Some(size));
+            let fitted = fit_to_terminal("漢字漢字\nab\n\n", Some(size));
             assert!(fitted.lines().all(|line| width::display_width(line) <= size.0), "{size:?}");
         }
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::{LogsArgs, NameArgs, SendArgs, Which};
-use crate::executors::tmux::{Tmux, Window};
+use super::{LogsArgs, SelectionArgs, SendArgs, WorkerSelection};
+use crate::executors::tmux::{Tmux, TmuxWindow};
 use crate::workers::store::{Worker, Workers};
-use crate::workers::watch::{Found, Watch};
+use crate::workers::watch::{WatchResult, WorkerWatcher};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event};
@@ -26,12 +26,12 @@ use ralph_report::{Backpressure, Reporter};
 use ralph_store::project::Project;
 
 /// However quiet it is, one looks again after this long.
-const AT_LEAST: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// # Errors
 /// It has not done anything yet, or its journal is gone.
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
-    let worker = Workers::of_user()?.find(&args.name)?;
+    let worker = Workers::open_user_dir()?.find(&args.name)?;
     let state = worker.state()?;
     let run = state.run_id.ok_or_else(|| {
         Error::failed(format!("worker '{}' has not done anything yet", worker.name))
@@ -45,7 +45,8 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         ..Style::default()
     };
     // As its window shows it.
-    let follower = WorkerTracker::new(worker.beginning().unwrap_or_default(), TimeZone::system());
+    let follower =
+        WorkerTracker::new(worker.load_start_state().unwrap_or_default(), TimeZone::system());
     let mut face = TerminalReporter::stdio(style, Backpressure::WaitForReader).for_worker(follower);
     follow(&path, args.follow.then_some(&worker), &mut face)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
@@ -55,7 +56,7 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
 
 /// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
 fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std::io::Result<()> {
-    let mut watch = worker.map(|worker| Watch::new(worker).and_of(path));
+    let mut watch = worker.map(|worker| WorkerWatcher::new(worker).also_watch(path));
     let mut reader = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
     let mut ended = false;
@@ -79,14 +80,14 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
             line.clear();
         }
         match &mut watch {
-            Some(watch) if alive && !ended => watch.wait(AT_LEAST),
+            Some(watch) if alive && !ended => watch.wait(POLL_INTERVAL),
             _ => return Ok(()),
         }
     }
 }
 
-fn window(tmux: &Tmux, name: &str) -> Result<Window, Error> {
-    let worker = Workers::of_user()?.find(name)?;
+fn find_window(tmux: &Tmux, name: &str) -> Result<TmuxWindow, Error> {
+    let worker = Workers::open_user_dir()?.find(name)?;
     tmux.find(&worker.name).ok_or_else(|| {
         Error::failed(format!("worker '{name}' has no window: its loop is not running"))
             .hint(format!("ralph status {name}, or ralph logs {name}"))
@@ -95,9 +96,9 @@ fn window(tmux: &Tmux, name: &str) -> Result<Window, Error> {
 
 /// # Errors
 /// It has no window, or tmux cannot show it.
-pub fn attach(args: &NameArgs) -> Result<u8, Error> {
+pub fn attach(args: &SelectionArgs) -> Result<u8, Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
-    let window = window(&tmux, &args.name)?;
+    let window = find_window(&tmux, &args.name)?;
     let inside = std::env::var_os("TMUX");
     let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
     let Some((program, rest)) = command.split_first() else { return Ok(0) };
@@ -117,7 +118,7 @@ pub fn attach(args: &NameArgs) -> Result<u8, Error> {
 /// It has no window.
 pub fn send(args: &SendArgs) -> Result<u8, Error> {
     let name = &args.name;
-    let worker = Workers::of_user()?.find(name)?;
+    let worker = Workers::open_user_dir()?.find(name)?;
     if !worker.state()?.interactive {
         return Err(Error::failed(format!(
             "worker '{name}' is not interactive: nobody reads there"
@@ -125,7 +126,7 @@ pub fn send(args: &SendArgs) -> Result<u8, Error> {
         .hint("spawn it with --interactive, or change its prompt file"));
     }
     let tmux = Tmux::new(|name| std::env::var_os(name));
-    let window = window(&tmux, name)?;
+    let window = find_window(&tmux, name)?;
     tmux.type_line(&window, &args.text)?;
     Ok(0)
 }
@@ -134,9 +135,9 @@ pub fn send(args: &SendArgs) -> Result<u8, Error> {
 ///
 /// # Errors
 /// There is no such worker, or its loop is gone without having come to its end.
-pub fn wait(which: &Which) -> Result<u8, Error> {
-    let workers = Workers::of_user()?;
-    let chosen = which.choose(&workers, Worker::is_alive)?;
+pub fn wait(which: &WorkerSelection) -> Result<u8, Error> {
+    let workers = Workers::open_user_dir()?;
+    let chosen = which.select(&workers, Worker::is_alive)?;
     // Whoever waits for hours wants to know at once that one of them is not there.
     let chosen = chosen.into_iter().collect::<Result<Vec<_>, _>>()?;
     // One that is gone does not keep the others from being waited for.
@@ -148,8 +149,8 @@ pub fn wait(which: &Which) -> Result<u8, Error> {
 /// Waits for the end of a worker, prints why it ended, and returns its exit code. `interrupts` end the wait, not the worker.
 pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Result<u8, Error> {
     let name = &worker.name;
-    let mut watch = Watch::new(worker).heeding(interrupts);
-    let ended = watch.look_for(None, AT_LEAST, || {
+    let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
+    let ended = watch.wait_for(None, POLL_INTERVAL, || {
         // Asked first: what it wrote last is then to be read.
         let alive = worker.is_alive();
         let state = match worker.state() {
@@ -168,14 +169,14 @@ pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Resul
         })
     });
     match ended {
-        Found::It(ended) => {
+        WatchResult::Found(ended) => {
             let (code, last) = ended?;
             if let Some(words) = last {
                 crate::cli::print(&strip_control_chars(&format!("[ralph] {name}: {words}\n")))?;
             }
             Ok(code)
         }
-        Found::Nothing | Found::Interrupted => Err(Error::new(
+        WatchResult::Nothing | WatchResult::Interrupted => Err(Error::new(
             ErrorKind::Interrupted,
             format!("not waiting for worker '{name}' any more"),
         )

@@ -10,8 +10,8 @@ mod template;
 
 use clap::{Args, ValueEnum};
 
-pub use crate::workers::selection::Which;
-pub use control::{More, kill, pause, resume, rm};
+pub use crate::workers::selection::WorkerSelection;
+pub use control::{NewLimits, kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
 pub use run_loop::run_loop;
@@ -96,15 +96,15 @@ const DEFAULTS: Defaults = Defaults {
     exit_without_prompt: exit_code::INCOMPLETE,
     empty_prompt: true,
     term_pauses: true,
-    done_stands: true,
+    completion_is_final: true,
     ..Defaults::RUN
 };
 
 /// The same for agents with a screen of their own, which tells at once whether anything happens.
-const INTERACTIVE: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
+const INTERACTIVE_DEFAULTS: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
 
 fn defaults(args: &SpawnArgs) -> &'static Defaults {
-    if args.interactive { &INTERACTIVE } else { &DEFAULTS }
+    if args.interactive { &INTERACTIVE_DEFAULTS } else { &DEFAULTS }
 }
 
 #[derive(Debug, Default, Args)]
@@ -148,7 +148,7 @@ pub struct SpawnArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct NameArgs {
+pub struct SelectionArgs {
     /// The worker.
     pub name: String,
 }
@@ -156,7 +156,7 @@ pub struct NameArgs {
 #[derive(Debug, Args)]
 pub struct RmArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: WorkerSelection,
 
     /// Remove its git worktree, too, unless that holds uncommitted work.
     #[arg(short, long)]
@@ -168,7 +168,7 @@ pub struct RmArgs {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ListForm {
+pub enum ListFormat {
     /// For people.
     #[default]
     Table,
@@ -181,8 +181,8 @@ pub enum ListForm {
 #[derive(Debug, Args)]
 pub struct LsArgs {
     /// How to list them.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = ListForm::Table)]
-    pub format: ListForm,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
 
     /// Show it again every second.
     #[arg(short, long)]
@@ -203,12 +203,12 @@ pub struct StatusArgs {
     pub watch: bool,
 
     /// How to tell it.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = StatusForm::Text)]
-    pub format: StatusForm,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = StatusFormat::Text)]
+    pub format: StatusFormat,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum StatusForm {
+pub enum StatusFormat {
     /// For people.
     #[default]
     Text,
@@ -247,7 +247,7 @@ pub struct TemplateArgs {
 }
 
 /// Something about a worker's files went wrong.
-fn unusable(worker: &crate::workers::store::Worker, err: &std::io::Error) -> Error {
+fn worker_files_error(worker: &crate::workers::store::Worker, err: &std::io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", worker.path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
 }

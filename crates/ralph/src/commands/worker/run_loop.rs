@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use clap::Parser;
 use jiff::tz::TimeZone;
 
-use super::{SpawnArgs, defaults, unusable};
-use crate::cli::{Cli, Command};
-use crate::config::Loaded;
-use crate::launch::{self, Background, Start, prompt, rules};
+use super::{SpawnArgs, defaults, worker_files_error};
+use crate::cli::{Cli, CliCommand};
+use crate::config::LoadedSettings;
+use crate::launch::{self, BackgroundRun, LaunchPlan, prompt, rules};
 use crate::project_dir;
-use crate::workers::store::{Known, Worker, Workers};
+use crate::workers::store::{StoredState, Worker, Workers};
 use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
@@ -22,32 +22,32 @@ use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
 /// What the terminal says of itself, and what workers do not share with whoever spawned them.
-const OF_THE_WINDOW: [&str; 6] =
+const WINDOW_VARIABLES: [&str; 6] =
     ["TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "COLORTERM"];
 
 /// # Errors
 /// Whatever keeps the loop from starting. Whoever waits for it is told, too.
 pub fn run_loop(name: &str) -> Result<u8, Error> {
-    let worker = Workers::of_user()?.find(name)?;
-    become_whoever_spawned(&worker)?;
-    start(&worker).inspect_err(|error| worker.leave_failure(error))
+    let worker = Workers::open_user_dir()?.find(name)?;
+    exec_with_spawner_env(&worker)?;
+    start(&worker).inspect_err(|error| worker.save_failure(error))
 }
 
 /// Takes the environment over that was left for this process, by being started again in it.
-fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
+fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
     let Some(variables) = worker.take_environment() else { return Ok(()) };
     let mut env: Vec<(OsString, OsString)> = variables
         .into_iter()
-        .filter(|(name, _)| !OF_THE_WINDOW.contains(&name.as_str()))
+        .filter(|(name, _)| !WINDOW_VARIABLES.contains(&name.as_str()))
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
-    for name in OF_THE_WINDOW {
+    for name in WINDOW_VARIABLES {
         env.extend(std::env::var_os(name).map(|value| (name.into(), value)));
     }
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let failed = |err: std::io::Error| {
         let error = Error::failed(format!("cannot start ralph again: {err}"));
-        worker.leave_failure(&error);
+        worker.save_failure(&error);
         error
     };
     let program = std::env::current_exe().map_err(failed)?;
@@ -55,18 +55,18 @@ fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
 }
 
 /// What was said to `ralph spawn`, as a run.
-pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
+pub(super) fn run_spec(start: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // Here a prompt that is not there is a command that could not be carried out.
-    let prompt = prompt::source_or_empty(&args.prompt, &args.common, true)
+    let prompt = prompt::prompt_source_or_empty(&args.prompt, &args.common, true)
         .map_err(|err| Error { kind: ralph_events::error::ErrorKind::Failed, ..err })?;
-    let completion = rules::completion(&args.completion, || Ok(CompletionRule::Never))?;
+    let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
     let mut spec = start.spec(prompt, completion)?;
     spec.agent.interactive = args.interactive;
     Ok(spec)
 }
 
 /// A worker that has not done anything yet.
-fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
+fn initial_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
     WorkerState {
         worker_name: worker.name.clone(),
         prompt_file: match &spec.prompt {
@@ -94,16 +94,16 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     })?;
     let mut parsed = Cli::try_parse_from(&launch.args)
         .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
-    project_dir::name_from_there(&parsed.place, &mut parsed.command);
-    let Command::Spawn(mut args) = parsed.command else {
+    project_dir::resolve_paths_from_project(&parsed.project, &mut parsed.command);
+    let CliCommand::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     // Where it was spawned, whose settings hold.
-    let home = project_dir::project(&parsed.place)?;
+    let home = project_dir::open_project(&parsed.project)?;
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
-            project_dir::opened(worktree.directory)
+            project_dir::declare_project(worktree.directory)
         }
         Some(worktree) => {
             let path = worktree.directory.display();
@@ -115,30 +115,30 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         None => home.clone(),
     };
     let _held = worker
-        .become_it()
+        .claim()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
-    let door = worker.open_door().map_err(|err| unusable(worker, &err))?;
-    let mut loaded: Loaded =
-        launch::load_from(&home, &project, &args.common, Vec::new(), Vec::new())?;
-    let before = match worker.known() {
-        Known::State(before) => Some(before),
-        Known::Nothing | Known::Broken(_) => None,
+    let door = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
+    let mut loaded: LoadedSettings =
+        launch::load_from_project(&home, &project, &args.common, Vec::new(), Vec::new())?;
+    let before = match worker.load_state() {
+        StoredState::State(before) => Some(before),
+        StoredState::Missing | StoredState::Invalid(_) => None,
     };
     // A journal may have been removed with the rest of a work tree, or there never was one.
     let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
     let resume = before.as_ref().and_then(|before| before.run_id.clone()).filter(journal);
-    let left = resume.as_ref().map(|run| left(&project, run));
+    let left = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks = left.as_ref().is_some_and(|it| it.progress.needs_only_checks());
-    let start = Start {
+    let start = LaunchPlan {
         project: &project,
         origin: &home,
         args: &args.common,
         defaults: defaults(&args),
-        loaded: &loaded,
+        settings: &loaded,
     };
-    let mut spec = spec(&start, &args)?;
+    let mut spec = run_spec(&start, &args)?;
     spec.rules.budget = launch.budget.or(spec.rules.budget);
-    let mut state = new_state(worker, &spec);
+    let mut state = initial_state(worker, &spec);
     let damage = left.as_ref().and_then(|left| left.journal_warning(&spec.rules.budget));
     if let Some(before) = before {
         // Somebody may have changed the limit in the file.
@@ -162,20 +162,26 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     }
     let follower = WorkerTracker::new(state, TimeZone::system());
     let interactive = args.interactive;
-    let background = Background { worker: worker.clone(), follower, door, resume, interactive };
+    let background = BackgroundRun {
+        worker: worker.clone(),
+        tracker: follower,
+        wake_pipe: door,
+        resume,
+        interactive,
+    };
     loaded.warnings.extend(damage);
-    let start = Start {
+    let start = LaunchPlan {
         project: &project,
         origin: &home,
         args: &args.common,
         defaults: defaults(&args),
-        loaded: &loaded,
+        settings: &loaded,
     };
-    start.carry_out_as(spec, Some(background))
+    start.preflight_and_run_as(spec, Some(background))
 }
 
 /// How far a run had come. Of a worker, an iteration that was cut off is used up as one that failed is.
-fn left(project: &Project, run: &str) -> ResumeState {
+fn load_resume_state(project: &Project, run: &str) -> ResumeState {
     let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
     let mut left = ResumeState::load(&dir);
     let progress = &mut left.progress;

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{SpawnArgs, defaults, run_loop, unusable, warn};
-use crate::executors::tmux::{SESSION, Tmux, Window};
-use crate::launch::{self, Start};
-use crate::workers::store::{Known, LaunchNote, Worker, Workers};
-use crate::workers::watch::{Found, Watch};
+use super::{SpawnArgs, defaults, run_loop, warn, worker_files_error};
+use crate::executors::tmux::{SESSION_NAME, Tmux, TmuxWindow};
+use crate::launch::{self, LaunchPlan};
+use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
+use crate::workers::watch::{WatchResult, WorkerWatcher};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_events::error::{Error, ErrorKind};
@@ -19,16 +19,16 @@ use ralph_store::lock;
 use ralph_store::project::Project;
 
 /// So many iterations cost something.
-const MANY: u32 = 50;
+const MANY_ITERATIONS: u32 = 50;
 
 /// How long a loop may take to begin its first iteration.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often one looks whether its window is still there meanwhile.
-const WINDOW_LOOK: Duration = Duration::from_millis(500);
+const WINDOW_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a window may take to close.
-const CLOSING: Duration = Duration::from_secs(5);
+const WINDOW_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
@@ -55,64 +55,64 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         return Err(required("--max-iterations"));
     };
     let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let start = Start {
+    let start = LaunchPlan {
         project,
         origin: project,
         args: &args.common,
         defaults: defaults(args),
-        loaded: &loaded,
+        settings: &loaded,
     };
     // What keeps the loop from starting is found here, where somebody sees it.
-    let spec = run_loop::spec(&start, args)?;
+    let spec = run_loop::run_spec(&start, args)?;
     if args.common.print_prompt {
         return start.print_prompt(&spec.prompt, None);
     }
     if args.common.dry_run {
-        return start.carry_out(spec);
+        return start.preflight_and_run(spec);
     }
-    if max_iterations > MANY {
+    if max_iterations > MANY_ITERATIONS {
         warn("high iteration count (>50) may consume significant resources");
     }
-    let workers = Workers::of_user()?;
+    let workers = Workers::open_user_dir()?;
     let (worker, held) = match &args.name {
         Some(name) => {
-            let worker = workers.named(name)?;
-            let held = workers.hold(&worker)?;
+            let worker = workers.by_name(name)?;
+            let held = workers.lock(&worker)?;
             (worker, held)
         }
-        None => workers.hold_new()?,
+        None => workers.lock_new()?,
     };
     workers.refuse_if_killed(began)?;
-    refuse_taken(&worker)?;
-    refuse_window(&worker)?;
+    check_name_free(&worker)?;
+    check_window_free(&worker)?;
     if args.worktree {
-        warn_of_uncommitted(project, &spec);
-        warn_of_nothing_to_copy(project, &loaded.settings.worker.copy);
+        warn_uncommitted(project, &spec);
+        warn_missing_copies(project, &loaded.settings.worker.copy);
     } else {
-        warn_of_company(&workers, project)?;
+        warn_shared_directory(&workers, project)?;
     }
-    let launch = LaunchNote {
+    let launch = LaunchRecord {
         args: arguments(&worker.name)?,
         directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
-        ..LaunchNote::default()
+        ..LaunchRecord::default()
     };
     // From here on there is something to be undone. Where signals cannot be caught, they end this
     // process as they always do.
     let interrupts = Interrupts::install().ok();
-    let mut attempt = Attempt { worker: &worker, launch, before: None, interrupts };
+    let mut attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
-    let state = match attempt.carry_out(project, branch, &loaded.settings.worker.copy) {
+    let state = match attempt.run(project, branch, &loaded.settings.worker.copy) {
         Ok(state) => state,
         Err(error) => {
             attempt.undo();
             return Err(error);
         }
     };
-    attempt.succeeded();
+    attempt.commit();
     let name = &worker.name;
     // A quick loop may be further by now.
     crate::cli::print(&format!(
-        "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration 1/{}]\n",
+        "spawned {name} (tmux: {SESSION_NAME}:{name}) [ralph mode: iteration 1/{}]\n",
         state.max_iterations
     ))?;
     drop(held);
@@ -120,54 +120,54 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
 }
 
 /// A worker that is being started: everything that has been done so far can be undone.
-struct Attempt<'a> {
+struct SpawnAttempt<'a> {
     worker: &'a Worker,
-    launch: LaunchNote,
+    launch: LaunchRecord,
     /// Where the files of the worker are that had this name before.
-    before: Option<PathBuf>,
+    previous_files: Option<PathBuf>,
     interrupts: Option<Interrupts>,
 }
 
-impl Attempt<'_> {
+impl SpawnAttempt<'_> {
     /// With a branch, or none in particular, it gets a worktree.
-    fn carry_out(
+    fn run(
         &mut self,
         project: &Project,
         branch: Option<Option<&str>>,
         copy: &[String],
     ) -> Result<WorkerState, Error> {
         let worker = self.worker;
-        self.before = worker.put_aside().map_err(|err| unusable(worker, &err))?;
+        self.previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
         if let Some(branch) = branch {
-            warn_of_submodules(project);
-            let made = Worktree::make(project.root(), &worker.name, branch, copy);
+            warn_submodules(project);
+            let made = Worktree::create(project.root(), &worker.name, branch, copy);
             self.launch.worktree = Some(made.map_err(|err| {
                 let what = format!("cannot make a worktree for '{}'", worker.name);
                 Error { message: format!("{what}: {}", err.message), ..err }
             })?);
         }
         worker
-            .make()
+            .create()
             .and_then(|()| worker.save_launch(&self.launch))
-            .map_err(|err| unusable(worker, &err))?;
-        open(worker, self.interrupts, |_| true)
+            .map_err(|err| worker_files_error(worker, &err))?;
+        open_window(worker, self.interrupts, |_| true)
     }
 
     fn undo(self) {
-        let Attempt { worker, launch, before, .. } = self;
+        let SpawnAttempt { worker, launch, previous_files: before, .. } = self;
         // Another failure would hide the one that is being told.
         let _ = worker.remove();
         if let Some(worktree) = launch.worktree {
-            worktree.unmake();
+            worktree.undo();
         }
         if let Some(before) = before {
             let _ = std::fs::rename(before, &worker.path);
         }
     }
 
-    fn succeeded(&mut self) {
-        if let Some(before) = self.before.take() {
-            self.worker.take_over_broken(&before);
+    fn commit(&mut self) {
+        if let Some(before) = self.previous_files.take() {
+            self.worker.repair_invalid(&before);
             // It is found by nobody, and goes with the next one of this name.
             let _ = std::fs::remove_dir_all(before);
         }
@@ -191,19 +191,19 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
 }
 
 /// The name of one that runs or is paused is taken, whether or not its process is still there.
-fn refuse_taken(worker: &Worker) -> Result<(), Error> {
+fn check_name_free(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
     let taken = |how: &str| {
         Error::failed(format!("worker '{name}' already exists ({how})"))
             .hint(format!("choose another name, or end it first: ralph kill {name}"))
     };
-    match worker.known() {
+    match worker.load_state() {
         _ if worker.is_alive() => Err(taken("running")),
-        Known::State(state) if !state.status.has_ended() => {
+        StoredState::State(state) if !state.status.has_ended() => {
             let error = taken(state.status.as_str());
             Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
         }
-        Known::Broken(why) => {
+        StoredState::Invalid(why) => {
             let path = worker.state_path();
             let path = path.display();
             warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
@@ -215,16 +215,16 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
 
 /// Where there is a window, there may be a loop in it, though its files are gone. That of one that just
 /// came to its end takes a moment to close.
-fn refuse_window(worker: &Worker) -> Result<(), Error> {
+fn check_window_free(worker: &Worker) -> Result<(), Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let name = &worker.name;
-    if lock::holds_for(CLOSING, || tmux.find(name).is_some()) {
+    if lock::holds_for(WINDOW_CLOSE_TIMEOUT, || tmux.find(name).is_some()) {
         return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
             .hint("the loop of a worker whose files were removed may be in it")
-            .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
+            .hint(format!("to be rid of it: tmux kill-window -t {SESSION_NAME}:{name}"))
             .hint("or choose another name"));
     }
-    if tmux.exits_unattached() {
+    if tmux.exits_when_unattached() {
         warn(
             "tmux ends, with all workers, while nobody is attached to it: \
               remove `exit-unattached on` from its configuration",
@@ -233,13 +233,13 @@ fn refuse_window(worker: &Worker) -> Result<(), Error> {
     Ok(())
 }
 
-fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
+fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Error> {
     let here = project.root().to_string_lossy();
     let others: Vec<String> = workers
         .all()?
         .into_iter()
         .filter(|other| {
-            matches!(other.known(), Known::State(state) if state.directory == here)
+            matches!(other.load_state(), StoredState::State(state) if state.directory == here)
                 && other.is_alive()
         })
         .map(|other| other.name)
@@ -256,7 +256,7 @@ fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
 }
 
 /// git leaves the directories of submodules empty in a new worktree.
-fn warn_of_submodules(project: &Project) {
+fn warn_submodules(project: &Project) {
     let submodules = git::submodules(project.root()).unwrap_or_default();
     if let Some(names) = git::format_file_list(&submodules) {
         warn(&format!(
@@ -266,7 +266,7 @@ fn warn_of_submodules(project: &Project) {
 }
 
 /// A worktree begins with what is committed, which may not be what its user looks at.
-fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
+fn warn_uncommitted(project: &Project, spec: &RunSpec) {
     let prompt = match &spec.prompt {
         PromptSource::File(path) => path.strip_prefix(project.root()).ok().and_then(Path::to_str),
         _ => None,
@@ -284,7 +284,7 @@ fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
 }
 
 /// What somebody named and is not there is a mistake, or a pattern, which is not expanded.
-fn warn_of_nothing_to_copy(project: &Project, copy: &[String]) {
+fn warn_missing_copies(project: &Project, copy: &[String]) {
     let usual = crate::config::Settings::default().worker.copy;
     for name in copy.iter().filter(|name| !usual.contains(name)) {
         if project.root().join(name).symlink_metadata().is_err() {
@@ -297,7 +297,7 @@ fn warn_of_nothing_to_copy(project: &Project, copy: &[String]) {
 
 /// Opens the window of a worker, and waits until its loop is at work: `is_new` tells the state that it
 /// writes from one that was there before. If that fails, no window is left.
-pub(super) fn open(
+pub(super) fn open_window(
     worker: &Worker,
     interrupts: Option<Interrupts>,
     is_new: impl Fn(&WorkerState) -> bool,
@@ -305,15 +305,15 @@ pub(super) fn open(
     let name = &worker.name;
     let ralph = std::env::current_exe()
         .map_err(|err| Error::failed(format!("cannot find ralph itself: {err}")))?;
-    worker.forget_requests();
+    worker.clear_requests();
     worker.take_failure();
     let variables: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     worker
         .reserve()
-        .and_then(|()| worker.leave_environment(&variables))
-        .map_err(|err| unusable(worker, &err))?;
+        .and_then(|()| worker.save_environment(&variables))
+        .map_err(|err| worker_files_error(worker, &err))?;
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let command = [ralph.into(), "worker-loop".into(), name.into()];
     let window = tmux.open(name, &command).map_err(|err| {
@@ -326,27 +326,27 @@ pub(super) fn open(
         worker.take_environment();
         worker.release();
         // With its window gone, it is leaving: what it still writes must not be there afterwards.
-        super::control::see_it_gone(worker);
+        super::control::wait_or_kill(worker);
     })
 }
 
 fn wait_for_start(
     worker: &Worker,
-    window: &Window,
+    window: &TmuxWindow,
     tmux: &Tmux,
     interrupts: Option<Interrupts>,
     is_new: impl Fn(&WorkerState) -> bool,
 ) -> Result<WorkerState, Error> {
     let name = &worker.name;
     let (mut asked, mut gone) = (Instant::now(), false);
-    let mut watch = Watch::new(worker).heeding(interrupts);
-    let started = watch.look_for(Some(PATIENCE), WINDOW_LOOK, || {
+    let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
+    let started = watch.wait_for(Some(START_TIMEOUT), WINDOW_CHECK_INTERVAL, || {
         if let Some(failure) = worker.take_failure() {
             let message = format!("the loop of '{name}' did not start: {}", failure.message);
             return Some(Err(Error { message, ..failure }));
         }
-        match worker.known() {
-            Known::State(state)
+        match worker.load_state() {
+            StoredState::State(state)
                 if is_new(&state) && (state.current_iteration > 0 || state.status.has_ended()) =>
             {
                 return Some(Ok(*state));
@@ -359,20 +359,20 @@ fn wait_for_start(
         }
         // tmux is asked now and then only: every question is a process. What it left behind is looked
         // at once more.
-        if asked.elapsed() >= WINDOW_LOOK {
+        if asked.elapsed() >= WINDOW_CHECK_INTERVAL {
             gone = tmux.windows().iter().all(|it| it.id != window.id);
             asked = Instant::now();
         }
         None
     });
     let state = match started {
-        Found::It(started) => started?,
-        Found::Nothing => {
-            let seconds = PATIENCE.as_secs();
+        WatchResult::Found(started) => started?,
+        WatchResult::Nothing => {
+            let seconds = START_TIMEOUT.as_secs();
             let message = format!("the loop of '{name}' did not begin within {seconds} s");
             return Err(Error::failed(message));
         }
-        Found::Interrupted => {
+        WatchResult::Interrupted => {
             let message = format!("interrupted before the loop of '{name}' began");
             return Err(Error::new(ErrorKind::Interrupted, message));
         }
