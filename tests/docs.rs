@@ -103,7 +103,7 @@ const GENERATED: &str =
 // The command reference.
 
 #[test]
-fn the_command_reference_is_what_the_program_understands() {
+fn command_reference_matches_program() {
     let mut definition = cli::definition();
     definition.build();
     let mut text = format!("# Commands\n\n{GENERATED}");
@@ -197,7 +197,7 @@ fn spelling(arg: &clap::Arg) -> String {
 // The settings reference.
 
 #[test]
-fn the_settings_reference_is_what_the_program_reads() {
+fn settings_reference_matches_schema() {
     let defaults = serde_json::to_value(Settings::default()).unwrap();
     let mut text = format!("# Settings reference\n\n{GENERATED}");
     text.push_str(
@@ -322,7 +322,7 @@ fn variants<T: DeserializeOwned + std::fmt::Debug>(unknown: Value) -> BTreeSet<S
 const JOURNAL: &str = "docs/src/journal.md";
 
 #[test]
-fn every_event_is_documented_with_an_example_that_is_one() {
+fn every_event_is_documented_with_valid_example() {
     let kinds = variants::<Event<'static>>(json!({"event": "?"}));
     assert!(kinds.contains("run_started") && kinds.len() > 20, "{kinds:?}");
     let page = read(JOURNAL);
@@ -349,7 +349,7 @@ fn every_event_is_documented_with_an_example_that_is_one() {
 }
 
 #[test]
-fn every_value_of_the_journal_is_documented() {
+fn every_journal_value_is_documented() {
     let page = read(JOURNAL);
     let values = [
         variants::<Class>(json!("?")),
@@ -371,7 +371,7 @@ fn every_value_of_the_journal_is_documented() {
 // What is written by hand.
 
 #[test]
-fn every_command_line_parses() {
+fn every_documented_command_line_parses() {
     let mut seen = 0;
     for block in all_blocks() {
         if !matches!(block.language.as_str(), "sh" | "console" | "text" | "") {
@@ -444,7 +444,7 @@ fn prose(page: &Path) -> String {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     for page in pages() {
         let text = prose(&page);
         let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -471,7 +471,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_book_has_all_of_its_chapters() {
+fn summary_lists_every_page() {
     let summary = read("docs/src/SUMMARY.md");
     for page in pages() {
         let Ok(chapter) = page.strip_prefix("docs/src") else { continue };
@@ -488,7 +488,7 @@ fn exit_codes(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn exit_codes_are_told_everywhere_the_same() {
+fn exit_codes_are_documented_consistently() {
     let table = exit_codes("README.md");
     assert_eq!(table, exit_codes("docs/src/how-a-loop-works.md"));
     let codes: BTreeSet<u8> = table[2..]
@@ -520,7 +520,7 @@ fn architecture_names_every_crate() {
 
 /// A new version of an agent is told of wherever its old one was.
 #[test]
-fn the_recorded_versions_of_agents_are_told_everywhere_the_same() {
+fn recorded_agent_versions_are_documented_consistently() {
     for adapter in ralph_agents::all() {
         let Some(version) = adapter.recorded_version() else { continue };
         for (page, cell) in [("docs/src/agents.md", ""), ("tests/fixtures/README.md", "/")] {
@@ -583,7 +583,7 @@ fn dependency_with_other_license_or_source_is_refused() {
 }
 
 #[test]
-fn the_picture_is_there_and_small() {
+fn demo_image_exists_and_is_small() {
     let size = fs::metadata(root().join("docs/images/demo.svg")).unwrap().len();
     assert!(size < 200 * 1024, "demo.svg has {size} bytes");
 }
@@ -606,7 +606,7 @@ const ALLOWED: [(&str, &[&str]); 3] = [
 ];
 
 #[test]
-fn programs_to_start_are_found_in_one_place() {
+fn programs_are_looked_up_only_in_allowed_modules() {
     fn visit(dir: &Path, each: &mut dyn FnMut(&Path)) {
         for entry in fs::read_dir(dir).unwrap().flatten() {
             if entry.path().is_dir() {

@@ -141,7 +141,7 @@ macro_rules! fuzzed {
         })*
 
         #[test]
-        fn every_target_and_every_adapter_is_fuzzed() {
+        fn every_target_and_adapter_is_fuzzed() {
             let ours = [$(stringify!($name)),*];
             assert_eq!(TARGETS.map(|(name, _)| name), ours);
             for adapter in ralph_agents::all() {

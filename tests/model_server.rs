@@ -99,7 +99,7 @@ fn data(stream: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_protocol_is_served_whole_and_in_events() {
+fn every_protocol_is_served_plain_and_streamed() {
     let turn = json!({"text": "It is done.", "sh": "ls", "chunk": 4});
     let tool =
         |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {}}});
@@ -132,7 +132,7 @@ fn every_protocol_is_served_whole_and_in_events() {
 }
 
 #[test]
-fn a_conversation_follows_the_script_and_side_requests_do_not_move_it() {
+fn conversation_follows_script_despite_side_requests() {
     let service =
         Service::new(&json!({"sessions": [["one", "two"], ["three"]], "side": "a title"}));
     let mut going_on = asking(false);
@@ -167,7 +167,7 @@ fn a_conversation_follows_the_script_and_side_requests_do_not_move_it() {
 }
 
 #[test]
-fn a_connection_is_used_again_and_bodies_may_be_chunked() {
+fn connection_is_reused_and_chunked_body_is_read() {
     let service = Service::new(&json!(["one", "two"]));
     let body = asking(false).to_string();
     let (left, right) = body.split_at(10);
@@ -190,7 +190,7 @@ fn a_connection_is_used_again_and_bodies_may_be_chunked() {
 }
 
 #[test]
-fn failures_with_a_status_carry_what_the_script_says() {
+fn status_failures_carry_scripted_details() {
     let reset = json!({"anthropic-ratelimit-unified-status": "rejected"});
     let service = Service::new(&json!([
         {"fail": 429, "retry_after": 7, "headers": reset, "message": "No more."},
@@ -219,7 +219,7 @@ fn failures_with_a_status_carry_what_the_script_says() {
 }
 
 #[test]
-fn connections_break_where_the_script_says() {
+fn connections_are_reset_as_scripted() {
     let service = Service::new(&json!([
         {"fail": "cut0"}, {"fail": "cut", "text": "It is a long text."}, {"fail": "garbage"},
     ]));
@@ -239,7 +239,7 @@ fn connections_break_where_the_script_says() {
 }
 
 #[test]
-fn connections_end_early_but_in_good_order_where_the_script_says() {
+fn connections_close_early_as_scripted() {
     let turn = json!({"fail": "close", "text": "It is a long text.", "times": -1});
     let service = Service::new(&json!([turn]));
     let ended = |stream: bool| {
@@ -256,7 +256,7 @@ fn connections_end_early_but_in_good_order_where_the_script_says() {
 }
 
 #[test]
-fn a_stream_ends_with_an_error_where_the_script_says() {
+fn stream_ends_with_scripted_error() {
     let fail = json!({"fail": "sse_error", "text": "abc", "after": 2, "message": "Too much."});
     let service = Service::new(&json!([fail]));
     let (_, stream) = service.post("/v1/messages", &asking(true));
@@ -266,7 +266,7 @@ fn a_stream_ends_with_an_error_where_the_script_says() {
 }
 
 #[test]
-fn a_service_that_hangs_says_nothing_until_the_client_leaves() {
+fn hanging_service_stays_silent() {
     let service =
         Service::new(&json!([{"fail": "hang"}, {"fail": "hang_mid", "after": 1}, "fine"]));
     let silent = |stream: &mut TcpStream| {
@@ -285,7 +285,7 @@ fn a_service_that_hangs_says_nothing_until_the_client_leaves() {
 }
 
 #[test]
-fn tokens_are_counted_and_models_are_listed() {
+fn tokens_are_counted_and_models_listed() {
     let service = Service::new(&json!(["x"]));
     let (_, count) = service.post("/v1/messages/count_tokens", &asking(false));
     assert!(count.contains("input_tokens"), "{count}");
@@ -298,7 +298,7 @@ fn tokens_are_counted_and_models_are_listed() {
 }
 
 #[test]
-fn only_this_machine_is_served() {
+fn server_binds_only_to_loopback() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let script = Script::parse(r#"["x"]"#).unwrap();
         let error = Server::bind(address.parse().unwrap(), script, None).unwrap_err();
@@ -308,7 +308,7 @@ fn only_this_machine_is_served() {
 
 /// A recording that nobody can make again says nothing about the next version of an agent.
 #[test]
-fn every_recording_can_be_made_again() {
+fn every_recording_can_be_repeated() {
     let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/fixtures");
     let cases = std::fs::read_to_string(fixtures.join("cases.json")).unwrap();
     let cases: Value = serde_json::from_str(&cases).unwrap();

@@ -16,7 +16,7 @@ fn agent(project: &Project, script: &serde_json::Value) -> support::Ralph {
 }
 
 #[test]
-fn sessions_follow_each_other_and_the_last_repeats() {
+fn fake_agent_sessions_run_in_order_and_last_repeats() {
     let project = Project::new();
     project.agent_named(
         "claude",
@@ -33,7 +33,7 @@ fn sessions_follow_each_other_and_the_last_repeats() {
 }
 
 #[test]
-fn the_agent_records_how_it_was_started() {
+fn fake_agent_records_how_it_was_started() {
     let project = Project::awkward();
     agent(&project, &json!([project.record()])).arg("--flag").stdin("do ümlaut").run().success();
     let [record] = &project.recorded()[..] else {
@@ -49,7 +49,7 @@ fn the_agent_records_how_it_was_started() {
 }
 
 #[test]
-fn the_claude_stream_is_what_the_adapter_reads() {
+fn fake_claude_stream_matches_adapter() {
     let project = Project::new();
     let output = agent(
         &project,
@@ -79,7 +79,7 @@ fn the_claude_stream_is_what_the_adapter_reads() {
 }
 
 #[test]
-fn the_codex_stream_is_what_the_adapter_reads() {
+fn fake_codex_stream_matches_adapter() {
     let project = Project::new();
     let output = agent(
         &project,
@@ -111,7 +111,7 @@ fn the_codex_stream_is_what_the_adapter_reads() {
 }
 
 #[test]
-fn bytes_come_out_as_they_were_asked_for() {
+fn fake_agent_writes_bytes_exactly() {
     let project = Project::new();
     let script = json!([{"split": "é\n"}, {"raw": "no newline"}, {"stderr": "oops"}]);
     agent(&project, &script).run().stdout_is("é\nno newline").stderr_is("oops\n");
@@ -127,20 +127,20 @@ fn bytes_come_out_as_they_were_asked_for() {
 }
 
 #[test]
-fn a_bad_script_is_no_success() {
+fn invalid_fake_agent_script_fails() {
     let project = Project::new();
     agent(&project, &json!([{"prnt": "x"}])).run().code(99).stderr_has("prnt");
     agent(&project, &json!({"sessions": []})).run().code(99).stderr_has("no sessions");
 }
 
 #[test]
-fn the_agent_dies_by_a_signal() {
+fn fake_agent_dies_by_signal() {
     let project = Project::new();
     agent(&project, &json!([{"signal": 9}])).run().ended_by(Signal::KILL);
 }
 
 #[test]
-fn a_tool_outlives_its_agent_and_is_found() {
+fn stray_tool_outlives_agent_and_is_found() {
     let project = Project::new();
     let pid_file = project.beside("tool.pid");
     agent(&project, &json!([{"stray": {"pid_file": pid_file}}])).run().success();
@@ -167,7 +167,7 @@ fn a_tool_outlives_its_agent_and_is_found() {
 }
 
 #[test]
-fn a_project_takes_its_processes_with_it() {
+fn dropped_project_ends_its_processes() {
     let project = Project::new();
     let pid_file = project.beside("tool.pid");
     agent(&project, &json!([{"stray": {"pid_file": pid_file, "setsid": false}}])).run().success();
@@ -178,7 +178,7 @@ fn a_project_takes_its_processes_with_it() {
 }
 
 #[test]
-fn a_running_program_can_be_watched_and_signalled() {
+fn running_program_can_be_watched_and_signaled() {
     let project = Project::new();
     let running = agent(&project, &json!([{"print": "ready"}, "hang"])).start();
     wait_until(LONG, || running.stdout() == "ready\n");
@@ -189,7 +189,7 @@ fn a_running_program_can_be_watched_and_signalled() {
 }
 
 #[test]
-fn the_journal_of_the_newest_run_is_read() {
+fn events_are_read_from_newest_run() {
     let project = Project::new();
     project.write(".ralph/runs/b/events.jsonl", "{\"event\":\"run_started\"}\n");
     let old = std::fs::File::open(project.path().join(".ralph/runs/b/events.jsonl")).unwrap();
@@ -206,7 +206,7 @@ fn the_journal_of_the_newest_run_is_read() {
 }
 
 #[test]
-fn git_is_set_up_without_the_testers_own_settings() {
+fn test_repository_ignores_git_settings_of_user() {
     let project = Project::git();
     project.write("a file", "x").git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "First"]);
@@ -214,7 +214,7 @@ fn git_is_set_up_without_the_testers_own_settings() {
 }
 
 #[test]
-fn a_program_runs_on_a_terminal() {
+fn program_can_run_in_terminal() {
     let project = Project::awkward();
     let tmux = project
         .program("sh", ["-c", r#"test -t 1 && echo "[$GREETING] $PWD"; read line; exit 5"#])

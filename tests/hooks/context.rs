@@ -25,7 +25,7 @@ fn alert(output: &Output) -> String {
 }
 
 #[test]
-fn each_threshold_is_told_of_once() {
+fn context_alert_fires_once_per_threshold() {
     let project = Project::new();
     let percent = |percent: usize| {
         transcript(&project, percent * 2_000);
@@ -44,7 +44,7 @@ fn each_threshold_is_told_of_once() {
 }
 
 #[test]
-fn only_the_highest_of_several_is_told_and_the_others_count_as_told() {
+fn context_alert_skips_lower_thresholds() {
     let project = Project::new();
     transcript(&project, 150_000);
     assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 75%"));
@@ -57,7 +57,7 @@ fn only_the_highest_of_several_is_told_and_the_others_count_as_told() {
 }
 
 #[test]
-fn a_new_session_has_all_its_alerts() {
+fn new_session_resets_context_alerts() {
     let project = Project::new();
     transcript(&project, 130_000);
     alert(&after_a_tool(&project));
@@ -82,7 +82,7 @@ fn a_new_session_has_all_its_alerts() {
 }
 
 #[test]
-fn ralphs_home_may_be_elsewhere() {
+fn hook_state_is_kept_in_ralph_home() {
     let project = Project::new();
     transcript(&project, 130_000);
     let input = recorded(&project, "PostToolUse");
@@ -100,7 +100,7 @@ fn ralphs_home_may_be_elsewhere() {
 }
 
 #[test]
-fn the_window_may_have_another_size() {
+fn context_window_size_can_be_set() {
     let project = Project::new();
     transcript(&project, 100_000);
     let input = recorded(&project, "PostToolUse");
@@ -116,7 +116,7 @@ fn the_window_may_have_another_size() {
 }
 
 #[test]
-fn what_the_model_service_counted_is_believed() {
+fn context_alert_uses_counted_tokens() {
     let project = Project::new();
     let line = |input: u64, cache: u64| {
         json!({"type": "assistant", "isSidechain": false, "message": {"role": "assistant", "usage": {
@@ -131,7 +131,7 @@ fn what_the_model_service_counted_is_believed() {
 }
 
 #[test]
-fn who_works_in_a_loop_is_told_what_outlasts_it() {
+fn context_alert_in_loop_names_files_that_persist() {
     let project = Project::new();
     let ask = |in_a_loop: bool| {
         hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
@@ -149,7 +149,7 @@ fn who_works_in_a_loop_is_told_what_outlasts_it() {
 }
 
 #[test]
-fn a_transcript_that_tells_nothing_is_no_trouble() {
+fn context_hook_ignores_unusable_transcript() {
     let project = Project::new();
     after_a_tool(&project).says_nothing();
     let ask = |path: Value| {
@@ -173,7 +173,7 @@ fn a_transcript_that_tells_nothing_is_no_trouble() {
 }
 
 #[test]
-fn a_huge_transcript_and_a_huge_result_are_answered() {
+fn huge_transcript_and_tool_result_are_handled() {
     let project = Project::new();
     let file = fs::File::create(project.beside("transcript.jsonl")).expect("a transcript");
     // Far more than any window holds.

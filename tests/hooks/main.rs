@@ -74,7 +74,7 @@ fn long_rubbish() -> [Vec<u8>; 3] {
 }
 
 #[test]
-fn a_question_that_is_none_disturbs_nobody() {
+fn malformed_hook_input_is_ignored() {
     let project = Project::git();
     project.write("work.txt", "not committed");
     for input in RUBBISH {
@@ -90,7 +90,7 @@ fn a_question_that_is_none_disturbs_nobody() {
 }
 
 #[test]
-fn a_hook_of_another_version_disturbs_nobody() {
+fn unknown_hook_name_is_ignored() {
     let project = Project::new();
     for args in [&["hook", "pre-compact"][..], &["hook"], &["hook", ""], &["hook", "stop!", "x"]] {
         let output = project.ralph(args).stdin("{}").run();

@@ -23,7 +23,7 @@ fn script(project: &Project, name: &str, args: &[&str]) -> Output {
 }
 
 #[test]
-fn scripts_hand_their_flags_on() {
+fn plugin_scripts_pass_flags_to_ralph() {
     let project = Project::new();
     stand_in(&project, "ralph");
     for (name, args, expected) in [
@@ -76,7 +76,7 @@ fn bare_path(project: &Project) -> PathBuf {
 }
 
 #[test]
-fn without_the_program_hooks_say_a_word_and_scripts_fail() {
+fn missing_ralph_warns_in_hooks_and_fails_scripts() {
     let project = Project::new();
     let bare = bare_path(&project);
     for name in ["session-start", "pre-tool-use", "post-tool-use", "stop"] {
@@ -90,7 +90,7 @@ fn without_the_program_hooks_say_a_word_and_scripts_fail() {
 }
 
 #[test]
-fn every_hook_that_the_plugin_names_is_one() {
+fn every_plugin_hook_exists() {
     let hooks = fs::read_to_string(source().join("hooks/hooks.json")).expect("hooks");
     let hooks: serde_json::Value = serde_json::from_str(&hooks).expect("JSON");
     let project = Project::new();
@@ -111,7 +111,7 @@ fn every_hook_that_the_plugin_names_is_one() {
 }
 
 #[test]
-fn a_sandbox_is_set_up_and_may_be_set_up_again() {
+fn sandbox_setup_script_is_repeatable() {
     let project = Project::new();
     let home = project.beside("sandbox-home");
     let state = project.beside("state");
@@ -145,7 +145,7 @@ fn a_sandbox_is_set_up_and_may_be_set_up_again() {
 }
 
 #[test]
-fn it_is_exported_whole_or_not_at_all() {
+fn plugin_export_is_complete_or_nothing() {
     let project = Project::new();
     let export = |args: &[&str]| project.ralph(["plugin", "export"]).args(args).run();
     export(&["out"]).code(0).stdout_has("claude --plugin-dir out");

@@ -28,7 +28,7 @@ fn committed() -> Project {
 }
 
 #[test]
-fn uncommitted_work_is_held_once() {
+fn stop_hook_holds_uncommitted_work_once() {
     let project = committed();
     stop(&project).says_nothing();
     project.write("src/new file.rs", "fn main() {}\n").write("README.md", "Another.\n");
@@ -46,7 +46,7 @@ fn uncommitted_work_is_held_once() {
 }
 
 #[test]
-fn only_the_agent_of_a_loop_is_held() {
+fn stop_hook_holds_only_agent_of_loop() {
     let project = committed();
     project.write("work.txt", "");
     let input = recorded(&project, "Stop");
@@ -59,7 +59,7 @@ fn only_the_agent_of_a_loop_is_held() {
 }
 
 #[test]
-fn a_session_that_the_agent_started_is_not_the_loops() {
+fn stop_hook_ignores_nested_sessions() {
     let project = committed();
     project.write("work.txt", "");
     let ask = |name: &str, session: &str, start: &str| {
@@ -82,7 +82,7 @@ fn a_session_that_the_agent_started_is_not_the_loops() {
 }
 
 #[test]
-fn what_ralph_writes_for_itself_is_no_work() {
+fn stop_hook_ignores_own_files() {
     let project = committed();
     project
         .write(".ralph-active", "{}")
@@ -100,7 +100,7 @@ fn what_ralph_writes_for_itself_is_no_work() {
 }
 
 #[test]
-fn work_on_a_task_list_has_its_own_documents() {
+fn stop_hook_names_task_list_documents() {
     let project = committed();
     project.write("ralph/progress.txt", "").write("ralph/tasks.json", "{}");
     let said = reason(&stop(&project));
@@ -112,7 +112,7 @@ fn work_on_a_task_list_has_its_own_documents() {
 }
 
 #[test]
-fn where_there_is_no_repository_there_is_nothing_to_commit() {
+fn stop_hook_without_repository_says_nothing() {
     let project = Project::new();
     project.write("work.txt", "");
     stop(&project).says_nothing();
@@ -124,7 +124,7 @@ fn where_there_is_no_repository_there_is_nothing_to_commit() {
 }
 
 #[test]
-fn many_files_are_counted_and_renamed_ones_named_once() {
+fn stop_hook_counts_many_files_and_names_renamed_once() {
     let project = committed();
     project.git_command(["mv", "README.md", "READ ME.md"]);
     assert!(reason(&stop(&project)).contains("changes: READ ME.md."));
@@ -136,7 +136,7 @@ fn many_files_are_counted_and_renamed_ones_named_once() {
 }
 
 #[test]
-fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
+fn stop_hook_requires_valid_task_list() {
     let project = committed();
     let list = |stories: Value| {
         let list = json!({
@@ -171,7 +171,7 @@ fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
 }
 
 #[test]
-fn the_list_that_is_looked_at_is_the_one_that_is_worked_off() {
+fn stop_hook_checks_list_of_active_run() {
     let project = committed();
     project.write("ralph/tasks.json", "{").write("loops/b/tasks.json", "{");
     let sign = json!({
@@ -185,7 +185,7 @@ fn the_list_that_is_looked_at_is_the_one_that_is_worked_off() {
 
 /// The loop itself finds out at the end of the iteration; the agent that did it can still mend it.
 #[test]
-fn a_story_that_was_dropped_from_the_list_is_told_of() {
+fn stop_hook_reports_dropped_story() {
     let project = committed();
     let story = |id: &str, replaces: &[&str]| {
         json!({

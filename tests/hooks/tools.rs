@@ -25,7 +25,7 @@ fn denial(output: &Output) -> String {
 }
 
 #[test]
-fn what_cannot_be_understood_is_denied_in_a_loop() {
+fn unintelligible_tool_call_is_denied_in_loop() {
     let project = Project::new();
     let short = RUBBISH.map(<[u8]>::to_vec);
     for input in short.into_iter().chain(long_rubbish()) {
@@ -50,7 +50,7 @@ fn what_cannot_be_understood_is_denied_in_a_loop() {
 }
 
 #[test]
-fn a_harmless_call_passes_however_large() {
+fn large_harmless_tool_call_passes() {
     let project = Project::new();
     let path = project.path().join("large.txt");
     // More than anybody holds back at once, and little enough to be judged in time on a busy machine.
@@ -76,7 +76,7 @@ fn treasure(project: &Project) -> String {
 }
 
 #[test]
-fn what_leads_out_of_the_project_is_denied_and_what_stays_is_noted() {
+fn tool_call_leaving_project_is_denied() {
     let project = Project::git();
     let treasure = treasure(&project);
     std::os::unix::fs::symlink(&treasure, project.path().join("link")).expect("a link");
@@ -99,7 +99,7 @@ fn what_leads_out_of_the_project_is_denied_and_what_stays_is_noted() {
 }
 
 #[test]
-fn the_project_is_where_the_session_began() {
+fn project_is_session_start_directory() {
     let project = Project::git();
     project.write("sub/build/x", "");
     let mut call = bash(&project, "rm -rf ../other");
@@ -112,7 +112,7 @@ fn the_project_is_where_the_session_began() {
 }
 
 #[test]
-fn a_person_is_left_alone_unless_settings_say_always() {
+fn guard_is_off_outside_loop_unless_set_to_always() {
     let project = Project::git();
     let call = bash(&project, "rm -rf ~");
     let ask = || hook(&project, "pre-tool-use", &call);
@@ -130,7 +130,7 @@ fn a_person_is_left_alone_unless_settings_say_always() {
 }
 
 #[test]
-fn what_the_project_allows_passes() {
+fn allow_list_of_project_is_respected() {
     let project = Project::git();
     let command = "git push --force origin main";
     denial(&judged(&project, command));
@@ -146,7 +146,7 @@ fn what_the_project_allows_passes() {
 }
 
 #[test]
-fn a_verdict_that_takes_too_long_is_no() {
+fn slow_verdict_is_denied() {
     let project = Project::new();
     let mut command = project.command(env!("CARGO_BIN_EXE_ralph"));
     command.args(["hook", "pre-tool-use"]).env("RALPH_RUN_ID", "a-run");
@@ -168,7 +168,7 @@ fn a_verdict_that_takes_too_long_is_no() {
 
 /// Tools wander about, and what is told of them is where they are.
 #[test]
-fn without_a_word_of_where_the_session_began_the_repository_is_the_project() {
+fn repository_is_project_without_session_directory() {
     let project = Project::git();
     project.write("sub/deep/file", "").write("build/x", "");
     let ask = |cwd: &std::path::Path, command: &str| {

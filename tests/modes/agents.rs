@@ -9,7 +9,7 @@ fn record() -> Value {
 }
 
 #[test]
-fn each_type_has_its_program_and_its_arguments() {
+fn agent_type_selects_program_and_arguments() {
     let claude = json!([record(), {"claude": {"text": COMPLETE}}, {"claude": {"result": {}}}]);
     let codex = json!([record(), {"codex": {"text": COMPLETE}}, {"codex": {"result": {}}}]);
     let plain = json!([record(), {"print": COMPLETE}]);
@@ -30,7 +30,7 @@ fn each_type_has_its_program_and_its_arguments() {
 }
 
 #[test]
-fn each_value_of_a_type_can_be_overridden() {
+fn agent_type_values_can_be_overridden() {
     let project = project(&json!([]));
     let script = json!([record(), {"json": {"say": COMPLETE}}, {"claude": {"result": {}}}]);
     project.agent_named("my claude", &script);
@@ -54,7 +54,7 @@ AGENT_DISPLAY_FILTER="jq_is_not_needed() { sed -n 's/.*say.*/SHOWN/p'; }; jq_is_
 }
 
 #[test]
-fn in_json_only_the_agents_own_words_complete() {
+fn json_mode_completes_only_by_agent_text() {
     let project = project(&json!([]));
     // The stream of amp begins with the prompt.
     let echo = json!({"json": {"type": "user", "message": {"role": "user",
@@ -69,7 +69,7 @@ fn in_json_only_the_agents_own_words_complete() {
 }
 
 #[test]
-fn in_text_everything_that_is_printed_counts_but_an_echo_of_the_prompt() {
+fn text_mode_counts_all_output_except_prompt_echo() {
     for step in [json!({"print": format!("All done: {COMPLETE}")}), json!({"stderr": COMPLETE})] {
         let project = project(&json!([step]));
         project.ralph(["plan", "1"]).run().code(0);
@@ -88,7 +88,7 @@ fn in_text_everything_that_is_printed_counts_but_an_echo_of_the_prompt() {
 }
 
 #[test]
-fn text_is_asked_for_and_read_of_a_known_agent() {
+fn text_format_is_used_for_known_agent() {
     let project = project(&json!([]));
     project.agent_named("claude", &json!([record(), {"print": COMPLETE}]));
     project.write(".ralph/config", "AGENT_TYPE=claude\nAGENT_OUTPUT_FORMAT=text\n");
@@ -98,7 +98,7 @@ fn text_is_asked_for_and_read_of_a_known_agent() {
 }
 
 #[test]
-fn arguments_that_cannot_be_meant_are_warned_of() {
+fn conflicting_agent_arguments_warn() {
     let project = project(&json!([]));
     project.agent_named("claude", &json!([{"print": COMPLETE}]));
     let warned = |config: &str, words: &str| {

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{COMPLETE, argv, project};
 
 #[test]
-fn nothing_in_it_is_run() {
+fn invalid_config_is_refused_and_never_executed() {
     let project = project(&json!([]));
     for (config, words) in [
         ("A=1\nB=$(touch ran)\n", ".ralph/config:2: $(…) would run a command"),
@@ -39,7 +39,7 @@ fn nothing_in_it_is_run() {
 }
 
 #[test]
-fn a_bad_filter_is_marked() {
+fn invalid_filter_in_config_shows_position() {
     let project = project(&json!([]));
     project.write(".ralph/config", "AGENT_CLI=robot\n\nAGENT_RESPONSE_FILTER='.a | nope'\n");
     project.ralph(["plan"]).run().code(2).stderr_has(
@@ -49,7 +49,7 @@ fn a_bad_filter_is_marked() {
 }
 
 #[test]
-fn another_file_can_be_named() {
+fn config_flag_names_other_file() {
     let project = project(&json!([project_record(), {"print": COMPLETE}]));
     project.write("ci.config", "AGENT_CLI=robot\nAGENT_ARGS='from ci'\n");
     project.ralph(["plan", "--config", "ci.config"]).run().code(0);
@@ -71,7 +71,7 @@ fn project_record() -> serde_json::Value {
 }
 
 #[test]
-fn it_goes_over_the_settings_and_under_environment_and_flags() {
+fn config_overrides_settings_but_not_environment_or_flags() {
     let project = project(&json!([project_record(), {"print": COMPLETE}]));
     project.settings(&json!({
         "agent": {"command": "nobody", "flags": ["--of-nobody"], "model": "m"}, "maximumIterations": 9,
@@ -91,7 +91,7 @@ fn it_goes_over_the_settings_and_under_environment_and_flags() {
 }
 
 #[test]
-fn what_is_exported_reaches_the_agent_and_nothing_else_does() {
+fn exported_config_variables_reach_agent() {
     let project = project(&json!([]));
     project.agent_named(
         "robot",
@@ -109,7 +109,7 @@ fn what_is_exported_reaches_the_agent_and_nothing_else_does() {
 }
 
 #[test]
-fn the_agent_is_looked_for_on_the_path_of_the_config() {
+fn agent_is_found_on_path_from_config() {
     let project = project(&json!([]));
     project.agent_named("hidden", &json!([{"print": COMPLETE}]));
     std::fs::create_dir(project.beside("tools")).unwrap();

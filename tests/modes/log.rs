@@ -29,7 +29,7 @@ fn summary(total: u32, successful: u32, failed: u32, reason: &str, code: u32) ->
 }
 
 #[test]
-fn all_that_the_agent_printed_between_header_and_footer() {
+fn session_log_has_output_between_header_and_footer() {
     let project = project(&json!({"sessions": [
         [{"print": "one"}, {"stderr": "oops"}, {"raw": "no newline"}],
         [{"print": COMPLETE}],
@@ -56,7 +56,7 @@ fn all_that_the_agent_printed_between_header_and_footer() {
 }
 
 #[test]
-fn both_streams_of_a_text_agent_are_one_text_in_its_order() {
+fn session_log_keeps_order_of_both_streams() {
     let project = project(&json!([]));
     project.write(
         "talk.sh",
@@ -69,7 +69,7 @@ fn both_streams_of_a_text_agent_are_one_text_in_its_order() {
 }
 
 #[test]
-fn a_session_that_goes_on_counts_the_whole_run() {
+fn session_log_of_resumed_run_counts_whole_run() {
     let project = project(&json!({"sessions": [
         [{"print": "one"}], [{"exit": 1}], [{"print": "two"}, {"wait_for": "../go"}],
         [{"print": "two again"}], [{"print": COMPLETE}],
@@ -92,7 +92,7 @@ fn a_session_that_goes_on_counts_the_whole_run() {
 }
 
 #[test]
-fn the_footer_tells_what_the_agent_tells_and_how_often_it_was_tried() {
+fn session_log_footer_shows_usage_and_retries() {
     let project = project(&json!([]));
     project.agent_named(
         "claude",
@@ -113,7 +113,7 @@ fn the_footer_tells_what_the_agent_tells_and_how_often_it_was_tried() {
 }
 
 #[test]
-fn an_agent_that_keeps_failing() {
+fn session_log_of_failing_agent_shows_retries() {
     let project = project(&json!([{"exit": 3}]));
     project.write(".ralph/config", "AGENT_CLI=robot\nMAX_RETRIES=1\n");
     project.ralph(["plan"]).run().code(4);
@@ -126,7 +126,7 @@ fn an_agent_that_keeps_failing() {
 }
 
 #[test]
-fn a_limit_and_guardrails() {
+fn session_log_shows_guardrail_failure_and_limit() {
     let project = project(&json!([{"print": "x"}]));
     project.settings(&json!({"guardrails": [{"command": "false", "failAction": "APPEND"}]}));
     project.ralph(["plan", "1"]).run().code(0);
@@ -138,7 +138,7 @@ fn a_limit_and_guardrails() {
 }
 
 #[test]
-fn an_interrupted_session_has_its_summary_too() {
+fn session_log_of_interrupted_run_has_summary() {
     for signals in [1, 2] {
         let project = project(&json!([{"print": "begun"}, {"wait_for": "../go"}]));
         let running = project.ralph(["plan", "1"]).start();
@@ -164,7 +164,7 @@ fn an_interrupted_session_has_its_summary_too() {
 }
 
 #[test]
-fn an_interrupt_between_two_attempts_counts_only_what_was_tried() {
+fn session_log_counts_only_attempts_before_interrupt() {
     let project = project(&json!([{"exit": 3}]));
     project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
     let running = project.ralph(["plan"]).start();
@@ -183,7 +183,7 @@ fn an_interrupt_between_two_attempts_counts_only_what_was_tried() {
 }
 
 #[test]
-fn an_iteration_that_cannot_begin_is_none() {
+fn session_log_skips_iteration_that_cannot_start() {
     let project = project(&json!([{"shell": "rm -v .ralph/implementation_plan.md"}]));
     project.ralph(["build", "3"]).run().code(2);
     let log = log(&project);
@@ -193,7 +193,7 @@ fn an_iteration_that_cannot_begin_is_none() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_started_any_more_did_not_complete_an_iteration() {
+fn session_log_marks_iteration_not_started() {
     let project = project(&json!([]));
     project.write("mine", "#!/bin/sh\nrm mine\n");
     project.command("chmod").args(["+x", "mine"]).status().unwrap();
@@ -210,7 +210,7 @@ fn an_agent_that_cannot_be_started_any_more_did_not_complete_an_iteration() {
 }
 
 #[test]
-fn sessions_of_one_second_have_a_log_each() {
+fn sessions_in_same_second_have_separate_logs() {
     let project = project(&json!([{"print": COMPLETE}]));
     for _ in 0..4 {
         project.ralph(["plan", "--quiet"]).run().code(0);
@@ -219,7 +219,7 @@ fn sessions_of_one_second_have_a_log_each() {
 }
 
 #[test]
-fn a_log_that_the_agent_cleans_away_is_still_complete() {
+fn session_log_removed_by_agent_is_complete() {
     let project = project(&json!({"sessions": [
         [{"print": "before"}, {"shell": "rm -r .ralph/logs"}, {"print": "after"}], [{"print": COMPLETE}],
     ]}));
@@ -229,7 +229,7 @@ fn a_log_that_the_agent_cleans_away_is_still_complete() {
 }
 
 #[test]
-fn only_these_commands_keep_one_and_not_for_ever() {
+fn session_logs_are_kept_by_mode_commands_and_pruned() {
     let project = project(&json!([{"print": COMPLETE}]));
     project.settings(&json!({"runs": {"keep": 2}}));
     project.ralph(["run", "-p", "x", "-n", "1", "--", "robot"]).run().code(1);

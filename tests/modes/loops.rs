@@ -6,7 +6,7 @@ use crate::support::Project;
 use crate::{COMPLETE, PLAN, project, prompts};
 
 #[test]
-fn plan_writes_the_plan_and_build_works_it_off() {
+fn plan_writes_plan_and_build_completes_it() {
     let project = Project::git();
     project.write("specs/thing.md", "There is a thing.\n");
     project.agent_named("robot", &json!({"sessions": [
@@ -37,7 +37,7 @@ fn plan_writes_the_plan_and_build_works_it_off() {
 }
 
 #[test]
-fn the_limit_is_no_failure() {
+fn reached_iteration_limit_exits_0() {
     let project = project(&json!([{"print": "still at it"}]));
     for (args, limit) in [
         (&["plan", "2"][..], 2),
@@ -58,7 +58,7 @@ fn the_limit_is_no_failure() {
 }
 
 #[test]
-fn a_prompt_of_ones_own() {
+fn prompt_command_uses_own_prompt() {
     let project = project(&json!({"sessions": [[{"print": "no"}], [{"print": COMPLETE}]]}));
     project.write("mine.md", format!("In ${{MODE}} mode. Then say {COMPLETE}.\n"));
     project.ralph(["prompt", "mine.md", "4"]).run().code(0);
@@ -74,7 +74,7 @@ fn a_prompt_of_ones_own() {
 }
 
 #[test]
-fn the_prompts_of_the_project_come_before_the_built_in_ones() {
+fn project_prompts_override_built_in_prompts() {
     let project = project(&json!([project_record(), {"print": COMPLETE}]));
     project.write(".ralph/prompts/plan.md", "My own plan for ${SPECS_DIR}.");
     project.ralph(["plan"]).run().code(0);
@@ -96,7 +96,7 @@ fn project_record() -> Value {
 }
 
 #[test]
-fn a_plan_that_goes_away_ends_the_next_iteration_before_it_costs_anything() {
+fn removed_plan_ends_build_before_next_agent() {
     let project = project(&json!([{"shell": "rm .ralph/implementation_plan.md"}]));
     let output = project.ralph(["build", "3"]).run();
     output.code(2).stdout_has("Implementation plan not found. Run 'ralph plan' first.");
@@ -104,7 +104,7 @@ fn a_plan_that_goes_away_ends_the_next_iteration_before_it_costs_anything() {
 }
 
 #[test]
-fn retries_are_counted_for_each_iteration() {
+fn retries_are_counted_per_iteration() {
     let fails = json!([{"exit": 1}]);
     let works = json!([{"print": "ok"}]);
     let project = project(&json!({"sessions": [
@@ -123,7 +123,7 @@ fn retries_are_counted_for_each_iteration() {
 }
 
 #[test]
-fn guardrails_and_version_control_of_the_settings_hold_here_too() {
+fn guardrails_and_scm_settings_apply_to_build() {
     let project = project(&json!({
         "sessions": [[{"print": COMPLETE}], [{"shell": "touch made"}, {"print": COMPLETE}]],
         "commit_message": [{"print": "Make it"}],

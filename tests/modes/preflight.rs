@@ -24,7 +24,7 @@ fn refused(project: &Project, args: &[&str], code: i32, words: &[&str]) {
 }
 
 #[test]
-fn a_git_repository_is_needed() {
+fn mode_commands_require_git_repository() {
     let project = Project::new();
     project.write("specs/x.md", "x").write(PLAN, "x").write("p.md", COMPLETE);
     project.agent_named("robot", &json!([]));
@@ -35,7 +35,7 @@ fn a_git_repository_is_needed() {
 }
 
 #[test]
-fn what_git_says_of_a_repository_is_told() {
+fn git_ownership_error_is_shown() {
     let project = ready();
     let output = project.ralph(["plan"]).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1").run();
     output.code(2).stderr_has("dubious ownership").stderr_has("safe.directory");
@@ -46,7 +46,7 @@ fn what_git_says_of_a_repository_is_told() {
 }
 
 #[test]
-fn an_agent_is_needed() {
+fn mode_commands_require_an_agent() {
     let project = ready();
     project.write(".ralph/config", "");
     refused(&project, &["plan"], 2, &["no agent is configured", "ralph plan … --"]);
@@ -62,7 +62,7 @@ fn an_agent_is_needed() {
 }
 
 #[test]
-fn the_plan_is_needed_by_build_alone() {
+fn build_requires_plan() {
     let project = ready();
     std::fs::remove_file(project.path().join(PLAN)).unwrap();
     refused(&project, &["build"], 2, &["Implementation plan not found. Run 'ralph plan' first."]);
@@ -73,7 +73,7 @@ fn the_plan_is_needed_by_build_alone() {
 }
 
 #[test]
-fn the_specifications_must_be_where_the_prompt_says() {
+fn specs_directory_must_exist_if_prompt_names_it() {
     let project = ready();
     project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=docs/specs\n");
     refused(&project, &["plan"], 2, &["not there: docs/specs", "SPECS_DIR"]);
@@ -88,7 +88,7 @@ fn the_specifications_must_be_where_the_prompt_says() {
 }
 
 #[test]
-fn an_empty_name_for_the_specifications_is_none() {
+fn empty_specs_dir_falls_back_to_default() {
     let project = ready();
     for config in ["SPECS_DIR=\"\"", "SPECS_DIR=${NOPE}", ""] {
         project.write(".ralph/config", format!("AGENT_CLI=robot\n{config}\n"));
@@ -99,7 +99,7 @@ fn an_empty_name_for_the_specifications_is_none() {
 }
 
 #[test]
-fn an_ad_hoc_prompt_must_have_the_signal() {
+fn prompt_command_requires_completion_signal() {
     let project = ready();
     project.write("p.md", "Do it, then say COMPLETE.");
     let signal = "p.md does not contain the completion signal <promise>COMPLETE</promise>";
@@ -113,7 +113,7 @@ fn an_ad_hoc_prompt_must_have_the_signal() {
 }
 
 #[test]
-fn a_prompt_of_ones_own_without_the_signal_is_warned_of() {
+fn project_prompt_without_completion_signal_warns() {
     let project = ready();
     let warning = "plan.md does not contain the completion signal <promise>COMPLETE</promise>";
     project.write(".ralph/prompts/plan.md", "Plan it.");
@@ -123,7 +123,7 @@ fn a_prompt_of_ones_own_without_the_signal_is_warned_of() {
 }
 
 #[test]
-fn what_a_run_would_warn_of_is_told_when_the_prompt_is_printed() {
+fn print_prompt_shows_warnings_of_run() {
     let project = ready();
     std::fs::remove_file(project.path().join(PLAN)).unwrap();
     project.write(".ralph/config", "AGENT_CLI=robot\nA=$NOBODY\nSPECS_DIR=specs/\n");
@@ -136,7 +136,7 @@ fn what_a_run_would_warn_of_is_told_when_the_prompt_is_printed() {
 }
 
 #[test]
-fn files_are_named_from_where_the_command_works() {
+fn paths_are_relative_to_project_directory() {
     let project = ready();
     project.write("p.md", COMPLETE).write("my.config", "AGENT_CLI=robot\nWHO=me\n");
     let command = ["-C", "..", "prompt", "p.md", "--config", "my.config", "--print-prompt"];
@@ -146,7 +146,7 @@ fn files_are_named_from_where_the_command_works() {
 }
 
 #[test]
-fn what_is_wrong_with_a_repository_is_told_in_gits_words() {
+fn git_error_about_repository_is_shown() {
     let project = ready();
     project.command("rm").args(["-r", ".git"]).status().unwrap();
     project.write(".git", "nonsense");
@@ -158,7 +158,7 @@ fn what_is_wrong_with_a_repository_is_told_in_gits_words() {
 }
 
 #[test]
-fn prompts_that_are_none() {
+fn invalid_prompt_files_are_refused() {
     let project = ready();
     project.write(".ralph/prompts/plan.md/x", "").write("empty.md", " \n");
     refused(&project, &["plan"], 2, &["the prompt file is a directory", "prompts/plan.md"]);
@@ -180,7 +180,7 @@ fn prompts_that_are_none() {
 }
 
 #[test]
-fn limits_that_are_none() {
+fn invalid_iteration_limits_are_refused() {
     let project = ready();
     project.write("p.md", COMPLETE);
     for limit in ["0", "-1", "x", "1.5", "99999999999"] {
@@ -195,7 +195,7 @@ fn limits_that_are_none() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written() {
+fn unwritable_ralph_directory_is_error() {
     if rustix::process::geteuid().is_root() {
         return crate::support::skipped("root may write everywhere");
     }
@@ -210,7 +210,7 @@ fn a_directory_that_cannot_be_written() {
 }
 
 #[test]
-fn logs_that_cannot_be_written_are_found_before_the_agent_starts() {
+fn unwritable_log_directory_is_found_before_start() {
     let project = ready();
     project.write(".ralph/logs", "a file");
     let output = project.ralph(["plan"]).run();
@@ -222,7 +222,7 @@ fn logs_that_cannot_be_written_are_found_before_the_agent_starts() {
 }
 
 #[test]
-fn a_dry_run_tells_and_does_nothing() {
+fn dry_run_describes_run_and_writes_nothing() {
     let project = ready();
     let output = project.ralph(["build", "7", "--dry-run"]).run();
     output.code(0).stdout_has("robot").stdout_has("the built-in build prompt");
@@ -233,7 +233,7 @@ fn a_dry_run_tells_and_does_nothing() {
 }
 
 #[test]
-fn a_file_where_the_directory_should_be() {
+fn file_in_place_of_ralph_directory_is_error() {
     let project = Project::git();
     project.write(".ralph", "a file").write("p.md", COMPLETE).write("specs/x.md", "x");
     project.agent_named("robot", &json!([]));
@@ -245,7 +245,7 @@ fn a_file_where_the_directory_should_be() {
 }
 
 #[test]
-fn named_pipes_are_refused_and_those_of_a_shell_are_read() {
+fn named_pipes_are_refused_except_from_shell() {
     let project = ready();
     for name in ["pipe", ".ralph/prompts/plan.md"] {
         project.write(&format!("{name}.dir/x"), "");
@@ -265,7 +265,7 @@ fn named_pipes_are_refused_and_those_of_a_shell_are_read() {
 }
 
 #[test]
-fn a_plan_that_is_a_directory_is_none() {
+fn plan_that_is_a_directory_is_refused() {
     let project = ready();
     std::fs::remove_file(project.path().join(PLAN)).unwrap();
     project.write(&format!("{PLAN}/x"), "");
@@ -274,7 +274,7 @@ fn a_plan_that_is_a_directory_is_none() {
 }
 
 #[test]
-fn a_part_of_a_project_is_no_project_of_its_own() {
+fn subdirectory_of_project_is_refused() {
     let commands: [&[&str]; 10] = [
         &["plan"],
         &["build"],

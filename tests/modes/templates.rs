@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{COMPLETE, project, prompts};
 
 #[test]
-fn variables_come_from_the_run_the_config_and_the_environment() {
+fn template_variables_come_from_run_config_and_environment() {
     let project = project(&json!([]));
     let record = project.record();
     project.agent_named(
@@ -31,7 +31,7 @@ fn variables_come_from_the_run_the_config_and_the_environment() {
 }
 
 #[test]
-fn what_is_no_variable_stays_and_no_value_is_read_again() {
+fn template_values_are_not_expanded_again() {
     let project = project(&json!([]));
     project.write(".ralph/config", "AGENT_CLI=robot\nSELF='${SELF} $MODE'\n");
     project.write("p.md", "$ 5$ $$ ${} ${A:-b} $(date) `x` ${SELF}\n");
@@ -43,7 +43,7 @@ fn what_is_no_variable_stays_and_no_value_is_read_again() {
 }
 
 #[test]
-fn the_prompt_can_be_printed_without_an_agent_or_a_repository() {
+fn print_prompt_works_without_agent_or_repository() {
     let project = crate::support::Project::new();
     project.write("p.md", "Do $WHAT in ${MODE}.");
     let output = project.ralph(["prompt", "p.md", "--print-prompt"]).run();
@@ -60,7 +60,7 @@ fn the_prompt_can_be_printed_without_an_agent_or_a_repository() {
 }
 
 #[test]
-fn a_template_may_change_while_it_is_used() {
+fn template_is_reread_for_each_iteration() {
     let project = project(&json!([]));
     let next = format!("echo 'Second. {COMPLETE}' >p.md");
     project.agent_named(
@@ -76,7 +76,7 @@ fn a_template_may_change_while_it_is_used() {
 }
 
 #[test]
-fn what_work_would_ask_is_printed_too() {
+fn print_prompt_works_for_work_command() {
     let project = crate::support::Project::new();
     project.ralph(["new", "Thing"]).run().code(0);
     project.ralph(["tasks", "add", "Do it", "--criterion", "It is done"]).run().code(0);

@@ -45,7 +45,7 @@ fn checks(project: &Project) -> usize {
 }
 
 #[test]
-fn an_answer_is_checked_and_committed_and_not_paid_for_again() {
+fn resume_checks_and_commits_answer_without_paying_again() {
     // The answer may have used the budget up: that is no reason not to keep what it came to.
     for (signal, budget, subject) in
         [(Signal::KILL, 1.0, "More"), (Signal::INT, 0.5, "ralph: iteration 1")]
@@ -80,7 +80,7 @@ fn an_answer_is_checked_and_committed_and_not_paid_for_again() {
 }
 
 #[test]
-fn what_fails_then_is_told_to_the_next_agent_once() {
+fn resume_reports_failed_check_to_next_agent_once() {
     let project = Project::new();
     let check = format!("{SLOW}; test -e made");
     project.settings(&json!({"guardrails": [{"command": check, "hint": "make it"}]}));
@@ -96,7 +96,7 @@ fn what_fails_then_is_told_to_the_next_agent_once() {
 }
 
 #[test]
-fn a_list_is_judged_by_what_its_agent_said_of_it() {
+fn resume_judges_task_list_marked_before_kill() {
     let project = Project::new();
     let list = |passes: bool| {
         json!({
@@ -126,7 +126,7 @@ fn a_list_is_judged_by_what_its_agent_said_of_it() {
 
 /// Checks ask nobody anything.
 #[test]
-fn prompt_and_plan_and_agent_may_be_gone_where_only_checks_are_due() {
+fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     const PLAN: &str = ".ralph/implementation_plan.md";
     let settings = |check: &str| {
         json!({

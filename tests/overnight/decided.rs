@@ -43,7 +43,7 @@ fn says(text: &str, cost: f64) -> Value {
 }
 
 #[test]
-fn what_is_decided_is_not_paid_for_again() {
+fn resume_of_decided_run_starts_no_agent() {
     let failed = json!([{"exit": 7}]);
     let refused = json!([{"claude": {"result": {"is_error": true, "result": "Invalid API key · Please run /login"}}}]);
     let no_scm = json!({"command": "git", "tasks": ["push"]});
@@ -77,7 +77,7 @@ fn what_is_decided_is_not_paid_for_again() {
 }
 
 #[test]
-fn a_journal_that_is_not_whole_is_said_and_what_was_spent_is_not_forgotten() {
+fn resume_with_damaged_journal_warns_and_keeps_spending() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 1.0}, "maximumIterations": 3}));
     robot(&project, &[says("no", 0.3)]);
@@ -118,7 +118,7 @@ fn a_journal_that_is_not_whole_is_said_and_what_was_spent_is_not_forgotten() {
 }
 
 #[test]
-fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
+fn resume_after_killed_git_commits() {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let work = json!([project.record(), {"shell": "echo x >>work"}, {"print": DONE}]);

@@ -19,7 +19,7 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn a_flood_is_counted_its_end_is_kept_and_what_it_says_still_counts() {
+fn output_flood_is_counted_and_its_end_kept() {
     let project = Project::git();
     project.settings(&json!({"runs": {"maxJournalMegabytes": 1, "maxRawMegabytes": 1}}));
     let agent = project.fake_agent(&json!({"sessions": [
@@ -50,7 +50,7 @@ fn a_flood_is_counted_its_end_is_kept_and_what_it_says_still_counts() {
 }
 
 #[test]
-fn a_run_that_goes_on_has_only_the_room_that_is_left() {
+fn resumed_run_gets_only_remaining_journal_quota() {
     let project = Project::git();
     project.settings(&json!({"runs": {"maxJournalMegabytes": 1}}));
     let agent = project.fake_agent(&json!([{"lines_megabytes": 3}]));
@@ -64,7 +64,7 @@ fn a_run_that_goes_on_has_only_the_room_that_is_left() {
 }
 
 #[test]
-fn a_guardrail_without_an_end_has_a_log_with_one() {
+fn endless_guardrail_output_is_bounded_in_log() {
     let project = Project::git();
     project.settings(&json!({
         "runs": {"maxRawMegabytes": 1},

@@ -179,21 +179,21 @@ fn killed_again_and_again(series: u64) {
 // Beside each other, because each of them mostly waits.
 
 #[test]
-fn killed_at_any_moment_first_series() {
+fn run_killed_at_any_moment_resumes_series_1() {
     killed_again_and_again(1);
 }
 
 #[test]
-fn killed_at_any_moment_second_series() {
+fn run_killed_at_any_moment_resumes_series_2() {
     killed_again_and_again(2);
 }
 
 #[test]
-fn killed_at_any_moment_third_series() {
+fn run_killed_at_any_moment_resumes_series_3() {
     killed_again_and_again(3);
 }
 
 #[test]
-fn killed_at_any_moment_fourth_series() {
+fn run_killed_at_any_moment_resumes_series_4() {
     killed_again_and_again(4);
 }

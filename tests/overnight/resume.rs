@@ -45,7 +45,7 @@ fn iterations(project: &Project) -> Vec<u64> {
 }
 
 #[test]
-fn a_killed_run_goes_on_with_the_iteration_that_was_cut_off() {
+fn resume_after_kill_restarts_open_iteration() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test -e made", "hint": "make it"}]}));
     let sessions = [
@@ -80,7 +80,7 @@ fn a_killed_run_goes_on_with_the_iteration_that_was_cut_off() {
 }
 
 #[test]
-fn an_iteration_that_a_lower_limit_leaves_out_is_not_begun_again_and_is_told() {
+fn resume_below_open_iteration_leaves_it_unchecked() {
     let project = Project::new();
     let sessions = [json!([{"print": "one"}]), json!([{"print": "two"}, reach("at"), "hang"])];
     kill_at(&project, run(&project, &["-n", "5"], &sessions), "at");
@@ -92,7 +92,7 @@ fn an_iteration_that_a_lower_limit_leaves_out_is_not_begun_again_and_is_told() {
 }
 
 #[test]
-fn a_report_credits_the_run_with_its_own_commits_only() {
+fn report_credits_run_only_with_its_own_commits() {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let commit = |subject: &str| {
@@ -132,7 +132,7 @@ fn a_report_credits_the_run_with_its_own_commits_only() {
 }
 
 #[test]
-fn costs_and_failures_are_counted_on() {
+fn resume_keeps_counting_costs_and_failures() {
     let project = Project::new();
     project
         .settings(&json!({"budget": {"costUsd": 1.0}, "retry": {"max": 3, "backoffSeconds": 0}}));
@@ -162,7 +162,7 @@ fn costs_and_failures_are_counted_on() {
 }
 
 #[test]
-fn a_limit_can_be_raised_and_stays_raised() {
+fn resume_can_raise_iteration_limit_permanently() {
     let project = Project::new();
     let no = json!([{"print": "no"}]);
     let sessions = [no.clone(), no.clone(), no.clone(), json!([reach("at"), "hang"]), no];
@@ -180,7 +180,7 @@ fn a_limit_can_be_raised_and_stays_raised() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on() {
+fn interrupted_run_can_be_resumed() {
     let project = Project::new();
     let sessions = [json!([reach("at"), {"wait_for": "go"}]), json!([{"print": DONE}])];
     let running = run(&project, &[], &sessions).start();
@@ -193,7 +193,7 @@ fn an_interrupted_run_goes_on() {
 }
 
 #[test]
-fn what_was_let_finish_is_not_paid_for_again() {
+fn resume_does_not_repeat_finished_iteration() {
     let project = Project::new();
     let slow = |text: &str, n: u8| json!([reach(&format!("at{n}")), {"wait_for": format!("go{n}")}, {"print": text}]);
     let sessions = [slow("not yet", 1), slow(DONE, 2)];
@@ -225,7 +225,7 @@ fn begins_the_only_one_again(project: &Project, args: &[&str]) {
 }
 
 #[test]
-fn an_iteration_without_an_answer_is_begun_again_whoever_stopped_it() {
+fn resume_restarts_iteration_stopped_without_answer() {
     let done = json!([{"print": DONE}]);
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "touch checked"}]}));
@@ -252,7 +252,7 @@ fn an_iteration_without_an_answer_is_begun_again_whoever_stopped_it() {
 }
 
 #[test]
-fn an_iteration_that_came_to_nothing_is_begun_again_when_that_is_put_right() {
+fn resume_restarts_failed_iteration_after_fix() {
     let done = json!([{"print": DONE}]);
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}}));
@@ -287,7 +287,7 @@ fn an_iteration_that_came_to_nothing_is_begun_again_when_that_is_put_right() {
 }
 
 #[test]
-fn it_goes_on_with_the_settings_that_it_began_with() {
+fn resume_uses_settings_from_start() {
     let project = Project::new();
     project.settings(&json!({"agent": {"env": {"TOKEN": "secret"}}, "maximumIterations": 7}));
     let sessions = [json!([reach("at"), "hang"]), json!([{"print": "<response>FIN</response>"}])];
@@ -309,7 +309,7 @@ fn it_goes_on_with_the_settings_that_it_began_with() {
 }
 
 #[test]
-fn a_prompt_by_a_pipe_and_one_that_is_relative_are_found_again() {
+fn resume_finds_piped_and_relative_prompt() {
     let project = Project::new();
     let sessions = [json!([reach("at"), "hang"]), json!([{"print": DONE}])];
     script(&project, "robot", &sessions);
@@ -330,7 +330,7 @@ fn a_prompt_by_a_pipe_and_one_that_is_relative_are_found_again() {
 }
 
 #[test]
-fn every_command_that_loops_can_go_on() {
+fn every_loop_command_can_be_resumed() {
     for command in
         [&["plan", "3"][..], &["build", "3", "--config", "my.config"], &["prompt", "ask.md", "3"]]
     {
@@ -367,7 +367,7 @@ fn every_command_that_loops_can_go_on() {
 }
 
 #[test]
-fn a_torn_last_line_is_said_and_hides_nothing() {
+fn resume_reports_torn_last_line_and_loses_nothing() {
     let project = Project::new();
     let sessions =
         [json!([{"print": "one"}]), json!([reach("at"), "hang"]), json!([{"print": DONE}])];
@@ -381,7 +381,7 @@ fn a_torn_last_line_is_said_and_hides_nothing() {
 }
 
 #[test]
-fn what_cannot_go_on_is_said() {
+fn resume_reports_why_run_cannot_continue() {
     let project = Project::new();
     resume(&project, &[]).code(2).stderr_has("no runs");
     resume(&project, &["20260101"]).code(2).stderr_has("there is no run \"20260101\"");
@@ -423,7 +423,7 @@ fn what_cannot_go_on_is_said() {
 }
 
 #[test]
-fn a_run_that_was_cut_off_before_its_first_word_goes_on() {
+fn resume_of_run_cut_off_before_first_event_starts_it() {
     let project = Project::new();
     run(&project, &[], &[json!([{"print": DONE}])]).run().code(0);
     let dir = project.newest_run();
@@ -451,7 +451,7 @@ fn a_run_that_was_cut_off_before_its_first_word_goes_on() {
 }
 
 #[test]
-fn a_new_run_says_how_to_go_on_with_one_that_was_cut_off() {
+fn new_run_suggests_resuming_cut_off_run() {
     let project = Project::new();
     let sessions = [json!([reach("at"), "hang"]), json!([{"print": DONE}])];
     kill_at(&project, run(&project, &[], &sessions), "at");
@@ -483,7 +483,7 @@ fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
 }
 
 #[test]
-fn work_that_goes_on_is_judged_by_what_its_list_was_when_it_began() {
+fn resumed_work_is_judged_by_list_from_start() {
     let check = "test -e made";
     let (both, one) = ([("a", true), ("b", true)], [("a", true)]);
     for (less, told) in [
@@ -510,7 +510,7 @@ fn work_that_goes_on_is_judged_by_what_its_list_was_when_it_began() {
 }
 
 #[test]
-fn work_remembers_its_list_across_a_kill() {
+fn work_remembers_task_list_across_kill() {
     let project = Project::new();
     let leave = |stories: &[(&str, bool)], verify: &[&str]| json!({"write": {"path": "ralph/tasks.json", "text": task_list(stories, verify)}});
     let check = "test ! -e red";
@@ -548,7 +548,7 @@ fn work_remembers_its_list_across_a_kill() {
 }
 
 #[test]
-fn of_several_that_go_on_with_a_run_at_once_one_does() {
+fn only_one_of_concurrent_resumes_runs() {
     let project = Project::new();
     let done = json!([{"print": DONE}]);
     let sessions = [json!([reach("at"), "hang"]), done.clone(), done.clone(), done];
@@ -565,7 +565,7 @@ fn of_several_that_go_on_with_a_run_at_once_one_does() {
 }
 
 #[test]
-fn a_project_that_was_copied_goes_on_where_it_is_now() {
+fn copied_project_resumes_at_new_path() {
     let project = Project::new();
     let sessions = [
         json!([reach("at"), "hang"]),

@@ -21,7 +21,7 @@ fn iterations(project: &Project) -> Value {
 }
 
 #[test]
-fn nothing_changes_so_that_it_is_warned_of_and_stopped() {
+fn unchanged_repository_warns_then_stops_run() {
     let project = Project::git();
     let output = run(&project, 3, "true");
     output.code(3).stderr_has("changed nothing in the repository; 3 in a row stop the run");
@@ -41,7 +41,7 @@ fn nothing_changes_so_that_it_is_warned_of_and_stopped() {
 }
 
 #[test]
-fn a_run_that_goes_on_counts_on() {
+fn resume_keeps_counting_unchanged_iterations() {
     let project = Project::git();
     project.settings(&json!({"stall": {"iterations": 3}}));
     let agent = project.fake_agent(&json!([{"print": "hm"}]));
@@ -52,7 +52,7 @@ fn a_run_that_goes_on_counts_on() {
 }
 
 #[test]
-fn any_change_is_progress_but_for_what_is_tidied_up_or_fetched() {
+fn any_change_except_maintenance_is_progress() {
     let project = Project::git();
     project.settings(&json!({"stall": {"iterations": 1}}));
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
@@ -92,7 +92,7 @@ fn any_change_is_progress_but_for_what_is_tidied_up_or_fetched() {
 }
 
 #[test]
-fn what_git_ignores_and_what_is_ours_is_no_progress() {
+fn ignored_and_own_files_are_no_progress() {
     for script in [
         "echo ignored >.gitignore; date +%s%N >ignored",
         "date +%s%N >.ralph/settings.local.json.x; rm .ralph/settings.local.json.x",
@@ -105,7 +105,7 @@ fn what_git_ignores_and_what_is_ours_is_no_progress() {
 }
 
 #[test]
-fn the_repository_may_begin_above_and_need_not_be_git() {
+fn stall_check_works_in_subdirectory_and_without_git() {
     let project = Project::git();
     project.write("sub/x", "").settings(&json!({}));
     let agent = project.fake_agent(&json!([{"shell": "echo $RALPH_ITERATION >y"}]));
@@ -128,7 +128,7 @@ fn the_repository_may_begin_above_and_need_not_be_git() {
 }
 
 #[test]
-fn a_completion_is_a_completion_and_instant_loops_are_not_looked_at() {
+fn stall_check_spares_completion_and_instant_loops() {
     let project = Project::git();
     project.settings(&json!({"stall": {"iterations": 1}}));
     let agent = project.fake_agent(&json!([{"print": DONE}]));

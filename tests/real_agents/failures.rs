@@ -9,12 +9,12 @@ use crate::real::RealAgent;
 use crate::support::{LONG, Output, Project};
 use crate::{Facts, for_agents};
 
-for_agents!(refused_credentials: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(refused_credentials_end_run: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// Trying again does not help: the run ends and says what does, however long the agent would go on; claude
 /// would for three minutes. The prompt goes by argument here, where its dash makes it an option of an
 /// agent that is not told better.
-fn refused_credentials(facts: &Facts) {
+fn refused_credentials_end_run(facts: &Facts) {
     let says = match facts.name {
         "claude" => "check the API key",
         "codex" => "401",
@@ -46,7 +46,7 @@ fn refused_credentials(facts: &Facts) {
 }
 
 #[test]
-fn claude_says_itself_what_is_wrong_with_its_key() {
+fn claude_explains_invalid_key() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 401, "times": -1}]),
@@ -60,7 +60,7 @@ fn claude_says_itself_what_is_wrong_with_its_key() {
 }
 
 #[test]
-fn claude_is_not_ended_over_a_key_that_is_refused_for_a_moment() {
+fn claude_survives_briefly_refused_key() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 401, "times": 2}, DONE]),
@@ -69,13 +69,13 @@ fn claude_is_not_ended_over_a_key_that_is_refused_for_a_moment() {
     case.check();
 }
 
-// The others are silent for longer while they start; `processes::hung` is about those.
-for_agents!(silent_service: claude, codex);
+// The others are silent for longer while they start; `processes::hung_agent_is_ended_by_inactivity` is about those.
+for_agents!(silent_service_is_ended_and_retried: claude, codex);
 
 /// A service that falls silent in the middle of the work: the agents would wait for minutes, and then try
 /// again. What is known of the tokens that went into it by then is in the journal and is shown, with the
 /// attempt and with the run.
-fn silent_service(facts: &Facts) {
+fn silent_service_is_ended_and_retried(facts: &Facts) {
     let work = json!({"sh": "true", "usage": {"in": 7_000, "out": 3}});
     let script =
         json!({"sessions": [[work, {"fail": "hang"}], [{"text": DONE, "usage": {"in": 500}}]]});
@@ -146,11 +146,11 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     assert_eq!(real.project.processes(), []);
 }
 
-for_agents!(cut_stream: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(cut_stream_is_retried: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// Whoever notices a connection that breaks in the middle of an answer, the agent or ralph, half an
 /// answer completes nothing, and the iteration is tried again.
-fn cut_stream(facts: &Facts) {
+fn cut_stream_is_retried(facts: &Facts) {
     // After a reset gemini would try again by itself, like most; after this it gives up.
     let how = if facts.name == "gemini" { "close" } else { "cut" };
     let turns = json!([{"fail": how, "text": format!("{DONE} or rather not."), "after": 5}, DONE]);

@@ -69,7 +69,7 @@ fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
 
 /// Without a plugin, and without anything being changed that is the user's.
 #[test]
-fn a_run_without_a_sandbox_is_guarded() {
+fn unsandboxed_run_is_guarded_by_hook() {
     let Some(real) = claude(
         |project| json!([{"text": "I clean up.", "sh": format!("rm -rf {}", treasure(project).display())}, DONE]),
     ) else {
@@ -87,7 +87,7 @@ fn a_run_without_a_sandbox_is_guarded() {
 
 /// Of two `--settings` only one counts, so that ours has to be in the user's.
 #[test]
-fn the_users_own_settings_and_hooks_hold_beside_ours() {
+fn user_settings_and_hooks_apply_beside_ours() {
     let Some(real) = claude(|project| {
         let delete = format!("rm -rf {}", treasure(project).display());
         json!([{"text": "I look.", "sh": "ls"}, {"text": "I clean up.", "sh": delete}, DONE])
@@ -121,7 +121,7 @@ fn the_users_own_settings_and_hooks_hold_beside_ours() {
 
 /// What the plugin is for, in one iteration: a denial, an alert, and a stop that is held once.
 #[test]
-fn the_plugin_in_a_loop() {
+fn plugin_denies_alerts_and_holds_stop_in_loop() {
     let Some(real) = claude(|project| {
         let delete = format!("rm -rf {}", treasure(project).display());
         let file = project.path().join("work.txt");
@@ -156,7 +156,7 @@ fn the_plugin_in_a_loop() {
 
 /// Held once, however little the agent makes of it.
 #[test]
-fn a_stop_is_held_once() {
+fn stop_hook_holds_agent_once() {
     let Some(real) = claude(|project| {
         let file = project.path().join("work.txt");
         json!([
@@ -176,7 +176,7 @@ fn a_stop_is_held_once() {
 
 /// The loop commits what its guardrails let pass. Whoever committed before would go around them.
 #[test]
-fn where_the_loop_commits_the_agent_is_not_asked_to() {
+fn agent_is_not_asked_to_commit_if_loop_does() {
     let Some(real) = claude(|project| {
         let file = project.path().join("work.txt");
         let write = json!({"text": "I write.", "write": {"path": file, "content": "work\n"}});
@@ -194,7 +194,7 @@ fn where_the_loop_commits_the_agent_is_not_asked_to() {
 
 /// Nobody asked for more than the context alerts there.
 #[test]
-fn the_plugin_leaves_a_person_alone() {
+fn plugin_outside_loop_only_alerts() {
     let Some(real) = claude(|project| {
         let delete = format!("rm -rf {}", treasure(project).display());
         let file = project.path().join("work.txt");
@@ -217,7 +217,7 @@ fn the_plugin_leaves_a_person_alone() {
 
 /// As a person would install it, from the repository.
 #[test]
-fn claude_accepts_the_plugin() {
+fn claude_accepts_plugin() {
     let Some(real) = claude(|_| json!([DONE])) else { return };
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let plugin = plugin();

@@ -59,10 +59,10 @@ fn refusal(agent: &str, status: u16, message: &str) -> Value {
     json!({"fail": status, "message": message, "headers": {"retry-after-ms": "20"}, "times": -1})
 }
 
-for_agents!(rate_limited: opencode, gemini, cline, qwen);
+for_agents!(rate_limit_is_classified: opencode, gemini, cline, qwen);
 
 /// Those that are told when to ask again have tests of their own, below.
-fn rate_limited(facts: &Facts) {
+fn rate_limit_is_classified(facts: &Facts) {
     let message = "Too many requests: the rate limit of your key is used up.";
     let turn = refusal(facts.name, 429, message);
     let case = Case { says: "rate limit", ..given_up(facts.name, &turn, &["rate_limited"]) };
@@ -70,16 +70,16 @@ fn rate_limited(facts: &Facts) {
     assert_eq!(events.last("run_ended")["outcome"], "agent_failed");
 }
 
-for_agents!(overloaded: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(overload_is_classified: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-fn overloaded(facts: &Facts) {
+fn overload_is_classified(facts: &Facts) {
     let status = if facts.name == "claude" { 529 } else { 503 };
     let turn = refusal(facts.name, status, "Service unavailable");
     given_up(facts.name, &turn, &["overloaded"]).check();
 }
 
 #[test]
-fn claude_backs_off_when_its_service_has_no_capacity() {
+fn claude_backs_off_when_overloaded() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 529}, DONE]),
@@ -90,10 +90,10 @@ fn claude_backs_off_when_its_service_has_no_capacity() {
     case.check();
 }
 
-for_agents!(context_full: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(full_context_is_classified: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// opencode would make a summary of it and try again, for ever.
-fn context_full(facts: &Facts) {
+fn full_context_is_classified(facts: &Facts) {
     let (turn, says) = match facts.name {
         "claude" => {
             let message = "prompt is too long: 210000 tokens > 200000 maximum";
@@ -121,7 +121,7 @@ fn context_full(facts: &Facts) {
 
 /// A summary of the conversation is printed like an answer, and may quote the prompt.
 #[test]
-fn opencodes_summary_of_a_long_conversation_completes_nothing() {
+fn opencode_compaction_summary_does_not_complete() {
     let script = |_: &Project| {
         json!({
             "turns": [{"sh": "true", "usage": {"in": 199_000, "out": 5}}, "I go on."],
@@ -136,10 +136,10 @@ fn opencodes_summary_of_a_long_conversation_completes_nothing() {
 }
 
 // The others tell it as an empty answer.
-for_agents!(refused_answer: claude, opencode, gemini, copilot);
+for_agents!(refused_answer_is_classified: claude, opencode, gemini, copilot);
 
 /// The model, or somebody between it and the agent, declines to answer.
-fn refused_answer(facts: &Facts) {
+fn refused_answer_is_classified(facts: &Facts) {
     let stop = match facts.name {
         "claude" => "refusal",
         "gemini" => "SAFETY",
@@ -152,11 +152,11 @@ fn refused_answer(facts: &Facts) {
 
 // gemini does not offer such tools to its model then, and codex does not tell what its own sandbox
 // refused.
-for_agents!(denied_tool: claude, opencode, copilot, cline, qwen);
+for_agents!(denied_tool_is_counted: claude, opencode, copilot, cline, qwen);
 
 /// Nobody is there to allow what the agent asks for: that is shown, so that the loop looks no busier
 /// than it is.
-fn denied_tool(facts: &Facts) {
+fn denied_tool_is_counted(facts: &Facts) {
     let turns = json!([{"text": "I try.", "sh": "touch made"}, "I could not."]);
     let Some(real) = RealAgent::new(facts.name, |_: &Project| turns) else { return };
     real.project.settings(&json!({"agent": {"autonomous": false}, "retry": {"max": 0}}));
@@ -172,10 +172,10 @@ fn denied_tool(facts: &Facts) {
     assert!(!real.project.path().join("made").exists());
 }
 
-for_agents!(own_turns: claude, gemini, qwen);
+for_agents!(turn_limit_of_agent_ends_iteration_only: claude, gemini, qwen);
 
 /// At a limit of turns that the user gave to the agent itself, the loop goes on.
-fn own_turns(facts: &Facts) {
+fn turn_limit_of_agent_ends_iteration_only(facts: &Facts) {
     let (flags, file): (&[&str], _) = match facts.name {
         "claude" => (&["--max-turns", "1"], None),
         "qwen" => (&["--max-session-turns", "1"], None),
@@ -197,7 +197,7 @@ fn own_turns(facts: &Facts) {
 }
 
 #[test]
-fn claude_ends_at_its_own_limit_of_money_and_the_loop_goes_on() {
+fn claude_budget_limit_ends_iteration_only() {
     let script = |_: &Project| {
         let work = json!({"sh": "true", "usage": {"in": 100_000, "out": 1_000}, "times": -1});
         json!({"sessions": [[work], [{"text": DONE, "usage": {}}]]})
@@ -228,7 +228,7 @@ fn waited_until(events: &Events) -> i64 {
 }
 
 #[test]
-fn claude_waits_for_the_end_of_its_subscriptions_limit() {
+fn claude_waits_for_subscription_reset() {
     let resets_at = in_seconds(6);
     let limited = json!({
         "fail": 429, "message": "This request would exceed your account's rate limit.",
@@ -262,7 +262,7 @@ fn claude_waits_for_the_end_of_its_subscriptions_limit() {
 }
 
 #[test]
-fn claude_backs_off_when_a_key_is_at_its_limit() {
+fn claude_backs_off_at_key_rate_limit() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 429}, DONE]),
@@ -275,7 +275,7 @@ fn claude_backs_off_when_a_key_is_at_its_limit() {
 }
 
 #[test]
-fn codex_waits_when_its_account_is_at_its_limit() {
+fn codex_waits_at_account_limit() {
     // It tells the minute, so that the reset is often over by then, and a back-off is all there is.
     let body = json!({"error": {
         "type": "usage_limit_reached", "message": "The usage limit has been reached",
@@ -292,7 +292,7 @@ fn codex_waits_when_its_account_is_at_its_limit() {
 }
 
 #[test]
-fn gemini_backs_off_when_its_quota_is_used_up() {
+fn gemini_backs_off_at_quota() {
     let details = json!([{
         "@type": "type.googleapis.com/google.rpc.QuotaFailure",
         "violations": [{
@@ -316,7 +316,7 @@ fn gemini_backs_off_when_its_quota_is_used_up() {
 }
 
 #[test]
-fn copilot_backs_off_at_a_limit() {
+fn copilot_backs_off_at_rate_limit() {
     let case = Case {
         agent: "copilot",
         turns: json!([{"fail": 429, "retry_after": 1, "times": 6}, DONE]),

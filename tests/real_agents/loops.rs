@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use crate::real::RealAgent;
 use crate::{Facts, for_agents, support};
 
-for_agents!(three_iterations: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(three_iterations_complete: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// A result is not the end of claude where a task of its is still running in the background. What it says
 /// after that counts, and so does what that cost.
 #[test]
-fn claude_goes_on_after_a_result() {
+fn claude_output_after_result_counts() {
     let usage = |at: u64| json!({"in": 4 * at, "out": 3 * at});
     let script = |project: &support::Project| {
         let raw = project.path().join(".ralph/runs/*/raw.ndjson");
@@ -48,7 +48,7 @@ fn usage(turn: u64) -> Value {
 
 /// It writes a file with its own tool, a guardrail rejects that, the next prompt says so, it mends and
 /// commits, and only its own word, not the prompt's, ends the run.
-fn three_iterations(facts: &Facts) {
+fn three_iterations_complete(facts: &Facts) {
     let script = |project: &support::Project| {
         let path = project.path().join("greeting.txt");
         json!({"sessions": [

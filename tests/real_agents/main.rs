@@ -5,20 +5,20 @@
 //!
 //! | what such programs do | tested here, beside the recorded streams in `crates/agents/tests/adapters.rs` |
 //! |---|---|
-//! | exit codes that lie | `processes`, `failures::refused_credentials`, `failures::cut_stream` |
+//! | exit codes that lie | `processes`, `failures::refused_credentials_end_run_end_run_end_run`, `failures::cut_stream_is_retried` |
 //! | tools in sessions of their own, wrappers whose child holds the output | `processes` |
-//! | a daemon that stays | `processes::cline_works_without_its_daemon` |
+//! | a daemon that stays | `processes::cline_runs_without_its_daemon` |
 //! | a standard input that must be closed, or they wait for its end | `case`, by which ralph's own stays open |
-//! | prompts that begin with a dash | `failures::refused_credentials`, `prompts` |
+//! | prompts that begin with a dash | `failures::refused_credentials_end_run_end_run_end_run`, `prompts` |
 //! | prompts that are long, and that they repeat | `prompts` |
-//! | several results of one process | `loops::claude_goes_on_after_a_result` |
+//! | several results of one process | `loops::claude_output_after_result_counts` |
 //! | a marker in several pieces, the words of a limit in a file | `loops` |
 //! | hooks, settings for one run, plugins | `hooks` |
 //! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
 //! | files that they leave behind | `loops` |
 //! | a summary of the conversation that looks like an answer, or is made again and again | `limits`, opencode's |
 //! | a screen that takes long to be ready, dialogs of a first start | `interactive` |
-//! | retries that go on for minutes | `limits`, `failures::refused_credentials` |
+//! | retries that go on for minutes | `limits`, `failures::refused_credentials_end_run_end_run_end_run` |
 //! | a connection that is dead, and tools that are silent | `failures::dead_connection_is_ended_and_slow_tool_is_not` |
 //! | worktrees, and the configuration of git that is hidden from it | `tasks::work_commits_in_root_subdirectory_and_worktree` |
 

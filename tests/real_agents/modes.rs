@@ -5,13 +5,13 @@ use serde_json::json;
 use crate::real::RealAgent;
 use crate::{Facts, for_agents, support};
 
-for_agents!(plan_then_build: claude, codex);
+for_agents!(plan_then_build_completes: claude, codex);
 
 const PLAN: &str = ".ralph/implementation_plan.md";
 
 /// It plans and commits the plan; then it works it off, a task in each iteration, and only after the
 /// last one does it say that all is done. The prompts that tell it how are the built-in ones.
-fn plan_then_build(facts: &Facts) {
+fn plan_then_build_completes(facts: &Facts) {
     let script = |_: &support::Project| {
         let commit = "git add -A && git commit -qm";
         let task = |n: u32| {

@@ -32,11 +32,11 @@ fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
     running
 }
 
-for_agents!(asked_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(second_stop_signal_ends_agent_and_tools: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// Once is for the end of the run after this iteration, twice is for its end at once. With which of the signals
 /// that ask for it makes no difference, so that each agent meets one of them.
-fn asked_twice(facts: &Facts) {
+fn second_stop_signal_ends_agent_and_tools(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let signal = match facts.name {
         "claude" | "opencode" | "copilot" | "qwen" => Signal::INT,
@@ -60,7 +60,7 @@ fn ask_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
 /// By itself, cline hands its work to a daemon that stays, and that may be somebody else's: nobody
 /// could end its tools with the run, nor the daemon. Under ralph it has none.
 #[test]
-fn cline_works_without_its_daemon() {
+fn cline_runs_without_its_daemon() {
     let facts = Facts::of("cline");
     let with_another = |project: &Project| {
         let mut script = script(project);
@@ -77,10 +77,10 @@ fn cline_works_without_its_daemon() {
     assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
 }
 
-for_agents!(killed: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(killed_run_is_cleaned_up_by_next_run: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// Nobody can clean up after itself when it is killed. The next start does it.
-fn killed(facts: &Facts) {
+fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     let running = in_a_tool(&real, facts);
@@ -92,10 +92,10 @@ fn killed(facts: &Facts) {
     assert_eq!(project.processes(), []);
 }
 
-for_agents!(hung: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(hung_agent_is_ended_by_inactivity: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// An agent that has gone silent is ended, with its tool, and what it told of its costs is kept.
-fn hung(facts: &Facts) {
+fn hung_agent_is_ended_by_inactivity(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     project.settings(&json!({"retry": {"max": 0}}));

@@ -5,11 +5,11 @@ use serde_json::json;
 use crate::real::RealAgent;
 use crate::{Facts, for_agents};
 
-for_agents!(long_and_with_a_dash: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(long_prompt_starting_with_dash_arrives: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// 300 KB are more than an argument may have, and a dash begins an option. Some agents print their
 /// prompt again, in one line, and it holds the words that complete a run.
-fn long_and_with_a_dash(facts: &Facts) {
+fn long_prompt_starting_with_dash_arrives(facts: &Facts) {
     let script = |_: &_| json!(["I am not done."]);
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let filler = "All of this is the prompt, and no word of it may be lost.\n".repeat(5_200);

@@ -26,13 +26,13 @@ fn shell(command: &str) -> Value {
 
 // opencode, gemini, cline and qwen pass as well. They take 10 to 30 s of processor time for this, as they do
 // outside, so that they are left to whoever changes something about them.
-for_agents!(works_inside: claude, codex, copilot);
+for_agents!(agent_works_in_sandbox: claude, codex, copilot);
 
 /// Those that are told by a variable where their service is, so that it is allowed by itself.
 const TOLD: [&str; 4] = ["claude", "gemini", "copilot", "qwen"];
 
 /// Three iterations: it looks around, works, and is done.
-fn works_inside(facts: &Facts) {
+fn agent_works_in_sandbox(facts: &Facts) {
     if !is_here() {
         return;
     }

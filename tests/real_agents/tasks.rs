@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::real::RealAgent;
 use crate::{Facts, for_agents, support};
 
-for_agents!(honest_in_the_end: claude, codex);
+for_agents!(false_completion_claims_are_vetoed: claude, codex);
 
 fn story(id: &str, passes: bool) -> Value {
     let notes = if passes { "done" } else { "" };
@@ -25,7 +25,7 @@ fn list(verify: &str, stories: &[Value]) -> String {
 
 /// It claims to be done with a story open, drops that story, breaks the list, and at last does the work.
 /// Each of them is told to the next, in what the model is really asked.
-fn honest_in_the_end(facts: &Facts) {
+fn false_completion_claims_are_vetoed(facts: &Facts) {
     const VERIFY: &str = "test -e first";
     let (first, second) = (story("US-001", false), story("US-002", false));
     let script = |project: &support::Project| {
@@ -110,11 +110,11 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     assert_eq!(project.processes(), []);
 }
 
-for_agents!(killed_after_it_marked_everything: claude);
+for_agents!(stories_marked_before_kill_are_checked_again: claude);
 
 /// It says of every story that it passes, and its run is killed before anybody could look. The next one
 /// cleans up, does not call that done, and asks it to look again.
-fn killed_after_it_marked_everything(facts: &Facts) {
+fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     let stories = [story("US-001", true), story("US-002", true)];
     let script = |project: &support::Project| {
         let path = project.path().join("ralph/tasks.json");

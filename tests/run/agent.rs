@@ -28,7 +28,7 @@ fn codex() -> Value {
 const PLAIN: &[&str] = &["--no-stream-agent-output"];
 
 #[test]
-fn claude_is_started_as_it_wants_to_be() {
+fn claude_command_line_matches_settings() {
     let plain = json!([{"print": DONE}]);
     let settings = |agent: Value| json!({"agent": agent});
     for (settings, args, stream, expected) in [
@@ -79,7 +79,7 @@ fn claude_is_started_as_it_wants_to_be() {
 }
 
 #[test]
-fn codex_is_started_as_it_wants_to_be() {
+fn codex_command_line_matches_settings() {
     let settings = json!({"agent": {"command": "codex", "flags": ["--model o3"]}});
     let mut structured = arguments(&settings, &[], &codex());
     let at = structured.iter().position(|arg| arg == "--add-dir").expect("a git directory") + 1;
@@ -96,7 +96,7 @@ fn codex_is_started_as_it_wants_to_be() {
 }
 
 #[test]
-fn agent_without_tools_in_three_iterations_is_warned_of_once() {
+fn agent_without_tools_in_three_iterations_warns_once() {
     let project = Project::new();
     let said = json!([
         {"stderr": "bwrap: Can't mkdir /x/.git"}, {"claude": {"text": "not yet"}}, {"claude": {"result": {}}},
@@ -114,7 +114,7 @@ fn agent_without_tools_in_three_iterations_is_warned_of_once() {
 }
 
 #[test]
-fn agent_without_git_configuration_has_identity_of_user() {
+fn agent_without_git_config_gets_identity_of_user() {
     let project = Project::git();
     let identity = "[user]\nname = Ann\nemail = ann@example.com\n";
     std::fs::write(project.home().join(".gitconfig"), identity).unwrap();
@@ -143,7 +143,7 @@ fn agent_without_git_configuration_has_identity_of_user() {
 }
 
 #[test]
-fn a_secret_among_the_arguments_reaches_the_agent_and_nobody_else() {
+fn secret_argument_reaches_only_the_agent() {
     let project = Project::new();
     project.agent_named("my-agent", &recorded_steps(&project, &json!([{"print": DONE}])));
     project.settings(&json!({"agent": {
@@ -159,7 +159,7 @@ fn a_secret_among_the_arguments_reaches_the_agent_and_nobody_else() {
 }
 
 #[test]
-fn files_for_the_agent_are_nothing_to_commit() {
+fn agent_files_are_ignored_by_git() {
     let project = Project::git();
     let files = ".ralph/side_001.txt .ralph/prompt_001.txt";
     let look = format!("git check-ignore {files} >../ignored");
@@ -169,7 +169,7 @@ fn files_for_the_agent_are_nothing_to_commit() {
 }
 
 #[test]
-fn amp_is_started_as_it_wants_to_be() {
+fn amp_command_line_matches_settings() {
     let settings = json!({"agent": {"command": "amp", "flags": ["--visibility private"]}});
     let result =
         json!({"json": {"type": "result", "subtype": "success", "is_error": false, "result": ""}});
@@ -184,7 +184,7 @@ fn amp_is_started_as_it_wants_to_be() {
 }
 
 #[test]
-fn a_command_after_two_dashes_is_taken_word_by_word() {
+fn command_after_dashes_is_passed_word_by_word() {
     let project = Project::new();
     let words = ["--model opus", "", "$HOME", "a'b", "--", "-x"];
     let script = json!([project.record(), {"print": DONE}]);
@@ -193,7 +193,7 @@ fn a_command_after_two_dashes_is_taken_word_by_word() {
 }
 
 #[test]
-fn the_agent_of_the_command_line_does_not_get_the_flags_of_the_settings() {
+fn command_line_agent_ignores_flags_from_settings() {
     let project = Project::new();
     project.settings(
         &json!({"agent": {"command": "claude", "flags": ["--model", "opus"], "type": "claude"}}),
@@ -205,7 +205,7 @@ fn the_agent_of_the_command_line_does_not_get_the_flags_of_the_settings() {
 }
 
 #[test]
-fn the_program_is_never_split() {
+fn agent_program_with_space_is_not_split() {
     let project = Project::awkward();
     project.agent_named("my agent", &json!([project.record(), {"print": DONE}]));
     project.settings(&json!({"agent": {"command": "my agent"}}));
@@ -214,7 +214,7 @@ fn the_program_is_never_split() {
 }
 
 #[test]
-fn the_environment_is_the_users_with_additions() {
+fn agent_environment_is_inherited_with_changes() {
     let project = Project::new();
     project.settings(&json!({"agent": {
         "env": {"ADDED": "yes", "CHANGED": "new"}, "envExclude": ["SECRET_TOKEN"],
@@ -247,7 +247,7 @@ fn the_environment_is_the_users_with_additions() {
 }
 
 #[test]
-fn prompts_can_go_as_an_argument_or_in_a_file() {
+fn prompt_is_passed_as_argument_file_or_stdin() {
     for prompt in ["do it", "--help", "- a list\n- of things"] {
         let project = Project::new();
         project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
@@ -270,7 +270,7 @@ fn prompts_can_go_as_an_argument_or_in_a_file() {
 }
 
 #[test]
-fn a_prompt_in_a_file_is_there_while_the_agent_runs() {
+fn prompt_file_exists_while_agent_runs() {
     let project = Project::new();
     project.settings(&json!({"agent": {"command": "sh", "flags": ["-c", "cat \"$0\"; cat \"$0\" > seen; echo '<response>OK</response>'"], "promptVia": "file"}}));
     project.ralph(["run", "-p", "read this", "-c", "OK"]).run().code(0);
@@ -278,7 +278,7 @@ fn a_prompt_in_a_file_is_there_while_the_agent_runs() {
 }
 
 #[test]
-fn known_agents_take_a_prompt_that_begins_with_a_dash_as_an_argument() {
+fn known_agents_accept_prompt_starting_with_dash() {
     for (agent, stream, expected) in
         [("claude", claude(), vec!["--", "--help"]), ("codex", codex(), vec!["--", "--help"])]
     {
@@ -292,7 +292,7 @@ fn known_agents_take_a_prompt_that_begins_with_a_dash_as_an_argument() {
 }
 
 #[test]
-fn the_agent_works_in_the_project_wherever_ralph_was_started() {
+fn agent_runs_in_project_directory() {
     let project = Project::new();
     project.write("PROMPT.md", "in the project").write("sub/keep", "");
     std::fs::write(project.beside("PROMPT.md"), "beside the project").unwrap();
@@ -316,7 +316,7 @@ fn the_agent_works_in_the_project_wherever_ralph_was_started() {
 }
 
 #[test]
-fn what_the_agent_leaves_running_is_ended_and_told() {
+fn processes_left_by_agent_are_ended_and_reported() {
     let project = Project::new();
     let pid_file = project.beside("tool.pid");
     let script = json!([{"stray": {"pid_file": pid_file}}, {"print": DONE}]);
@@ -329,7 +329,7 @@ fn what_the_agent_leaves_running_is_ended_and_told() {
 }
 
 #[test]
-fn what_the_agent_leaves_running_can_be_kept() {
+fn processes_left_by_agent_can_be_kept() {
     let project = Project::new();
     project.settings(&json!({"agent": {"keepBackground": true}}));
     let script = json!([{"stray": {"pid_file": project.beside("tool.pid")}}, {"print": DONE}]);
@@ -339,7 +339,7 @@ fn what_the_agent_leaves_running_can_be_kept() {
 }
 
 #[test]
-fn switched_off_approvals_are_said_once() {
+fn disabled_approvals_are_warned_about_once() {
     let project = Project::new();
     let mut steps = vec![json!({"claude": {"text": "not yet"}}), json!({"claude": {"result": {}}})];
     let first = json!(steps);
@@ -351,7 +351,7 @@ fn switched_off_approvals_are_said_once() {
 }
 
 #[test]
-fn a_second_run_in_the_same_directory_is_refused() {
+fn second_run_in_same_directory_is_refused() {
     let project = Project::new();
     // In its first iteration the agent removes the lock, too.
     let script = sessions([
@@ -368,7 +368,7 @@ fn a_second_run_in_the_same_directory_is_refused() {
 }
 
 #[test]
-fn the_adapter_is_told_by_the_last_part_of_the_path_or_by_the_settings() {
+fn adapter_is_selected_by_program_name_or_settings() {
     let project = Project::new();
     project.agent_named("claude", &recorded_steps(&project, &claude()));
     let path = project.beside("bin/claude").to_str().unwrap().to_owned();
@@ -385,7 +385,7 @@ fn the_adapter_is_told_by_the_last_part_of_the_path_or_by_the_settings() {
 }
 
 #[test]
-fn bytes_of_any_kind_and_lines_of_any_length_are_no_problem() {
+fn invalid_utf8_and_long_lines_are_accepted() {
     let project = Project::new();
     let script = json!([
         {"hex": "ff fe 00 0a"}, {"long_line_megabytes": 2}, {"claude": {"long_text": 2}},

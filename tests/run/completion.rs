@@ -24,7 +24,7 @@ fn says(text: &str) -> Value {
 }
 
 #[test]
-fn the_first_response_decides_without_case() {
+fn first_response_decides_case_insensitively() {
     for (text, complete) in [
         (DONE, true),
         ("<RESPONSE>done</Response>", true),
@@ -44,7 +44,7 @@ fn the_first_response_decides_without_case() {
 }
 
 #[test]
-fn the_text_promise_and_pattern_can_be_chosen() {
+fn completion_response_promise_and_pattern_are_configurable() {
     for (args, text, complete) in [
         (&["-c", "All Good"][..], "<response>all good</response>", true),
         (&["-c", "All Good"], DONE, false),
@@ -61,7 +61,7 @@ fn the_text_promise_and_pattern_can_be_chosen() {
 }
 
 #[test]
-fn a_rule_that_cannot_work_is_refused_before_anything_runs() {
+fn invalid_completion_rule_is_refused_before_start() {
     let project = Project::new();
     for (args, says) in [
         (&["--done-pattern", "("][..], "--done-pattern"),
@@ -75,7 +75,7 @@ fn a_rule_that_cannot_work_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_prompt_that_comes_back_completes_nothing() {
+fn echoed_prompt_does_not_complete() {
     let project = Project::new();
     let prompt = format!("Work.\nWhen all is done answer {DONE}\n");
     project.write("PROMPT.md", prompt);
@@ -92,7 +92,7 @@ fn a_prompt_that_comes_back_completes_nothing() {
 }
 
 #[test]
-fn a_prompt_that_comes_back_changed_completes_nothing() {
+fn reformatted_prompt_echo_does_not_complete() {
     let project = Project::new();
     project.write(
         "PROMPT.md",
@@ -118,12 +118,12 @@ fn a_prompt_that_comes_back_changed_completes_nothing() {
 }
 
 #[test]
-fn standard_error_is_not_what_the_agent_says() {
+fn stderr_does_not_complete() {
     assert!(!completes(&[], "robot", &json!([{"stderr": DONE}, {"print": "working"}])));
 }
 
 #[test]
-fn pieces_do_not_matter() {
+fn completion_is_found_in_split_output() {
     for steps in [
         json!([{"raw": "<respo"}, {"raw": "nse>DO"}, {"raw": "NE</response>"}]),
         json!([{"print": "<response>"}, {"print": "DONE"}, {"print": "</response>"}]),
@@ -136,7 +136,7 @@ fn pieces_do_not_matter() {
 }
 
 #[test]
-fn claude_completes_only_by_its_own_words() {
+fn claude_completes_only_by_its_own_text() {
     let text = |text: &str| json!({"claude": {"text": text}});
     let result = json!({"claude": {"result": {}}});
     for (what, steps, complete) in [
@@ -188,7 +188,7 @@ fn claude_completes_only_by_its_own_words() {
 }
 
 #[test]
-fn codex_completes_only_by_its_own_words() {
+fn codex_completes_only_by_its_own_text() {
     let text = |text: &str| json!({"codex": {"text": text}});
     let result = json!({"codex": {"result": {}}});
     for (what, steps, complete) in [
@@ -212,7 +212,7 @@ fn codex_completes_only_by_its_own_words() {
 }
 
 #[test]
-fn amp_completes_by_its_words_and_not_by_the_prompt_that_it_repeats() {
+fn amp_completes_by_its_own_text_not_by_prompt_echo() {
     let prompt = json!({"json": {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": DONE}]}}});
     let result = json!({"json": {
         "type": "result", "subtype": "success", "is_error": false, "result": "", "num_turns": 1,
@@ -222,7 +222,7 @@ fn amp_completes_by_its_words_and_not_by_the_prompt_that_it_repeats() {
 }
 
 #[test]
-fn plain_mode_completes_too() {
+fn plain_mode_completes_by_answer() {
     let args = ["--no-stream-agent-output"];
     assert!(completes(&args, "claude", &says(DONE)));
     // codex leaves its answer in a file; what it prints is its own log.
@@ -236,7 +236,7 @@ fn plain_mode_completes_too() {
 }
 
 #[test]
-fn what_an_earlier_iteration_said_is_forgotten() {
+fn completion_of_earlier_iteration_is_forgotten() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test $RALPH_ITERATION -gt 1"}]}));
     let script = sessions([json!([{"print": DONE}]), json!([{"print": "not yet"}])]);
@@ -244,7 +244,7 @@ fn what_an_earlier_iteration_said_is_forgotten() {
 }
 
 #[test]
-fn a_rule_that_silence_satisfies_is_refused() {
+fn completion_rule_matching_empty_output_is_refused() {
     let project = Project::new();
     for (flag, value) in
         [("--done-pattern", ""), ("--done-pattern", "a*"), ("--completion-promise", " ")]
@@ -257,7 +257,7 @@ fn a_rule_that_silence_satisfies_is_refused() {
 }
 
 #[test]
-fn an_answer_that_was_left_behind_is_nobodys() {
+fn stale_answer_file_does_not_complete() {
     let project = Project::new();
     for name in ["side_001.txt", "answer_001.txt"] {
         project.write(&format!(".ralph/{name}"), DONE);
@@ -267,7 +267,7 @@ fn an_answer_that_was_left_behind_is_nobodys() {
 }
 
 #[test]
-fn prompt_that_never_asks_for_the_signal_warns_at_start_and_limit() {
+fn prompt_without_completion_signal_warns() {
     let project = Project::new();
     let script = json!([{"print": "working"}]);
     let warning = "the prompt never mentions <response>DONE</response>, which completes the run";
@@ -289,7 +289,7 @@ fn prompt_that_never_asks_for_the_signal_warns_at_start_and_limit() {
 }
 
 #[test]
-fn ignored_echo_of_signal_is_told_and_dictated_line_completes() {
+fn ignored_signal_echo_is_reported_but_own_line_completes() {
     let line = format!("All tasks are complete. {DONE}");
     let prompt = format!("Work.\nWhen all is done, print exactly:\n{line}");
     let project = Project::new();

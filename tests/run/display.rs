@@ -58,7 +58,7 @@ fn last(project: &Project, event: &str) -> Value {
 }
 
 #[test]
-fn nobody_reads_and_a_limit_still_ends_the_agent() {
+fn unread_output_does_not_delay_inactivity_limit() {
     // Beside each other, because each of them waits for its reader in the end.
     let runs = FORMS.map(|(form, digits)| {
         let project = Project::new();
@@ -77,7 +77,7 @@ fn nobody_reads_and_a_limit_still_ends_the_agent() {
 }
 
 #[test]
-fn nobody_reads_and_signals_are_still_heard() {
+fn unread_output_does_not_delay_signals() {
     for (form, digits) in FORMS {
         let project = Project::new();
         let script = json!([numbers(digits), {"print": "printed all"}, "hang"]);
@@ -93,7 +93,7 @@ fn nobody_reads_and_signals_are_still_heard() {
 }
 
 #[test]
-fn whoever_reads_again_is_told_what_is_missing_and_sees_the_rest_in_order() {
+fn paused_reader_sees_missing_count_and_rest_in_order() {
     let project = Project::new();
     let go = project.beside("go");
     let script =
@@ -127,7 +127,7 @@ fn whoever_reads_again_is_told_what_is_missing_and_sees_the_rest_in_order() {
 }
 
 #[test]
-fn a_program_that_reads_slowly_gets_every_event() {
+fn slow_json_reader_gets_every_event() {
     let project = Project::new();
     let text = "x".repeat(60_000);
     let texts = vec![json!({"claude": {"text": text}}); 100];
@@ -157,7 +157,7 @@ fn a_program_that_reads_slowly_gets_every_event() {
 }
 
 #[test]
-fn ctrl_s_stops_the_terminal_and_nothing_else() {
+fn ctrl_s_stops_only_the_terminal() {
     let project = Project::new();
     let stopped = project.beside("stopped");
     project.settings(&json!({"retry": {"max": 0}}));
@@ -176,7 +176,7 @@ fn ctrl_s_stops_the_terminal_and_nothing_else() {
 }
 
 #[test]
-fn ctrl_c_twice_on_a_stopped_terminal_ends_the_run() {
+fn ctrl_c_twice_on_stopped_terminal_ends_run() {
     let project = Project::new();
     let stopped = project.beside("stopped");
     let script = json!([

@@ -6,7 +6,7 @@ use crate::run;
 use crate::support::Project;
 
 #[test]
-fn journal_with_an_endless_line_is_read_in_little_memory() {
+fn journal_with_endless_line_is_read_in_bounded_memory() {
     let project = Project::new();
     run(&project, &["-p", "x", "-n", "1"], &json!([{"print": "not yet"}])).run().code(1);
     let journal = project.newest_run().join("events.jsonl");

@@ -25,7 +25,7 @@ fn busy() -> Value {
 }
 
 #[test]
-fn plain_output_tells_the_whole_story() {
+fn plain_output_shows_tools_todos_checks_and_result() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "true"}]}));
     let output = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &busy()).run();
@@ -43,7 +43,7 @@ fn plain_output_tells_the_whole_story() {
 }
 
 #[test]
-fn nothing_is_drawn_where_there_is_no_terminal() {
+fn output_without_terminal_has_no_escape_sequences() {
     let project = Project::new();
     let output = run_with("claude", &project, &["-p", "do it"], &busy()).env("TERM", "xterm").run();
     output.code(0).stdout_has("[OK] Complete");
@@ -51,7 +51,7 @@ fn nothing_is_drawn_where_there_is_no_terminal() {
 }
 
 #[test]
-fn json_lines_are_the_journal() {
+fn json_output_equals_journal() {
     let project = Project::new();
     let output = run_with("claude", &project, &["-p", "do it", "--output", "json"], &busy()).run();
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
@@ -70,7 +70,7 @@ fn json_lines_are_the_journal() {
 }
 
 #[test]
-fn the_agents_bytes_are_kept_as_they_came() {
+fn raw_agent_output_is_kept_unchanged() {
     let project = Project::new();
     let script = sessions([
         json!([{"hex": "61 ff 00 0d 0a"}, {"split": "é"}, {"raw": "no newline"}]),
@@ -84,7 +84,7 @@ fn the_agents_bytes_are_kept_as_they_came() {
 }
 
 #[test]
-fn lines_that_nobody_understands_are_kept_and_shown() {
+fn unknown_agent_lines_are_kept_and_shown() {
     let project = Project::new();
     let script = json!([
         {"print": "not JSON at all"}, {"json": {"type": "brand_new", "x": 1}}, {"stderr": "a warning"},
@@ -96,7 +96,7 @@ fn lines_that_nobody_understands_are_kept_and_shown() {
 }
 
 #[test]
-fn verbose_adds_details_on_standard_error() {
+fn verbose_adds_details_on_stderr() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "exit 0"}]}));
     let prompt = format!("{}END", "x".repeat(200));
@@ -116,7 +116,7 @@ fn verbose_adds_details_on_standard_error() {
 }
 
 #[test]
-fn quiet_prints_failures_and_the_outcome() {
+fn quiet_prints_only_failures_and_outcome() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
     let script = sessions([
@@ -132,7 +132,7 @@ fn quiet_prints_failures_and_the_outcome() {
 }
 
 #[test]
-fn the_agents_output_is_hidden_but_heard_without_streaming() {
+fn hidden_agent_output_still_completes() {
     let project = Project::new();
     let script = json!([{"print": "talk"}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it", "--no-stream-agent-output"], &script).run();
@@ -144,7 +144,7 @@ fn the_agents_output_is_hidden_but_heard_without_streaming() {
 }
 
 #[test]
-fn output_is_shown_as_it_arrives() {
+fn agent_output_is_shown_as_it_arrives() {
     let project = Project::new();
     let go = project.beside("go");
     let script = json!([{"print": "first"}, {"wait_for": go}, {"print": DONE}]);
@@ -155,7 +155,7 @@ fn output_is_shown_as_it_arrives() {
 }
 
 #[test]
-fn a_replay_shows_what_was_shown() {
+fn replay_equals_live_output() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
     let script = sessions([
@@ -173,7 +173,7 @@ fn a_replay_shows_what_was_shown() {
 }
 
 #[test]
-fn runs_are_listed_in_their_order_and_old_ones_go() {
+fn runs_are_listed_in_order_and_old_ones_pruned() {
     let project = Project::new();
     project.ralph(["runs"]).run().code(0).stdout_is("no runs yet\n");
     project.settings(&json!({"runs": {"keep": 3}}));
@@ -195,7 +195,7 @@ fn runs_are_listed_in_their_order_and_old_ones_go() {
 }
 
 #[test]
-fn a_dry_run_starts_nothing_and_writes_nothing() {
+fn dry_run_starts_and_writes_nothing() {
     let project = Project::new();
     let script = json!([project.record()]);
     let output = run(&project, &["-p", "do it", "--dry-run", "-n", "4"], &script).run();
@@ -215,7 +215,7 @@ fn a_dry_run_starts_nothing_and_writes_nothing() {
 }
 
 #[test]
-fn a_reader_that_goes_away_does_not_stop_the_run() {
+fn closed_stdout_does_not_stop_run() {
     for form in ["human", "json"] {
         let project = Project::new();
         let go = project.beside("go");
@@ -238,7 +238,7 @@ fn a_reader_that_goes_away_does_not_stop_the_run() {
 }
 
 #[test]
-fn whoever_ends_what_was_left_behind_says_so_and_can_be_stopped() {
+fn cleanup_of_killed_run_is_announced_and_interruptible() {
     let project = Project::new();
     let agent = r#"cat >/dev/null; (trap "" TERM; : >ready; while :; do sleep 0.1; done) & wait"#;
     let running = project.ralph(["run", "-p", "x", "--", "sh", "-c", agent]).start();
@@ -254,7 +254,7 @@ fn whoever_ends_what_was_left_behind_says_so_and_can_be_stopped() {
 }
 
 #[test]
-fn a_run_that_was_cut_off_is_told_of_by_the_next() {
+fn cut_off_run_is_reported_by_next_run() {
     let project = Project::new();
     let script = json!([{"print": "here"}, "hang"]);
     let running = run(&project, &["-p", "do it"], &script).start();
@@ -269,7 +269,7 @@ fn a_run_that_was_cut_off_is_told_of_by_the_next() {
 }
 
 #[test]
-fn an_agent_that_cleans_up_too_much_does_not_take_the_run_with_it() {
+fn run_survives_agent_deleting_ralph_directory() {
     let project = Project::git();
     project.settings(&json!({
         "guardrails": [{"command": "echo checked"}], "scm": {"command": "git", "tasks": ["commit"]},
@@ -297,7 +297,7 @@ fn an_agent_that_cleans_up_too_much_does_not_take_the_run_with_it() {
 }
 
 #[test]
-fn nothing_that_an_agent_prints_steers_the_terminal() {
+fn agent_output_cannot_control_terminal() {
     let project = Project::new();
     let script = json!([{"print": "a\u{1b}[2J\u{1b}]0;title\u{7}b\rc"}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it"], &script).run();
@@ -307,7 +307,7 @@ fn nothing_that_an_agent_prints_steers_the_terminal() {
 }
 
 #[test]
-fn the_display_can_be_chosen_in_the_settings() {
+fn display_settings_change_output() {
     let project = Project::new();
     project.settings(&json!({"display": {
         "emoji": true, "color": true, "timestamps": true, "maxOutputLines": 1,
@@ -330,7 +330,7 @@ fn the_display_can_be_chosen_in_the_settings() {
 }
 
 #[test]
-fn the_command_line_explains_itself() {
+fn version_help_and_usage_errors_are_shown() {
     let project = Project::new();
     for flag in ["--version", "-v"] {
         let version = concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n");
@@ -345,7 +345,7 @@ fn the_command_line_explains_itself() {
 }
 
 #[test]
-fn a_command_of_the_users_own_is_told_of_the_end() {
+fn notify_command_receives_run_end() {
     let project = Project::new();
     let command =
         "cat > told.json; echo $RALPH_RUN_ID > run; tail -n 1 .ralph/runs/*/events.jsonl > last";
@@ -365,7 +365,7 @@ fn a_command_of_the_users_own_is_told_of_the_end() {
 }
 
 #[test]
-fn a_command_that_cannot_tell_changes_nothing_but_a_warning() {
+fn failing_notify_command_only_warns() {
     let project = Project::new();
     project.settings(&json!({"notify": {"command": "echo no such host >&2; exit 3"}}));
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
@@ -381,7 +381,7 @@ fn a_command_that_cannot_tell_changes_nothing_but_a_warning() {
 
 /// Killed between the end in the journal and the command that tells of it.
 #[test]
-fn whoever_was_not_told_of_an_end_is_told_by_the_next_ralph_once() {
+fn missed_notification_is_sent_once_by_next_command() {
     let project = Project::new();
     let command = "if test -e kill; then rm kill; kill -9 $PPID; sleep 600; fi; cat >> told.jsonl";
     project.settings(&json!({"notify": {"command": command}}));

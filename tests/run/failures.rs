@@ -23,7 +23,7 @@ fn seconds_from_now(seconds: u64) -> u64 {
 }
 
 #[test]
-fn a_failed_attempt_is_tried_again_with_the_same_prompt_in_the_same_iteration() {
+fn failed_attempt_is_retried_with_same_prompt() {
     let project = Project::new();
     project.settings(&at_once());
     let script = sessions([
@@ -45,7 +45,7 @@ fn a_failed_attempt_is_tried_again_with_the_same_prompt_in_the_same_iteration() 
 }
 
 #[test]
-fn an_agent_that_keeps_failing_ends_the_run() {
+fn repeatedly_failing_agent_ends_run() {
     let project = Project::new();
     project.settings(&at_once());
     let script = json!([project.record(), {"print": DONE}, {"exit": 1}]);
@@ -59,7 +59,7 @@ fn an_agent_that_keeps_failing_ends_the_run() {
 }
 
 #[test]
-fn tries_and_back_off_are_settings() {
+fn retry_count_and_backoff_follow_settings() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}}));
     run(&project, &["-p", "do it"], &json!([project.record(), {"exit": 1}])).run().code(4);
@@ -75,7 +75,7 @@ fn tries_and_back_off_are_settings() {
 }
 
 #[test]
-fn a_success_between_failures_forgives_them() {
+fn success_resets_failure_count() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 1, "backoffSeconds": 0}}));
     let (fails, works) = (json!([{"exit": 1}]), json!([{"print": "working"}]));
@@ -92,7 +92,7 @@ fn a_success_between_failures_forgives_them() {
 }
 
 #[test]
-fn an_error_that_is_reported_with_exit_code_0_is_a_failure() {
+fn error_result_with_exit_code_0_is_failure() {
     let project = Project::new();
     project.settings(&at_once());
     let error = json!({"is_error": true, "result": format!("API Error: 500 {DONE}")});
@@ -114,7 +114,7 @@ fn claude_refused_as_root_is_not_retried() {
 }
 
 #[test]
-fn a_stream_without_a_result_is_a_failure() {
+fn stream_without_result_is_failure() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}}));
     let script = json!([{"claude": "init"}, {"claude": {"text": DONE}}]);
@@ -123,7 +123,7 @@ fn a_stream_without_a_result_is_a_failure() {
 }
 
 #[test]
-fn a_rate_limit_waits_for_its_end_and_does_not_count() {
+fn rate_limit_is_waited_out_and_not_counted() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
     // Two seconds after the agent says so, however long it took to come to that.
@@ -148,7 +148,7 @@ fn a_rate_limit_waits_for_its_end_and_does_not_count() {
 }
 
 #[test]
-fn a_limit_that_may_not_be_waited_for_ends_the_run() {
+fn rate_limit_beyond_allowed_wait_ends_run() {
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
     let script = reports(&json!({"is_error": true, "result": message}));
     for (rate_limit, says) in [
@@ -171,7 +171,7 @@ fn a_limit_that_may_not_be_waited_for_ends_the_run() {
 }
 
 #[test]
-fn a_limit_without_a_time_backs_off() {
+fn rate_limit_without_reset_time_backs_off() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0, "backoffSeconds": 0.1}}));
     let limited =
@@ -187,7 +187,7 @@ fn a_limit_without_a_time_backs_off() {
 }
 
 #[test]
-fn a_wait_ends_at_once_when_somebody_asks() {
+fn signal_ends_rate_limit_wait_immediately() {
     let project = Project::new();
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
     let script = reports(&json!({"is_error": true, "result": message}));
@@ -200,7 +200,7 @@ fn a_wait_ends_at_once_when_somebody_asks() {
 }
 
 #[test]
-fn words_about_limits_in_what_the_agent_reads_are_no_limit() {
+fn limit_messages_in_tool_output_are_ignored() {
     let project = Project::new();
     let script = json!([
         {"claude": {"bash": "echo 'API Error: 429 usage limit reached|1 Invalid API key'"}},
@@ -213,7 +213,7 @@ fn words_about_limits_in_what_the_agent_reads_are_no_limit() {
 }
 
 #[test]
-fn refused_credentials_end_the_run_at_once_and_say_what_to_do() {
+fn refused_credentials_end_run_immediately_with_hint() {
     for (agent, script, says) in [
         (
             "claude",
@@ -236,7 +236,7 @@ fn refused_credentials_end_the_run_at_once_and_say_what_to_do() {
 }
 
 #[test]
-fn a_full_context_is_a_failure_that_is_tried_again_afresh() {
+fn exhausted_context_is_retried() {
     let project = Project::new();
     project.settings(&at_once());
     let script = sessions([
@@ -248,7 +248,7 @@ fn a_full_context_is_a_failure_that_is_tried_again_afresh() {
 }
 
 #[test]
-fn an_empty_answer_is_an_iteration_without_completion() {
+fn empty_answer_does_not_complete() {
     let project = Project::new();
     let output = run(&project, &["-p", "do it", "-n", "2"], &json!([])).run();
     output.code(1).stdout_has("[WARN] The agent said nothing");
@@ -258,7 +258,7 @@ fn an_empty_answer_is_an_iteration_without_completion() {
 }
 
 #[test]
-fn codex_is_limited_and_fails_in_its_own_words() {
+fn codex_failures_and_limits_are_classified() {
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 0}, "rateLimit": {"wait": false}}));
     let script = sessions([

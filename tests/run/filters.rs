@@ -20,7 +20,7 @@ fn project(agent: &Value, script: &Value) -> Project {
 const SAYS: &str = r#"select(.who == "robot") | .says"#;
 
 #[test]
-fn an_unknown_agents_words_are_found_by_an_expression() {
+fn response_filter_extracts_text_of_unknown_agent() {
     let script = json!([
         {"json": {"who": "user", "says": DONE}},
         {"json": {"who": "tool", "output": DONE}},
@@ -40,7 +40,7 @@ fn an_unknown_agents_words_are_found_by_an_expression() {
 }
 
 #[test]
-fn known_agent_with_foreign_stream_and_filter_needs_no_result() {
+fn filtered_known_agent_with_other_stream_needs_no_result() {
     let script = json!([{"json": {"who": "robot", "says": DONE}}]);
     let agent = json!({"type": "claude", "responseFilter": SAYS});
     let other = project(&agent, &script);
@@ -53,7 +53,7 @@ fn known_agent_with_foreign_stream_and_filter_needs_no_result() {
 }
 
 #[test]
-fn an_expression_that_fails_for_every_line_fails_the_attempt() {
+fn response_filter_failing_on_every_line_fails_attempt() {
     let lines = json!([{"json": {"says": DONE}}, {"json": {"says": "more"}}]);
     let project = project(&json!({"responseFilter": ".says[]"}), &lines);
     let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
@@ -70,14 +70,14 @@ fn an_expression_that_fails_for_every_line_fails_the_attempt() {
 }
 
 #[test]
-fn an_agent_that_does_not_speak_json_as_it_was_to_has_failed() {
+fn response_filter_without_json_output_fails_attempt() {
     let project = project(&json!({"responseFilter": SAYS}), &json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
     output.code(4).stdout_has("it printed no JSON, though it was to");
 }
 
 #[test]
-fn a_bad_expression_is_marked_before_anything_runs() {
+fn invalid_response_filter_is_refused_before_start() {
     let project = project(&json!({"responseFilter": "select(.who) | .says |"}), &json!([]));
     let output = project.ralph(["run", "-p", "x"]).run();
     output.code(2).stderr_has(
@@ -87,7 +87,7 @@ fn a_bad_expression_is_marked_before_anything_runs() {
 }
 
 #[test]
-fn an_expression_without_an_end_fails_the_attempt_and_not_ralph() {
+fn endless_response_filter_fails_attempt() {
     let lines = json!([
         {"json": {"n": 1}}, {"json": {"n": 2}}, {"json": {"n": 3}}, {"json": {"n": 4}}, "hang",
     ]);
@@ -109,7 +109,7 @@ fn an_expression_without_an_end_fails_the_attempt_and_not_ralph() {
 }
 
 #[test]
-fn one_line_that_is_too_much_for_the_expression_is_left_out() {
+fn line_exceeding_filter_limits_is_skipped() {
     let lines = json!([
         {"json": {"says": "one"}}, {"json": {"loop": true}}, {"json": {"says": DONE}},
     ]);
@@ -122,7 +122,7 @@ fn one_line_that_is_too_much_for_the_expression_is_left_out() {
 }
 
 #[test]
-fn a_signal_does_not_wait_for_an_expression_without_an_end() {
+fn signal_does_not_wait_for_endless_response_filter() {
     let lines = json!([{"json": {"n": 1}}, "hang"]);
     let project = project(&json!({"responseFilter": "def f: f; f"}), &lines);
     let running = project.ralph(["run", "-p", "x"]).start();
@@ -136,7 +136,7 @@ fn a_signal_does_not_wait_for_an_expression_without_an_end() {
 }
 
 #[test]
-fn an_expression_that_is_too_deep_to_be_read_is_refused() {
+fn too_deeply_nested_response_filter_is_refused() {
     let deep = format!("{}.{}", "(".repeat(30_000), ")".repeat(30_000));
     let project = project(&json!({"responseFilter": deep}), &json!([]));
     let output = project.ralph(["run", "-p", "x"]).run();
@@ -146,7 +146,7 @@ fn an_expression_that_is_too_deep_to_be_read_is_refused() {
 }
 
 #[test]
-fn only_strings_are_said() {
+fn response_filter_counts_only_strings() {
     let lines = json!([{"json": {"says": [DONE]}}, {"json": {"says": 7}},
         {"json": {"says": "not yet"}}]);
     let project = project(&json!({"responseFilter": ".says"}), &lines);
@@ -157,14 +157,14 @@ fn only_strings_are_said() {
 }
 
 #[test]
-fn json_that_nobody_can_read_is_refused() {
+fn json_format_for_unknown_agent_is_refused() {
     let project = project(&json!({"outputFormat": "json"}), &json!([]));
     let output = project.ralph(["run", "-p", "x"]).run();
     output.code(2).stderr_has("how robot says something in JSON is not known");
 }
 
 #[test]
-fn all_arguments_can_be_the_users_own() {
+fn agent_args_setting_replaces_all_arguments() {
     let project = Project::new();
     project.agent_named("claude", &json!([project.record(), {"print": DONE}]));
     let agent = json!({"command": "claude", "args": ["--plain", "a b"], "flags": ["--not-this"],
@@ -178,7 +178,7 @@ fn all_arguments_can_be_the_users_own() {
 }
 
 #[test]
-fn a_display_filter_shows_what_it_likes_and_changes_nothing_else() {
+fn display_filter_changes_only_shown_output() {
     let script = json!([
         {"print": "one"}, {"stderr": "two"}, {"print": DONE}, {"raw": "no newline"},
     ]);
@@ -202,7 +202,7 @@ fn a_display_filter_shows_what_it_likes_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_display_filter_that_dies_harms_nobody() {
+fn failed_display_filter_falls_back_to_plain_output() {
     let script =
         json!([{"print": "one"}, {"wait_for": "../go"}, {"print": "two"}, {"print": DONE}]);
     for (filter, what) in [
@@ -223,7 +223,7 @@ fn a_display_filter_that_dies_harms_nobody() {
 }
 
 #[test]
-fn a_display_filter_that_dies_after_its_agent_loses_nothing_either() {
+fn display_filter_failing_after_agent_loses_no_output() {
     let script = json!([{"print": "one"}, {"print": "two"}, {"print": DONE}]);
     let project = project(&json!({"displayFilter": "sleep 0.2; exit 3"}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
@@ -231,7 +231,7 @@ fn a_display_filter_that_dies_after_its_agent_loses_nothing_either() {
 }
 
 #[test]
-fn what_a_display_filter_has_shown_is_not_shown_again_when_it_fails() {
+fn failed_display_filter_does_not_repeat_shown_output() {
     let script = json!([{"print": "one of two"}, {"print": "two of two"}, {"print": DONE}]);
     for (filter, what) in [
         ("cat; exit 3", "the display filter failed: exit code 3"),
@@ -246,7 +246,7 @@ fn what_a_display_filter_has_shown_is_not_shown_again_when_it_fails() {
 }
 
 #[test]
-fn a_display_filter_that_finds_nothing_has_nothing_to_show() {
+fn display_filter_without_match_shows_nothing() {
     let script = json!([{"print": "one"}, {"print": DONE}]);
     let project = project(&json!({"displayFilter": "grep nothing-like-it"}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
@@ -254,7 +254,7 @@ fn a_display_filter_that_finds_nothing_has_nothing_to_show() {
 }
 
 #[test]
-fn a_display_filter_that_has_seen_enough_is_no_failure() {
+fn display_filter_ending_early_is_no_failure() {
     let script = json!([{"print": "one"}, {"print": "two"}, {"print": DONE}]);
     let project = project(&json!({"displayFilter": "head -n 1"}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
@@ -262,7 +262,7 @@ fn a_display_filter_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
+fn hanging_display_filter_is_ended_once() {
     let script = json!({"sessions": [
         [{"print": "first"}, {"lines_megabytes": 8}, {"print": "last of it"}],
         [{"print": "second"}], [{"print": DONE}],
@@ -280,7 +280,7 @@ fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
 }
 
 #[test]
-fn a_signal_does_not_wait_for_a_display_filter() {
+fn signal_does_not_wait_for_display_filter() {
     let project = project(&json!({"displayFilter": "sleep 1000"}), &json!(["hang"]));
     let running = project.ralph(["run", "-p", "x"]).start();
     project.wait_for_event("agent_started");
@@ -292,7 +292,7 @@ fn a_signal_does_not_wait_for_a_display_filter() {
 }
 
 #[test]
-fn colours_of_a_display_filter_reach_the_terminal_and_nothing_worse() {
+fn display_filter_colors_pass_but_other_escapes_do_not() {
     let script = json!([{"print": "x"}, {"print": DONE}]);
     let filter = r"printf '\033[31mred\033[0m \033]0;title\007\033[2Jend\n'; cat >/dev/null";
     let project = project(&json!({"displayFilter": filter}), &script);

@@ -21,7 +21,7 @@ fn second_prompt(project: &Project, settings: &Value) -> String {
 }
 
 #[test]
-fn a_failure_is_fed_back_in_the_documented_form() {
+fn guardrail_failure_is_fed_back_in_documented_format() {
     let project = Project::new();
     let command = "echo out; echo err >&2; test -e fixed || exit 3";
     let hint = "Fix only $(this), {{that}}.";
@@ -41,7 +41,7 @@ fn a_failure_is_fed_back_in_the_documented_form() {
 }
 
 #[test]
-fn fail_actions_place_their_feedback_and_fold_in_order() {
+fn fail_actions_place_feedback_in_order() {
     let guardrail = |name: &str, action: &str| json!({"command": format!("test -e fixed #{name}"), "failAction": action});
     // The parts of the second prompt, by what each begins with.
     let cases = [
@@ -72,7 +72,7 @@ fn fail_actions_place_their_feedback_and_fold_in_order() {
 }
 
 #[test]
-fn feedback_is_only_for_the_next_prompt() {
+fn guardrail_feedback_is_used_for_one_prompt() {
     let project = Project::new();
     project
         .settings(&json!({"guardrails": [{"command": "test -e fixed", "failAction": "APPEND"}]}));
@@ -88,7 +88,7 @@ fn feedback_is_only_for_the_next_prompt() {
 }
 
 #[test]
-fn completion_counts_only_when_every_guardrail_passes() {
+fn completion_requires_all_guardrails_to_pass() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [
         {"command": "true", "failAction": "APPEND"},
@@ -117,14 +117,14 @@ fn completion_counts_only_when_every_guardrail_passes() {
 }
 
 #[test]
-fn a_done_agent_with_a_failing_guardrail_runs_into_the_limit() {
+fn failing_guardrail_runs_into_iteration_limit() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "false"}]}));
     run(&project, &["-p", "do it", "-n", "2"], &json!([{"print": DONE}])).run().code(1);
 }
 
 #[test]
-fn output_is_cut_by_characters_and_the_log_has_all_of_it() {
+fn guardrail_output_is_truncated_by_characters_but_not_log() {
     let output = "äöü€😀";
     let command = format!("printf '{output}'; test -e fixed");
     for (max, label, shown) in [
@@ -148,7 +148,7 @@ fn output_is_cut_by_characters_and_the_log_has_all_of_it() {
 }
 
 #[test]
-fn long_output_is_cut_at_5000_characters_by_default() {
+fn guardrail_output_is_truncated_at_5000_characters() {
     let project = Project::new();
     let command = "head -c 6000 /dev/zero | tr '\\0' x; test -e fixed";
     let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
@@ -158,7 +158,7 @@ fn long_output_is_cut_at_5000_characters_by_default() {
 }
 
 #[test]
-fn failing_line_at_the_end_reaches_prompt_and_screen() {
+fn end_of_guardrail_output_reaches_prompt_and_screen() {
     let project = Project::new();
     let command = "i=0; while [ $i -lt 600 ]; do echo \"ok test number $i\"; i=$((i+1)); done
         echo 'assertion failed: parse() == None'; test -e fixed";
@@ -173,7 +173,7 @@ fn failing_line_at_the_end_reaches_prompt_and_screen() {
 }
 
 #[test]
-fn check_flag_adds_a_guardrail_to_those_of_the_settings() {
+fn check_flag_adds_guardrail_to_settings() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "touch from-settings"}]}));
     let args = ["-p", "do it", "--check", "test -e made", "--check", "touch 'second check'"];
@@ -189,7 +189,7 @@ fn check_flag_adds_a_guardrail_to_those_of_the_settings() {
 }
 
 #[test]
-fn run_without_checks_says_so_once() {
+fn run_without_checks_warns_once() {
     let project = Project::new();
     let script = sessions([json!([{"print": "no"}]), json!([{"print": DONE}])]);
     let output = run(&project, &["-p", "do it"], &script).run();
@@ -201,7 +201,7 @@ fn run_without_checks_says_so_once() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_logged_as_they_are() {
+fn guardrail_log_keeps_invalid_utf8() {
     let project = Project::new();
     let command = r"printf 'a\377b'; test -e fixed";
     let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
@@ -221,7 +221,7 @@ fn logs(project: &Project) -> Vec<String> {
 }
 
 #[test]
-fn logs_are_named_by_iteration_and_command() {
+fn guardrail_logs_are_named_by_iteration_and_command() {
     let project = Project::new();
     let long = format!("true {}", "x".repeat(80));
     project.settings(&json!({"guardrails": [
@@ -243,7 +243,7 @@ fn logs_are_named_by_iteration_and_command() {
 }
 
 #[test]
-fn both_streams_are_logged_in_the_order_in_which_they_were_written() {
+fn guardrail_log_keeps_order_of_both_streams() {
     let project = Project::new();
     let command = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; exit 0";
     project.settings(&json!({"guardrails": [{"command": command}]}));
@@ -253,7 +253,7 @@ fn both_streams_are_logged_in_the_order_in_which_they_were_written() {
 }
 
 #[test]
-fn guardrails_know_their_run_and_have_nothing_to_read() {
+fn guardrail_gets_run_variables_and_empty_stdin() {
     let project = Project::new();
     let command = "echo $RALPH_ITERATION/$RALPH_MAX_ITERATIONS $RALPH_RUN_ID >> seen; pwd >> seen; cat >> seen";
     project.settings(&json!({"guardrails": [{"command": command}]}));
@@ -266,7 +266,7 @@ fn guardrails_know_their_run_and_have_nothing_to_read() {
 }
 
 #[test]
-fn a_guardrail_past_its_time_is_ended_with_all_that_it_started_and_counts_as_failed() {
+fn guardrail_timeout_kills_process_tree_and_fails() {
     let project = Project::new();
     let command = "test -e fixed || { sleep 100 & sleep 100; }";
     project.settings(&json!({"guardrails": [{"command": command, "timeoutSeconds": 1}]}));
@@ -277,7 +277,7 @@ fn a_guardrail_past_its_time_is_ended_with_all_that_it_started_and_counts_as_fai
 }
 
 #[test]
-fn what_a_guardrail_leaves_running_is_ended() {
+fn processes_left_by_guardrail_are_ended() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "sleep 100 >/dev/null 2>&1 &"}]}));
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
@@ -286,7 +286,7 @@ fn what_a_guardrail_leaves_running_is_ended() {
 }
 
 #[test]
-fn a_guardrail_that_dies_by_a_signal_has_failed() {
+fn guardrail_killed_by_signal_has_failed() {
     let project = Project::new();
     let command = "test -e fixed || kill -9 $$";
     let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
@@ -294,7 +294,7 @@ fn a_guardrail_that_dies_by_a_signal_has_failed() {
 }
 
 #[test]
-fn what_is_kept_from_the_agent_is_there_for_guardrails() {
+fn guardrail_gets_variables_withheld_from_agent() {
     let project = Project::new();
     project.settings(&json!({
         "agent": {"env": {"AGENT_ONLY": "1"}, "envExclude": ["TOKEN"]},
@@ -304,7 +304,7 @@ fn what_is_kept_from_the_agent_is_there_for_guardrails() {
 }
 
 #[test]
-fn every_run_keeps_its_own_logs() {
+fn each_run_keeps_its_own_guardrail_logs() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "cat said"}]}));
     let mut runs = Vec::new();

@@ -8,7 +8,7 @@ use crate::support::{Project, time_ms};
 use crate::{DONE, run, run_with, sessions};
 
 #[test]
-fn ten_iterations_unless_told_otherwise() {
+fn default_limit_is_ten_iterations() {
     let project = Project::new();
     let output = run(&project, &["-p", "do it"], &json!([{"print": "not yet"}])).run();
     output
@@ -23,7 +23,7 @@ fn ten_iterations_unless_told_otherwise() {
 }
 
 #[test]
-fn the_limit_has_four_names() {
+fn iteration_limit_has_four_flag_names() {
     for flag in ["-n", "-m", "--max-iterations", "--maximum-iterations"] {
         let project = Project::new();
         run(&project, &["-p", "do it", flag, "2"], &json!([project.record()])).run().code(1);
@@ -32,7 +32,7 @@ fn the_limit_has_four_names() {
 }
 
 #[test]
-fn a_limit_must_be_a_number_from_one() {
+fn invalid_iteration_limit_is_refused() {
     let project = Project::new();
     for limit in ["0", "-1", "x", "1.5", "99999999999999"] {
         let arg = format!("-n={limit}");
@@ -48,14 +48,14 @@ fn a_limit_must_be_a_number_from_one() {
 }
 
 #[test]
-fn a_completion_in_the_last_iteration_is_a_completion() {
+fn completion_in_last_iteration_completes() {
     let project = Project::new();
     let script = sessions([json!([]), json!([{"print": DONE}])]);
     run(&project, &["-p", "do it", "-n", "2"], &script).run().code(0);
 }
 
 #[test]
-fn silent_model_is_told_once_ended_and_retried() {
+fn silent_model_is_reported_once_ended_and_retried() {
     let project = Project::new();
     project.settings(&json!({
         "silentModelMinutes": 0.01, "retry": {"backoffSeconds": 0.01},
@@ -100,7 +100,7 @@ fn silent_model_limit_ignores_running_tool_and_text_agent() {
 }
 
 #[test]
-fn a_cost_budget_ends_the_run_before_the_next_iteration() {
+fn cost_budget_ends_run_before_next_iteration() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 1.0}}));
     let script = json!([
@@ -117,7 +117,7 @@ fn a_cost_budget_ends_the_run_before_the_next_iteration() {
 
 /// A proxy, or a model that claude has no price for.
 #[test]
-fn a_cost_of_nothing_for_tokens_is_no_price() {
+fn zero_cost_for_tokens_is_estimated() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 4.0}}));
     let result = json!({"total_cost_usd": 0, "usage": {"input_tokens": 500_000}});
@@ -137,7 +137,7 @@ fn a_cost_of_nothing_for_tokens_is_no_price() {
 }
 
 #[test]
-fn a_completion_is_not_taken_away_by_the_budget_that_it_used_up() {
+fn completion_counts_though_budget_is_used_up() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 0.5}}));
     let script =
@@ -146,7 +146,7 @@ fn a_completion_is_not_taken_away_by_the_budget_that_it_used_up() {
 }
 
 #[test]
-fn a_token_budget_ends_an_agent_in_the_middle_of_its_work() {
+fn token_budget_ends_running_agent() {
     let project = Project::new();
     project.settings(&json!({"budget": {"tokens": 1000}}));
     let script = json!([
@@ -162,7 +162,7 @@ fn a_token_budget_ends_an_agent_in_the_middle_of_its_work() {
 }
 
 #[test]
-fn a_time_budget_ends_an_agent_in_the_middle_of_its_work() {
+fn time_budget_ends_running_agent() {
     let project = Project::new();
     project.settings(&json!({"budget": {"duration": "1s"}}));
     let output = run(&project, &["-p", "do it"], &json!(["hang"])).run();
@@ -171,7 +171,7 @@ fn a_time_budget_ends_an_agent_in_the_middle_of_its_work() {
 }
 
 #[test]
-fn an_iteration_past_its_own_budget_is_ended_and_the_run_goes_on() {
+fn iteration_budget_ends_agent_and_run_continues() {
     let project = Project::new();
     project.settings(&json!({"budget": {"perIteration": {"duration": "1s"}}}));
     // Said before it was ended: no completion, since it was not done with its work.
@@ -183,7 +183,7 @@ fn an_iteration_past_its_own_budget_is_ended_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_silent_agent_is_ended_and_tried_again() {
+fn inactive_agent_is_ended_and_retried() {
     let project = Project::new();
     project.settings(&crate::at_once());
     let script = sessions([json!([{"print": "hm"}, "hang"]), json!([{"print": DONE}])]);
@@ -197,7 +197,7 @@ fn a_silent_agent_is_ended_and_tried_again() {
 }
 
 #[test]
-fn an_agent_that_prints_is_not_silent() {
+fn printing_agent_is_not_inactive() {
     let project = Project::new();
     // Longer than the limit in all, shorter between two prints.
     let slow = "x".repeat(420);
@@ -209,7 +209,7 @@ fn an_agent_that_prints_is_not_silent() {
 }
 
 #[test]
-fn an_iteration_past_its_time_is_ended_and_tried_again() {
+fn iteration_timeout_ends_agent_and_retries() {
     let project = Project::new();
     project
         .settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 1, "backoffSeconds": 0}}));
@@ -224,7 +224,7 @@ fn an_iteration_past_its_time_is_ended_and_tried_again() {
 }
 
 #[test]
-fn an_agent_that_has_answered_and_hangs_is_ended_and_has_answered() {
+fn agent_hanging_after_result_is_ended_and_counts() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 1}));
     let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}, "hang"]);
@@ -238,7 +238,7 @@ fn an_agent_that_has_answered_and_hangs_is_ended_and_has_answered() {
 }
 
 #[test]
-fn an_answer_is_not_lost_to_an_inactivity_limit_that_is_shorter() {
+fn result_survives_shorter_inactivity_limit() {
     let project = Project::new();
     let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}, "hang"]);
     let args = ["-p", "do it", "--inactivity-timeout", "1"];
@@ -247,7 +247,7 @@ fn an_answer_is_not_lost_to_an_inactivity_limit_that_is_shorter() {
 }
 
 #[test]
-fn an_agent_with_background_tasks_may_stay() {
+fn agent_with_background_tasks_outlives_result_grace() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 1}));
     let tasks = |tasks: serde_json::Value| json!({"json": {"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}});
@@ -263,7 +263,7 @@ fn an_agent_with_background_tasks_may_stay() {
 }
 
 #[test]
-fn a_budget_that_could_not_be_kept_is_refused() {
+fn unenforceable_budget_is_refused() {
     let project = Project::new();
     let agent = json!([{"print": DONE}]);
     project.settings(&json!({"budget": {"costUsd": 5}}));

@@ -3,7 +3,7 @@
 use crate::support::{Project, skipped};
 
 #[test]
-fn the_end_is_the_usual_one_where_our_own_group_has_no_number() {
+fn stop_as_pid_1_exits_130() {
     if !rustix::process::getuid().is_root() {
         return skipped("a process namespace needs the administrator");
     }

@@ -31,7 +31,7 @@ fn readable_by_others(dir: &Path, spared: &[&str]) -> Vec<String> {
 const SHARED: [&str; 4] = [".gitignore", "settings.json", "prompts", "implementation_plan.md"];
 
 #[test]
-fn files_of_a_run_are_private_whatever_the_umask_is() {
+fn run_files_are_private_for_any_umask() {
     let project = Project::git();
     project.settings(&json!({
         "guardrails": [{"command": "echo $((2 * 21)); test -e made", "failAction": "APPEND"}],
@@ -59,7 +59,7 @@ fn files_of_a_run_are_private_whatever_the_umask_is() {
 }
 
 #[test]
-fn files_of_older_versions_are_tightened_by_the_next_run() {
+fn run_tightens_files_of_older_versions() {
     let project = Project::new();
     let script = json!([{"print": DONE}]);
     project.settings(&json!({"guardrails": [{"command": "true", "failAction": "APPEND"}]}));
@@ -79,7 +79,7 @@ fn files_of_older_versions_are_tightened_by_the_next_run() {
 }
 
 #[test]
-fn home_that_the_user_named_keeps_its_mode() {
+fn custom_ralph_home_keeps_its_mode() {
     let project = Project::new();
     let home = project.beside("shared");
     fs::create_dir(&home).expect("a directory");

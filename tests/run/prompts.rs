@@ -6,7 +6,7 @@ use crate::support::Project;
 use crate::{DONE, prompts, run, sessions};
 
 #[test]
-fn a_prompt_of_the_command_line_is_sent_as_it_is_each_time() {
+fn command_line_prompt_is_sent_unchanged_each_time() {
     let project = Project::new();
     let script = sessions([json!([project.record()]), json!([project.record(), {"print": DONE}])]);
     let prompt = "  fix \"it\" $HOME `now`\n\nümlaut  ";
@@ -15,7 +15,7 @@ fn a_prompt_of_the_command_line_is_sent_as_it_is_each_time() {
 }
 
 #[test]
-fn a_prompt_file_is_read_again_for_each_iteration() {
+fn prompt_file_is_reread_for_each_iteration() {
     let project = Project::new();
     project.write("PROMPT.md", "first\n");
     let script = sessions([
@@ -27,7 +27,7 @@ fn a_prompt_file_is_read_again_for_each_iteration() {
 }
 
 #[test]
-fn exactly_one_prompt_must_be_given() {
+fn exactly_one_prompt_is_required() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
     let script = json!([project.record(), {"print": DONE}]);
@@ -47,7 +47,7 @@ fn exactly_one_prompt_must_be_given() {
 }
 
 #[test]
-fn a_prompt_file_that_vanishes_ends_the_run_with_its_name() {
+fn vanished_prompt_file_ends_run() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
     let script = json!([project.record(), {"shell": "rm PROMPT.md"}]);
@@ -58,7 +58,7 @@ fn a_prompt_file_that_vanishes_ends_the_run_with_its_name() {
 }
 
 #[test]
-fn an_empty_prompt_is_never_sent() {
+fn empty_prompt_is_never_sent() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
     let script = json!([project.record(), {"write": {"path": "PROMPT.md", "text": " \n"}}]);
@@ -70,7 +70,7 @@ fn an_empty_prompt_is_never_sent() {
 }
 
 #[test]
-fn a_prompt_file_that_is_not_utf8_is_sent_and_warned_about_once() {
+fn prompt_file_with_invalid_utf8_is_sent_with_one_warning() {
     let project = Project::new();
     project.write("PROMPT.md", b"caf\xe9");
     let script = sessions([json!([project.record()]), json!([project.record(), {"print": DONE}])]);
@@ -81,7 +81,7 @@ fn a_prompt_file_that_is_not_utf8_is_sent_and_warned_about_once() {
 }
 
 #[test]
-fn the_iteration_line_comes_before_everything_else() {
+fn iteration_line_precedes_feedback_and_prompt() {
     let project = Project::new();
     project.settings(&json!({
         "includeIterationCountInPrompt": true,
@@ -103,7 +103,7 @@ fn the_iteration_line_comes_before_everything_else() {
 }
 
 #[test]
-fn a_prompt_of_any_size_arrives() {
+fn large_prompt_arrives_completely() {
     // An argument is limited to 128 KiB by the kernel, a pipe holds 64 KiB.
     let project = Project::new();
     project.write("PROMPT.md", "é".repeat(500_000));
@@ -115,7 +115,7 @@ fn a_prompt_of_any_size_arrives() {
 }
 
 #[test]
-fn an_agent_that_does_not_read_its_prompt_does_not_stop_the_run() {
+fn agent_not_reading_prompt_does_not_block_run() {
     let project = Project::new();
     project.write("PROMPT.md", "x".repeat(1_000_000));
     let script = json!({"sessions": [[{"print": DONE}]], "stdin": "ignore"});
@@ -123,7 +123,7 @@ fn an_agent_that_does_not_read_its_prompt_does_not_stop_the_run() {
 }
 
 #[test]
-fn a_prompt_that_no_argument_can_hold_is_not_blamed_on_the_agent() {
+fn prompt_with_nul_as_argument_is_refused() {
     let project = Project::new();
     project.settings(&json!({"agent": {"promptVia": "argument"}}));
     project.write("p.md", "a\0b");

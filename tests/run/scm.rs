@@ -38,7 +38,7 @@ fn pushed(project: &Project) -> String {
 }
 
 #[test]
-fn version_control_without_tasks_is_warned_of_unless_it_is_meant() {
+fn scm_without_tasks_warns_unless_explicit() {
     let project = Project::git();
     let script = json!([{"print": DONE}]);
     project.settings(&json!({"scm": {"command": "git"}}));
@@ -48,7 +48,7 @@ fn version_control_without_tasks_is_warned_of_unless_it_is_meant() {
 }
 
 #[test]
-fn everything_that_is_not_ignored_is_committed_with_the_agents_message() {
+fn all_unignored_changes_are_committed_with_agent_message() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "echo new > new.txt; echo more >> old.txt; touch x.tmp"}, {"print": DONE}]);
     let output =
@@ -60,7 +60,7 @@ fn everything_that_is_not_ignored_is_committed_with_the_agents_message() {
 }
 
 #[test]
-fn new_files_are_committed_even_if_git_is_told_not_to_show_them() {
+fn untracked_files_are_committed_even_if_hidden_in_status() {
     let project = project(&["commit"]);
     project.git_command(["config", "status.showUntrackedFiles", "no"]);
     let steps = json!([{"shell": "touch new.txt"}, {"print": DONE}]);
@@ -78,7 +78,7 @@ fn add_submodule(project: &Project) {
 }
 
 #[test]
-fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
+fn uncommitted_submodule_work_is_not_committed() {
     let project = project(&["commit"]);
     add_submodule(&project);
     let dirty = json!([{"shell": "echo b >part/a; touch part/new"}, {"print": DONE}]);
@@ -101,7 +101,7 @@ fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
 }
 
 #[test]
-fn the_message_may_be_in_a_response_tag() {
+fn commit_message_may_be_in_response_tag() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
     let message = "Here it is:\n<response>Add the thing</response>";
@@ -110,7 +110,7 @@ fn the_message_may_be_in_a_response_tag() {
 }
 
 #[test]
-fn no_shell_ever_sees_the_message() {
+fn commit_message_is_not_passed_through_shell() {
     let project = project(&["commit"]);
     let message = r#"--amend $(touch pwned) `touch pwned` "; touch pwned; '"#;
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
@@ -120,7 +120,7 @@ fn no_shell_ever_sees_the_message() {
 }
 
 #[test]
-fn the_message_is_asked_for_in_the_mode_of_the_run() {
+fn commit_message_is_requested_in_mode_of_run() {
     let work =
         json!([{"shell": "touch new"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]);
     let ask = "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
@@ -152,7 +152,7 @@ fn the_message_is_asked_for_in_the_mode_of_the_run() {
 }
 
 #[test]
-fn codex_leaves_its_message_in_a_file_in_plain_mode() {
+fn codex_commit_message_is_read_from_file_in_plain_mode() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[{"shell": "touch new"}, {"answer": DONE}]],
@@ -176,7 +176,7 @@ fn every_passing_iteration_is_committed() {
 }
 
 #[test]
-fn nothing_to_commit_is_said_and_no_message_is_asked_for() {
+fn clean_tree_is_reported_without_asking_for_message() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[{"print": DONE}]], "commit_message": [project.record(), {"print": "Nothing"}],
@@ -187,7 +187,7 @@ fn nothing_to_commit_is_said_and_no_message_is_asked_for() {
 }
 
 #[test]
-fn nothing_is_committed_while_guardrails_fail() {
+fn failing_guardrails_prevent_commit() {
     let project = project(&["commit"]);
     project.settings(&json!({
         "scm": {"command": "git", "tasks": ["commit"]}, "guardrails": [{"command": "false"}],
@@ -199,7 +199,7 @@ fn nothing_is_committed_while_guardrails_fail() {
 }
 
 #[test]
-fn tasks_run_in_their_order() {
+fn scm_tasks_run_in_order() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
@@ -211,7 +211,7 @@ fn tasks_run_in_their_order() {
 }
 
 #[test]
-fn a_failed_push_is_told_and_tried_again_after_the_next_iteration() {
+fn failed_push_is_reported_and_retried_after_next_iteration() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
     let remote = project.beside("remote.git");
@@ -234,7 +234,7 @@ fn a_failed_push_is_told_and_tried_again_after_the_next_iteration() {
 }
 
 #[test]
-fn a_completion_with_a_failed_task_has_its_own_exit_code() {
+fn completion_with_failed_scm_task_exits_5() {
     let project = project(&["commit", "push"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
@@ -252,7 +252,7 @@ fn pre_commit_hook(project: &Project, script: &str) {
 }
 
 #[test]
-fn a_hook_that_refuses_a_commit_is_heard() {
+fn commit_refused_by_hook_is_fed_back() {
     let project = project(&["commit", "push"]);
     pre_commit_hook(&project, "echo 'no secrets, please' >&2; exit 1");
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
@@ -294,7 +294,7 @@ fn a_hook_that_refuses_a_commit_is_heard() {
 }
 
 #[test]
-fn a_hook_that_never_ends_is_ended_with_all_that_it_started() {
+fn hanging_commit_hook_is_ended_by_timeout() {
     let project = project(&["commit"]);
     project.settings(&json!({
         "scm": {"command": "git", "tasks": ["commit"], "timeoutSeconds": 1},
@@ -313,7 +313,7 @@ fn a_hook_that_never_ends_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn what_cannot_be_staged_is_a_failed_task() {
+fn staging_failure_fails_commit_task() {
     let project = project(&["commit"]);
     let nested = json!({"shell": "mkdir part && cd part && git init -q && touch code"});
     let script = json!({
@@ -335,7 +335,7 @@ fn what_cannot_be_staged_is_a_failed_task() {
 }
 
 #[test]
-fn without_a_message_the_commit_gets_one_of_ralphs_own() {
+fn missing_commit_message_is_replaced_by_default() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[{"shell": "touch new"}, {"print": DONE}]], "commit_message": [{"print": " "}],
@@ -374,14 +374,14 @@ fn without_a_message_the_commit_gets_one_of_ralphs_own() {
 }
 
 #[test]
-fn a_commit_message_completes_nothing() {
+fn commit_message_does_not_complete_run() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new-$RALPH_ITERATION"}, {"print": "not yet"}]);
     run(&project, &["-p", "do it", "-n", "2"], &works(&steps, DONE)).run().code(1);
 }
 
 #[test]
-fn another_program_gets_the_documented_arguments() {
+fn other_scm_gets_documented_arguments() {
     let project = Project::new();
     project.settings(&json!({"scm": {"command": "hg", "tasks": ["commit", "push -f 'a b'"]}}));
     project.agent_named("hg", &json!([project.record()]));
@@ -391,7 +391,7 @@ fn another_program_gets_the_documented_arguments() {
 }
 
 #[test]
-fn scm_without_a_repository_is_told_before_anything_runs() {
+fn scm_without_repository_is_refused_before_start() {
     let project = Project::new();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let script = json!([project.record()]);
@@ -403,7 +403,7 @@ fn scm_without_a_repository_is_told_before_anything_runs() {
 }
 
 #[test]
-fn run_time_files_never_show_in_git() {
+fn runtime_files_never_show_in_git() {
     let project = Project::git();
     project
         .settings(&json!({"guardrails": [{"command": "echo hi"}], "agent": {"promptVia": "file"}}));
@@ -426,7 +426,7 @@ fn run_time_files_never_show_in_git() {
 }
 
 #[test]
-fn what_the_agent_committed_itself_is_pushed() {
+fn commits_made_by_agent_are_pushed() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
     let commit = "touch new; git add new; git commit --quiet -m 'By the agent'";
@@ -437,7 +437,7 @@ fn what_the_agent_committed_itself_is_pushed() {
 }
 
 #[test]
-fn what_a_message_costs_is_counted_and_what_leads_to_it_is_no_message() {
+fn commit_message_cost_is_counted() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[
@@ -456,7 +456,7 @@ fn what_a_message_costs_is_counted_and_what_leads_to_it_is_no_message() {
 }
 
 #[test]
-fn conflicts_that_nobody_has_resolved_are_not_committed() {
+fn unresolved_conflicts_are_not_committed() {
     let project = project(&["commit"]);
     let other = "git checkout -q -b other; echo theirs >old.txt; git commit -qam Theirs
         git checkout -q main; echo ours >old.txt; git commit -qam Ours";
@@ -492,7 +492,7 @@ fn conflicts_that_nobody_has_resolved_are_not_committed() {
 }
 
 #[test]
-fn what_is_committed_is_what_the_guardrails_saw() {
+fn only_checked_changes_are_committed() {
     // One that is asked for words, and edits, commits, hides what was staged, or changes what is committed.
     let broken = "echo broken > new.txt; touch sneaked";
     let commits = format!("{broken}; git add -A; git commit -qm Mine");
@@ -543,7 +543,7 @@ fn what_is_committed_is_what_the_guardrails_saw() {
 }
 
 #[test]
-fn an_agent_that_writes_something_whenever_it_is_started_comes_to_its_end() {
+fn agent_changing_files_for_message_ends_with_default() {
     let project = project(&["commit"]);
     let log = json!({"shell": "echo called >> agent.log"});
     let script = json!({
@@ -557,7 +557,7 @@ fn an_agent_that_writes_something_whenever_it_is_started_comes_to_its_end() {
 }
 
 #[test]
-fn commits_on_no_branch_are_told_of() {
+fn commits_on_no_branch_are_reported() {
     let project = project(&["commit"]);
     let twice = json!({
         "sessions": [[{"shell": "touch one"}], [{"shell": "touch two"}, {"print": DONE}]],
@@ -586,7 +586,7 @@ fn commits_on_no_branch_are_told_of() {
 }
 
 #[test]
-fn changes_that_were_there_before_are_told_of() {
+fn existing_uncommitted_changes_are_reported() {
     let project = project(&["commit"]);
     project.write("mine.txt", "not the agent's\n");
     let output = run(&project, &["-p", "do it"], &works(&json!([{"print": DONE}]), "Do it")).run();
@@ -596,7 +596,7 @@ fn changes_that_were_there_before_are_told_of() {
 }
 
 #[test]
-fn a_lock_of_another_git_is_waited_for() {
+fn git_lock_of_other_process_is_waited_for() {
     let project = project(&["commit"]);
     let trace = project.beside("trace");
     let script =
@@ -625,7 +625,7 @@ fn commit_flag_commits_without_settings() {
 }
 
 #[test]
-fn warning_of_every_iteration_is_given_once_and_counted() {
+fn repeated_warning_is_shown_once_and_counted() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[{"shell": "date +%N > new.txt"}]],
@@ -639,7 +639,7 @@ fn warning_of_every_iteration_is_given_once_and_counted() {
 }
 
 #[test]
-fn project_in_subdirectory_commits_only_what_is_below_it() {
+fn project_in_subdirectory_commits_only_its_files() {
     let top = Project::git();
     top.write("app/.ralph/settings.json", r#"{"scm": {"tasks": ["commit"]}}"#)
         .write("app/old.txt", "a");
@@ -679,7 +679,7 @@ fn scm_paths_limit_the_commit() {
 }
 
 #[test]
-fn every_uncommitted_file_that_will_be_committed_is_named_at_the_start() {
+fn start_names_every_uncommitted_file_to_be_committed() {
     let project = project(&["commit"]);
     project.write("a.txt", "").write("dir/b.txt", "").write("dir/c.txt", "");
     let steps = json!([{"print": DONE}]);
@@ -688,7 +688,7 @@ fn every_uncommitted_file_that_will_be_committed_is_named_at_the_start() {
 }
 
 #[test]
-fn complete_run_names_uncommitted_work() {
+fn complete_run_names_uncommitted_files() {
     let project = Project::git();
     project.git_command(["commit", "--quiet", "--allow-empty", "-m", "First"]);
     let script = json!([{"shell": "touch 'a file' b"}, {"print": DONE}]);
@@ -702,7 +702,7 @@ fn complete_run_names_uncommitted_work() {
 }
 
 #[test]
-fn work_inside_a_submodule_is_named() {
+fn uncommitted_work_in_submodule_is_named() {
     let project = project(&["commit"]);
     add_submodule(&project);
     let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
@@ -711,7 +711,7 @@ fn work_inside_a_submodule_is_named() {
 }
 
 #[test]
-fn run_that_ends_on_another_branch_says_so() {
+fn run_ending_on_other_branch_is_reported() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[{"shell": "git switch -qc experiment; touch new"}, {"print": DONE}]],
@@ -727,7 +727,7 @@ fn run_that_ends_on_another_branch_says_so() {
 }
 
 #[test]
-fn variable_that_names_another_repository_is_refused() {
+fn git_variable_naming_other_repository_is_refused() {
     let (project, other) = (project(&["commit"]), Project::git());
     let script = json!([{"shell": "touch new"}, {"print": DONE}]);
     let elsewhere = other.path().join(".git");

@@ -8,7 +8,7 @@ use crate::support::Project;
 use crate::{DONE, argv, run};
 
 #[test]
-fn files_then_environment_then_flags() {
+fn flags_override_environment_and_files() {
     let project = Project::new();
     project.agent_named("robot", &json!([project.record()]));
     project.settings(&json!({"agent": {"command": "robot"}}));
@@ -42,7 +42,7 @@ fn files_then_environment_then_flags() {
 }
 
 #[test]
-fn objects_merge_and_arrays_replace() {
+fn settings_objects_merge_and_arrays_replace() {
     let project = Project::new();
     project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
     project.settings(
@@ -59,7 +59,7 @@ fn objects_merge_and_arrays_replace() {
 }
 
 #[test]
-fn another_settings_file_may_be_named() {
+fn settings_flag_names_other_file() {
     let project = Project::new();
     project.agent_named("robot", &json!([{"print": DONE}]));
     project.settings(&json!({"agent": {"command": "missing"}}));
@@ -70,7 +70,7 @@ fn another_settings_file_may_be_named() {
 }
 
 #[test]
-fn mistakes_are_named_by_file_and_key_all_at_once_and_nothing_runs() {
+fn settings_errors_are_reported_together_before_start() {
     let project = Project::new();
     project.settings(&json!({
         "maxmumIterations": 3,
@@ -93,7 +93,7 @@ fn mistakes_are_named_by_file_and_key_all_at_once_and_nothing_runs() {
 }
 
 #[test]
-fn flags_whose_quotes_are_open_are_named_once() {
+fn open_quote_in_flags_is_reported_once() {
     let project = Project::new();
     project.agent_named("robot", &json!([project.record()]));
     project.settings(&json!({"agent": {"command": "robot", "flags": ["--say don't"]}}));
@@ -103,7 +103,7 @@ fn flags_whose_quotes_are_open_are_named_once() {
 }
 
 #[test]
-fn unknown_variables_are_warned_about() {
+fn unknown_ralph_variable_warns() {
     let project = Project::new();
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}]))
         .env("RALPH_MAXIMUM_ITERATION", "3")
@@ -114,7 +114,7 @@ fn unknown_variables_are_warned_about() {
 }
 
 #[test]
-fn verbose_says_which_settings_were_loaded_and_keeps_secrets() {
+fn verbose_shows_loaded_settings_without_secrets() {
     let project = Project::new();
     project.settings(&json!({"agent": {"env": {"API_TOKEN": "hunter2"}}}));
     project.write(".ralph/settings.local.json", r#"{"maximumIterations": 3}"#);
@@ -130,7 +130,7 @@ fn verbose_says_which_settings_were_loaded_and_keeps_secrets() {
 }
 
 #[test]
-fn secret_in_command_line_is_used_and_never_shown() {
+fn secret_in_command_line_is_used_but_never_shown() {
     let project = Project::git();
     project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
     project.settings(&json!({
@@ -184,7 +184,7 @@ fn secret_in_command_line_is_used_and_never_shown() {
 }
 
 #[test]
-fn without_an_agent_those_on_the_path_are_named() {
+fn missing_agent_error_names_agents_on_path() {
     let project = Project::new();
     project
         .ralph(["run", "-p", "do it"])
@@ -198,7 +198,7 @@ fn without_an_agent_those_on_the_path_are_named() {
 }
 
 #[test]
-fn an_agent_that_is_not_there_is_told_before_anything_is_done() {
+fn unknown_agent_is_refused_before_anything_is_written() {
     let project = Project::new();
     for (agent, says) in [("no-such-agent", "no-such-agent"), ("./robot", "./robot")] {
         project.ralph(["run", "-p", "x", "--", agent]).run().code(2).stderr_has(says);
@@ -209,7 +209,7 @@ fn an_agent_that_is_not_there_is_told_before_anything_is_done() {
 }
 
 #[test]
-fn the_settings_of_a_directory_above_are_not_silently_left_out() {
+fn subdirectory_of_project_is_refused() {
     let project = Project::git();
     project.settings(&json!({"guardrails": [{"command": "false"}]})).write("src/keep", "");
     let sub = project.path().join("src");
@@ -224,7 +224,7 @@ fn the_settings_of_a_directory_above_are_not_silently_left_out() {
 }
 
 #[test]
-fn an_agent_of_the_environment_gets_nothing_that_was_said_of_another() {
+fn agent_from_environment_ignores_options_of_other_agent() {
     let project = Project::new();
     let agent = json!({"command": "nobody", "type": "claude", "flags": ["-x"], "args": ["-y"]});
     project.settings(&json!({ "agent": agent }));
@@ -236,7 +236,7 @@ fn an_agent_of_the_environment_gets_nothing_that_was_said_of_another() {
 }
 
 #[test]
-fn what_is_said_of_no_agent_in_particular_holds_for_the_one_after_the_dashes() {
+fn settings_for_any_agent_apply_to_command_after_dashes() {
     let via = |settings: &serde_json::Value, variable: &str| {
         let project = Project::new();
         project.settings(settings);
@@ -260,7 +260,7 @@ fn what_is_said_of_no_agent_in_particular_holds_for_the_one_after_the_dashes() {
 }
 
 #[test]
-fn settings_that_an_agent_changed_for_the_next_run_are_told_at_the_end_of_this_one() {
+fn settings_changed_by_agent_are_reported_at_end() {
     let project = Project::new();
     let local = ".ralph/settings.local.json";
     let guardrail = json!({"command": "false", "failAction": "APPEND"});
@@ -276,7 +276,7 @@ fn settings_that_an_agent_changed_for_the_next_run_are_told_at_the_end_of_this_o
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_when_settings_are_read() {
+fn invalid_setting_values_are_refused_on_load() {
     for (settings, problem) in [
         (json!({"scm": {"tasks": [""]}}), "scm.tasks[0]: must not be blank"),
         (json!({"scm": {"paths": []}}), "scm.paths: must not be empty"),

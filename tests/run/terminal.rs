@@ -12,7 +12,7 @@ fn last_line(tmux: &Tmux) -> String {
 }
 
 #[test]
-fn a_status_line_is_there_while_the_run_goes_on_and_gone_at_its_end() {
+fn status_line_is_shown_during_run_and_removed_at_end() {
     let project = Project::new();
     let go = project.beside("go");
     let script = json!([
@@ -39,7 +39,7 @@ fn a_status_line_is_there_while_the_run_goes_on_and_gone_at_its_end() {
 }
 
 #[test]
-fn ctrl_c_lets_the_agent_finish() {
+fn ctrl_c_lets_agent_finish() {
     let project = Project::new();
     let go = project.beside("go");
     let script =
@@ -61,7 +61,7 @@ fn ctrl_c_lets_the_agent_finish() {
 }
 
 #[test]
-fn ctrl_c_twice_ends_the_agent_and_all_that_it_started() {
+fn ctrl_c_twice_kills_agent_process_tree() {
     let project = Project::new();
     let pid_file = project.beside("tool.pid");
     let script = json!([{"stray": {"pid_file": pid_file}}, {"print": "here"}, "hang"]);
@@ -77,7 +77,7 @@ fn ctrl_c_twice_ends_the_agent_and_all_that_it_started() {
 }
 
 #[test]
-fn no_color_is_honoured_on_a_terminal() {
+fn no_color_is_honored_on_terminal() {
     let project = Project::new();
     let script = json!([{"print": DONE}]);
     let tmux = run(&project, &["-p", "do it"], &script).env("NO_COLOR", "1").in_tmux();
@@ -91,7 +91,7 @@ fn no_color_is_honoured_on_a_terminal() {
 }
 
 #[test]
-fn a_signal_lets_a_guardrail_finish_and_nothing_after_it() {
+fn signal_lets_guardrail_finish_and_starts_nothing_else() {
     let project = Project::new();
     let go = project.beside("go");
     let command =
@@ -107,7 +107,7 @@ fn a_signal_lets_a_guardrail_finish_and_nothing_after_it() {
 }
 
 #[test]
-fn a_hang_up_ends_the_agent_at_once() {
+fn hangup_ends_agent_immediately() {
     let project = Project::new();
     let running = run(&project, &["-p", "do it"], &json!([{"print": "here"}, "hang"])).start();
     wait_until(LONG, || running.stdout().contains("here"));
@@ -118,7 +118,7 @@ fn a_hang_up_ends_the_agent_at_once() {
 }
 
 #[test]
-fn no_signal_that_means_nothing_here_ends_a_run_and_leaves_its_agent() {
+fn unrelated_signals_do_not_end_run() {
     let project = Project::new();
     let running = run(&project, &["-p", "do it"], &json!([{"print": "here"}, "hang"])).start();
     wait_until(LONG, || running.stdout().contains("here"));
@@ -135,7 +135,7 @@ fn no_signal_that_means_nothing_here_ends_a_run_and_leaves_its_agent() {
 }
 
 #[test]
-fn a_second_signal_ends_a_guardrail_with_all_that_it_started() {
+fn second_signal_kills_guardrail_process_tree() {
     let project = Project::new();
     let command = "sleep 100 & touch running; wait";
     project.settings(&json!({"guardrails": [{"command": command}]}));
@@ -172,7 +172,7 @@ fn ctrl_c_does_not_reach_a_guardrail() {
 }
 
 #[test]
-fn a_wait_is_counted_down() {
+fn rate_limit_wait_is_counted_down() {
     let project = Project::new();
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     let message = format!("Claude AI usage limit reached|{}", now.unwrap().as_secs() + 3000);

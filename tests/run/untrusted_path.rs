@@ -56,7 +56,7 @@ fn planted_in(project: &Project, dir: &str) -> Vec<OsString> {
 }
 
 #[test]
-fn planted_programs_are_not_run_by_any_command() {
+fn planted_programs_are_never_run() {
     for (name, scene) in SCENES {
         let project = Project::git();
         let path = project.path_after(&scene(&project));
@@ -89,7 +89,7 @@ fn planted_programs_are_not_run_by_any_command() {
 }
 
 #[test]
-fn program_found_only_in_project_is_an_error_that_says_so() {
+fn program_found_only_in_project_is_error() {
     let project = Project::git();
     let dir = project.path().join(".venv/bin");
     project.plant(&dir, &["hg"]);
@@ -106,7 +106,7 @@ fn program_found_only_in_project_is_an_error_that_says_so() {
 }
 
 #[test]
-fn checks_and_agents_without_sandbox_have_the_users_path() {
+fn checks_and_unsandboxed_agents_use_path_of_user() {
     let project = Project::new();
     let dir = project.path().join(".venv/bin");
     project.plant(&dir, &["pytest", "robot"]);
@@ -119,7 +119,7 @@ fn checks_and_agents_without_sandbox_have_the_users_path() {
 }
 
 #[test]
-fn hooks_of_a_commit_have_a_path_of_trusted_directories() {
+fn commit_hooks_get_path_of_trusted_directories() {
     let project = Project::git();
     let dir = project.path().join(".venv/bin");
     project.plant(&dir, &["linter"]);
@@ -136,7 +136,7 @@ fn hooks_of_a_commit_have_a_path_of_trusted_directories() {
 }
 
 #[test]
-fn home_as_project_still_finds_git() {
+fn home_as_project_still_finds_system_git() {
     let project = Project::git();
     let dir = project.path().join(".local/bin");
     project.plant(&dir, &["git"]);

@@ -33,7 +33,7 @@ fn run(project: &Project, args: &[&str]) -> Ralph {
 }
 
 #[test]
-fn a_sandbox_is_made_and_set_up_once_and_kept() {
+fn docker_sandbox_is_created_once_and_reused() {
     let project = Project::new();
     stand_in(&project, "sbx");
     project.settings(&json!({
@@ -84,7 +84,7 @@ fn a_sandbox_is_made_and_set_up_once_and_kept() {
 }
 
 #[test]
-fn claude_is_run_as_the_agent_of_the_sandbox_also_by_the_older_program() {
+fn docker_runs_claude_as_sandbox_agent_with_older_cli() {
     let project = Project::new();
     stand_in(&project, "docker");
     project.agent_named("claude", &json!([]));
@@ -102,7 +102,7 @@ fn claude_is_run_as_the_agent_of_the_sandbox_also_by_the_older_program() {
 }
 
 #[test]
-fn existing_login_state_of_the_user_is_used() {
+fn docker_uses_existing_login_state() {
     for exists in [false, true] {
         let project = Project::new();
         stand_in(&project, "sbx");
@@ -118,7 +118,7 @@ fn existing_login_state_of_the_user_is_used() {
 }
 
 #[test]
-fn task_list_is_read_inside_the_vm() {
+fn docker_reads_task_list_inside_vm() {
     let project = Project::new();
     stand_in(&project, "sbx");
     let list = json!({"project": "p", "branchName": "b", "description": "", "userStories": [{
@@ -141,7 +141,7 @@ fn task_list_is_read_inside_the_vm() {
 }
 
 #[test]
-fn one_that_cannot_be_set_up_is_not_left_behind() {
+fn docker_sandbox_failing_setup_is_removed() {
     let project = Project::new();
     stand_in(&project, "sbx");
     let script = STAND_IN.replace("*setup.sh*) ;;", "*setup.sh*) echo no user >&2; exit 1 ;;");
@@ -162,7 +162,7 @@ fn works_only_in(project: &Project, pattern: &str) {
 }
 
 #[test]
-fn docker_failure_in_project_only_is_error() {
+fn docker_failure_only_in_project_is_error() {
     let project = Project::new();
     stand_in(&project, "sbx");
     let go = |args: &[&str]| run(&project, args).args(["--", "sh", "agent.sh"]).run();
@@ -181,7 +181,7 @@ fn docker_failure_in_project_only_is_error() {
 }
 
 #[test]
-fn docker_agent_changing_permissions_is_undone() {
+fn docker_undoes_permission_changes_by_agent() {
     let project = Project::git();
     stand_in(&project, "sbx");
     project.write("agent.sh", "chmod 0 .git .ralph .; echo '<response>DONE</response>'\n");

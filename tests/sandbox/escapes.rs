@@ -393,17 +393,17 @@ fn try_everything(user: u32) {
 }
 
 #[test]
-fn nobody_gets_out_as_the_administrator() {
+fn escapes_fail_as_administrator() {
     as_the_administrator(try_everything);
 }
 
 #[test]
-fn nobody_gets_out_as_an_ordinary_user() {
+fn escapes_fail_as_ordinary_user() {
     try_everything(ordinary_user());
 }
 
 #[test]
-fn what_is_guarded_is_known_before() {
+fn plan_lists_guarded_paths() {
     let scene = Scene::new(rustix::process::getuid().as_raw());
     let guarded: Vec<PathBuf> =
         scene.plan().guards.into_iter().map(|PathGuard { path, .. }| path).collect();
@@ -414,7 +414,7 @@ fn what_is_guarded_is_known_before() {
 
 /// Types into the terminal that whoever started it sits at.
 #[test]
-fn nobody_types_into_the_terminal() {
+fn typing_into_terminal_is_blocked() {
     let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").unwrap_or_default();
     let me = rustix::process::getuid().as_raw();
     let user = ordinary_user();

@@ -52,7 +52,7 @@ fn hooks_in_work_tree_are_run_without_sandbox() {
 }
 
 #[test]
-fn hook_that_is_link_into_work_tree_is_not_run_by_spawn() {
+fn hook_linked_into_work_tree_is_not_run_by_spawn() {
     let link = |scene: &Scene| {
         let hooks = scene.project.path().join(".git/hooks");
         fs::create_dir_all(&hooks).unwrap();

@@ -201,34 +201,34 @@ fn attack(sandbox: &'static str, user: u32) {
 }
 
 #[test]
-fn git_links_of_agent_in_bwrap_are_not_followed() {
+fn git_links_from_bwrap_are_not_followed() {
     attack("--sandbox=bwrap", 0);
 }
 
 #[test]
-fn git_links_of_agent_in_bwrap_of_ordinary_user_are_not_followed() {
+fn git_links_from_bwrap_of_ordinary_user_are_not_followed() {
     attack("--sandbox=bwrap", STRANGER);
 }
 
 #[test]
-fn git_links_of_agent_in_landlock_are_not_followed() {
+fn git_links_from_landlock_are_not_followed() {
     attack("--sandbox=landlock", 0);
 }
 
 #[test]
-fn git_links_of_agent_in_landlock_of_ordinary_user_are_not_followed() {
+fn git_links_from_landlock_of_ordinary_user_not_followed() {
     attack("--sandbox=landlock", STRANGER);
 }
 
 #[test]
-fn git_links_of_agent_without_sandbox_are_not_followed() {
+fn git_links_without_sandbox_are_not_followed() {
     attack("--no-sandbox", 0);
     attack("--no-sandbox", STRANGER);
 }
 
 /// The agent of a worktree can write to the directory that all worktrees share.
 #[test]
-fn git_links_of_agent_in_worktree_are_not_followed_in_the_main_one() {
+fn git_links_from_worktree_are_not_followed_in_main_tree() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
     let tree = scene.project.beside("tree");
     scene.project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
@@ -252,7 +252,7 @@ fn git_links_of_agent_in_worktree_are_not_followed_in_the_main_one() {
 
 /// The agent puts the link back whenever it is moved.
 #[test]
-fn worktree_beside_agent_that_replants_links_is_refused() {
+fn spawn_beside_agent_replanting_links_is_refused() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
     let (link, victim) = (".git/logs/refs/heads/b", scene.victim("logs/HEAD"));
     let plant = format!("test -L {link} || ln -s {} {link} 2>/dev/null", victim.display());
@@ -270,7 +270,7 @@ fn worktree_beside_agent_that_replants_links_is_refused() {
 
 /// A branch called `objects/ab/x` has a log in a directory that looks like one of loose objects.
 #[test]
-fn git_link_in_log_of_branch_named_like_objects_is_not_followed() {
+fn link_in_log_of_branch_named_objects_is_not_followed() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
     let log = ".git/logs/refs/heads/objects/ab/x";
     let victim = scene.victim("logs/HEAD");
@@ -284,7 +284,7 @@ fn git_link_in_log_of_branch_named_like_objects_is_not_followed() {
 
 /// git would wait for the other end of a pipe.
 #[test]
-fn pipes_of_agent_in_git_directory_are_moved_aside() {
+fn pipes_in_git_directory_are_moved_aside() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
     let names = ["COMMIT_EDITMSG", "logs/HEAD", "index", "info/exclude", "packed-refs"];
     let plant = names.map(|name| format!("rm -f .git/{name}; mkfifo .git/{name}\n")).concat();

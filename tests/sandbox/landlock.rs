@@ -26,7 +26,7 @@ fn run(project: &Project, script: &str) -> Ralph {
 }
 
 #[test]
-fn files_connections_and_processes_outside_are_out_of_reach() {
+fn landlock_blocks_outside_files_network_and_processes() {
     let project = Project::git();
     if !is_here(&project) {
         return;
@@ -70,7 +70,7 @@ fn files_connections_and_processes_outside_are_out_of_reach() {
 
 /// What is beside the journal can be written here: it must not be what a run goes on with.
 #[test]
-fn a_run_goes_on_as_it_was_started_whatever_its_agent_wrote_over_that() {
+fn resume_ignores_start_files_overwritten_by_agent() {
     let project = Project::git();
     if !is_here(&project) {
         return;
@@ -103,7 +103,7 @@ fn a_run_goes_on_as_it_was_started_whatever_its_agent_wrote_over_that() {
 
 /// Nothing protects these files while the agent runs: they are put back, by whoever comes next if need be.
 #[test]
-fn what_git_executes_is_put_back_through_no_link_and_after_a_kill_too() {
+fn git_files_are_restored_without_links_and_after_kill() {
     let project = Project::git();
     if !is_here(&project) {
         return;

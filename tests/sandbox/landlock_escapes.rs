@@ -138,18 +138,18 @@ fn try_everything(user: u32) {
 }
 
 #[test]
-fn nobody_gets_out_as_the_administrator() {
+fn landlock_escapes_fail_as_administrator() {
     as_the_administrator(try_everything);
 }
 
 #[test]
-fn nobody_gets_out_as_an_ordinary_user() {
+fn landlock_escapes_fail_as_ordinary_user() {
     try_everything(ordinary_user());
 }
 
 /// Whoever may use one terminal may use all of them: what is typed into the user's, a password for instance.
 #[test]
-fn the_users_terminals_cannot_be_used() {
+fn landlock_blocks_terminals_of_user() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let project = Project::new();
     if !project.ralph(["sandbox", "check"]).run().stdout.contains("ok      landlock") {
@@ -172,7 +172,7 @@ fn the_users_terminals_cannot_be_used() {
 
 /// A known gap: Landlock knows ports, not addresses.
 #[test]
-fn landlock_allowed_port_is_reachable_at_every_address_known_gap() {
+fn landlock_allowed_port_is_open_at_every_address_known_gap() {
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     for (backend, reached) in [("bwrap", false), ("landlock", true)] {

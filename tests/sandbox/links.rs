@@ -108,18 +108,18 @@ fn try_links(user: u32) {
 }
 
 #[test]
-fn link_out_of_project_is_not_shown_to_administrator() {
+fn link_out_of_project_is_hidden_from_administrator() {
     as_the_administrator(try_links);
 }
 
 #[test]
-fn link_out_of_project_is_not_shown_to_ordinary_user() {
+fn link_out_of_project_is_hidden_from_ordinary_user() {
     try_links(ordinary_user());
 }
 
 /// The directory was there when the sandbox was planned, and is a link when it is started.
 #[test]
-fn link_made_after_planning_is_not_followed() {
+fn link_created_after_planning_is_not_followed() {
     let user = ordinary_user();
     for cage in [Cage::Bwrap, Cage::Landlock] {
         let scene = Scene::new(user);
@@ -145,7 +145,7 @@ fn link_made_after_planning_is_not_followed() {
 }
 
 #[test]
-fn link_made_during_run_is_reported_and_not_followed() {
+fn link_created_during_run_is_reported_and_not_followed() {
     for backend in ["bwrap", "landlock"] {
         let project = Project::new();
         let check = project.ralph(["sandbox", "check"]).run().stdout;
@@ -184,7 +184,7 @@ fn link_made_during_run_is_reported_and_not_followed() {
 }
 
 #[test]
-fn project_directory_behind_link_of_agent_is_refused() {
+fn project_directory_behind_agent_link_is_refused() {
     let project = Project::git();
     let secrets = project.home().join(".ssh");
     fs::create_dir_all(&secrets).unwrap();

@@ -133,7 +133,7 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn tunnels_and_requests_reach_what_is_allowed() {
+fn proxy_passes_tunnels_and_requests_to_allowed_hosts() {
     let _alone = alone();
     let (echo, mirror) = (echo(), mirror());
     let allowed = [format!("localhost:{echo}"), format!("web.test:{mirror}")];
@@ -156,7 +156,7 @@ fn tunnels_and_requests_reach_what_is_allowed() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_with_the_setting_that_would_allow_it() {
+fn proxy_refuses_unlisted_host_and_names_setting() {
     let _alone = alone();
     let echo = echo();
     let bench = Bench::with(&["*.example.com", "inside.test"], "127.0.0.1 inside.test\n", &[]);
@@ -181,7 +181,7 @@ fn what_is_not_allowed_is_refused_with_the_setting_that_would_allow_it() {
 }
 
 #[test]
-fn a_proxy_that_the_user_has_to_go_through_is_gone_through() {
+fn proxy_uses_upstream_proxy_of_user() {
     let _alone = alone();
     let (echo, mirror) = (echo(), mirror());
     // Names that nobody knows here: it is the other proxy, one of ours, that looks them up.
@@ -248,7 +248,7 @@ fn name_server(address: [u8; 4]) -> SocketAddr {
 }
 
 #[test]
-fn names_are_asked_of_the_name_server_and_its_answers_are_judged() {
+fn proxy_judges_addresses_from_name_server() {
     let _alone = alone();
     let echo = echo();
     let allowed = [format!("named.test:{echo}"), "rebound.test".to_owned()];
@@ -263,7 +263,7 @@ fn names_are_asked_of_the_name_server_and_its_answers_are_judged() {
 }
 
 #[test]
-fn a_name_server_that_is_not_there_is_no_end() {
+fn proxy_skips_unreachable_name_server() {
     let _alone = alone();
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let echo = echo();
@@ -277,7 +277,7 @@ fn a_name_server_that_is_not_there_is_no_end() {
 }
 
 #[test]
-fn a_host_that_does_not_answer_is_told_of() {
+fn proxy_reports_unreachable_host() {
     let _alone = alone();
     let port = {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -289,7 +289,7 @@ fn a_host_that_does_not_answer_is_told_of() {
 }
 
 #[test]
-fn nonsense_is_answered_and_harms_nobody() {
+fn proxy_answers_malformed_requests() {
     let _alone = alone();
     let bench = Bench::new(&[]);
     for nonsense in ["\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
@@ -306,7 +306,7 @@ fn nonsense_is_answered_and_harms_nobody() {
 }
 
 #[test]
-fn two_hundred_at_a_time_beside_those_that_never_finish() {
+fn proxy_serves_many_connections_beside_stuck_ones() {
     let _alone = alone();
     let echo = echo();
     let entry = format!("localhost:{echo}");
@@ -343,7 +343,7 @@ fn two_hundred_at_a_time_beside_those_that_never_finish() {
 }
 
 #[test]
-fn more_connections_than_there_is_room_for_push_out_the_idle_ones() {
+fn proxy_drops_idle_connections_when_full() {
     let _alone = alone();
     let echo = echo();
     let entry = format!("localhost:{echo}");
@@ -359,7 +359,7 @@ fn more_connections_than_there_is_room_for_push_out_the_idle_ones() {
 }
 
 #[test]
-fn a_gigabyte_passes_and_a_reader_that_sleeps_holds_up_only_itself() {
+fn proxy_streams_gigabyte_beside_sleeping_readers() {
     let _alone = alone();
     const BYTES: u64 = 1 << 30;
     let source = service(|mut stream| {
@@ -387,7 +387,7 @@ fn a_gigabyte_passes_and_a_reader_that_sleeps_holds_up_only_itself() {
 }
 
 #[test]
-fn what_is_released_is_closed() {
+fn released_proxy_listener_is_closed() {
     let _alone = alone();
     let echo = echo();
     let entry = format!("localhost:{echo}");

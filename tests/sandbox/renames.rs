@@ -29,11 +29,11 @@ fn move_and_link(user: u32) {
 }
 
 #[test]
-fn rename_and_link_between_directories_work_for_administrator() {
+fn rename_between_directories_works_for_administrator() {
     as_the_administrator(move_and_link);
 }
 
 #[test]
-fn rename_and_link_between_directories_work_for_ordinary_user() {
+fn rename_between_directories_works_for_ordinary_user() {
     move_and_link(ordinary_user());
 }

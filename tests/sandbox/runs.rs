@@ -44,7 +44,7 @@ fn assert_nothing_is_left(project: &Project) {
 }
 
 #[test]
-fn a_run_commits_inside_and_leaves_nothing_behind() {
+fn sandboxed_run_commits_and_leaves_nothing_behind() {
     if !is_here() {
         return;
     }
@@ -77,7 +77,7 @@ fn a_run_commits_inside_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_refused_is_an_event_with_the_setting_that_would_allow_it() {
+fn refused_host_is_event_with_allowing_setting() {
     if !is_here() {
         return;
     }
@@ -94,7 +94,7 @@ fn what_is_refused_is_an_event_with_the_setting_that_would_allow_it() {
 }
 
 #[test]
-fn a_port_of_this_machine_is_reached_by_its_entry_with_and_without_the_proxy() {
+fn allowed_local_port_is_reached_directly_and_by_proxy() {
     if !is_here() {
         return;
     }
@@ -120,7 +120,7 @@ fn a_port_of_this_machine_is_reached_by_its_entry_with_and_without_the_proxy() {
 }
 
 #[test]
-fn secrets_of_the_environment_stay_outside() {
+fn environment_secrets_are_withheld() {
     if !is_here() {
         return;
     }
@@ -142,7 +142,7 @@ fn secrets_of_the_environment_stay_outside() {
 }
 
 #[test]
-fn variable_with_secret_by_name_or_shape_is_withheld() {
+fn secret_variable_by_name_or_shape_is_withheld() {
     if !is_here() {
         return;
     }
@@ -193,7 +193,7 @@ fn variable_with_secret_by_name_or_shape_is_withheld() {
 }
 
 #[test]
-fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
+fn sandboxed_agent_handles_sigterm_before_end() {
     if !is_here() {
         return;
     }
@@ -210,7 +210,7 @@ fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
 }
 
 #[test]
-fn after_a_kill_nothing_runs_and_what_was_planted_is_taken_away_before_it_is_read() {
+fn planted_files_of_killed_run_are_moved_before_use() {
     if !is_here() {
         return;
     }
@@ -231,7 +231,7 @@ fn after_a_kill_nothing_runs_and_what_was_planted_is_taken_away_before_it_is_rea
 }
 
 #[test]
-fn what_a_run_makes_beside_a_shell_is_not_taken_for_the_shells() {
+fn files_of_run_beside_sandbox_shell_are_kept() {
     if !is_here() {
         return;
     }
@@ -253,7 +253,7 @@ fn what_a_run_makes_beside_a_shell_is_not_taken_for_the_shells() {
 
 /// What cannot be taken away is not left for others to find.
 #[test]
-fn what_is_planted_and_cannot_be_moved_ends_the_run_and_keeps_the_next_from_starting() {
+fn immovable_planted_file_ends_run_and_blocks_next() {
     if !is_here() {
         return;
     }
@@ -290,7 +290,7 @@ fn what_is_planted_and_cannot_be_moved_ends_the_run_and_keeps_the_next_from_star
 
 /// A mount goes with the file that it covers.
 #[test]
-fn what_is_exchanged_from_outside_while_an_agent_runs_is_told_of() {
+fn guarded_file_replaced_from_outside_is_reported() {
     if !is_here() {
         return;
     }
@@ -308,7 +308,7 @@ fn what_is_exchanged_from_outside_while_an_agent_runs_is_told_of() {
 }
 
 #[test]
-fn ralph_is_not_led_to_read_or_write_what_the_agent_cannot() {
+fn agent_links_do_not_redirect_reads_or_writes() {
     if !is_here() {
         return;
     }
@@ -342,7 +342,7 @@ fn ralph_is_not_led_to_read_or_write_what_the_agent_cannot() {
 }
 
 #[test]
-fn a_worktree_can_be_committed_to_and_not_be_booby_trapped() {
+fn worktree_allows_commits_and_protects_git_files() {
     if is_here() {
         attack_a_worktree("--sandbox=bwrap");
     }
@@ -386,7 +386,7 @@ fn without_bwrap(project: &Project) -> std::ffi::OsString {
 }
 
 #[test]
-fn without_a_sandbox_it_depends_on_what_was_asked_for() {
+fn missing_sandbox_is_error_only_if_named_or_required() {
     let project = Project::new();
     let path = without_bwrap(&project);
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
@@ -407,7 +407,7 @@ fn without_a_sandbox_it_depends_on_what_was_asked_for() {
 }
 
 #[test]
-fn a_program_of_the_project_is_not_trusted_to_be_the_sandbox() {
+fn bwrap_from_project_is_not_used() {
     if !is_here() {
         return;
     }
@@ -423,7 +423,7 @@ fn a_program_of_the_project_is_not_trusted_to_be_the_sandbox() {
 }
 
 #[test]
-fn the_sign_of_a_task_list_names_the_sandbox() {
+fn active_marker_names_sandbox() {
     if !is_here() {
         return;
     }
@@ -445,7 +445,7 @@ fn the_sign_of_a_task_list_names_the_sandbox() {
 }
 
 #[test]
-fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
+fn task_commands_work_in_every_sandbox() {
     for sandbox in ["bwrap", "landlock"] {
         let project = Project::git();
         let works = if sandbox == "bwrap" { is_here() } else { landlock::is_here(&project) };
@@ -468,7 +468,7 @@ fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
 }
 
 #[test]
-fn agent_inside_reads_the_private_logs_of_its_guardrails() {
+fn sandboxed_agent_reads_guardrail_logs() {
     for backend in ["bwrap", "landlock"] {
         let works = if backend == "bwrap" { is_here() } else { landlock::is_here(&Project::new()) };
         if !works {

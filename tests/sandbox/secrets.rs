@@ -34,11 +34,11 @@ fn read_in_linked_directory(user: u32) {
 }
 
 #[test]
-fn secret_in_linked_tool_directory_cannot_be_read_by_administrator() {
+fn secret_in_linked_directory_hidden_from_administrator() {
     as_the_administrator(read_in_linked_directory);
 }
 
 #[test]
-fn secret_in_linked_tool_directory_cannot_be_read_by_ordinary_user() {
+fn secret_in_linked_directory_hidden_from_ordinary_user() {
     read_in_linked_directory(ordinary_user());
 }

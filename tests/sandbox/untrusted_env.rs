@@ -69,14 +69,14 @@ fn preload_from_inside(backend: &str) {
 }
 
 #[test]
-fn library_planted_inside_bwrap_is_not_loaded_outside() {
+fn library_planted_in_bwrap_is_not_loaded_outside() {
     if is_here() {
         preload_from_inside("bwrap");
     }
 }
 
 #[test]
-fn library_planted_inside_landlock_is_not_loaded_outside() {
+fn library_planted_in_landlock_is_not_loaded_outside() {
     if landlock::is_here(&Project::new()) {
         preload_from_inside("landlock");
     }
@@ -84,7 +84,7 @@ fn library_planted_inside_landlock_is_not_loaded_outside() {
 
 /// The notification is a program outside, the agent has no sandbox.
 #[test]
-fn code_of_project_is_not_in_environment_of_outside_programs() {
+fn outside_programs_get_no_project_code_by_environment() {
     let project = Project::git();
     let here = project.path().display().to_string();
     let untrusted = [

@@ -50,21 +50,21 @@ fn plant_from_inside(backend: &str) {
 }
 
 #[test]
-fn programs_planted_inside_bwrap_are_not_run_outside() {
+fn programs_planted_in_bwrap_are_not_run_outside() {
     if is_here() {
         plant_from_inside("bwrap");
     }
 }
 
 #[test]
-fn programs_planted_inside_landlock_are_not_run_outside() {
+fn programs_planted_in_landlock_are_not_run_outside() {
     if landlock::is_here(&Project::new()) {
         plant_from_inside("landlock");
     }
 }
 
 #[test]
-fn writable_directory_of_the_settings_is_not_trusted() {
+fn writable_directory_from_settings_is_untrusted() {
     if !is_here() {
         return;
     }
@@ -104,7 +104,7 @@ fn demo_does_not_run_planted_programs() {
 }
 
 #[test]
-fn programs_in_moved_project_are_not_run_by_another() {
+fn programs_in_moved_project_are_not_run() {
     let project = Project::git();
     plant_after_run(&project);
     let moved = project.beside("moved");

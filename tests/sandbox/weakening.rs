@@ -161,7 +161,7 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
 }
 
 #[test]
-fn chmod_by_agent_of_killed_run_is_undone_before_project_is_read() {
+fn chmod_by_killed_run_is_undone_before_project_is_read() {
     for case in Case::all() {
         let before = case.mode(".");
         let running = case.run("chmod 0 .; sleep 1000").start();
@@ -194,7 +194,7 @@ fn probe_failure_in_project_is_error() {
 }
 
 #[test]
-fn step_down_without_being_asked_for_is_error() {
+fn weaker_sandbox_without_request_is_error() {
     let Some(case) = Case::new("bwrap", rustix::process::getuid().as_raw()) else { return };
     let Case { project, path: with, .. } = &case;
     let without = limited_path(project, false);
@@ -248,7 +248,7 @@ fn resume_in_weaker_sandbox_is_error() {
 }
 
 #[test]
-fn damaged_project_record_is_error_that_names_the_file() {
+fn damaged_project_record_is_error_naming_file() {
     let Some(case) = Case::new("landlock", rustix::process::getuid().as_raw()) else { return };
     case.run("true").run().code(0);
     let path = record_path(&case.project);
@@ -279,7 +279,7 @@ fn sandbox_without_home_is_error() {
 }
 
 #[test]
-fn settings_of_nested_project_survive_agent_of_outer_project() {
+fn nested_project_settings_survive_agent_of_outer_project() {
     for case in Case::all() {
         let project = &case.project;
         let settings = json!({"sandbox": {"backend": "auto"}}).to_string();
@@ -308,7 +308,7 @@ fn settings_of_nested_project_survive_agent_of_outer_project() {
 }
 
 #[test]
-fn settings_file_that_weakens_sandbox_is_error_until_user_asks() {
+fn settings_weakening_sandbox_are_error_until_user_asks() {
     let Some(case) = Case::new("bwrap", rustix::process::getuid().as_raw()) else { return };
     let Case { project, .. } = &case;
     case.assert_next_run_is_sandboxed();
@@ -334,7 +334,7 @@ fn settings_file_that_weakens_sandbox_is_error_until_user_asks() {
 }
 
 #[test]
-fn moved_project_is_cleaned_up_after_killed_run_and_keeps_its_sandbox() {
+fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
     for case in Case::all() {
         let project = &case.project;
         case.assert_next_run_is_sandboxed();

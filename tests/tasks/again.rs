@@ -18,7 +18,7 @@ fn leave_list(list: &Value) -> Value {
 }
 
 #[test]
-fn a_list_that_is_done_is_verified_and_no_agent_is_asked() {
+fn finished_list_is_verified_without_agent() {
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["touch verified"]), &[passing("a")]));
     let output = work(&project, &[], &[json!([say("me?")])]).run();
@@ -30,7 +30,7 @@ fn a_list_that_is_done_is_verified_and_no_agent_is_asked() {
 }
 
 #[test]
-fn a_list_that_is_done_is_verified_again_if_the_run_was_cut_off_in_that() {
+fn finished_list_is_verified_again_after_cut_off() {
     for signals in [&[Signal::KILL][..], &[Signal::INT, Signal::TERM]] {
         let project = project_with(&[]);
         let check = "touch checked-$$; while [ ! -e go ]; do sleep 0.02; done";
@@ -54,14 +54,14 @@ fn a_list_that_is_done_is_verified_again_if_the_run_was_cut_off_in_that() {
 }
 
 #[test]
-fn without_commands_that_verify_nothing_to_do_is_said_at_once() {
+fn finished_list_without_verify_commands_needs_no_run() {
     let project = project_with(&[passing("a")]);
     project.ralph(["work"]).run().success().stdout_has("nothing to do");
     assert!(!project.has(".ralph/runs"), "no agent is needed for that, and no run");
 }
 
 #[test]
-fn a_list_that_is_done_by_its_own_word_only_is_worked_on() {
+fn finished_list_failing_verification_is_worked_on() {
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["test -e made"]), &[passing("a")]));
     let sessions = [json!([{"shell": "touch made"}, say("made it")])];
@@ -75,7 +75,7 @@ fn a_list_that_is_done_by_its_own_word_only_is_worked_on() {
 }
 
 #[test]
-fn a_story_that_an_agent_dropped_in_the_last_run_is_still_missed() {
+fn story_dropped_in_last_run_is_still_missed() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
@@ -90,7 +90,7 @@ fn a_story_that_an_agent_dropped_in_the_last_run_is_still_missed() {
 }
 
 #[test]
-fn a_list_is_remembered_by_whatever_links_it_is_named() {
+fn list_is_remembered_when_named_through_links() {
     // How somebody comes to name it otherwise, and what they say then.
     for (by, args) in [
         ("ln -s ralph r2", &["--ralph-dir", "r2"][..]),
@@ -113,7 +113,7 @@ fn a_list_is_remembered_by_whatever_links_it_is_named() {
 }
 
 #[test]
-fn commands_that_an_agent_changed_in_the_last_run_have_no_effect_in_the_next() {
+fn verify_commands_changed_in_last_run_have_no_effect() {
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["test -e made"]), &[open("a", &json!({}))]));
     let cheated = verified_by(&json!(["true"]), &[passing("a")]);
@@ -134,7 +134,7 @@ fn commands_that_an_agent_changed_in_the_last_run_have_no_effect_in_the_next() {
 }
 
 #[test]
-fn what_you_take_out_between_runs_is_told_and_never_makes_it_done() {
+fn removal_between_runs_is_reported_and_does_not_complete() {
     let project = project_with(&[]);
     let check = json!(["true"]);
     let both = [passing("a"), passing("b")];
@@ -160,7 +160,7 @@ fn what_you_take_out_between_runs_is_told_and_never_makes_it_done() {
 }
 
 #[test]
-fn what_you_take_out_while_there_is_work_left_is_told_and_taken_for_your_will() {
+fn removal_between_runs_with_open_work_is_accepted() {
     let project = project_with(&[]);
     let (a, b) = (open("a", &json!({})), open("b", &json!({})));
     write_list(&project, &verified_by(&json!(["false"]), &[a.clone(), b]));
@@ -177,7 +177,7 @@ fn what_you_take_out_while_there_is_work_left_is_told_and_taken_for_your_will() 
 }
 
 #[test]
-fn new_work_is_not_judged_by_the_old() {
+fn new_list_is_not_judged_by_old_one() {
     let project = project_with(&[open("a", &json!({}))]);
     work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
     project.ralph(["archive", "--force"]).run().success();
@@ -191,7 +191,7 @@ fn new_work_is_not_judged_by_the_old() {
 }
 
 #[test]
-fn a_list_that_is_gone_at_the_start_is_told_where_its_stories_are() {
+fn missing_list_at_start_names_where_stories_are_kept() {
     let project = project_with(&[open("a", &json!({}))]);
     let sessions = [json!([{"shell": "rm ralph/tasks.json"}, say(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
@@ -201,7 +201,7 @@ fn a_list_that_is_gone_at_the_start_is_told_where_its_stories_are() {
 }
 
 #[test]
-fn what_cannot_be_remembered_is_told_and_looked_at_again() {
+fn unreadable_ledger_is_reported_and_work_rechecked() {
     let project = project_with(&[open("a", &json!({}))]);
     let done = [json!([leave(&[passing("a")]), say("ok")])];
     work(&project, &[], &done).run().success();
@@ -225,7 +225,7 @@ fn kill_in_the_middle(project: &Project, steps: &[Value]) {
 }
 
 #[test]
-fn what_was_marked_by_an_agent_whose_run_was_killed_is_looked_at_again() {
+fn story_marked_by_killed_run_is_checked_again() {
     for commands in [json!([]), json!(["true"])] {
         let project = project_with(&[]);
         write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
@@ -244,7 +244,7 @@ fn what_was_marked_by_an_agent_whose_run_was_killed_is_looked_at_again() {
 }
 
 #[test]
-fn what_was_marked_by_an_attempt_that_died_is_looked_at_again() {
+fn story_marked_by_failed_attempt_is_checked_again() {
     let commands = json!(["true"]);
     let project = project_with(&[]);
     write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
@@ -281,7 +281,7 @@ fn what_was_marked_by_an_attempt_that_died_is_looked_at_again() {
 }
 
 #[test]
-fn what_was_dropped_by_an_agent_whose_run_was_killed_is_missed() {
+fn story_dropped_by_killed_run_is_missed() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     kill_in_the_middle(&project, &[leave(&[passing("a")])]);
     let sessions = [json!([leave(&[passing("a"), passing("b")]), say("back")])];
@@ -290,7 +290,7 @@ fn what_was_dropped_by_an_agent_whose_run_was_killed_is_missed() {
 }
 
 #[test]
-fn whatever_keeps_a_start_from_running_a_killed_run_is_cleaned_up_after() {
+fn failed_start_cleans_up_after_killed_run() {
     let usage = json!({"maximumIterations": "many"}).to_string();
     for (what, path, text) in [
         ("a broken list", "ralph/tasks.json", "{"),
@@ -310,7 +310,7 @@ fn whatever_keeps_a_start_from_running_a_killed_run_is_cleaned_up_after() {
 }
 
 #[test]
-fn what_a_run_knows_better_is_told_by_whoever_tells_of_the_list() {
+fn tasks_and_archive_report_findings_of_last_run() {
     let project = project_with(&[]);
     let begin = verified_by(&json!(["false"]), &[open("a", &json!({})), open("b", &json!({}))]);
     write_list(&project, &begin);
@@ -330,7 +330,7 @@ fn what_a_run_knows_better_is_told_by_whoever_tells_of_the_list() {
 }
 
 #[test]
-fn work_that_no_command_verifies_is_told_to_be_that() {
+fn work_without_verify_commands_warns_once() {
     let project = project_with(&[open("a", &json!({}))]);
     let done = [json!([leave(&[passing("a")]), say("ok")])];
     let output = work(&project, &[], &done).run();

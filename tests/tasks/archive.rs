@@ -46,7 +46,7 @@ fn archived(project: &Project, file: &str) -> String {
 }
 
 #[test]
-fn work_is_set_aside_with_a_summary_and_begins_anew() {
+fn archive_saves_documents_with_summary_and_resets() {
     let project = project();
     project.write("ralph/prompt.md", "my own prompt");
     commit_all(&project);
@@ -64,7 +64,7 @@ fn work_is_set_aside_with_a_summary_and_begins_anew() {
 }
 
 #[test]
-fn the_commit_holds_the_archive_and_the_reset_and_nothing_else() {
+fn archive_commit_contains_only_archive_and_reset() {
     let project = project();
     project.write("staged", "1").write("new", "1").write("ralph/mine.md", "1");
     project.git_command(["add", "staged"]);
@@ -84,7 +84,7 @@ fn the_commit_holds_the_archive_and_the_reset_and_nothing_else() {
 }
 
 #[test]
-fn archives_of_one_day_and_label_stand_side_by_side() {
+fn archives_of_same_day_and_label_are_numbered() {
     let project = project();
     for _ in 0..3 {
         begin(&project);
@@ -94,7 +94,7 @@ fn archives_of_one_day_and_label_stand_side_by_side() {
 }
 
 #[test]
-fn without_a_repository_the_archive_is_made_all_the_same() {
+fn archive_works_without_repository() {
     let project = Project::new();
     project.ralph(["new", "Shop"]).run().success();
     begin(&project);
@@ -103,7 +103,7 @@ fn without_a_repository_the_archive_is_made_all_the_same() {
 }
 
 #[test]
-fn the_first_commit_of_a_repository_may_be_an_archive() {
+fn archive_can_be_first_commit() {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
     begin(&project);
@@ -111,7 +111,7 @@ fn the_first_commit_of_a_repository_may_be_an_archive() {
 }
 
 #[test]
-fn what_only_a_template_wrote_is_not_archived() {
+fn untouched_templates_are_not_archived() {
     let project = Project::git();
     project.ralph(["new", "Shop \"1\""]).run().success();
     let nothing = "ralph/ holds only what `ralph new` wrote";
@@ -126,7 +126,7 @@ fn what_only_a_template_wrote_is_not_archived() {
 }
 
 #[test]
-fn a_label_has_to_name_something() {
+fn archive_label_needs_letter_or_digit() {
     let project = project();
     for label in ["", " ", "!!!", "../.."] {
         project
@@ -139,7 +139,7 @@ fn a_label_has_to_name_something() {
 }
 
 #[test]
-fn a_commit_that_leaves_the_archive_out_says_so() {
+fn archive_ignored_by_git_is_reported() {
     let project = project();
     project.write(".gitignore", "ralph-archive/\n");
     commit_all(&project);
@@ -153,7 +153,7 @@ fn a_commit_that_leaves_the_archive_out_says_so() {
 }
 
 #[test]
-fn what_git_ignores_is_archived_and_not_committed() {
+fn documents_ignored_by_git_are_archived_uncommitted() {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
     begin(&project);
@@ -163,7 +163,7 @@ fn what_git_ignores_is_archived_and_not_committed() {
 }
 
 #[test]
-fn a_list_that_nobody_can_read_is_archived_as_it_is() {
+fn unreadable_list_is_archived_unchanged() {
     let project = project();
     project.write("ralph/tasks.json", "{ broken");
     project.ralph(["archive", "--force"]).run().success();
@@ -172,7 +172,7 @@ fn a_list_that_nobody_can_read_is_archived_as_it_is() {
 }
 
 #[test]
-fn a_commit_that_is_refused_loses_nothing_and_is_told() {
+fn refused_archive_commit_loses_nothing_and_is_reported() {
     let project = project();
     let hook = project.path().join(".git/hooks/pre-commit");
     project.write(".git/hooks/pre-commit", "#!/bin/sh\necho not on my watch >&2\nexit 1\n");
@@ -192,7 +192,7 @@ fn a_commit_that_is_refused_loses_nothing_and_is_told() {
 }
 
 #[test]
-fn nothing_to_archive_is_said() {
+fn archive_without_documents_is_refused() {
     let project = Project::git();
     project
         .ralph(["archive", "--force"])
@@ -203,7 +203,7 @@ fn nothing_to_archive_is_said() {
 }
 
 #[test]
-fn a_commit_that_a_silent_hook_refuses_is_told_as_that() {
+fn archive_commit_refused_by_silent_hook_is_reported() {
     let project = project();
     let hook = project.path().join(".git/hooks/pre-commit");
     project.write(".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n");

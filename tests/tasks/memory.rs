@@ -54,7 +54,7 @@ fn clone_of(project: &Project) -> PathBuf {
 }
 
 #[test]
-fn dropped_story_and_check_veto_in_moved_project_and_fresh_home() {
+fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
     for place in ["moved", "fresh home", "moved, fresh home", "clone", "clone, fresh home"] {
         let project = project_with_check();
         drop_story_and_check(&project);
@@ -93,7 +93,7 @@ fn dropped_story_vetoes_after_home_was_full() {
 }
 
 #[test]
-fn accepted_list_is_worked_on_without_history() {
+fn accepted_list_ignores_history() {
     let project = project_with_check();
     drop_story_and_check(&project);
     let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
@@ -105,7 +105,7 @@ fn accepted_list_is_worked_on_without_history() {
 }
 
 #[test]
-fn accepted_list_with_nothing_to_do_is_remembered_in_that_home() {
+fn accepted_list_is_remembered_in_same_home_only() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     project.git_init();
     commit_list(&project);
@@ -119,7 +119,7 @@ fn accepted_list_with_nothing_to_do_is_remembered_in_that_home() {
 }
 
 #[test]
-fn history_ends_where_archive_began_a_new_list() {
+fn list_history_ends_at_archive() {
     let project = project_with_check();
     let both = checked_list("true", &[passing("a"), passing("b")]);
     write_list(&project, &both);
@@ -132,7 +132,7 @@ fn history_ends_where_archive_began_a_new_list() {
 }
 
 #[test]
-fn ledger_of_archived_list_does_not_judge_the_next_in_fresh_home() {
+fn ledger_of_archived_list_is_ignored_in_fresh_home() {
     let project = project_with(&[open("a", &json!({}))]);
     let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
     work(&project, &[], &sessions).run().success();
@@ -143,7 +143,7 @@ fn ledger_of_archived_list_does_not_judge_the_next_in_fresh_home() {
 }
 
 #[test]
-fn commands_added_since_the_oldest_version_are_run_too() {
+fn verify_commands_added_later_are_run() {
     let project = project_with_check();
     let mut list = checked_list("test -e made", &[passing("a"), passing("b")]);
     list["verifyCommands"] = json!(["test -e made", "touch second"]);
@@ -155,7 +155,7 @@ fn commands_added_since_the_oldest_version_are_run_too() {
 }
 
 #[test]
-fn list_without_any_record_is_taken_and_said_so() {
+fn list_without_record_is_accepted_with_warning() {
     let project = project_with(&[passing("a")]);
     let output = work_at(&project, project.path(), &project.beside("fresh"));
     output.success().stderr_has("no earlier record of ralph/tasks.json");
@@ -176,7 +176,7 @@ fn damaged_clone(args: &[&str]) -> (Project, PathBuf) {
 const NOT_KNOWN: &str = "whether ralph/tasks.json has lost stories or checks is not known";
 
 #[test]
-fn shallow_clone_is_refused_until_the_list_is_accepted() {
+fn shallow_clone_is_refused_until_list_is_accepted() {
     let (project, clone) = damaged_clone(&["--depth", "1"]);
     let fresh = project.beside("fresh");
     let refused = work_at(&project, &clone, &fresh);
@@ -186,7 +186,7 @@ fn shallow_clone_is_refused_until_the_list_is_accepted() {
 }
 
 #[test]
-fn history_that_git_cannot_read_is_refused() {
+fn unreadable_git_history_is_refused() {
     let (project, clone) = damaged_clone(&[]);
     let command = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]);
     let refused = command
@@ -198,7 +198,7 @@ fn history_that_git_cannot_read_is_refused() {
 }
 
 #[test]
-fn story_that_a_merge_left_out_or_brought_is_missed() {
+fn story_dropped_around_merge_is_missed() {
     let both = checked_list("true", &[open("a", &json!({})), open("b", &json!({}))]);
     let done = checked_list("true", &[passing("a")]);
     for merge in
@@ -224,7 +224,7 @@ fn story_that_a_merge_left_out_or_brought_is_missed() {
 }
 
 #[test]
-fn list_in_a_renamed_directory_keeps_its_history() {
+fn list_in_renamed_directory_keeps_history() {
     let project = project_with_check();
     drop_story_and_check(&project);
     project.git_command(["mv", "ralph", "loops"]);
@@ -234,7 +234,7 @@ fn list_in_a_renamed_directory_keeps_its_history() {
 }
 
 #[test]
-fn older_ledger_counts_if_the_newest_cannot_be_read() {
+fn older_ledger_is_used_if_newest_is_unreadable() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
     for _ in 0..2 {
@@ -247,7 +247,7 @@ fn older_ledger_counts_if_the_newest_cannot_be_read() {
 }
 
 #[test]
-fn file_in_the_work_tree_does_not_replace_the_memory_of_the_home() {
+fn planted_ledger_does_not_replace_home_ledger() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let planted = ".ralph/runs/20991231-000000-ffff/ledger.json";
     let make = json!({"shell": "mkdir -p .ralph/runs/20991231-000000-ffff"});
@@ -260,7 +260,7 @@ fn file_in_the_work_tree_does_not_replace_the_memory_of_the_home() {
 }
 
 #[test]
-fn journal_that_knew_more_stories_is_believed_if_ledgers_are_gone() {
+fn work_is_refused_if_only_journal_knows_more_stories() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
@@ -270,7 +270,7 @@ fn journal_that_knew_more_stories_is_believed_if_ledgers_are_gone() {
 }
 
 #[test]
-fn archive_and_tasks_know_the_history_of_a_clone() {
+fn archive_and_tasks_use_history_of_clone() {
     let (project, clone) = damaged_clone(&[]);
     let ralph = |args: &[&str]| {
         project.ralph(args).current_dir(&clone).env("RALPH_HOME", project.beside("fresh")).run()
@@ -280,7 +280,7 @@ fn archive_and_tasks_know_the_history_of_a_clone() {
 }
 
 #[test]
-fn new_force_before_any_run_begins_a_new_list() {
+fn new_force_before_any_run_starts_new_list() {
     let project = project_with_check();
     project.ralph(["new", "--force", "Other"]).run().success();
     write_list(&project, &list(&[passing("x")]));

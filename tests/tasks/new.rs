@@ -6,7 +6,7 @@ const DOCUMENTS: [&str; 4] =
     ["ralph/prd.md", "ralph/tasks.json", "ralph/progress.txt", "ralph/prompt.md"];
 
 #[test]
-fn the_documents_are_written_and_next_steps_are_told() {
+fn new_writes_documents_and_shows_next_steps() {
     let project = Project::new();
     project.ralph(["new", "Password reset"]).run().success().stdout_has("Next:");
     let list = read_list(&project);
@@ -19,7 +19,7 @@ fn the_documents_are_written_and_next_steps_are_told() {
 }
 
 #[test]
-fn sections_tiers_steps_and_rules_are_all_there() {
+fn new_documents_contain_all_sections_and_rules() {
     let project = Project::new();
     project.ralph(["new"]).run().success();
     let prd = project.read("ralph/prd.md");
@@ -55,7 +55,7 @@ fn sections_tiers_steps_and_rules_are_all_there() {
 }
 
 #[test]
-fn any_name_will_do_and_git_takes_its_branch() {
+fn new_accepts_any_name_and_makes_valid_branch() {
     for name in [
         "feature-name",
         "a/b",
@@ -81,7 +81,7 @@ fn any_name_will_do_and_git_takes_its_branch() {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten_unless_forced() {
+fn new_overwrites_only_with_force() {
     let project = Project::new();
     project.write("ralph/prd.md", "mine");
     project.ralph(["new"]).run().code(2).stderr_has("ralph/prd.md is there already");
@@ -94,7 +94,7 @@ fn what_is_there_is_not_overwritten_unless_forced() {
 }
 
 #[test]
-fn a_write_that_fails_leaves_nothing() {
+fn failed_new_leaves_nothing() {
     let project = Project::new();
     // The last thing to be written is in the way of itself.
     project.write(".gitignore/full", "");
@@ -103,7 +103,7 @@ fn a_write_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn the_directory_may_be_another_one() {
+fn new_uses_other_directory() {
     let project = Project::awkward();
     project.ralph(["new", "--ralph-dir", "loops/one", "One"]).run().success();
     assert!(project.read("loops/one/prompt.md").contains("`loops/one/progress.txt`"));
@@ -112,7 +112,7 @@ fn the_directory_may_be_another_one() {
 }
 
 #[test]
-fn whatever_names_another_directory_can_be_typed_as_it_is() {
+fn suggested_commands_quote_other_directory() {
     let project = Project::new();
     let new = ["new", "--ralph-dir", "loops/b c", "B"];
     project
@@ -134,7 +134,7 @@ fn whatever_names_another_directory_can_be_typed_as_it_is() {
 }
 
 #[test]
-fn links_of_yours_are_followed_and_stay() {
+fn user_links_are_followed_and_kept() {
     let project = Project::new();
     let link = |target: &str, name: &str| {
         std::os::unix::fs::symlink(target, project.path().join(name)).expect("a link");
@@ -155,7 +155,7 @@ fn links_of_yours_are_followed_and_stay() {
 }
 
 #[test]
-fn a_file_in_the_place_of_the_directory_is_told_as_that() {
+fn file_in_place_of_ralph_directory_is_reported() {
     let project = Project::new();
     project.write("ralph", "mine");
     let output = project.ralph(["new"]).run();

@@ -55,7 +55,7 @@ fn plant(project: &Project) {
 }
 
 #[test]
-fn no_command_executes_what_an_agent_has_planted_in_a_repository() {
+fn programs_planted_in_git_config_are_not_executed() {
     let project = project_with(&[open("US-1", &json!({}))]);
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     project.git_init();
@@ -96,7 +96,7 @@ fn no_command_executes_what_an_agent_has_planted_in_a_repository() {
 
 /// The filters are the user's, and an agent attaches them to files of its own.
 #[test]
-fn filters_are_not_run_when_ralph_looks_at_the_work_tree() {
+fn git_filters_are_not_run_for_inspection() {
     let project = project_with(&[open("US-1", &json!({}))]);
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     project.git_init().write("notebook", "one\n").write("data", "one\n").write("plain", "one\n");
@@ -134,7 +134,7 @@ fn filters_are_not_run_when_ralph_looks_at_the_work_tree() {
 }
 
 #[test]
-fn a_directory_that_looks_like_a_repository_is_none() {
+fn planted_bare_repository_is_refused() {
     let project = Project::git();
     project.write("part/file", "");
     // What git would take for a bare one, with a work tree elsewhere.
@@ -158,7 +158,7 @@ fn a_directory_that_looks_like_a_repository_is_none() {
 
 /// What an agent without a sandbox, or one of an earlier run, can leave behind: links out of the project, and pipes.
 #[test]
-fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
+fn commands_refuse_links_out_of_project_and_pipes() {
     let project = project_with(&[open("US-1", &json!({}))]);
     project.git_init();
     let outside = project.beside("outside");
@@ -233,7 +233,7 @@ fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
 }
 
 #[test]
-fn programs_planted_in_the_project_are_not_run_by_work_and_archive() {
+fn planted_programs_are_not_run_by_work_and_archive() {
     let project = Project::git();
     project.settings(&json!({"scm": {"tasks": ["commit"]}}));
     project.write("ralph/prompt.md", "Work.");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_list_says_what_passes_what_is_next_and_what_waits() {
+fn task_list_shows_passing_next_and_waiting_stories() {
     let project = Project::new();
     write_list(
         &project,
@@ -34,7 +34,7 @@ fn the_list_says_what_passes_what_is_next_and_what_waits() {
 }
 
 #[test]
-fn nothing_is_next_when_all_pass() {
+fn no_story_is_next_when_all_pass() {
     let project = Project::new();
     write_list(&project, &list(&[passing("a")]));
     project.ralph(["tasks", "next"]).run().success().stdout_is("every story passes\n");
@@ -42,7 +42,7 @@ fn nothing_is_next_when_all_pass() {
 }
 
 #[test]
-fn a_list_begins_with_its_first_story() {
+fn stories_are_added_to_new_list() {
     let project = Project::new();
     project.ralph(["new"]).run().success();
     project.ralph(["tasks"]).run().success().stdout_has("no stories in ralph/tasks.json yet");
@@ -60,7 +60,7 @@ fn a_list_begins_with_its_first_story() {
 }
 
 #[test]
-fn a_change_changes_one_thing() {
+fn task_edit_changes_only_given_fields() {
     let project = Project::new();
     let text = "{\r\n\t\"project\": \"p\", \"branchName\": \"b\", \"description\": \"d\",\r\n\t\"mine\": 1.50,\r\n\t\
                 \"userStories\": [{\"zeta\": 1, \"id\": \"a\", \"title\": \"t\", \"passes\": false, \
@@ -81,7 +81,7 @@ fn a_change_changes_one_thing() {
 }
 
 #[test]
-fn a_change_that_would_break_the_list_is_refused() {
+fn task_edit_breaking_list_is_refused() {
     let project = Project::new();
     write_list(&project, &list(&[open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]}))]));
     let before = project.read("ralph/tasks.json");
@@ -114,7 +114,7 @@ fn a_change_that_would_break_the_list_is_refused() {
 }
 
 #[test]
-fn a_mark_is_taken_as_people_write_it() {
+fn passes_flag_accepts_common_notations() {
     let project = Project::new();
     write_list(&project, &list(&[open("a", &json!({"notes": "n"}))]));
     let all: [(&[&str], bool); 6] = [
@@ -132,7 +132,7 @@ fn a_mark_is_taken_as_people_write_it() {
 }
 
 #[test]
-fn what_is_pasted_is_tidied_and_any_number_is_a_priority() {
+fn pasted_text_is_trimmed_and_any_priority_accepted() {
     let project = Project::new();
     project.write("ralph/tasks.json", format!("{:#}", list(&[])).replace('\n', "\r\n"));
     let add = ["tasks", "add", " First \r\n", "--criterion", "one\r\ntwo\r\n", "--priority", "-1"];
@@ -150,7 +150,7 @@ fn what_is_pasted_is_tidied_and_any_number_is_a_priority() {
 }
 
 #[test]
-fn whatever_the_file_is_the_answer_names_what_is_wrong() {
+fn invalid_list_error_names_problem() {
     let mut wrong_type = list(&[open("US-7", &json!({"passes": "yes"}))]);
     wrong_type["verifyCommands"] = json!({});
     let cases = [
@@ -205,7 +205,7 @@ fn whatever_the_file_is_the_answer_names_what_is_wrong() {
 }
 
 #[test]
-fn two_who_change_the_list_at_once_lose_nothing() {
+fn concurrent_task_edits_lose_nothing() {
     let project = Project::new();
     write_list(&project, &list(&[]));
     let running: Vec<_> = (0..12)
@@ -224,7 +224,7 @@ fn two_who_change_the_list_at_once_lose_nothing() {
 }
 
 #[test]
-fn ten_thousand_stories_are_no_trouble() {
+fn ten_thousand_stories_are_handled_fast() {
     let project = Project::new();
     let id = |n: usize| format!("US-{n:05}");
     let stories: Vec<Value> = (0..10_000)
@@ -242,7 +242,7 @@ fn ten_thousand_stories_are_no_trouble() {
 }
 
 #[test]
-fn what_a_killed_change_left_behind_goes_with_the_next() {
+fn leftovers_of_killed_edit_are_removed_by_next() {
     let project = Project::new();
     write_list(&project, &list(&[open("a", &json!({}))]));
     project.write("ralph/.ralph-save-old", "{").write("ralph/.ralph-save-new", "{");
@@ -256,7 +256,7 @@ fn what_a_killed_change_left_behind_goes_with_the_next() {
 }
 
 #[test]
-fn a_long_circle_is_told_in_short() {
+fn long_dependency_cycle_is_abbreviated() {
     let project = Project::new();
     let id = |n: usize| format!("s{n}");
     let story = |n: usize| open(&id(n), &json!({"dependsOn": [id((n + 1) % 1_000)]}));

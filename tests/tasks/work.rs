@@ -44,7 +44,7 @@ pub(super) fn prompts(project: &Project) -> Vec<String> {
 }
 
 #[test]
-fn stories_are_worked_off_until_all_pass() {
+fn work_runs_until_all_stories_pass() {
     let (a, b) = (open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]})));
     let project = project_with(&[a, b.clone()]);
     let sessions = [
@@ -66,14 +66,14 @@ fn stories_are_worked_off_until_all_pass() {
 }
 
 #[test]
-fn an_agent_that_forgets_to_say_so_is_done_all_the_same() {
+fn work_completes_without_agent_claim() {
     let project = project_with(&[open("a", &json!({}))]);
     work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
     assert_eq!(project.events().all("iteration_started").len(), 1);
 }
 
 #[test]
-fn a_promise_is_not_believed_while_a_story_is_open() {
+fn promise_with_open_story_is_vetoed() {
     let project = project_with(&[open("a", &json!({})), passing("b")]);
     work(&project, &["-n", "2"], &[json!([say(PROMISE)])])
         .run()
@@ -87,7 +87,7 @@ fn a_promise_is_not_believed_while_a_story_is_open() {
 }
 
 #[test]
-fn a_list_without_stories_is_refused() {
+fn list_without_stories_is_refused() {
     let project = project_with(&[]);
     work(&project, &[], &[json!([say(PROMISE)])])
         .run()
@@ -97,7 +97,7 @@ fn a_list_without_stories_is_refused() {
 }
 
 #[test]
-fn a_story_that_vanishes_is_asked_for_and_given_back() {
+fn removed_story_is_reported_and_restored() {
     let lost = open("b", &json!({"mine": "kept"}));
     let project = project_with(&[open("a", &json!({})), lost.clone()]);
     let sessions = [
@@ -137,7 +137,7 @@ pub(super) fn memory(project: &Project) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_worth_a_warning_once() {
+fn unwritable_home_warns_once() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [
         json!([leave(&[passing("a")]), say(PROMISE)]),
@@ -154,7 +154,7 @@ fn a_home_that_cannot_be_written_is_worth_a_warning_once() {
 }
 
 #[test]
-fn a_story_that_is_split_may_go() {
+fn split_story_may_be_replaced_by_parts() {
     let project = project_with(&[open("a", &json!({}))]);
     let part = |id: &str, passes: bool| {
         open(id, &json!({"passes": passes, "notes": "done", "replaces": ["a"]}))
@@ -176,7 +176,7 @@ fn a_story_that_is_split_may_go() {
 }
 
 #[test]
-fn a_story_that_passes_without_notes_does_not_count() {
+fn story_passing_without_notes_does_not_count() {
     let project = project_with(&[open("a", &json!({}))]);
     let undocumented = open("a", &json!({"passes": true, "notes": " "}));
     let sessions = [
@@ -191,7 +191,7 @@ fn a_story_that_passes_without_notes_does_not_count() {
 }
 
 #[test]
-fn a_broken_list_is_feedback_and_not_the_end() {
+fn broken_list_becomes_feedback() {
     let wrong = list(&[open("a", &json!({"passes": "yes"})), json!(3)]).to_string();
     let twice = list(&[open("a", &json!({})), open("a", &json!({}))]).to_string();
     let many: Vec<Value> = (0..1_000).map(|n| json!(n)).collect();
@@ -229,7 +229,7 @@ fn a_broken_list_is_feedback_and_not_the_end() {
 }
 
 #[test]
-fn a_failed_attempt_that_broke_the_list_is_told_to_the_next() {
+fn list_broken_by_failed_attempt_is_fed_back() {
     let project = project_with(&[open("a", &json!({}))]);
     let sessions = [
         json!([leave_text("{"), say("oh no"), {"exit": 1}]),
@@ -241,7 +241,7 @@ fn a_failed_attempt_that_broke_the_list_is_told_to_the_next() {
 }
 
 #[test]
-fn verify_commands_are_those_of_the_start_and_must_pass() {
+fn verify_commands_from_start_must_pass() {
     let project = project_with(&[]);
     let mut start = list(&[open("a", &json!({}))]);
     start["verifyCommands"] = json!(["test -e made"]);
@@ -268,7 +268,7 @@ fn verify_commands_are_those_of_the_start_and_must_pass() {
 }
 
 #[test]
-fn empty_answers_are_tried_again_three_times() {
+fn empty_answer_is_retried_three_times() {
     let project = project_with(&[open("a", &json!({}))]);
     work(&project, &[], &[json!([])]).run().code(4).stdout_has("the agent said nothing");
     assert_eq!(prompts(&project).len(), 4);
@@ -277,7 +277,7 @@ fn empty_answers_are_tried_again_three_times() {
 }
 
 #[test]
-fn a_list_that_is_wrong_at_the_start_is_an_error() {
+fn invalid_list_at_start_is_error() {
     let cases = [
         (list(&[open("a", &json!({"passes": true}))]), "a: notes: is empty, though passes is true"),
         (list(&[open("a", &json!({"dependsOn": ["a"]}))]), "a: dependsOn: names the story itself"),
@@ -297,7 +297,7 @@ fn a_list_that_is_wrong_at_the_start_is_an_error() {
 }
 
 #[test]
-fn claude_is_the_agent_unless_another_is_named() {
+fn work_uses_claude_by_default() {
     let project = project_with(&[open("a", &json!({}))]);
     project.agent_named("claude", &json!([]));
     let output = project.ralph(["work", "--dry-run"]).run();
@@ -310,7 +310,7 @@ fn claude_is_the_agent_unless_another_is_named() {
 }
 
 #[test]
-fn without_a_prompt_of_its_own_the_usual_one_is_sent() {
+fn work_without_prompt_file_uses_built_in_prompt() {
     let project = project_with(&[open("a", &json!({}))]);
     std::fs::remove_file(project.path().join("ralph/prompt.md")).expect("the prompt");
     work(&project, &["-n", "1"], &[json!([say("hm")])]).run().code(1);
@@ -322,7 +322,7 @@ fn without_a_prompt_of_its_own_the_usual_one_is_sent() {
 }
 
 #[test]
-fn an_agent_that_removes_the_prompt_does_not_end_the_run() {
+fn removed_prompt_is_replaced_by_built_in_prompt() {
     for (what, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
         let project = project_with(&[open("a", &json!({}))]);
         let sessions =
@@ -335,7 +335,7 @@ fn an_agent_that_removes_the_prompt_does_not_end_the_run() {
 }
 
 #[test]
-fn criteria_that_an_agent_made_easier_are_given_back() {
+fn weakened_acceptance_criteria_are_fed_back() {
     let project =
         project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
     let mut eased = passing("a");
@@ -350,7 +350,7 @@ fn criteria_that_an_agent_made_easier_are_given_back() {
 }
 
 #[test]
-fn why_a_list_that_passes_is_not_complete_is_told_though_nobody_claims_it() {
+fn passing_but_incomplete_list_explains_why() {
     let project =
         project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
     let output = work(&project, &["-n", "2"], &[json!([leave(&[passing("a")]), say("ok")])]).run();
@@ -367,7 +367,7 @@ pub(super) fn staying(project: &Project) -> Value {
 }
 
 #[test]
-fn a_sign_tells_of_the_run_while_it_lasts() {
+fn active_marker_exists_while_work_runs() {
     let project = project_with(&[open("a", &json!({}))]);
     project.git_init();
     let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
@@ -395,7 +395,7 @@ fn a_sign_tells_of_the_run_while_it_lasts() {
 }
 
 #[test]
-fn the_sign_goes_with_a_signal_and_one_of_a_killed_run_is_replaced() {
+fn active_marker_is_removed_by_signal_and_next_run() {
     let project = project_with(&[open("a", &json!({}))]);
     let running = work(&project, &[], &[staying(&project)]).start();
     project.wait_for_event("text");
@@ -417,7 +417,7 @@ fn the_sign_goes_with_a_signal_and_one_of_a_killed_run_is_replaced() {
 }
 
 #[test]
-fn a_sign_that_is_anothers_is_left_alone() {
+fn foreign_active_marker_is_kept() {
     let project = project_with(&[open("a", &json!({}))]);
     let other = json!({"write": {"path": ".ralph-active", "text": "{\"pid\": 1}"}});
     work(&project, &[], &[json!([other, leave(&[passing("a")]), say("ok")])]).run().success();
@@ -425,7 +425,7 @@ fn a_sign_that_is_anothers_is_left_alone() {
 }
 
 #[test]
-fn archiving_under_a_run_is_refused() {
+fn archive_during_run_is_refused() {
     let project = project_with(&[open("a", &json!({}))]);
     let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
     project.wait_for_event("agent_started");
@@ -454,7 +454,7 @@ fn archiving_under_a_run_is_refused() {
 }
 
 #[test]
-fn a_long_list_that_an_agent_garbled_is_given_back_to_it() {
+fn long_garbled_list_is_restored_through_file() {
     let stories: Vec<Value> = (0..120).map(|n| open(&format!("s{n}"), &json!({}))).collect();
     let project = project_with(&stories);
     let sessions = [
@@ -471,7 +471,7 @@ fn a_long_list_that_an_agent_garbled_is_given_back_to_it() {
 }
 
 #[test]
-fn ten_thousand_stories_are_worked_on() {
+fn work_handles_ten_thousand_stories() {
     let stories: Vec<Value> =
         (0..10_000).map(|n| open(&format!("US-{n:05}"), &json!({"priority": n}))).collect();
     let project = project_with(&stories);

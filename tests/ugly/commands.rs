@@ -38,7 +38,7 @@ fn transcript(answered: usize) -> String {
 }
 
 #[test]
-fn init_in_a_terminal() {
+fn init_dialog_in_terminal_writes_settings() {
     let project = Project::new();
     let tmux = project.ralph(["init"]).in_tmux();
     for (index, (question, answer)) in DIALOG.iter().enumerate() {
@@ -70,7 +70,7 @@ fn init_in_a_terminal() {
 }
 
 #[test]
-fn init_shows_what_is_there_and_keeps_it() {
+fn init_shows_and_keeps_existing_settings() {
     let project = Project::new();
     project.settings(&json!({"agent": {"command": "claude"}}));
     let before = project.read(".ralph/settings.json");
@@ -83,7 +83,7 @@ fn init_shows_what_is_there_and_keeps_it() {
 }
 
 #[test]
-fn init_that_is_left_at_any_question_writes_nothing() {
+fn init_aborted_at_any_question_writes_nothing() {
     for key in ["C-c", "C-d"] {
         for length in [0, 1, 4, 5, 6, 11, 12, 13] {
             let project = Project::new();
@@ -104,7 +104,7 @@ fn init_that_is_left_at_any_question_writes_nothing() {
 }
 
 #[test]
-fn init_without_a_terminal() {
+fn init_without_terminal_is_refused() {
     let project = Project::new();
     let output = project.ralph(["init"]).stdin("claude\n\n\n\n\n\n").run();
     output.code(2).stderr_has("not a terminal").stderr_has("hint:");
@@ -112,7 +112,7 @@ fn init_without_a_terminal() {
 }
 
 #[test]
-fn settings_tell_where_they_come_from() {
+fn settings_show_origin_of_each_value() {
     let project = Project::new();
     project.settings(&json!({"agent": {"command": "claude"}, "maximumIterations": 3}));
     project.write(".ralph/settings.local.json", r#"{"maximumIterations": 4}"#);
@@ -134,7 +134,7 @@ fn settings_tell_where_they_come_from() {
 }
 
 #[test]
-fn doctor_tells_what_is_there_and_what_is_wrong() {
+fn doctor_reports_agents_sandbox_and_config_errors() {
     let project = Project::new();
     project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.settings(&json!({"agnet": 1}));
@@ -155,7 +155,7 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
 }
 
 #[test]
-fn doctor_as_root_tells_that_claude_refuses() {
+fn doctor_as_root_reports_claude_restriction() {
     let project = Project::new();
     project.agent_named("claude", &json!([{"print": "2.1 (Claude Code)"}]));
     let told = "does not skip permissions as root";
@@ -169,7 +169,7 @@ fn doctor_as_root_tells_that_claude_refuses() {
 }
 
 #[test]
-fn agents_tells_which_are_there_and_which_versions_are_tested() {
+fn agents_lists_installed_and_tested_versions() {
     let project = Project::new();
     let recorded = by_name("claude").and_then(Adapter::recorded_version).unwrap();
     project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
@@ -196,7 +196,7 @@ fn agents_tells_which_are_there_and_which_versions_are_tested() {
 }
 
 #[test]
-fn completions_and_man_pages_are_well_formed() {
+fn completions_and_man_pages_are_valid() {
     let project = Project::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = project.ralph(["completions", shell]).run();
@@ -221,7 +221,7 @@ fn completions_and_man_pages_are_well_formed() {
 }
 
 #[test]
-fn help_is_there_at_every_turn() {
+fn help_is_available_for_every_command() {
     let project = Project::new();
     let alone = project.ralph([""; 0]).run();
     alone.code(2);
@@ -253,7 +253,7 @@ fn help_is_there_at_every_turn() {
 }
 
 #[test]
-fn every_error_begins_alike() {
+fn every_error_has_same_prefix() {
     let project = Project::new();
     let commands: [&[&str]; 9] = [
         &["no-such-command"],
@@ -278,7 +278,7 @@ fn every_error_begins_alike() {
 
 /// An answer that could not be written was not given; a reader who went away has seen enough.
 #[test]
-fn an_answer_that_cannot_be_written_is_an_error() {
+fn unwritable_stdout_is_error() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
     project.ralph(["run", "-p", "x", "--"]).args(&agent).run().code(0);

@@ -14,7 +14,7 @@ fn run_id(project: &Project) -> String {
 }
 
 #[test]
-fn a_second_start_is_refused_and_told_by_whom() {
+fn second_run_is_refused_and_names_first() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
     let first = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
@@ -28,7 +28,7 @@ fn a_second_start_is_refused_and_told_by_whom() {
 }
 
 #[test]
-fn of_many_starts_at_once_one_runs() {
+fn only_one_of_concurrent_starts_runs() {
     for _ in 0..5 {
         let project = Project::new();
         let agent =
@@ -47,7 +47,7 @@ fn of_many_starts_at_once_one_runs() {
 }
 
 #[test]
-fn a_lock_with_nonsense_in_it_is_taken() {
+fn corrupt_lock_file_is_taken_over() {
     for nonsense in [&b"\xff\xfe"[..], b"{\"pid\":", b"", b"7", &[b'x'; 100_000]] {
         let project = Project::new();
         project.write(".ralph/lock", nonsense);
@@ -76,7 +76,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
 }
 
 #[test]
-fn killed_while_an_agent_works_with_a_tool_in_a_session_of_its_own() {
+fn run_killed_with_detached_tool_is_cleaned_up() {
     let project = Project::new();
     let pid_file = project.beside("stray.pid");
     let agent = project.fake_agent(&json!([
@@ -89,7 +89,7 @@ fn killed_while_an_agent_works_with_a_tool_in_a_session_of_its_own() {
 }
 
 #[test]
-fn a_run_that_was_cut_off_is_still_there_when_it_is_told_of() {
+fn cut_off_run_survives_pruning() {
     let project = Project::new();
     project.settings(&json!({"runs": {"keep": 1}}));
     let agent = project.fake_agent(&json!([{"print": "half"}, "hang"]));
@@ -112,7 +112,7 @@ fn a_run_that_was_cut_off_is_still_there_when_it_is_told_of() {
 }
 
 #[test]
-fn killed_while_a_guardrail_runs() {
+fn run_killed_during_guardrail_is_cleaned_up() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": ": >at; exec sleep 100"}]}));
     let agent = project.fake_agent(&json!([{"print": DONE}]));
@@ -120,7 +120,7 @@ fn killed_while_a_guardrail_runs() {
 }
 
 #[test]
-fn killed_while_a_commit_is_made() {
+fn run_killed_during_commit_is_cleaned_up() {
     let project = Project::git();
     project.write(".git/hooks/pre-commit", "#!/bin/sh\n: >at; exec sleep 100\n");
     let hook = project.path().join(".git/hooks/pre-commit");
@@ -136,7 +136,7 @@ fn killed_while_a_commit_is_made() {
 }
 
 #[test]
-fn a_torn_journal_is_read_up_to_its_last_whole_line() {
+fn torn_journal_is_read_to_last_whole_line() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"print": "said"}, {"print": DONE}]));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
@@ -151,7 +151,7 @@ fn a_torn_journal_is_read_up_to_its_last_whole_line() {
 }
 
 #[test]
-fn runs_that_never_came_to_write_anything_are_in_nobodys_way() {
+fn empty_run_directories_are_harmless_and_pruned() {
     let project = Project::new();
     project.settings(&json!({"runs": {"keep": 2}}));
     std::fs::create_dir_all(project.path().join(".ralph/runs/20200101-000000-aaaa")).unwrap();
@@ -170,7 +170,7 @@ fn runs_that_never_came_to_write_anything_are_in_nobodys_way() {
 }
 
 #[test]
-fn killed_at_any_moment_and_in_the_end_complete() {
+fn runs_killed_at_any_moment_finally_complete() {
     let project = Project::git();
     project.settings(&json!({
         "maximumIterations": 1000,
@@ -220,7 +220,7 @@ fn killed_at_any_moment_and_in_the_end_complete() {
 }
 
 #[test]
-fn a_journal_and_a_lock_that_an_agent_removes_are_put_back() {
+fn journal_and_lock_removed_by_agent_are_restored() {
     let project = Project::git();
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
@@ -240,7 +240,7 @@ fn a_journal_and_a_lock_that_an_agent_removes_are_put_back() {
 }
 
 #[test]
-fn a_journal_that_an_agent_removes_is_back_before_the_agent_ends() {
+fn removed_journal_is_restored_before_agent_ends() {
     let project = Project::git();
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
@@ -268,7 +268,7 @@ fn a_journal_that_an_agent_removes_is_back_before_the_agent_ends() {
 
 /// Nothing is recorded between the two, so that nothing could be put back.
 #[test]
-fn a_journal_that_a_silent_agent_removes_before_a_kill_is_put_back_by_whoever_comes_next() {
+fn journal_removed_before_kill_is_restored_by_next_command() {
     let project = Project::git();
     let cleaned = project.beside("cleaned");
     let recorded = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;

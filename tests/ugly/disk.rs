@@ -18,7 +18,7 @@ fn ralph(project: &Project, agent: &[String]) -> String {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_start() {
+fn full_disk_at_start_is_error() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
     let run = ralph(&project, &agent);
@@ -35,7 +35,7 @@ fn a_disk_that_is_full_from_the_start() {
 
 /// An ignore file without a word in it would let every later commit take keys, journals and logs along.
 #[test]
-fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
+fn runtime_files_stay_out_of_git_after_full_disk() {
     let project = Project::git();
     let fill = "git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; true";
     let agent = project.fake_agent(&json!({"sessions": [
@@ -62,7 +62,7 @@ fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
 
 /// There is no room to put it back, and what the run has used is only there.
 #[test]
-fn a_journal_that_an_agent_removes_from_a_full_disk_is_not_lost() {
+fn journal_removed_on_full_disk_is_not_lost() {
     let project = Project::git();
     let fill = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
     let agent = project.fake_agent(&json!({"sessions": [
@@ -89,7 +89,7 @@ fn a_journal_that_an_agent_removes_from_a_full_disk_is_not_lost() {
 
 /// On another file system than ralph's own a journal has no second name. What it told is not nothing.
 #[test]
-fn a_run_without_its_journal_does_not_begin_again() {
+fn run_without_journal_is_not_restarted() {
     let project = Project::git();
     let cleaned = project.beside("cleaned");
     let clean = format!("{RECORDED}; git clean -fdxq 2>/dev/null; touch {}", cleaned.display());
@@ -115,7 +115,7 @@ fn a_run_without_its_journal_does_not_begin_again() {
 
 /// A run that can never be resumed is one to be told of before it costs anything.
 #[test]
-fn ralphs_own_directory_on_a_disk_that_is_full() {
+fn full_ralph_home_warns_and_run_can_be_resumed() {
     let project = Project::new();
     let home = project.beside("small");
     std::fs::create_dir(&home).unwrap();
@@ -135,7 +135,7 @@ fn ralphs_own_directory_on_a_disk_that_is_full() {
 }
 
 #[test]
-fn a_disk_that_fills_up_while_the_agent_prints() {
+fn disk_filling_up_during_output_ends_run() {
     let project = Project::new();
     let pid_file = project.beside("stray.pid");
     let agent = project.fake_agent(&json!([
@@ -163,7 +163,7 @@ fn a_disk_that_fills_up_while_the_agent_prints() {
 
 /// `ulimit -f`: the kernel would end a process that writes beyond it.
 #[test]
-fn a_file_that_may_not_grow() {
+fn file_size_limit_ends_run() {
     let project = Project::new();
     let pid_file = project.beside("stray.pid");
     let agent = project.fake_agent(&json!([
@@ -189,7 +189,7 @@ fn a_file_that_may_not_grow() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_written() {
+fn read_only_project_is_error() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
     let run = ralph(&project, &agent);
@@ -203,7 +203,7 @@ fn a_directory_that_may_not_be_written() {
 
 /// Somebody else takes the last block, and the journal's own is used up to the last lines.
 #[test]
-fn the_end_of_a_run_is_told_on_a_disk_that_has_no_room_left() {
+fn run_end_is_recorded_on_full_disk() {
     let project = Project::new();
     let fill = "head -c 1M /dev/zero >.ralph/filler; i=0; \
                 while test $i -lt 2000; do i=$((i+1)); echo line $i; sleep 0.003; done";
@@ -249,7 +249,7 @@ fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Ou
 
 /// Its last state could not be saved, but the journal, which is elsewhere, tells how it ended.
 #[test]
-fn worker_complete_on_full_home_is_not_run_again() {
+fn worker_complete_on_full_home_is_not_rerun() {
     let project = Project::new();
     project.write("PROMPT.md", "x\n");
     let agent = project.fake_agent(&json!([project.record(), {"print": "XYZ"}]));
@@ -269,7 +269,7 @@ fn worker_complete_on_full_home_is_not_run_again() {
 }
 
 #[test]
-fn worker_on_home_that_fills_up_is_broken_and_resumable() {
+fn worker_on_full_home_fails_and_can_be_resumed() {
     let project = Project::new();
     project.write("PROMPT.md", "x\n");
     let filler = project.beside("small/filler");
@@ -293,7 +293,7 @@ fn worker_on_home_that_fills_up_is_broken_and_resumable() {
 
 /// Completing needs no more room than what was set aside.
 #[test]
-fn worker_that_completes_on_full_home_is_complete() {
+fn worker_completes_on_full_home() {
     let project = Project::new();
     project.write("PROMPT.md", "x\n");
     let filler = project.beside("small/filler");

@@ -16,7 +16,7 @@ fn moves_away(project: &Project, more: &str) -> String {
 
 /// `build` keeps a log for people in the project, too.
 #[test]
-fn a_project_that_is_moved_away_ends_the_run_and_is_not_made_again() {
+fn moved_project_ends_run_and_is_not_recreated() {
     let again = |project: &Project| format!(" && mkdir '{}'", project.path().display());
     for is_replaced in [false, true] {
         let project = Project::git();
@@ -55,7 +55,7 @@ fn a_project_that_is_moved_away_ends_the_run_and_is_not_made_again() {
 }
 
 #[test]
-fn a_repository_that_is_taken_away_ends_the_run_after_that_iteration() {
+fn removed_repository_ends_run_after_iteration() {
     let project = Project::git();
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
     let aside = project.beside("git");
@@ -78,7 +78,7 @@ fn a_repository_that_is_taken_away_ends_the_run_after_that_iteration() {
 }
 
 #[test]
-fn a_repository_in_the_place_of_another_is_told_of() {
+fn replaced_repository_is_reported() {
     let project = Project::git();
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
     let agent =

@@ -19,7 +19,7 @@ fn refused(output: &Output) -> &Output {
 }
 
 #[test]
-fn settings_that_are_wrong_are_named_and_nothing_is_started() {
+fn invalid_settings_are_named_and_nothing_starts() {
     let cases: [(&str, &[&str]); 16] = [
         (r#"{"agnet": {}}"#, &["settings.json: agnet", "did you mean agent?"]),
         (r#"{"agent": {"comand": "x"}}"#, &["agent.comand", "did you mean agent.command?"]),
@@ -63,7 +63,7 @@ fn settings_that_are_wrong_are_named_and_nothing_is_started() {
 }
 
 #[test]
-fn prompts_that_are_none_are_found_before_anything_is_spent() {
+fn invalid_prompts_are_refused_before_start() {
     let project = Project::new();
     project.write("blank.md", " \n\t\n").write("PROMPT.md", "do it");
     let agent = project.fake_agent(&json!([project.record()]));
@@ -92,7 +92,7 @@ fn prompts_that_are_none_are_found_before_anything_is_spent() {
 }
 
 #[test]
-fn a_prompt_file_that_goes_away_ends_the_run_and_says_so() {
+fn vanished_prompt_file_ends_run() {
     for (how, expected) in [
         ("rm PROMPT.md", "prompt file not found"),
         ("rm PROMPT.md; mkdir PROMPT.md", "cannot read prompt file"),
@@ -110,7 +110,7 @@ fn a_prompt_file_that_goes_away_ends_the_run_and_says_so() {
 }
 
 #[test]
-fn a_prompt_by_a_pipe_is_good_for_all_iterations() {
+fn piped_prompt_is_used_for_all_iterations() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([project.record(), {"print": "more"}]));
     let output = project
@@ -129,7 +129,7 @@ fn a_prompt_by_a_pipe_is_good_for_all_iterations() {
 }
 
 #[test]
-fn without_an_agent_those_that_are_there_are_named() {
+fn missing_agent_error_names_installed_agents() {
     let project = Project::new();
     project.agent_named("codex", &json!([]));
     refused(&project.ralph(["run", "-p", "x"]).run())
@@ -144,7 +144,7 @@ fn without_an_agent_those_that_are_there_are_named() {
 }
 
 #[test]
-fn programs_that_cannot_be_agents() {
+fn unusable_agent_programs_are_refused() {
     let project = Project::new();
     project.write("plain", "#!/bin/sh\n").write("lost", "#!/no/such/interpreter\n");
     let mode = std::fs::Permissions::from_mode(0o755);
@@ -164,7 +164,7 @@ fn programs_that_cannot_be_agents() {
 }
 
 #[test]
-fn a_script_without_a_first_line_is_run_by_the_shell() {
+fn script_without_shebang_is_run_by_shell() {
     let project = Project::new();
     project.write("my agent", format!("cat >/dev/null; echo '{DONE}'"));
     let path = project.path().join("my agent");
@@ -174,7 +174,7 @@ fn a_script_without_a_first_line_is_run_by_the_shell() {
 }
 
 #[test]
-fn the_agents_own_path_is_where_it_is_looked_for() {
+fn agent_is_found_on_path_from_agent_env() {
     let project = Project::new();
     project.agent_named("only-there", &json!([{"print": DONE}]));
     let path = format!("{}:/usr/bin:/bin", project.beside("bin").display());
@@ -183,7 +183,7 @@ fn the_agents_own_path_is_where_it_is_looked_for() {
 }
 
 #[test]
-fn version_control_that_cannot_work_is_found_first() {
+fn unusable_scm_is_refused_before_start() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([project.record()]));
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
@@ -194,7 +194,7 @@ fn version_control_that_cannot_work_is_found_first() {
 }
 
 #[test]
-fn something_else_has_the_name_of_what_ralph_needs() {
+fn wrong_file_type_in_ralph_directory_is_refused() {
     for (setup, path) in [
         ("touch .ralph", "/.ralph"),
         ("mkdir -p .ralph/lock", ".ralph/lock"),
@@ -219,7 +219,7 @@ fn something_else_has_the_name_of_what_ralph_needs() {
 }
 
 #[test]
-fn the_current_directory_is_gone() {
+fn deleted_current_directory_is_error() {
     let project = Project::new();
     let ralph = env!("CARGO_BIN_EXE_ralph");
     for command in ["run -p x -- cat", "runs", "doctor", "agents", "settings", "init", "replay"] {
@@ -231,7 +231,7 @@ fn the_current_directory_is_gone() {
 }
 
 #[test]
-fn odd_directories_are_like_any_other() {
+fn unusual_directory_names_work() {
     let names: [&[u8]; 4] = [b"with space", b"quo'te\"s", b"new\nline", b"not utf-8 \xff\xfe"];
     for name in names {
         let project = Project::git();
@@ -255,7 +255,7 @@ fn odd_directories_are_like_any_other() {
 }
 
 #[test]
-fn any_environment_will_do() {
+fn unusual_environments_and_closed_streams_work() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"print": DONE}])).join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
@@ -275,7 +275,7 @@ fn any_environment_will_do() {
 }
 
 #[test]
-fn variables_of_all_kinds() {
+fn ralph_variables_are_applied_or_refused() {
     let project = Project::new();
     let agent = project
         .fake_agent(&json!([project.record(), {"print": "FINISHED <response>ok</response>"}]));
@@ -306,7 +306,7 @@ fn variables_of_all_kinds() {
 }
 
 #[test]
-fn thousands_of_guardrails() {
+fn thousands_of_guardrails_work() {
     let project = Project::new();
     let guardrails: Vec<Value> = (0..10_000).map(|_| json!({"command": "true"})).collect();
     project.settings(&json!({"guardrails": guardrails}));
@@ -320,7 +320,7 @@ fn thousands_of_guardrails() {
 }
 
 #[test]
-fn an_absurd_limit_is_only_a_number() {
+fn maximum_iteration_limit_is_accepted() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
     project.settings(&json!({"includeIterationCountInPrompt": true}));

@@ -9,7 +9,7 @@ use crate::support::Project;
 const DONE: &str = "<response>DONE</response>";
 
 #[test]
-fn bytes_of_every_kind_end_up_in_the_journal_and_complete_the_run() {
+fn arbitrary_bytes_are_recorded_and_run_completes() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([
         {"hex": "ff fe 80 41 0a"},
@@ -37,7 +37,7 @@ fn is_unseen(c: char) -> bool {
 }
 
 #[test]
-fn json_for_programs_escapes_what_cannot_be_seen() {
+fn json_output_escapes_invisible_characters() {
     let project = Project::new();
     project.settings(&json!({
         "agent": {"env": {"LABEL": UNSEEN}},
@@ -66,7 +66,7 @@ fn json_for_programs_escapes_what_cannot_be_seen() {
 }
 
 #[test]
-fn people_are_shown_nothing_that_cannot_be_seen() {
+fn human_output_omits_invisible_characters() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": format!("true '{UNSEEN}'")}]}));
     let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
@@ -84,7 +84,7 @@ fn people_are_shown_nothing_that_cannot_be_seen() {
 }
 
 #[test]
-fn html_report_runs_no_script_of_an_agent() {
+fn html_report_contains_no_agent_script() {
     let project = Project::git();
     let nasty = "\"><img src=x onerror=alert(1)><script>alert(2)</script><a href=\"javascript:alert(3)\">x</a>";
     project.write("subject", nasty);
@@ -106,14 +106,14 @@ fn html_report_runs_no_script_of_an_agent() {
 }
 
 #[test]
-fn a_line_of_fifty_megabytes_of_text() {
+fn fifty_megabyte_text_line_is_handled() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"long_line_megabytes": 50}, {"print": DONE}]));
     project.ralph(["run", "-q", "-p", "x", "--"]).args(agent).run().code(0);
 }
 
 #[test]
-fn a_line_of_fifty_megabytes_in_a_stream() {
+fn fifty_megabyte_stream_line_is_handled() {
     let project = Project::new();
     project.agent_named(
         "claude",
@@ -127,7 +127,7 @@ fn a_line_of_fifty_megabytes_in_a_stream() {
 }
 
 #[test]
-fn a_hundred_megabytes_of_lines() {
+fn hundred_megabytes_of_lines_are_handled() {
     let project = Project::new();
     project.settings(&json!({"runs": {"maxRawMegabytes": 20}}));
     let agent = project.fake_agent(&json!([{"lines_megabytes": 100}, {"print": DONE}]));
@@ -143,7 +143,7 @@ fn a_hundred_megabytes_of_lines() {
 }
 
 #[test]
-fn a_stream_that_is_no_stream() {
+fn malformed_stream_is_handled() {
     let project = Project::new();
     let script = json!([
         {"print": "{\"type\":\"assistant\",\"message\":"},
@@ -166,7 +166,7 @@ fn a_stream_that_is_no_stream() {
 }
 
 #[test]
-fn a_prompt_of_ten_megabytes_whether_it_is_read_or_not() {
+fn ten_megabyte_prompt_is_delivered_or_ignored() {
     let project = Project::new();
     let prompt = "x".repeat(10 << 20);
     project.write("PROMPT.md", &prompt);
@@ -190,7 +190,7 @@ fn a_prompt_of_ten_megabytes_whether_it_is_read_or_not() {
 }
 
 #[test]
-fn guardrails_that_misbehave() {
+fn misbehaving_guardrails_are_contained() {
     let project = Project::new();
     // Once is enough; what was said of it is in the next prompt.
     let guardrail = |command: &str, seconds: u64| {

@@ -28,7 +28,7 @@ fn nothing_is_left(project: &Project) {
 }
 
 #[test]
-fn after_the_normal_end_of_an_agent() {
+fn leftover_process_is_ended_after_normal_end() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}]));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
@@ -40,7 +40,7 @@ fn after_the_normal_end_of_an_agent() {
 }
 
 #[test]
-fn what_is_to_be_kept_is_kept_and_named() {
+fn kept_background_process_is_named() {
     let project = Project::new();
     project.settings(&json!({"agent": {"keepBackground": true}}));
     let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}]));
@@ -77,27 +77,27 @@ fn ended_by(signals: &[Signal]) {
 }
 
 #[test]
-fn after_two_interrupts() {
+fn leftover_process_is_ended_after_two_sigint() {
     ended_by(&[Signal::INT, Signal::INT]);
 }
 
 #[test]
-fn after_two_terminations() {
+fn leftover_process_is_ended_after_two_sigterm() {
     ended_by(&[Signal::TERM, Signal::TERM]);
 }
 
 #[test]
-fn after_a_hang_up() {
+fn leftover_process_is_ended_after_sighup() {
     ended_by(&[Signal::HUP]);
 }
 
 #[test]
-fn after_a_request_to_quit() {
+fn leftover_process_is_ended_after_sigquit() {
     ended_by(&[Signal::QUIT]);
 }
 
 #[test]
-fn after_the_terminals_key_to_quit() {
+fn leftover_process_is_ended_after_ctrl_backslash() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([stray(&project), {"print": "set"}, "hang"]));
     let tmux = project.ralph(["run", "-p", "x", "--"]).args(agent).in_tmux();
@@ -110,7 +110,7 @@ fn after_the_terminals_key_to_quit() {
 }
 
 #[test]
-fn what_is_to_be_ignored_is_ignored() {
+fn inherited_ignored_signals_stay_ignored() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
     // As a shell without job control starts what a script puts in the background.
@@ -127,7 +127,7 @@ fn what_is_to_be_ignored_is_ignored() {
 }
 
 #[test]
-fn a_third_signal_waits_for_nobody() {
+fn third_signal_kills_immediately() {
     let project = Project::new();
     let run = hanging(&project);
     for sent in 0..3 {
@@ -145,7 +145,7 @@ fn a_third_signal_waits_for_nobody() {
 }
 
 #[test]
-fn after_limits() {
+fn leftover_process_is_ended_after_each_time_limit() {
     // Beside each other, because each of them mostly waits.
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -184,7 +184,7 @@ fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
 }
 
 #[test]
-fn the_time_of_a_run_ends_whatever_it_is_doing() {
+fn run_time_budget_ends_any_phase() {
     let hangs = "sleep 100";
     for settings in [
         json!({"guardrails": [{"command": hangs}]}),
@@ -204,7 +204,7 @@ fn the_time_of_a_run_ends_whatever_it_is_doing() {
 }
 
 #[test]
-fn after_the_grace_of_a_final_result() {
+fn leftover_process_is_ended_after_result_grace() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 0.3}));
     project.agent_named(
@@ -220,7 +220,7 @@ fn after_the_grace_of_a_final_result() {
 }
 
 #[test]
-fn a_stopped_agent_is_ended_all_the_same() {
+fn stopped_agent_is_ended() {
     let project = Project::new();
     project.settings(&json!({"inactivityTimeoutSeconds": 1, "retry": {"max": 0}}));
     let agent = project.fake_agent(&json!([{"print": "x"}, {"signal": 19}, {"print": DONE}]));
@@ -229,7 +229,7 @@ fn a_stopped_agent_is_ended_all_the_same() {
 }
 
 #[test]
-fn an_agent_that_multiplies() {
+fn forking_agent_leaves_no_processes() {
     let project = Project::new();
     // Each starts a successor in a session of its own and leaves, a thousand times at most.
     let fork = r#"cat >/dev/null; echo started
@@ -240,7 +240,7 @@ fn an_agent_that_multiplies() {
 }
 
 #[test]
-fn a_wrapper_whose_child_holds_the_output() {
+fn child_holding_output_is_ended() {
     let project = Project::new();
     let wrapper = format!("cat >/dev/null; (sleep 100) & echo '{DONE}'");
     project.ralph(["run", "-p", "x", "--", "sh", "-c", &wrapper]).run().code(0);
@@ -249,7 +249,7 @@ fn a_wrapper_whose_child_holds_the_output() {
 }
 
 #[test]
-fn version_control_that_hangs_is_ended() {
+fn hanging_git_is_ended_by_signal() {
     for hangs_in in ["diff", "commit"] {
         let project = Project::git();
         // git by another name would not be known for git.
@@ -277,7 +277,7 @@ fn version_control_that_hangs_is_ended() {
 }
 
 #[test]
-fn the_terminals_interrupt_is_ralphs_alone() {
+fn ctrl_c_does_not_reach_agent() {
     let project = Project::new();
     let agent = r#"trap 'echo INT >>signals; exit 9' INT; cat >/dev/null; : >ready
         while [ ! -e go ]; do sleep 0.02; done; echo '<response>DONE</response>'"#;

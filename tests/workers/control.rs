@@ -34,7 +34,7 @@ fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
 }
 
 #[test]
-fn kill_all_ends_workers_that_are_being_spawned() {
+fn kill_all_ends_workers_being_spawned() {
     let shop = Workshop::new();
     let path = slow_tmux(&shop);
     let agent = shop.fake_agent(&json!([shop.record(), "hang"]));
@@ -58,7 +58,7 @@ fn kill_all_ends_workers_that_are_being_spawned() {
 }
 
 #[test]
-fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
+fn paused_worker_finishes_iteration_and_resumes() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.ralph(["pause", "agent"]).run().code(0).stdout_is("paused ralph loop for agent\n");
@@ -102,7 +102,7 @@ fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
 }
 
 #[test]
-fn a_worker_that_gave_up_or_was_killed_goes_on_when_it_is_resumed() {
+fn failed_or_killed_worker_can_be_resumed() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
     let fails = json!([{"exit": 1}]);
@@ -128,7 +128,7 @@ fn a_worker_that_gave_up_or_was_killed_goes_on_when_it_is_resumed() {
 }
 
 #[test]
-fn a_loop_whose_files_were_removed_ends_and_its_name_is_not_given_away() {
+fn loop_with_removed_files_ends_and_keeps_its_name() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
@@ -144,7 +144,7 @@ fn a_loop_whose_files_were_removed_ends_and_its_name_is_not_given_away() {
 }
 
 #[test]
-fn a_microvm_is_stopped_while_its_worker_is_paused_and_used_again() {
+fn microvm_of_paused_worker_is_stopped_and_reused() {
     use std::os::unix::fs::PermissionsExt;
     let shop = Workshop::new();
     let sbx = shop.beside("bin").join("sbx");
@@ -170,7 +170,7 @@ fn a_microvm_is_stopped_while_its_worker_is_paused_and_used_again() {
 }
 
 #[test]
-fn a_pause_ends_a_back_off_at_once_and_the_limit_may_be_changed_meanwhile() {
+fn pause_ends_backoff_and_limit_can_be_changed() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"backoffSeconds": 100}}));
     let agent = shop.fake_agent(&json!({"sessions": [[{"exit": 1}], [{"print": "fine"}]]}));
@@ -189,7 +189,7 @@ fn a_pause_ends_a_back_off_at_once_and_the_limit_may_be_changed_meanwhile() {
 }
 
 #[test]
-fn killing_a_worker_ends_the_loop_and_everything_below_it() {
+fn kill_ends_loop_and_process_tree() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         "ignore_signals",
@@ -216,7 +216,7 @@ fn killing_a_worker_ends_the_loop_and_everything_below_it() {
 }
 
 #[test]
-fn a_request_wakes_a_loop_that_waits_for_a_silent_agent() {
+fn request_wakes_loop_waiting_for_silent_agent() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
@@ -227,7 +227,7 @@ fn a_request_wakes_a_loop_that_waits_for_a_silent_agent() {
 }
 
 #[test]
-fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
+fn sigterm_pauses_and_second_one_ends_resumably() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
@@ -253,7 +253,7 @@ fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
 }
 
 #[test]
-fn many_can_be_asked_with_one_word() {
+fn all_flag_applies_to_every_worker() {
     let shop = Workshop::new();
     let agent = shop.patient_agent();
     for name in ["a", "b", "c"] {
@@ -288,7 +288,7 @@ fn many_can_be_asked_with_one_word() {
 }
 
 #[test]
-fn a_worker_that_is_not_there_is_said() {
+fn unknown_worker_is_reported() {
     let shop = Workshop::new();
     for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
         let told = shop.ralph([command, "nobody"]).run();
@@ -298,7 +298,7 @@ fn a_worker_that_is_not_there_is_said() {
 }
 
 #[test]
-fn however_many_ask_at_once_it_ends_in_one_state() {
+fn concurrent_requests_end_in_one_state() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     for last in ["pause", "resume", "kill"] {

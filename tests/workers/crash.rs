@@ -20,7 +20,7 @@ fn start(shop: &Workshop) -> i32 {
 }
 
 #[test]
-fn a_killed_loop_is_started_again_at_the_next_iteration() {
+fn killed_loop_resumes_at_next_iteration() {
     let shop = Workshop::new();
     let pid = start(&shop);
     shop.kill_loop("agent");
@@ -56,7 +56,7 @@ fn a_killed_loop_is_started_again_at_the_next_iteration() {
 
 /// Neither its prompt nor another agent is needed for that, and what lies there is its own.
 #[test]
-fn what_a_killed_worker_had_answered_is_checked_and_committed() {
+fn answer_of_killed_worker_is_checked_and_committed() {
     let shop = Workshop::new();
     shop.git_init();
     let check = "touch .ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
@@ -85,7 +85,7 @@ fn what_a_killed_worker_had_answered_is_checked_and_committed() {
 }
 
 #[test]
-fn a_killed_tmux_server_leaves_a_worker_that_can_be_resumed() {
+fn worker_survives_killed_tmux_server() {
     let shop = Workshop::new();
     let pid = start(&shop);
     shop.tmux(["kill-server"]);
@@ -97,7 +97,7 @@ fn a_killed_tmux_server_leaves_a_worker_that_can_be_resumed() {
 }
 
 #[test]
-fn a_loop_that_is_gone_can_be_paused_and_killed_and_strangers_are_left_alone() {
+fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
@@ -124,7 +124,7 @@ fn a_loop_that_is_gone_can_be_paused_and_killed_and_strangers_are_left_alone() {
 }
 
 #[test]
-fn a_reboot_leaves_a_worker_that_can_be_resumed() {
+fn worker_can_be_resumed_after_reboot() {
     let shop = Workshop::new();
     let pid = start(&shop);
     // All at once, as when the power fails: the loop, the agent, the server. The loop first, who would hear of the
@@ -150,7 +150,7 @@ fn a_reboot_leaves_a_worker_that_can_be_resumed() {
 }
 
 #[test]
-fn a_spoilt_state_of_a_loop_that_is_gone_is_told_by_its_journal() {
+fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
@@ -174,7 +174,7 @@ fn a_spoilt_state_of_a_loop_that_is_gone_is_told_by_its_journal() {
 }
 
 #[test]
-fn a_spoilt_state_of_a_living_loop_is_written_again() {
+fn damaged_state_of_running_loop_is_rewritten() {
     let shop = Workshop::new();
     let agent = shop.patient_agent();
     shop.spawn(2, &[]).args(&agent).run().code(0);
@@ -194,7 +194,7 @@ fn a_spoilt_state_of_a_living_loop_is_written_again() {
 }
 
 #[test]
-fn a_state_of_an_older_version_goes_on_where_it_was() {
+fn state_of_older_version_continues() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([shop.record()]));
     shop.spawn(9, &["--wait", "--done-pattern", "never"]).args(&agent).run().code(0);
@@ -216,7 +216,7 @@ fn a_state_of_an_older_version_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_journal_that_is_gone_does_not_take_the_count_with_it() {
+fn missing_journal_keeps_iteration_count() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
@@ -230,7 +230,7 @@ fn a_journal_that_is_gone_does_not_take_the_count_with_it() {
 }
 
 #[test]
-fn a_project_that_is_moved_away_ends_the_loop_and_is_not_made_again() {
+fn moved_project_ends_loop_and_is_not_recreated() {
     let shop = Workshop::new();
     let away = shop.beside("away");
     let moves = format!("mv '{}' '{}'", shop.path().display(), away.display());
@@ -253,7 +253,7 @@ fn a_project_that_is_moved_away_ends_the_loop_and_is_not_made_again() {
 }
 
 #[test]
-fn a_state_that_cannot_be_understood_is_said_and_stands_in_nobodys_way() {
+fn unreadable_state_is_reported_and_does_not_block_spawn() {
     let shop = Workshop::new();
     let directory = shop.home().join(".ralph/workers/agent");
     std::fs::create_dir_all(&directory).unwrap();

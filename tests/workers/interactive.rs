@@ -22,7 +22,7 @@ fn screen(shop: &Workshop) -> String {
 }
 
 #[test]
-fn the_prompt_is_typed_and_its_echo_completes_nothing() {
+fn interactive_prompt_is_typed_and_its_echo_ignored() {
     let shop = Workshop::new();
     shop.settings(&json!({"inactivityTimeoutSeconds": 3}));
     // It does not stand still before somebody has looked.
@@ -48,7 +48,7 @@ fn the_prompt_is_typed_and_its_echo_completes_nothing() {
 }
 
 #[test]
-fn what_is_sent_is_typed_and_what_the_agent_shows_completes_the_run() {
+fn sent_text_is_typed_and_screen_completes_run() {
     let shop = Workshop::new();
     shop.settings(&json!({"resultGraceSeconds": 1}));
     spawn(
@@ -67,7 +67,7 @@ fn what_is_sent_is_typed_and_what_the_agent_shows_completes_the_run() {
 }
 
 #[test]
-fn dialog_waits_for_a_person_and_nothing_is_typed_into_it() {
+fn dialog_waits_for_person_and_receives_no_prompt() {
     let shop = Workshop::new();
     let told = shop.beside("told");
     shop.settings(&json!({
@@ -117,7 +117,7 @@ fn interactive_prompt_that_never_arrives_is_failure() {
 
 /// As agents do that are written in JavaScript: what is typed before they read keys is thrown away.
 #[test]
-fn interactive_prompt_waits_until_the_agent_reads_keys() {
+fn interactive_prompt_waits_until_agent_reads_keys() {
     let shop = Workshop::new();
     shop.settings(&json!({"resultGraceSeconds": 1}));
     spawn(
@@ -134,7 +134,7 @@ fn interactive_prompt_waits_until_the_agent_reads_keys() {
 }
 
 #[test]
-fn the_agent_has_a_terminal_and_its_keys() {
+fn interactive_agent_has_terminal_and_keys() {
     let shop = Workshop::new();
     spawn(
         &shop,
@@ -153,7 +153,7 @@ fn the_agent_has_a_terminal_and_its_keys() {
 }
 
 #[test]
-fn a_pause_is_heeded_while_the_screen_changes() {
+fn pause_works_while_screen_changes() {
     let shop = Workshop::new();
     let end = shop.beside("end");
     let script = r#"printf "> "; read line; while test ! -e "$1"; do n=$((n + 1)); printf "\rtick $n"; sleep 0.05; done"#;
@@ -177,7 +177,7 @@ fn a_pause_is_heeded_while_the_screen_changes() {
 }
 
 #[test]
-fn nothing_is_sent_to_who_reads_nothing_and_no_budget_taken_from_who_tells_nothing() {
+fn send_and_cost_budget_are_refused_for_wrong_mode() {
     let shop = Workshop::new();
     shop.spawn(1, &[]).args(shop.patient_agent()).run().code(0);
     shop.ralph(["send", "agent", "x"])
@@ -199,7 +199,7 @@ fn nothing_is_sent_to_who_reads_nothing_and_no_budget_taken_from_who_tells_nothi
 }
 
 #[test]
-fn an_agent_in_a_sandbox_has_a_screen_and_keys_all_the_same() {
+fn sandboxed_interactive_agent_has_screen_and_keys() {
     let shop = Workshop::new();
     shop.settings(&json!({"resultGraceSeconds": 1}));
     shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");

@@ -6,7 +6,7 @@ use crate::Workshop;
 use crate::support::{LONG, Project, wait_until};
 
 #[test]
-fn workers_are_listed_for_people_programs_and_shells() {
+fn workers_are_listed_as_table_json_and_names() {
     let shop = Workshop::new();
     shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; ralph spawn starts one\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
@@ -30,7 +30,7 @@ fn workers_are_listed_for_people_programs_and_shells() {
 }
 
 #[test]
-fn how_long_it_takes_and_what_it_cost_is_told() {
+fn status_shows_duration_and_cost() {
     let shop = Workshop::new();
     let result = json!({
         "type": "result", "subtype": "success", "is_error": false, "result": "ok",
@@ -67,7 +67,7 @@ fn how_long_it_takes_and_what_it_cost_is_told() {
 }
 
 #[test]
-fn a_watched_status_stays_on_the_screen() {
+fn watched_status_is_redrawn_in_place() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [shop.until_let_go()],
@@ -102,7 +102,7 @@ fn a_watched_status_stays_on_the_screen() {
 }
 
 #[test]
-fn several_are_waited_for_and_a_failure_among_them_is_told() {
+fn wait_for_several_workers_reports_failure() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"max": 0}}));
     let spawn = |name: &str, step: Value| {
@@ -122,7 +122,7 @@ fn several_are_waited_for_and_a_failure_among_them_is_told() {
 }
 
 #[test]
-fn what_a_worker_does_can_be_followed() {
+fn logs_can_be_followed() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         {"print": "first words"},
@@ -139,7 +139,7 @@ fn what_a_worker_does_can_be_followed() {
 }
 
 #[test]
-fn the_window_shows_the_loop_and_somebody_can_attach_to_it() {
+fn window_shows_loop_and_can_be_attached() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [{"print": "hello"}],
@@ -155,7 +155,7 @@ fn the_window_shows_the_loop_and_somebody_can_attach_to_it() {
 }
 
 #[test]
-fn a_prompt_to_start_from_is_printed_or_written() {
+fn template_is_printed_or_written() {
     let shop = Workshop::new();
     let printed = shop.ralph(["template"]).run();
     printed.code(0).stdout_has("study specs/README.md\nstudy CLAUDE.md and pick");
@@ -171,7 +171,7 @@ fn a_prompt_to_start_from_is_printed_or_written() {
 }
 
 #[test]
-fn worker_with_an_endless_line_in_its_journal_is_shown_in_little_memory() {
+fn worker_with_endless_journal_line_uses_bounded_memory() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([{"print": "working"}]));
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
@@ -204,7 +204,7 @@ fn is_private(dir: &std::path::Path) -> bool {
 }
 
 #[test]
-fn first_example_of_the_book_completes() {
+fn first_example_of_workers_page_completes() {
     let shop = Workshop::new();
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     let page = include_str!("../../docs/src/workers.md");
@@ -226,7 +226,7 @@ fn first_example_of_the_book_completes() {
 }
 
 #[test]
-fn logs_show_what_the_window_shows() {
+fn logs_match_window() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
     let agent = shop.fake_agent(&json!({"sessions": [[{"exit": 3}], [{"print": "hello"}]]}));

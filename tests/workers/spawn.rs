@@ -6,7 +6,7 @@ use crate::support::{LONG, wait_until};
 use crate::{Workshop, support};
 
 #[test]
-fn a_worker_runs_in_its_window_to_its_limit() {
+fn worker_runs_in_window_until_limit() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         shop.record(),
@@ -42,7 +42,7 @@ fn a_worker_runs_in_its_window_to_its_limit() {
 }
 
 #[test]
-fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
+fn done_pattern_stops_loop_and_wait_returns_exit_code() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [{"print": "more to do"}],
@@ -75,7 +75,7 @@ fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
 }
 
 #[test]
-fn a_failure_uses_up_its_iteration_and_five_in_a_row_stop_the_loop() {
+fn five_consecutive_failures_stop_loop() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
     let agent = shop.fake_agent(&json!({"sessions": [
@@ -99,7 +99,7 @@ fn tmux_configuration(shop: &Workshop, text: &str) {
 }
 
 #[test]
-fn tmux_that_destroys_unattached_sessions_keeps_workers() {
+fn workers_survive_tmux_destroy_unattached() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -g destroy-unattached on\n");
     let agent = shop.patient_agent();
@@ -112,7 +112,7 @@ fn tmux_that_destroys_unattached_sessions_keeps_workers() {
 }
 
 #[test]
-fn tmux_that_exits_unattached_is_warned_of() {
+fn tmux_exit_unattached_warns() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -s exit-unattached on\n");
     let told = shop.spawn(1, &[]).args(shop.patient_agent()).run();
@@ -135,7 +135,7 @@ fn spawn_with_only_failed_iterations_exits_1() {
 }
 
 #[test]
-fn outcome_tells_how_a_worker_ended() {
+fn worker_outcome_is_listed() {
     let shop = Workshop::new();
     let quick = shop.fake_agent(&json!([{"print": "XYZ"}]));
     shop.spawn_as("done", 2, &["--wait", "--done-pattern", "XYZ"]).args(&quick).run().code(0);
@@ -163,7 +163,7 @@ fn outcome_tells_how_a_worker_ended() {
 }
 
 #[test]
-fn silence_is_no_failure() {
+fn inactivity_is_no_failure() {
     let shop = Workshop::new();
     let agent =
         shop.fake_agent(&json!({"sessions": [[{"print": "hm"}, "hang"], [{"print": "x"}]]}));
@@ -174,7 +174,7 @@ fn silence_is_no_failure() {
 }
 
 #[test]
-fn what_is_missing_is_said_and_nothing_is_left() {
+fn invalid_spawn_is_refused_and_leaves_nothing() {
     let shop = Workshop::new();
     for file in ["-", "/dev/stdin", "/dev/fd/0"] {
         let told = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
@@ -207,7 +207,7 @@ fn what_is_missing_is_said_and_nothing_is_left() {
 }
 
 #[test]
-fn without_tmux_nothing_is_left_and_the_step_is_named() {
+fn spawn_without_tmux_leaves_nothing() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([]));
     shop.spawn(3, &[])
@@ -220,7 +220,7 @@ fn without_tmux_nothing_is_left_and_the_step_is_named() {
 }
 
 #[test]
-fn a_loop_that_cannot_start_says_why_and_leaves_nothing() {
+fn loop_that_cannot_start_reports_why_and_leaves_nothing() {
     let shop = Workshop::new();
     let hold = shop.patient_agent();
     let foreground = shop.project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(&hold).start();
@@ -239,7 +239,7 @@ fn a_loop_that_cannot_start_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn workers_share_a_directory_with_each_other_and_with_nobody_else() {
+fn workers_share_directory_only_with_each_other() {
     let shop = Workshop::new();
     let agent = shop.patient_agent();
     shop.spawn(1, &[]).args(&agent).run().code(0).stderr_lacks("warning");
@@ -267,7 +267,7 @@ fn workers_share_a_directory_with_each_other_and_with_nobody_else() {
 }
 
 #[test]
-fn many_iterations_are_warned_of_and_an_empty_prompt_is_none_of_our_business() {
+fn many_iterations_warn_and_empty_prompt_is_accepted() {
     let shop = Workshop::new();
     shop.write("PROMPT.md", "");
     let agent = shop.fake_agent(&json!([shop.record(), {"print": "done"}]));
@@ -278,7 +278,7 @@ fn many_iterations_are_warned_of_and_an_empty_prompt_is_none_of_our_business() {
 }
 
 #[test]
-fn the_loop_has_the_environment_of_whoever_spawned_it() {
+fn loop_has_environment_of_spawning_command() {
     let shop = Workshop::new();
     let hold = shop.patient_agent();
     // Whoever starts the server decides what others would get.
@@ -292,7 +292,7 @@ fn the_loop_has_the_environment_of_whoever_spawned_it() {
 }
 
 #[test]
-fn a_prompt_that_vanishes_or_cannot_be_read_fails_the_worker() {
+fn vanished_or_unreadable_prompt_fails_worker() {
     let shop = Workshop::new();
     let path = shop.path().join("PROMPT.md");
     for (spoil, why) in [
@@ -312,7 +312,7 @@ fn a_prompt_that_vanishes_or_cannot_be_read_fails_the_worker() {
 
 /// With more and more room for what is kept of workers, of runs, or of both on one disk, until all fits.
 #[test]
-fn a_full_disk_leaves_nothing_and_is_said() {
+fn spawn_on_full_disk_leaves_nothing_and_reports() {
     let shop = Workshop::new();
     let agent = shop.patient_agent().join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
@@ -352,7 +352,7 @@ fn a_full_disk_leaves_nothing_and_is_said() {
 
 /// tmux expands `#(…)`, `#{…}` and single letters after `#` in the directories that it is given.
 #[test]
-fn worker_in_a_directory_with_tmux_formats_works_there() {
+fn worker_runs_in_directory_with_tmux_format_characters() {
     for name in ["C#Projects", "p#(cd; touch canary)", "p#{pid}", "p##(x)"] {
         let shop = Workshop::named(name);
         let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
@@ -365,7 +365,7 @@ fn worker_in_a_directory_with_tmux_formats_works_there() {
 }
 
 #[test]
-fn worker_whose_directory_is_gone_does_not_start() {
+fn worker_with_missing_directory_does_not_start() {
     let shop = Workshop::new();
     let here = shop.beside("here");
     std::fs::create_dir(&here).unwrap();
@@ -379,7 +379,7 @@ fn worker_whose_directory_is_gone_does_not_start() {
 }
 
 #[test]
-fn programs_planted_in_the_project_are_not_run_for_workers() {
+fn programs_planted_in_project_are_not_run_for_workers() {
     let shop = Workshop::new();
     shop.git_init();
     let bin = shop.path().join(".venv/bin");

@@ -28,7 +28,7 @@ fn branches(shop: &Workshop) -> Vec<String> {
 }
 
 #[test]
-fn a_worker_may_have_a_worktree_and_a_branch_of_its_own() {
+fn worker_can_have_its_own_worktree_and_branch() {
     let shop = repository();
     shop.settings(&json!({"worker": {"copy": [".env", "config/local", "missing"]}}));
     shop.write(".env", "KEY=1\n").write("config/local/a", "A");
@@ -77,7 +77,7 @@ fn a_worker_may_have_a_worktree_and_a_branch_of_its_own() {
 }
 
 #[test]
-fn a_branch_without_commits_goes_with_its_worktree_and_force_takes_all() {
+fn branch_without_commits_is_removed_with_worktree() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"shell": "echo more > more.txt"}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0).stderr_is("");
@@ -96,7 +96,7 @@ fn a_branch_without_commits_goes_with_its_worktree_and_force_takes_all() {
 }
 
 #[test]
-fn commits_on_no_branch_are_not_lost() {
+fn commits_on_no_branch_prevent_worktree_removal() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([
         {"shell": "git checkout -q --detach && echo x > code.txt && git commit -qam x"},
@@ -107,7 +107,7 @@ fn commits_on_no_branch_are_not_lost() {
 }
 
 #[test]
-fn a_project_within_the_repository_is_found_within_the_worktree() {
+fn project_in_subdirectory_is_found_in_worktree() {
     let shop = repository();
     shop.write("part/PROMPT.md", "Do it.");
     shop.git_command(["add", "part"]);
@@ -126,7 +126,7 @@ fn a_project_within_the_repository_is_found_within_the_worktree() {
 }
 
 #[test]
-fn whatever_step_fails_nothing_is_left_and_the_step_is_named() {
+fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let spawn = |more: &[&str]| shop.spawn(1, more).args(&agent);
@@ -172,7 +172,7 @@ fn whatever_step_fails_nothing_is_left_and_the_step_is_named() {
 }
 
 #[test]
-fn a_worker_of_before_is_still_there_if_its_successor_cannot_start() {
+fn previous_worker_survives_failed_respawn() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
@@ -191,7 +191,7 @@ fn a_worker_of_before_is_still_there_if_its_successor_cannot_start() {
 }
 
 #[test]
-fn ctrl_c_in_the_middle_leaves_nothing() {
+fn ctrl_c_during_worktree_spawn_leaves_nothing() {
     let shop = repository();
     // git stands still while it makes the worktree.
     shop.write(
@@ -219,7 +219,7 @@ fn ctrl_c_in_the_middle_leaves_nothing() {
 }
 
 #[test]
-fn twenty_workers_at_once_in_one_repository_all_finish() {
+fn twenty_workers_in_one_repository_finish() {
     let shop = repository();
     shop.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     shop.git_command(["add", "-A"]);
@@ -250,7 +250,7 @@ fn twenty_workers_at_once_in_one_repository_all_finish() {
 }
 
 #[test]
-fn a_worktree_goes_by_the_settings_of_where_it_was_spawned() {
+fn worktree_uses_settings_of_spawning_project() {
     let shop = repository();
     shop.settings(&json!({"guardrails": [{"command": "touch mine"}]}));
     // What an agent can do whose settings are protected: commit others. And a repository in there.
@@ -286,7 +286,7 @@ fn a_worktree_goes_by_the_settings_of_where_it_was_spawned() {
 
 /// Whatever its report tells a person to type can be typed where they are.
 #[test]
-fn a_worker_whose_budget_is_used_up_goes_on_with_a_larger_one() {
+fn worker_with_exhausted_budget_resumes_with_larger_one() {
     let shop = repository();
     let cost = json!({"claude": {"result": {"total_cost_usd": 0.6}}});
     shop.agent_named("claude", &json!([shop.record(), {"claude": {"text": "working"}}, cost]));
@@ -333,7 +333,7 @@ fn worktree_worker_uses_sandbox_record_of_its_project() {
 }
 
 #[test]
-fn spawn_worktree_deletes_nothing_through_links_of_a_killed_agent() {
+fn worktree_spawn_deletes_nothing_through_planted_links() {
     let shop = repository();
     let victim = shop.beside("victim");
     std::fs::create_dir_all(victim.join("entry")).unwrap();
@@ -372,7 +372,7 @@ fn rm_worktree_removes_only_its_own_entry() {
 }
 
 #[test]
-fn rm_worktree_refuses_a_link_in_its_place() {
+fn rm_worktree_refuses_link_in_its_place() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
@@ -385,7 +385,7 @@ fn rm_worktree_refuses_a_link_in_its_place() {
 }
 
 #[test]
-fn spawn_worktree_says_that_submodules_are_empty() {
+fn spawn_worktree_reports_empty_submodules() {
     let shop = repository();
     let part =
         "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..

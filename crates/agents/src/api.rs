@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_better_than_words_and_words_are_better_than_nothing() {
+    fn error_kind_prefers_status_code_over_message() {
         for (status, message, expected) in [
             (401, "the rate limit of your quota", FailureKind::Credentials),
             (429, "slow down", FailureKind::RateLimit),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_leads_a_message_or_is_none() {
+    fn leading_status_code_is_parsed_from_message() {
         for (message, status) in
             [("429 slow down", 429), ("401", 401), ("40 days", 0), ("4290 x", 0), ("", 0), ("x", 0)]
         {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn our_hook_comes_to_the_users_own_settings() {
+    fn claude_hook_is_merged_into_user_settings() {
         let ours = json!({"hooks": [{
             "type": "command", "command": "/bin/ralph", "args": ["hook", "pre-tool-use"], "timeout": 10
         }]});
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_claude_will_not_start_with_it_is_to_explain_itself() {
+    fn claude_hook_is_not_added_to_invalid_user_settings() {
         for flags in [
             &["--settings", "missing.json"][..],
             &["--settings", "{"],

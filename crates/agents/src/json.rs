@@ -293,7 +293,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn odd_counts_are_no_reason_to_lose_a_line() {
+    fn invalid_counts_parse_to_zero_or_saturate() {
         for (json, count) in [
             ("7", 7),
             ("7.9", 7),
@@ -367,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn the_walk_finds_what_a_parser_finds(value in any_json(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
+        fn json_walk_agrees_with_serde_json(value in any_json(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
             let json = if pretty {
                 serde_json::to_string_pretty(&value).unwrap()
             } else {
@@ -380,7 +380,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_does_no_harm(bytes in proptest::collection::vec(prop_oneof![
+        fn json_walk_never_panics_on_garbage(bytes in proptest::collection::vec(prop_oneof![
             Just(b'"'), Just(b'\\'), Just(b'{'), Just(b'}'), Just(b'['), Just(b']'), Just(b','), Just(b':'), Just(b'u'), any::<u8>(),
         ], 0..60)) {
             let raw = RawJson(&bytes);

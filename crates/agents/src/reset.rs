@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_in_which_a_reset_is_told() {
+    fn rate_limit_reset_time_is_parsed_from_message() {
         let now: Zoned = "2026-11-15T18:27:57+01:00[Europe/Vienna]".parse().unwrap();
         for (text, expected) in [
             ("You've hit your limit · resets 8:27pm (UTC)", "2026-11-15T20:27:00Z"),

@@ -5,7 +5,7 @@ mod command_lines;
 use super::*;
 
 #[test]
-fn an_agent_is_known_by_the_name_of_its_program() {
+fn adapter_is_selected_by_program_name() {
     for (program, name) in [
         ("claude", "claude"),
         ("/opt/my tools/codex", "codex"),
@@ -28,7 +28,7 @@ fn an_agent_is_known_by_the_name_of_its_program() {
 }
 
 #[test]
-fn the_recorded_versions_are_those_that_tests_install() {
+fn recorded_versions_match_installed_test_agents() {
     let table = include_str!("../../../testing/agents.json");
     let table: serde_json::Value = serde_json::from_str(table).unwrap();
     for adapter in all() {
@@ -53,7 +53,7 @@ fn said(events: &[Event<'_>]) -> String {
 }
 
 #[test]
-fn an_echoed_prompt_is_nothing_that_the_agent_said() {
+fn echoed_prompt_produces_no_events() {
     let prompt = "say <promise>COMPLETE</promise>";
     for (agent, echo) in [
         ("gemini", format!(r#"{{"type":"message","role":"user","content":"{prompt}"}}"#)),
@@ -71,7 +71,7 @@ fn an_echoed_prompt_is_nothing_that_the_agent_said() {
 }
 
 #[test]
-fn pieces_of_geminis_words_belong_together_until_something_else_comes() {
+fn gemini_text_deltas_join_until_other_event() {
     let piece = |text: &str| {
         format!(r#"{{"type":"message","role":"assistant","content":"{text}","delta":true}}"#)
     };
@@ -88,7 +88,7 @@ fn pieces_of_geminis_words_belong_together_until_something_else_comes() {
 }
 
 #[test]
-fn geminis_exit_code_is_the_status_of_the_api_where_its_words_say_nothing() {
+fn gemini_exit_code_maps_to_failure_kind() {
     let result = r#"{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: hm]"}}"#;
     for (code, kind) in [
         (173, FailureKind::RateLimit),
@@ -108,7 +108,7 @@ fn geminis_exit_code_is_the_status_of_the_api_where_its_words_say_nothing() {
 }
 
 #[test]
-fn qwens_api_errors_are_failures_and_a_model_that_quotes_one_is_none() {
+fn qwen_api_error_is_failure_unless_quoted_by_model() {
     let message = |text: &str, tokens: u32| {
         format!(
             r#"{{"type":"assistant","message":{{"id":"{text}","content":[{{"type":"text","text":"{text}"}}],"usage":{{"input_tokens":{tokens},"output_tokens":{tokens}}}}}}}"#
@@ -129,7 +129,7 @@ fn qwens_api_errors_are_failures_and_a_model_that_quotes_one_is_none() {
 }
 
 #[test]
-fn cline_says_nothing_twice_and_its_subagents_say_nothing_for_it() {
+fn cline_text_is_not_repeated_and_excludes_subagents() {
     let event = |json: &str| format!(r#"{{"type":"agent_event","event":{{{json}}}}}"#);
     let text = |text: &str| {
         event(&format!(r#""type":"content_end","contentType":"text","text":"{text}""#))
@@ -158,7 +158,7 @@ fn cline_says_nothing_twice_and_its_subagents_say_nothing_for_it() {
 }
 
 #[test]
-fn opencode_is_done_when_a_step_ends_without_a_call() {
+fn opencode_completes_when_step_ends_without_tool_call() {
     let step = |reason: &str| {
         format!(
             r#"{{"type":"step_finish","sessionID":"s","part":{{"reason":"{reason}","cost":0.1,"tokens":{{"input":1,"output":2,"reasoning":3,"cache":{{"read":4,"write":5}}}}}}}}"#
@@ -187,7 +187,7 @@ fn opencode_is_done_when_a_step_ends_without_a_call() {
 }
 
 #[test]
-fn a_cost_below_what_was_told_before_is_none() {
+fn negative_cost_is_ignored() {
     let claude = |cost: &str| {
         format!(
             r#"{{"type":"result","subtype":"success","is_error":false,"result":"x","total_cost_usd":{cost}}}"#
@@ -219,7 +219,7 @@ fn a_cost_below_what_was_told_before_is_none() {
 /// Behind a proxy, or with a model that a program has no price for, it adds up nothing. Where models are free, or the
 /// user's own, nothing is what they cost.
 #[test]
-fn a_cost_of_nothing_is_a_price_only_where_there_may_be_one() {
+fn zero_cost_counts_only_where_models_can_be_free() {
     let claude = |cost: &str, tokens: u64| {
         format!(
             r#"{{"type":"result","subtype":"success","is_error":false,"result":"x","total_cost_usd":{cost},"usage":{{"input_tokens":{tokens}}}}}"#
@@ -293,7 +293,7 @@ fn failure_of(events: &[Event<'static>]) -> Option<FailureKind> {
 }
 
 #[test]
-fn words_about_limits_in_a_file_or_an_answer_are_no_limit() {
+fn limit_messages_in_tool_output_or_answer_are_ignored() {
     let words = "You've hit your limit · API Error: 429 · Invalid API key · Please run /login";
     let events = read(
         "claude",
@@ -321,7 +321,7 @@ fn words_about_limits_in_a_file_or_an_answer_are_no_limit() {
 }
 
 #[test]
-fn the_last_words_explain_a_failure_in_plain_text() {
+fn plain_text_failure_is_classified_by_last_output() {
     for (agent, stdout, stderr, kind) in [
         (
             "claude",
@@ -347,7 +347,7 @@ fn the_last_words_explain_a_failure_in_plain_text() {
 }
 
 #[test]
-fn todo_list_is_told_at_the_call_and_taken_back_if_that_fails() {
+fn todo_list_is_emitted_at_call_and_reverted_on_error() {
     let call = |id: &str, name: &str, input: &str| {
         format!(
             r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"{name}","input":{input}}}]}}}}"#
@@ -393,7 +393,7 @@ fn todo_list_is_told_at_the_call_and_taken_back_if_that_fails() {
 }
 
 #[test]
-fn todo_list_of_call_without_result_is_told() {
+fn todo_list_is_emitted_for_call_without_result() {
     let plan = r#"{"todos":[{"content":"Read","status":"pending"}]}"#;
     for (agent, line) in [
         (
@@ -477,7 +477,7 @@ fn interruptions_and_errors_in_json_are_notices() {
 }
 
 #[test]
-fn plain_text_of_known_agent_is_failure_with_hint() {
+fn plain_text_from_known_agent_fails_with_hint() {
     let failed = |lines: &[&str]| match read("claude", true, lines, &[], 0).pop() {
         Some(Event::Result { failure: Some(failure), .. }) => failure.message,
         other => panic!("{other:?}"),
@@ -490,7 +490,7 @@ fn plain_text_of_known_agent_is_failure_with_hint() {
 }
 
 #[test]
-fn the_model_is_known_by_a_message_where_no_session_was_announced() {
+fn model_is_read_from_message_without_session_event() {
     let message = r#"{"type":"assistant","message":{"id":"1","model":"opus","content":[]}}"#;
     let of_program =
         r#"{"type":"assistant","message":{"id":"2","model":"<synthetic>","content":[]}}"#;
@@ -514,7 +514,7 @@ fn the_model_is_known_by_a_message_where_no_session_was_announced() {
 }
 
 #[test]
-fn what_is_not_understood_is_shown_as_it_is() {
+fn unknown_line_is_passed_through_as_output() {
     for line in [
         "plain words",
         "{",
@@ -538,7 +538,7 @@ fn what_is_not_understood_is_shown_as_it_is() {
 }
 
 #[test]
-fn only_the_end_of_long_last_words_is_kept() {
+fn output_tail_keeps_only_the_end() {
     let mut tail = OutputTail::default();
     for _ in 0..100 {
         tail.push(&"é".repeat(5000));

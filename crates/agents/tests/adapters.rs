@@ -174,7 +174,7 @@ fn usage(usage: &Usage) -> String {
 }
 
 #[test]
-fn recorded_streams_become_the_reviewed_events() {
+fn recorded_streams_match_reviewed_events() {
     let bless = std::env::var_os("RALPH_BLESS").is_some();
     let mut wrong = Vec::new();
     for case in fixtures() {
@@ -194,7 +194,7 @@ fn recorded_streams_become_the_reviewed_events() {
 
 /// A stream that breaks off must neither panic nor turn into a success that nobody reported.
 #[test]
-fn a_stream_cut_anywhere_never_succeeds() {
+fn truncated_stream_never_succeeds() {
     for case in fixtures() {
         let mut start = 0;
         for line in case.stdout.split_inclusive(|byte| *byte == b'\n') {
@@ -233,7 +233,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn chunks_do_not_matter(nth in any::<prop::sample::Index>(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12)) {
+    fn adapter_events_are_independent_of_chunking(nth in any::<prop::sample::Index>(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12)) {
         let cases = fixtures();
         let case = nth.get(&cases);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(case.stdout.len() + 1)).collect();
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_streams_never_panic(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..6)) {
+    fn damaged_stream_never_panics(nth in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..6)) {
         let cases = fixtures();
         let case = nth.get(&cases);
         let mut stdout = case.stdout.clone();

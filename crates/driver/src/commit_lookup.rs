@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn look_up_of_commit_with_since_adds_the_commits_between() {
+    fn commit_lookup_adds_commits_between() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path();
         let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn event_that_is_too_long_for_a_line_is_left_out_but_for_its_end() {
+    fn journal_quota_keeps_only_end_of_oversized_event() {
         let long = "x".repeat(usize::try_from(MAX_EVENT).unwrap());
         let mut ration = JournalQuota::new(u64::MAX);
         let kept = iteration(&mut ration, &[said(&long), said("after")]);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_event_fits_into_a_line_of_a_journal() {
+    fn journal_quota_maximum_event_fits_journal_line() {
         let long = "\u{1}".repeat(usize::try_from(MAX_EVENT).unwrap());
         let at =
             ralph_events::event::Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
@@ -338,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_kept_as_it_is() {
+    fn journal_quota_keeps_events_that_fit() {
         let mut ration = JournalQuota::new(ROOM);
         let events = flood(100_000);
         assert_eq!(iteration(&mut ration, &events), events);
     }
 
     #[test]
-    fn of_a_flood_beginning_and_end_are_kept_and_the_rest_is_counted() {
+    fn journal_quota_keeps_start_and_end_of_flood() {
         let mut ration = JournalQuota::new(ROOM);
         let events = flood(10_000_000);
         let out = iteration(&mut ration, &events);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flood_does_not_silence_those_that_follow_and_all_together_are_bounded() {
+    fn journal_quota_keeps_minimum_per_iteration_and_bounds_total() {
         let mut ration = JournalQuota::new(ROOM);
         let mut total = 0;
         for nth in 0..200 {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_is_known_whatever_the_flood() {
+    fn journal_quota_keeps_recent_usage_during_flood() {
         let mut ration = JournalQuota::new(0);
         let used = |tokens| Event::Usage(Usage { input_tokens: tokens, ..Usage::default() });
         let events: Vec<Event<'static>> =
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_line_longer_than_all_room_is_known_by_its_end() {
+    fn journal_quota_keeps_end_of_single_long_line() {
         let mut ration = JournalQuota::new(ROOM);
         let long = format!("{}é the end", "日本".repeat(1_000_000));
         let out = iteration(&mut ration, &[said(&long)]);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_result_tells_of_use_is_recorded_though_it_has_no_room_itself() {
+    fn journal_quota_keeps_usage_of_omitted_result() {
         let mut ration = JournalQuota::new(0);
         let message = "x".repeat(100_000);
         let failure = Some(Failure { kind: FailureKind::Other, message, resets_at: None });
@@ -432,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_uncounted(
+        fn journal_quota_counts_every_omitted_event(
             room in 0_u64..200_000,
             lengths in proptest::collection::vec(0_usize..30_000, 0..60),
         ) {

@@ -480,7 +480,7 @@ mod tests {
     const MENU: &[u8] = "Do you trust this folder?\r\n\u{276f} 1. Yes\r\n  2. No\r\n".as_bytes();
 
     #[test]
-    fn the_prompt_is_typed_once_the_screen_has_settled() {
+    fn prompt_is_typed_after_screen_settles() {
         let mut it = screen("Do it.\x1b[201~\n", "done");
         it.output(b"\x1b[?2004hloading", 100);
         it.output(b".", 1_000);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_the_other_screen_is_not_lost_with_it() {
+    fn text_on_alternate_screen_is_kept() {
         let mut it = screen("x", "complete");
         it.delivery = PromptDelivery::Sent;
         it.output(b"\x1b[?1049hAll is complete", 0);
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_waits_for_a_drawn_screen_and_for_keys() {
+    fn prompt_waits_for_drawn_screen_and_key_input() {
         let typed = || ScreenAction::Type(b"Do it.".to_vec());
         let mut blank = screen("Do it.", "done");
         blank.output(b"\x1b[?25l\x1b[2J", 0);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_that_does_not_arrive_is_typed_again_and_given_up() {
+    fn missing_prompt_is_typed_again_then_given_up() {
         let typed = || ScreenAction::Type(b"Do it.".to_vec());
         let mut it = screen("Do it.", "done");
         it.output(b"Press any key", 0);
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_that_is_dropped_at_enter_is_typed_again() {
+    fn prompt_dropped_at_enter_is_typed_again() {
         let mut it = screen("Do it.\nNow.\nAll of it.", "done");
         let typed = ScreenAction::Type(b"\x1b[200~Do it.\nNow.\nAll of it.\x1b[201~".to_vec());
         it.output(b"\x1b[?2004hWelcome\r\n> ", 0);
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_is_closed_before_the_prompt_is_typed() {
+    fn notice_is_closed_before_prompt_is_typed() {
         let mut it = screen("Do it.", "done");
         it.output(b"News!\r\nPress Enter to open, any other\r\nkey to close", 0);
         assert_eq!(until(&mut it, 1_500), [ScreenAction::Type(b"\x1b".to_vec())]);
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn screen_that_only_blinks_is_at_rest_once_the_word_is_there() {
+    fn blinking_screen_counts_as_idle_after_completion() {
         let mut it = screen("x", "complete");
         it.delivery = PromptDelivery::Sent;
         it.output(b"All complete\r\n(o)", 0);
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_typed_into_a_dialog() {
+    fn dialog_receives_no_typed_input() {
         let mut it = screen("Do it.", "done");
         it.output(MENU, 0);
         let steps = until(&mut it, 200_000);
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_on_the_screen_is_activity() {
+    fn only_visible_screen_changes_count_as_activity() {
         let mut it = screen("x", "done");
         it.delivery = PromptDelivery::Sent;
         it.output(b"hello", 0);
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn what_completes_the_run_is_found_and_no_echo_is() {
+    fn completion_is_found_on_screen_but_not_in_prompt_echo() {
         let mut it = screen("Say done when done.", "done");
         it.output(b"> ", 0);
         until(&mut it, 1_500);
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_the_screen_is_still_found_at_the_end() {
+    fn completion_scrolled_off_screen_is_found_at_end() {
         let mut it = screen("x", "tasks complete");
         it.delivery = PromptDelivery::Sent;
         it.output(b"All tasks complete\r\n", 0);

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_has_one_line_for_an_answer() {
+    fn filter_helper_answers_each_line_with_one_line() {
         let expression = Expression::new(".a").unwrap();
         let questions = "{\"a\": \"two\\nlines\"}\n[]\nno JSON\n{\"a\": \"last\"}";
         let mut answers = Vec::new();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_may_take_longer() {
+    fn filter_helper_timeout_grows_with_line_length() {
         assert_eq!(answer_timeout_ms(b"{}"), 3_000);
         assert!(answer_timeout_ms(&vec![0; 64 << 20]) > 30_000);
     }

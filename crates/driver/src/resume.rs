@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_was_there_until_it_last_wrote_anything() {
+    fn cut_off_run_lasted_until_its_last_file_change() {
         let ralph = tempfile::tempdir().unwrap();
         let minutes = |left: ResumeState| left.progress.active_ms / 60_000;
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 10);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_was_being_made_when_the_run_was_killed_is_its_own() {
+    fn commit_in_progress_at_kill_belongs_to_run() {
         let commit = |subject: &str| Commit {
             id: format!("id of {subject}"),
             subject: subject.to_owned(),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_with_what_it_means_for_the_budget() {
+    fn unreadable_journal_warns_about_affected_budget() {
         let ralph = tempfile::tempdir().unwrap();
         let whole = left(ralph.path(), &[START, CHECK], at(600));
         assert_eq!((whole.journal_warning(&Budget::default()), whole.is_lost), (None, false));

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_a_value_are_told_of_once_however_many_there_are() {
+    fn undefined_template_variables_are_warned_about_once() {
         let variables = Variables::Template {
             mode: "plan",
             given: BTreeMap::from([("A".to_owned(), "a".to_owned())]),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn scm_kinds_tells_commits_from_other_tasks() {
+    fn scm_task_kinds_distinguish_commit_from_others() {
         let tasks = ["commit", "push"].map(|word| vec![word.to_owned()]).to_vec();
         let scm = ScmSpec { program: "git".to_owned(), tasks, paths: Vec::new() };
         assert_eq!(scm_kinds(&scm), [ScmTaskKind::Commit, ScmTaskKind::Other]);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prompts_own_echo_says_nothing() {
+    fn screen_prompt_echo_does_not_complete() {
         for screen in [
             PROMPT,
             "> Do the next task.\n  When nothing is left, say \"All tasks complete\" and stop.\n",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_says_is_found_beside_the_echo() {
+    fn screen_answer_is_found_beside_prompt_echo() {
         for screen in [
             "All tasks complete",
             &format!("> {PROMPT}\n\n● All tasks complete\n\n> "),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_found_as_their_rules_say() {
+    fn screen_tags_are_found_by_completion_rule() {
         let response = completion_regex(&CompletionRule::Response("Done".into())).unwrap();
         assert!(said(&response, "● <response> DONE </response>", "x").is_some());
         assert!(
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn blanks_below_and_behind_do_not_count() {
+    fn screen_last_lines_skip_trailing_blanks() {
         assert_eq!(last_lines("a\nb  \nc\n\n\n", 2), "b\nc");
         assert_eq!(last_lines("", 2), "");
         assert_eq!(last_lines("a", 20), "a");
     }
 
     #[test]
-    fn dialogs_of_known_agents_are_recognised() {
+    fn dialogs_of_known_agents_are_recognized() {
         for (screen, expected) in [
             (
                 "  Folder access\n  Trust this folder? Codex can read, edit\n› 1. Trust and continue\n  2. Back\n\
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_is_counted_wrapped_framed_or_as_what_stands_for_it() {
+    fn screen_prompt_is_counted_when_wrapped_framed_or_pasted() {
         assert_eq!(count_prompt("", " \n"), None);
         assert_eq!(count_prompt("> nothing here", PROMPT), Some(0));
         let framed = "╭──╮\n│ > Do the next task. When not │\n│ hing is left, say \"All tasks complete\" a │\n│ nd stop. │";

@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_holds_a_lock_in_the_name_of_one_that_is_gone_is_waited_for() {
+    fn lock_held_for_dead_process_is_retried() {
         for (pid, waits) in [(i32::MAX.unsigned_abs(), true), (std::process::id(), false)] {
             let dir = tempfile::tempdir().unwrap();
             let note = dir.path().join("lock");

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn feedback_folds_in_order() {
+    fn prompt_applies_feedback_in_order() {
         use FailAction::{Append, Prepend, Replace};
         let cases: [(&[(FailAction, &str)], &str); 6] = [
             (&[], "do it"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_iteration_line_comes_first() {
+    fn prompt_starts_with_iteration_line() {
         let feedback = [piece(FailAction::Prepend, "p")];
         assert_eq!(
             compose("do it", &feedback, Some((2, 10))),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_the_documented_form() {
+    fn guardrail_failure_message_has_documented_format() {
         let exit = GuardrailFailure::Exit(Some(Exit::Code(2)));
         let all = |start| GuardrailOutput { start, end: "" };
         let limits = |head, tail| OutputLimits { head, tail };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_have_readable_and_distinct_names() {
+    fn guardrail_log_names_are_readable_and_distinct() {
         assert_eq!(log_slug("./mvnw clean install -T 2C"), "mvnw_clean_install_T_2C");
         assert_eq!(log_slug("[ ! ]"), "guardrail");
         assert_eq!(log_slug(&"x".repeat(80)).len(), 50);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_guardrails_take_no_time() {
+    fn thousands_of_guardrails_are_handled() {
         let slugs = log_slugs(std::iter::repeat_n("make test", 10_000));
         assert_eq!(slugs.last().map(String::as_str), Some("make_test_9999"));
         let feedback = vec![piece(FailAction::Append, &"x".repeat(5_000)); 10_000];
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_messages() {
+    fn commit_message_is_extracted_from_answer() {
         let cases = [
             ("\n  Fix the parser \nmore", Some("Fix the parser")),
             ("Sure!\n<response>Add `$(x)` handling</response>", Some("Add `$(x)` handling")),

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_told_as_it_is_set() {
+    fn budget_description_lists_set_limits() {
         let (cost_usd, tokens) = (Some(2.5), Some(20_000));
         let none = Budget::default();
         assert_eq!((none.describe(), none.is_none()), (None, true));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_is_not_all_told_is_called_an_estimate() {
+    fn partly_reported_cost_is_described_as_estimate() {
         let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
         let cost = |usd| Usage { cost_usd: usd, ..Usage::default() };
         for (used, told, words) in [

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn it_warns_first_and_then_stops() {
+    fn stall_check_warns_before_stopping() {
         let mut watch = watch(3);
         let verdicts: Vec<StallDecision> = (0..4).map(|_| look(&mut watch, Some(7))).collect();
         assert_eq!(
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_only_warns_and_not_each_time() {
+    fn stall_check_without_limit_warns_at_growing_intervals() {
         let mut watch = watch(0);
         let warned =
             |watch: &mut StallWatch| matches!(look(watch, Some(7)), StallDecision::Warn { .. });
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn any_change_is_progress_even_if_a_guardrail_fails_as_before() {
+    fn stall_check_counts_any_change_as_progress() {
         let mut watch = watch(2);
         for change in 0..20 {
             watch.record_guardrails(&fail("red"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_can_tell_the_same_failure_counts() {
+    fn stall_check_without_fingerprint_compares_failures() {
         let reason = StallReason::SameFailure;
         let mut watch = watch(2);
         watch.record_guardrails(&fail("red\nOutput file: log_001"));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_counts_on() {
+    fn stall_check_continues_counting_after_resume() {
         let rule = StallRule::stop_after(3);
         let seen = Seen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
         // Killed in an iteration again and again: what was not finished counts for nothing, and hides nothing.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_twice_is_not_another_iteration() {
+    fn stall_check_runs_once_per_iteration() {
         let mut watch = watch(2);
         assert!(watch.needs_check(0));
         watch.record_fingerprint(Some(1));

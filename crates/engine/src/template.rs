@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_everything_that_is_none() {
+    fn template_substitutes_variables_only() {
         for (template, expected) in [
             ("", ""),
             ("plain é", "plain é"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_can_stay() {
+    fn template_keeps_unknown_variables() {
         let known = |name: &str| (name == "A").then_some("apple");
         for (template, expected) in [
             ("$A of ${A}, $As, ${B}", "apple of apple, $As, ${B}"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mention_is_a_place() {
+    fn template_mention_requires_variable_syntax() {
         assert!(mentions("in ${SPECS_DIR}/", "SPECS_DIR"));
         assert!(mentions("in $SPECS_DIR/", "SPECS_DIR"));
         assert!(!mentions("in ${SPECS_DIR", "SPECS_DIR"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_as_envsubst() {
+    fn template_substitution_agrees_with_envsubst() {
         // Many templates in one call: a line each.
         let pieces = ["$", "{", "}", "A", "SELF", "_x1", "_", "9", "é", " ", ":-", "\\", "(", "NO"];
         let mut state = 7_u64;
@@ -186,12 +186,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn without_dollar_signs_nothing_changes(text in "[^$]*") {
+        fn template_without_dollar_is_unchanged(text in "[^$]*") {
             prop_assert_eq!(filled(&text), text);
         }
 
         #[test]
-        fn any_text_is_taken(text in any::<String>()) {
+        fn template_substitution_never_panics(text in any::<String>()) {
             filled(&text);
         }
     }

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_deeds_then_the_verdict_then_the_exit_code() {
+    fn attempt_class_prefers_own_kill_then_result_then_exit() {
         let failure = |kind| Failure { kind, message: String::new(), resets_at: None };
         let limit = failure(FailureKind::RateLimit);
         let other = failure(FailureKind::Other);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn kill_by_others_is_told_from_own_kill() {
+    fn kill_by_others_is_distinguished_from_own_kill() {
         let killed = Some(Exit::Signal(9));
         assert!(describe_end(killed, None).contains("not sent by ralph: out of memory?"));
         assert_eq!(describe_end(killed, Some(EndCause::Budget)), "signal 9");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_last_failure_can_be_read_again() {
+    fn give_up_reason_round_trips_through_message() {
         for failures in [1, 2, 10] {
             assert_eq!(
                 why_it_gave_up(&retries_exhausted_message(failures, "exit code 1")),

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_steers_a_terminal_is_left() {
+    fn cleaner_strips_terminal_control_sequences() {
         for (text, expected) in [
             ("plain — text\n\tpath", "plain — text\n\tpath"),
             ("\x1b[31mred\x1b[0m", "red"),
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clean_text_holds_no_control_and_pieces_do_not_matter(
+        fn cleaner_output_has_no_controls_for_any_chunking(
             pieces in proptest::collection::vec(
                 prop_oneof![
                     Just("\x1b".to_owned()), Just("[".to_owned()), Just("]".to_owned()),

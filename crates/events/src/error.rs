@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_an_error_says_whose_it_is() {
+    fn error_message_prefixes_every_problem_and_hints_once() {
         let error = Error::config("a.json: x\n  1 | {\na.json: y")
             .hint("do this")
             .hint("do this")
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_decide_exit_codes() {
+    fn error_kind_decides_exit_code() {
         for (kind, code) in [
             (ErrorKind::Failed, 1),
             (ErrorKind::Usage, 2),

@@ -774,7 +774,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_survives_the_journal() {
+    fn journal_entry_round_trips_through_json() {
         let entry = Entry {
             at: Stamp { time_ms: 1_794_774_472_123, iteration: 3, attempt: 1 },
             event: Event::Text { text: "a\n\"b\" é".into(), joined: false, subagent: true },
@@ -788,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_add_up_only_where_told() {
+    fn usage_add_ignores_missing_and_invalid_costs() {
         let mut total = Usage::default();
         total.add(&Usage { input_tokens: 3, ..Usage::default() });
         assert_eq!(total.cost_usd, None);
@@ -801,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_raised_and_never_lowered() {
+    fn usage_is_raised_but_never_lowered() {
         let mut total = Usage { cost_usd: Some(2.0), input_tokens: 5, ..Usage::default() };
         total.at_least(&Usage { cost_usd: Some(1.0), output_tokens: 7, ..Usage::default() });
         let both = Usage { output_tokens: 7, ..total };

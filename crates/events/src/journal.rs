@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_the_entry_in_one_object() {
+    fn journal_line_is_one_json_object() {
         let mut lines = LineEncoder::default();
         for n in [1, 1, 2] {
             lines.push(at(n), &text("hi"));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_hides_nothing_else() {
+    fn torn_journal_line_hides_no_other_line() {
         let mut lines = LineEncoder::default();
         lines.push(at(1), &text("one"));
         lines.push(at(2), &text("two"));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn line_that_is_too_long_is_skipped_and_counted() {
+    fn overlong_journal_line_is_skipped_and_counted() {
         let mut lines = LineEncoder::default();
         lines.push(at(1), &text("one"));
         let mut bytes = lines.bytes().to_vec();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_is_left_out_and_what_somebody_may_want_is_held() {
+    fn skim_skips_unwanted_entries_and_holds_notes() {
         let mut lines = LineEncoder::default();
         let stop = |name: &'static str| Event::StopRequested { signal: name.into(), now: false };
         let note = |name: &'static str| Event::Note { message: name.into() };

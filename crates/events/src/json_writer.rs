@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invisible_characters_are_escaped_and_others_are_not() {
+    fn json_writer_escapes_only_invisible_characters() {
         for (text, expected) in [
             ("plain — “text” é日😀", "plain — “text” é日😀"),
             ("\u{1b}[31m\u{7f}", r"\u001b[31m\u007f"),
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn value_is_the_same_and_nothing_invisible_is_left(text in any::<String>()) {
+        fn json_writer_round_trips_without_invisible_characters(text in any::<String>()) {
             let json = compact(&text).unwrap();
             prop_assert!(!json.chars().any(|c| c.is_control() || is_invisible(c)));
             prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_whatever_the_chunks() {
+    fn lines_are_split_independently_of_chunks() {
         assert_eq!(whole(&[b"a\nb", b"c\r\n", b"\nd"]), ["a", "bc", "", "d"]);
         assert_eq!(whole(&["é".as_bytes().split_at(1).0, "é".as_bytes().split_at(1).1]), ["é"]);
         assert_eq!(whole(&[]), [""; 0]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_comes_in_pieces_that_split_no_character() {
+    fn long_line_is_split_at_character_boundaries() {
         let lines = split(&["éééé\nx\n".as_bytes()], 5);
         let expected = [("éé", false, true), ("éé", true, false), ("x", false, false)];
         assert_eq!(
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_byte_is_lost_and_chunks_do_not_matter(
+        fn line_splitter_loses_no_byte_for_any_chunking(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..200),
             cuts in proptest::collection::vec(0usize..200, 0..8),
             max_line in 4usize..40,

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_in_a_command_line() {
+    fn secret_in_command_line_is_redacted() {
         for (line, expected) in [
             ("cline -k abc --json", "cline -k (redacted) --json"),
             ("/opt/bin/cline -k=abc", "/opt/bin/cline -k=(redacted)"),
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn variable_with_secret_is_known_by_name_or_value() {
+    fn secret_variable_is_recognized_by_name_or_value() {
         let pem = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n";
         for (name, value) in [
             ("DB_PASS", "x"),
@@ -536,7 +536,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn token_within_any_text_is_redacted(
+        fn token_in_any_text_is_redacted(
             text in "([ -~é日\n]|://|Bearer |password=|--token |eyJ|-----BEGIN |[\"'@:=]){0,30}",
         ) {
             let token = "ghp_0123456789abcdefghij";
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_secrets() {
+    fn secret_names_are_recognized() {
         for name in [
             "GITHUB_TOKEN",
             "ANTHROPIC_API_KEY",

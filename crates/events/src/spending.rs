@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_counted_once() {
+    fn reported_usage_is_counted_once() {
         let mut spending = Spending::default();
         spending.start_iteration();
         spending.start_attempt();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_guessed_and_the_guess_learns() {
+    fn missing_cost_is_estimated_and_estimate_improves() {
         let mut spending = Spending::default();
         spending.set_running(used(1_000_000, None));
         assert_eq!(spending.budget_usage().cost_usd, Some(5.0), "by the list");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_tells_nothing_costs_nothing_that_anybody_knows() {
+    fn agent_without_usage_has_zero_spending() {
         let mut spending = Spending::default();
         spending.end_attempt(&Usage::default());
         assert!(spending.budget_usage().is_zero());

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncation_counts_characters_and_tells_only_when_it_cut() {
+    fn truncation_counts_characters_and_marks_only_cuts() {
         assert_eq!(truncate("héllo", 2, "…"), "hé…");
         assert_eq!(truncate("héllo", 5, "…"), "héllo");
         assert_eq!(truncate("", 0, "…"), "");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_for_people() {
+    fn durations_counts_and_costs_are_formatted() {
         for (ms, text) in [(0, "0ms"), (4_250, "4.2s"), (367_000, "6m7s"), (3_720_000, "1h2m")] {
             assert_eq!(format_duration(ms), text);
         }

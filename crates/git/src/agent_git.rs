@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_that_of_the_configuration() {
+    fn git_identity_comes_from_configuration() {
         let (_dir, root) = scene();
         repository(&root);
         run(&root, &["config", "user.name", "Ann <the> Author"]);

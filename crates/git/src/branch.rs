@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_what_keeps_commits_from_a_branch() {
+    fn detached_head_bisect_and_rebase_are_detected() {
         let dir = tempfile::tempdir().unwrap();
         let git = dir.path().join(".git");
         let write = |name: &str, text: &str| {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn rebase_with_commands_in_its_todo_list_is_not_to_be_continued() {
+    fn rebase_with_unsafe_todo_list_is_advised_to_abort() {
         let dir = tempfile::tempdir().unwrap();
         let git = dir.path().join(".git");
         let state = git.join("rebase-merge");

@@ -189,7 +189,7 @@ mod tests {
         1 M. N... 100644 100644 100644 aa bb src/a b.rs|1 A. N... 000000 100644 100644 00 cc new|";
 
     #[test]
-    fn whatever_changed_is_told_and_whether_it_can_still_be_committed() {
+    fn changes_after_staging_are_described_with_moved_head() {
         let before = read(BEFORE).unwrap();
         let beside = |more: &str| format!("{BEFORE}{more}");
         let other = |from: &str, to: &str| BEFORE.replace(from, to);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_inside_of_this_one_is_known_when_it_comes() {
+    fn new_nested_repository_is_detected_unless_submodule() {
         let told = "# branch.oid 12|# branch.head main|\
             1 A. S... 000000 160000 160000 00 cc an app|1 M. SC.. 160000 160000 160000 aa bb known|\
             1 T. S... 100644 160000 160000 aa bb was a file|1 A. S... 000000 160000 160000 00 cc sub|";
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_answer_is_none() {
+    fn truncated_git_status_is_rejected() {
         for told in ["", "1 M. N... 100644 100644 100644 aa bb a|", &BEFORE[..BEFORE.len() - 1]] {
             assert_eq!(read(told), None, "{told}");
         }

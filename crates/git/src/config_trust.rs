@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_path_in_work_tree_is_switched_off() {
+    fn hooks_path_in_work_tree_is_disabled() {
         let scene = repository();
         let warning = |path: &str| {
             let list = format!("file:.git/config|core.hookspath\n{path}|");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn hook_that_is_link_into_work_tree_is_switched_off() {
+    fn hook_linked_into_work_tree_is_disabled() {
         let scene = repository();
         let hooks = scene.1.common_dir.join("hooks");
         fs::write(hooks.join("run"), "").unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn config_in_work_tree_is_error_that_names_it() {
+    fn git_config_in_work_tree_is_error_naming_it() {
         let scene = repository();
         for list in [
             "file:.git/../.gitconfig|user.name\nme|",

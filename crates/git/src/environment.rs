@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_variables_that_name_this_repository_are_accepted() {
+    fn git_variables_must_name_this_repository() {
         let temp = tempfile::tempdir().unwrap();
         let top = temp.path().join("project");
         std::fs::create_dir_all(top.join(".git/objects")).unwrap();

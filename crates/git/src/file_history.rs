@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_blob_is_read_from_raw_lines() {
+    fn new_blob_is_parsed_from_raw_diff_lines() {
         for (line, blob) in [
             (":000000 100644 0000 abcd A\tralph/tasks.json", Some("abcd")),
             (":100644 100644 abcd dcba R090\tralph/tasks.json\tloops/tasks.json", Some("dcba")),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_filter_is_switched_off_once() {
+    fn every_git_filter_is_disabled_once() {
         let settings =
             disable_filters_config(b"filter.lfs.clean\0filter.lfs.process\0filter.a.b.clean\0");
         let settings: Vec<_> = settings.iter().map(|setting| setting.to_str().unwrap()).collect();

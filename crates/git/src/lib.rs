@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_of_paths_takes_these_paths_only() {
+    fn commit_with_paths_takes_only_these_paths() {
         let paths = vec![".".to_owned(), ":!secrets".to_owned()];
         let git = ScmSpec { paths, ..spec("git", &[&["commit"]]) };
         let look = git.status_commands().unwrap();
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn git_commits_what_was_staged_and_quotes_nothing() {
+    fn git_task_commands_are_built_without_shell_quoting() {
         let git = spec("/usr/bin/git", &[&["commit", "--signoff"], &["push", "origin"]]);
         assert_eq!(
             git.commands(0, "Fix `x` $(y)"),
@@ -731,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_commit_of_what_is_staged_is_known_to_be_one() {
+    fn only_plain_commit_is_known_to_commit_staged_files() {
         for (flags, expected) in [
             (&[][..], true),
             (&["--signoff", "-S", "-nv", "--author=A <a@b>"], true),
@@ -749,14 +749,14 @@ mod tests {
     }
 
     #[test]
-    fn another_scm_gets_the_documented_flags() {
+    fn other_scm_uses_documented_commit_flags() {
         let hg = spec("hg", &[&["commit"]]);
         assert_eq!(hg.status_commands(), None);
         assert_eq!(hg.commands(0, "m"), [to_strings(&["commit", "-am", "m"])]);
     }
 
     #[test]
-    fn no_failure_is_told_without_a_reason() {
+    fn scm_failure_always_has_a_reason() {
         let run = |ended, said: &str| {
             let mut run =
                 ScmProcess::new(ChildId(1), None, to_strings(&["add"]), Vec::new().into_iter(), 0);

@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn new_links_are_moved_to_the_top_of_the_git_directory() {
+    fn new_links_are_moved_to_top_of_git_directory() {
         let scene = scene();
         let (guard, warnings) = scene.start();
         assert!(warnings.is_empty());
@@ -736,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn link_in_log_of_branch_named_like_objects_is_moved() {
+    fn link_in_log_of_branch_named_objects_is_moved() {
         let scene = scene();
         let dirs = ["logs/refs/heads/objects/ab", "lfs/objects/ab", "modules/a/logs/objects/ab"];
         dirs.iter().for_each(|dir| fs::create_dir_all(scene.git.join(dir)).unwrap());
@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_sockets_are_moved_except_the_one_of_git() {
+    fn new_pipes_and_sockets_are_moved_except_fsmonitor() {
         use std::os::unix::net::UnixListener;
         let scene = scene();
         let mkfifo = |path: &Path| {
@@ -771,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_git_and_of_editors_stay() {
+    fn links_of_git_and_editors_are_kept() {
         let scene = scene();
         fs::create_dir_all(scene.git.join("worktrees/w")).unwrap();
         fs::create_dir_all(scene.git.join("refs/remotes/origin")).unwrap();
@@ -798,7 +798,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_nested_too_deeply_is_named() {
+    fn too_deeply_nested_git_directory_is_named_in_error() {
         let scene = scene();
         let (guard, _) = scene.start();
         fs::create_dir_all(scene.git.join("x/y/z").join("d/".repeat(MAX_DEPTH))).unwrap();
@@ -808,7 +808,7 @@ mod tests {
     }
 
     #[test]
-    fn write_beside_agent_at_work_is_refused_after_the_first_link() {
+    fn write_is_refused_while_other_agent_works() {
         let scene = scene();
         let (guard, _) = scene.start();
         guard.refuse_other_agents(Some(&scene.home)).unwrap();
@@ -821,7 +821,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_link_is_restored_and_removed_one_stays_away() {
+    fn changed_link_is_restored_and_removed_link_stays_gone() {
         let scene = scene();
         let (guard, _) = scene.start();
         fs::remove_file(scene.git.join("kept")).unwrap();
@@ -832,7 +832,7 @@ mod tests {
     }
 
     #[test]
-    fn links_after_a_killed_run_are_moved_and_after_a_finished_one_stay() {
+    fn links_of_killed_run_are_moved_and_user_links_are_kept() {
         let scene = scene();
         let (guard, _) = scene.start();
         drop(guard);
@@ -848,7 +848,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_git_directory_is_an_error_and_not_searched() {
+    fn replaced_git_directory_is_error_and_not_searched() {
         let scene = scene();
         let (guard, _) = scene.start();
         let other = scene.root.join("other");
@@ -869,7 +869,7 @@ mod tests {
     }
 
     #[test]
-    fn links_in_the_common_directory_count_for_every_worktree() {
+    fn links_in_common_directory_count_for_every_worktree() {
         let scene = scene();
         let tree = scene.root.with_file_name("tree");
         let own = scene.git.join("worktrees/tree");

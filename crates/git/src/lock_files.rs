@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lock_that_will_be_given_back_is_waited_for() {
+    fn only_contended_git_lock_is_waited_for() {
         for (said, expected) in [
             ("fatal: Unable to create '/r/.git/index.lock': File exists.", true),
             ("error: could not lock config file .git/config: File exists", true),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_in_the_way_is_a_file_of_gits_own() {
+    fn git_lock_path_is_parsed_only_from_git_directory() {
         let found = |said: &str| blocking_lock(said).map(|path| path.display().to_string());
         let said = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
         assert_eq!(found(said).as_deref(), Some("/r/.git/HEAD.lock"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_new_or_held_is_left_alone() {
+    fn new_or_held_git_lock_is_not_abandoned() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         let (path, project) = (dir.join(".git/index.lock"), dir.join("project"));

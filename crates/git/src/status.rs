@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_line_is_told_with_its_file_and_ours_are_left_out() {
+    fn git_status_files_are_listed_without_own_files() {
         let status = "# branch.oid 1234\0# branch.head main\0# branch.ab +1 -0\0\
             1 .M N... 100644 100644 100644 aa bb src/a b.rs\0\
             2 R. N... 100644 100644 100644 aa bb R100 new\0old\0\
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_conflicts_is_told_once_however_many_sides_it_has() {
+    fn conflicted_file_is_listed_once() {
         let told = "warning: something else\n100644 aa 1\ta b|100644 bb 2\ta b|100644 cc 3\ta b|\
             100644 aa 2\tours|100644 aa 3\tdir/theirs|";
         let told = told.replace('|', "\0");

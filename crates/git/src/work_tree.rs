@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_its_content_and_a_large_one_its_time() {
+    fn file_fingerprint_uses_content_within_size_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let look = || file_fingerprint(&path, 1 << 30);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_what_is_in_it_but_for_ours() {
+    fn tree_fingerprint_ignores_own_and_git_files() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str| {
             let path = dir.path().join(name);

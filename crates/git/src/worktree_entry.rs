@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn remove_takes_only_the_entry_of_the_worktree() {
+    fn worktree_removal_deletes_only_its_own_entry() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         let common = dir.join("project/.git");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn remove_refuses_a_link_in_place_of_the_entries() {
+    fn worktree_removal_refuses_link_in_place_of_entries() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         let victim = entry(&dir.join("victim"), "w", "/trees/w/.git\n");

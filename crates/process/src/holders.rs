@@ -165,7 +165,7 @@ mod linux {
         use super::*;
 
         #[test]
-        fn a_directory_is_below_whatever_it_is_called() {
+        fn directory_containment_follows_links() {
             let dir = tempfile::tempdir().unwrap();
             let deep = dir.path().join("a/b/c");
             std::fs::create_dir_all(&deep).unwrap();
@@ -180,7 +180,7 @@ mod linux {
         }
 
         #[test]
-        fn what_other_machines_or_containers_may_use_is_not_seen_by_all() {
+        fn process_visibility_depends_on_file_system() {
             let all = Path::new("/proc/self/ns/pid").read_link().unwrap().as_os_str()
                 == ROOT_PID_NAMESPACE;
             assert_eq!(can_see_all_users(Path::new("/dev/shm")), Some(all));
@@ -189,7 +189,7 @@ mod linux {
         }
 
         #[test]
-        fn a_lock_is_free_only_if_nobody_could_have_it() {
+        fn lock_is_free_only_without_possible_holder() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("index.lock");
             let nobody = LockUsers {

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn create_named_pipe_makes_one_for_its_owner_only_and_replaces_nothing() {
+    fn create_named_pipe_is_private_and_replaces_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         create_named_pipe(&path).unwrap();

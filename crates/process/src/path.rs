@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_exec_would_run() {
+    fn program_lookup_finds_what_exec_would_run() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path();
         file(&dir.join("first/plain"), 0o644);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_path_the_usual_places_count() {
+    fn program_lookup_without_path_uses_default_directories() {
         assert!(find_program(OsStr::new("sh"), None, Path::new("/")).is_some());
     }
 }

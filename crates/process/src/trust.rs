@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resolve_reports_every_writable_directory_on_the_way() {
+    fn resolve_reports_every_writable_directory_on_path() {
         let links: BTreeMap<&str, &str> = [
             ("/p/.venv", "/home/me/.ssh"),
             ("/p/bin", "tools/bin"),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn find_program_skips_directories_and_links_of_the_project() {
+    fn find_program_skips_directories_and_links_of_project() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().canonicalize().unwrap();
         let program = |path: &Path| {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_path_of_relative_entries_is_the_system() {
+    fn trusted_path_without_absolute_entries_is_system_path() {
         let writable = AgentWritable::default();
         let path = |text: &str| writable.trusted_path(Some(OsStr::new(text)), None);
         assert_eq!(path("bin::."), "/usr/bin:/bin");
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_path_with_home_as_project_has_its_directories_last() {
+    fn trusted_path_with_home_as_project_puts_it_last() {
         let writable = AgentWritable::new(["/h/me".into(), "/h/me/p".into()]);
         let path = |writable: &AgentWritable, text: &str| {
             writable.trusted_path(Some(OsStr::new(text)), Some(Path::new("/h/me")))

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exported_is_what_is_in_the_repository() {
+    fn exported_plugin_matches_repository() {
         let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugin"));
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("deep/ralph");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_of_the_plugin_are_those_of_the_program() {
+    fn plugin_templates_match_program() {
         let in_plugin = FILES
             .iter()
             .filter_map(|file| file.path.strip_prefix("templates/").map(|name| (name, file.text)));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_the_version_of_the_program() {
+    fn plugin_version_matches_program() {
         let manifest: Value = serde_json::from_str(FILES[0].text).unwrap();
         assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
         // Claude Code loads them by itself, and refuses a manifest that names them as well.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_unless_asked_for() {
+    fn plugin_export_overwrites_only_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("scripts/own.sh");
         let theirs = dir.path().join("scripts/ralph.sh");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_nothing() {
+    fn failed_plugin_export_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         // A directory where a file has to go.
         fs::create_dir_all(dir.path().join("templates/prompt.md/x")).unwrap();

@@ -316,7 +316,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_order_for_both_outputs() {
+    fn async_writer_keeps_order_of_both_outputs() {
         let (mut outbox, reader) = outbox(100);
         for (target, text) in [
             (OutputTarget::Out, "a"),
@@ -336,7 +336,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_until_half_of_it_is_free() {
+    fn full_queue_refuses_until_half_is_free() {
         let (mut outbox, reader) = outbox(10);
         assert!(outbox.has_room(50), "one large piece fits into an empty queue");
         outbox.push(OutputTarget::Out, b"12345678");
@@ -352,7 +352,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_slow_reader_is_waited_for() {
+    fn queue_waits_for_slow_reader() {
         let (mut outbox, reader) = outbox(10);
         outbox.push(OutputTarget::Out, b"0123456789");
         let reading = std::thread::spawn(move || {
@@ -365,7 +365,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_stuck_reader_is_given_up_and_a_slow_one_is_not() {
+    fn stuck_reader_is_abandoned_but_slow_one_is_not() {
         let (mut outbox, reader) = outbox(1 << 20);
         outbox.push(OutputTarget::Out, &[b'x'; 2 * MAX_WRITE_BYTES]);
         assert!(outbox.has_pending_output(LONG), "nothing was read");
@@ -381,7 +381,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_output_that_is_closed_falls_silent_and_the_other_does_not() {
+    fn closed_output_is_dropped_while_other_continues() {
         struct Closed;
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -80,7 +80,7 @@ mod tests {
     use crate::output::tests::Sink;
 
     #[test]
-    fn lines_are_passed_on_as_they_are_and_in_one_write() {
+    fn json_lines_are_written_unchanged_in_one_write() {
         let sink = Sink::default();
         let mut json = JsonReporter::new(sink.output());
         json.line(br#"{"event":"note"}"#);

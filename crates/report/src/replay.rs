@@ -30,7 +30,7 @@ mod tests {
     use ralph_events::journal;
 
     #[test]
-    fn journal_line_is_decoded_as_serde_decodes_it() {
+    fn journal_reader_agrees_with_serde() {
         for line in include_str!("testdata/run.jsonl").lines() {
             let whole: Option<Entry<'static>> = serde_json::from_str(line).ok();
             for end in 0..=line.len() {
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_as_json_is_the_journal() {
+    fn json_replay_equals_journal() {
         let journal = include_str!("testdata/run.jsonl");
         let sink = Sink::default();
         let entries = journal.lines().map(|line| serde_json::from_str(line).unwrap());

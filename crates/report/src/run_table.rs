@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_run_is_shown_as_what_it_is() {
+    fn unfinished_run_is_listed_as_running_or_cut_off() {
         let unfinished = fold(journal().take(30));
         assert_eq!(row(unfinished.clone(), true).state_label(), "running");
         assert_eq!(row(unfinished, false).state_label(), "cut off");
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_a_run_is_told_as_unknown() {
+    fn unknown_run_facts_are_listed_as_unknown() {
         let lost = row(fold(journal().skip(1)), false);
         let table = table(std::slice::from_ref(&lost), &TimeZone::UTC, 0, None);
         assert!(!table.contains("1970"), "{table}");
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_cut_off_in_an_attempt_still_counts_what_that_used() {
+    fn run_list_counts_usage_of_cut_off_attempt() {
         let cut = fold(journal().take_while(|line| !line.contains("agent_ended")));
         assert_eq!(cut.usage().cost_usd, Some(0.31));
         let resumed = fold(
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_counted_and_hides_no_money_that_was_told_later() {
+    fn run_list_counts_unreadable_lines_and_keeps_totals() {
         let whole = include_str!("testdata/run.jsonl");
         let damaged: String = whole
             .split_inclusive('\n')
@@ -523,14 +523,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_result_tells_counts_before_the_agent_is_gone() {
+    fn run_list_counts_usage_of_result_before_agent_ends() {
         let result = r#"{"time":"2026-11-15T20:36:40.000Z","iteration":1,"attempt":1,"event":"result","usage":{"cost_usd":1.5,"input_tokens":1,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0}}"#;
         let cut = fold(journal().take_while(|line| !line.contains("agent_ended")).chain([result]));
         assert_eq!(cut.usage().cost_usd, Some(1.5));
     }
 
     #[test]
-    fn columns_are_aligned_and_fit() {
+    fn run_list_columns_are_aligned_and_fit_width() {
         let rows = [row(fold(journal()), false), row(fold(journal().take(3)), true)];
         let now = 1_794_774_472_000 + 3_600_000;
         let whole = table(&rows, &TimeZone::UTC, now, None);
@@ -557,7 +557,7 @@ RUN              STARTED           OUTCOME   TIME   COST
     }
 
     #[test]
-    fn duration_leaves_pauses_out() {
+    fn run_duration_excludes_pauses() {
         let mut run = RunSummary::default();
         let mut at = |seconds: i64, event: Event<'static>| {
             let at = Stamp { time_ms: 1_000_000 + seconds * 1_000, iteration: 1, attempt: 1 };
@@ -587,7 +587,7 @@ RUN              STARTED           OUTCOME   TIME   COST
     }
 
     #[test]
-    fn rows_for_programs() {
+    fn run_list_prints_json_rows() {
         let json = json(&[row(fold(journal()), false)], 0);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["state"], "complete");

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_passed_is_a_success() {
+    fn session_log_reports_success_only_for_passed_answer() {
         for (class, guardrails_passed, word) in [
             (Class::Answered, Some(true), "success"),
             (Class::Answered, Some(false), "guardrails failed"),
@@ -418,7 +418,7 @@ mod tests {
     impl Sink for Vec<u8> {}
 
     #[test]
-    fn an_iteration_that_is_only_checked_has_a_beginning_and_an_end() {
+    fn session_log_of_checked_iteration_has_start_and_end() {
         let mut log = SessionLog::new(Vec::new(), TimeZone::UTC, 1_000);
         let mut tell = |iteration, event: Event<'_>| {
             log.event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);

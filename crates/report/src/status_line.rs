@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_is_being_waited_for() {
+    fn status_line_shows_current_activity() {
         let mut status = started();
         let mut shows = |time: i64, event: Option<Event<'_>>, expected: &str| {
             match event {
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_stories_where_there_are_any() {
+    fn status_line_counts_stories_if_there_are_any() {
         let mut status = started();
         status.event(at(0), &stories(0, 0));
         assert_eq!(status.render(79), "iteration 2/10 · 0s · working");
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_attempt_is_counted_once() {
+    fn status_line_counts_ended_attempt_once() {
         let mut status = started();
         status.event(at(0), &usage(1.0, 1000));
         let spent = Usage { cost_usd: Some(1.5), input_tokens: 2000, ..Usage::default() };
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn it_wants_to_be_redrawn_only_while_there_is_something_to_show() {
+    fn status_line_requests_tick_only_while_shown() {
         let mut status = StatusLine::new(&ASCII, || TimeZone::UTC);
         assert_eq!(status.next_tick(), None);
         assert_eq!(status.render(79), "");
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_least_gives_way_first() {
+    fn status_line_drops_least_important_parts_first() {
         let mut status = started();
         status.event(at(0), &agent());
         status.event(at(0), &usage(1.0, 1000));
@@ -552,7 +552,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_takes_more_than_there_is_room_for(
+        fn status_line_never_exceeds_width(
             room in 0usize..200,
             name in any::<String>(),
             summary in any::<String>(),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_whole() {
+    fn merged_streams_keep_lines_whole() {
         use Stream::{Stderr, Stdout};
         for (pieces, expected) in [
             (&[(Stdout, "a\n"), (Stderr, "b\n"), (Stdout, "c\n")][..], "a\nb\nc\n"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_does_not_hold_everything_back() {
+    fn unfinished_line_does_not_block_other_stream() {
         let (mut merger, mut out) = (StreamMerger::default(), Vec::new());
         merger.push(Stream::Stdout, b"...", &mut out);
         merger.push(Stream::Stderr, &vec![b'x'; MAX_PENDING + 1], &mut out);
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_stream_comes_out_as_it_went_in(
+        fn each_stream_keeps_its_order_when_merged(
             pieces in proptest::collection::vec((any::<bool>(), "[a\n]{0,4}"), 0..20),
         ) {
             // Letters tell which stream a line is of.

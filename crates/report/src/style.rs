@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_decides() {
+    fn terminal_capabilities_follow_environment() {
         // Variables, stdout and stderr are terminals; emoji, colour of each, status line.
         type Row = (&'static [&'static str], [bool; 2], [bool; 4]);
         const ON: bool = true;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_marks_are_ascii() {
+    fn plain_marks_are_ascii_only() {
         let marks = format!("{ASCII:?}");
         assert!(marks.is_ascii(), "{marks}");
     }

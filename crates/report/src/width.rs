@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_is_one_line_and_tells_of_a_cut() {
+    fn line_is_collapsed_and_marks_truncation() {
         assert_eq!(line("a\n\n  b\tc ", 10), "a b c");
         assert_eq!(line("abcdef", 3), "abc...");
         assert_eq!(line("ab cdef", 3), "ab...");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_by_columns_never_takes_more_than_there_is_room_for() {
+    fn column_cut_never_exceeds_width() {
         assert_eq!(display_width("日本"), 4);
         assert_eq!(prefix_within("日本", 3), "日");
         assert_eq!(suffix_within("日本", 3), "本");

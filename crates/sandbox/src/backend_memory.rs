@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn step_down_is_refused_unless_named() {
+    fn weaker_backend_is_refused_unless_named() {
         let any = RequestedBackend::Any { required: false };
         let file = || SelectionOrigin::ProjectFile(".ralph/settings.json".to_owned());
         let named = |by| RequestedBackend::Named(Backend::Landlock, by);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_read_from_the_kernels_table() {
+    fn sockets_are_parsed_from_kernel_table() {
         let table = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
             0000000000000000: 00000002 00000000 00010000 0001 01 20537 /run/a b.sock\n\
             0000000000000000: 00000003 00000000 00000000 0001 03   537\n\

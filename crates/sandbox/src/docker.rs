@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_has_a_name_that_docker_takes() {
+    fn docker_name_of_project_is_valid_and_stable() {
         let name = sandbox_name(Path::new("/home/u/My Project!"));
         assert!(name.starts_with("ralph-myproject-"), "{name}");
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_gets_the_variables_of_the_run_and_no_others() {
+    fn claude_in_docker_gets_only_ralph_variables() {
         let env = [("RALPH_RUN_ID", Some("r1")), ("SECRET", Some("s")), ("RALPH_X", None)];
         let env = env.map(|(name, value)| (name.into(), value.map(Into::into)));
         assert_eq!(claude_settings(&env).unwrap(), r#"{"env":{"RALPH_RUN_ID":"r1"}}"#);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_in_whichever_shape_the_list_has() {
+    fn docker_names_are_found_in_every_list_format() {
         for listed in [
             json!([{"name": "a"}, {"name": "b", "status": "running"}]),
             json!({"sandboxes": [{"name": "a"}, {"name": "b"}]}),

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_entries_allow() {
+    fn host_entry_allows_only_matching_host_and_port() {
         const NO: HostDecision = HostDecision::Refused;
         const YES: HostDecision = HostDecision::Allowed { private: false };
         const PRIVATE: HostDecision = HostDecision::Allowed { private: true };
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_make_no_sense() {
+    fn invalid_host_entries_are_rejected() {
         for entry in [
             "https://example.com",
             "example.com/path",
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_the_environment_names_is_allowed_exactly() {
+    fn service_url_allows_exactly_its_host_and_port() {
         for (url, host, port) in [
             ("http://127.0.0.1:4123", "127.0.0.1", 4123),
             ("https://user:pass@llm.example.com/v1?x", "llm.example.com", 443),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_get_can_be_read_and_is_no_more_than_they_need() {
+    fn agent_host_lists_are_valid_and_minimal() {
         for adapter in ralph_agents::all() {
             let list = HostAllowList::for_agent(adapter.name());
             for host in agent_hosts(adapter.name()) {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn public_addresses() {
+    fn public_addresses_are_recognized() {
         for (address, expected) in [
             ("1.1.1.1", true),
             ("104.16.0.1", true),

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn carried_variables_arrive_under_their_own_names() {
+    fn carried_variables_arrive_under_original_names() {
         let changes = [
             ("LD_PRELOAD".into(), Some("lib/x.so".into())),
             ("LD_AUDIT".into(), Some("/usr/lib/x.so".into())),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_survive_the_way_through_a_command_line() {
+    fn init_orders_round_trip_through_argument() {
         for orders in [
             InitArgs {
                 socket: Some(7),

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_capabilities_leaves_none() {
+    fn drop_capabilities_clears_all_sets() {
         let (result, status) = drop_in_thread(&[]);
         result.unwrap();
         let mut sets = vec!["CapInh", "CapPrm", "CapEff", "CapAmb"];

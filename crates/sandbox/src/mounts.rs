@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_survive_the_way_through_a_command_line() {
+    fn mount_orders_round_trip_through_arguments() {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let mounts = vec![
             Mount::EmptyDir { at: path(b"/run") },

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_around_covers_what_cleaning_up_brings_back() {
+    fn restore_around_covers_directories_brought_back() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap().join(".git");
         fs::create_dir(&dir).unwrap();

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandbox_is_judged_by_what_was_possible_in_it() {
+    fn probe_judges_sandbox_by_what_was_possible() {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();

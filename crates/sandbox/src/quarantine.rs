@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_where_nothing_was_is_put_aside() {
+    fn new_file_at_guarded_path_is_quarantined() {
         let (_temp, dir) = place();
         let guards = [
             guard(&dir.join("hooks"), ExpectedEntry::Nothing),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_that_is_taken_and_no_closed_directory_keeps_it_there() {
+    fn quarantine_works_with_taken_names_and_closed_directory() {
         let (_temp, dir) = place();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         let parent = dir.join(".ralph");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_is_told() {
+    fn quarantine_failure_is_reported() {
         let (_temp, dir) = place();
         if !rustix::process::geteuid().is_root() {
             return;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_was_changed_is_made_again() {
+    fn changed_guarded_link_is_restored() {
         let (_temp, dir) = place();
         let guards = [guard(&dir.join("hooks"), ExpectedEntry::Link("../theirs".into()))];
         let link = |to: &str| symlink(to, dir.join("hooks")).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_on_the_way_leads_nobody_to_the_users_own_files() {
+    fn quarantine_does_not_follow_links_to_user_files() {
         let (_temp, dir) = place();
         fs::create_dir(dir.join("home")).unwrap();
         fs::write(dir.join("home/settings.json"), "mine").unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_put_back_and_the_change_aside() {
+    fn changed_protected_files_are_restored() {
         let (_temp, dir) = place();
         let hooks = dir.join("hooks");
         fs::create_dir_all(hooks.join("more")).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_through_a_link() {
+    fn restore_does_not_write_through_link() {
         let (_temp, dir) = place();
         fs::create_dir(dir.join(".git")).unwrap();
         fs::write(dir.join(".git/config"), "as it was").unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_not_kept() {
+    fn oversized_file_is_not_saved_for_restore() {
         let (_temp, dir) = place();
         fs::write(dir.join("large"), vec![b'x'; MAX_BYTES + 1]).unwrap();
         assert_eq!(RestorePoint::capture(&dir.join("large")), None);

@@ -310,7 +310,7 @@ mod tests {
     use crate::plan::ExpectedEntry;
 
     #[test]
-    fn what_a_killed_one_left_is_swept_and_what_is_in_use_stays() {
+    fn sweep_cleans_up_after_killed_run_and_spares_others() {
         let temp = tempfile::tempdir().unwrap();
         let base = temp.path().canonicalize().unwrap();
         let planted = base.join("config");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_while_project_is_missing_keeps_the_note() {
+    fn sweep_keeps_note_while_project_is_missing() {
         let temp = tempfile::tempdir().unwrap();
         let base = temp.path().canonicalize().unwrap();
         let (sandboxes, unmounted) = (base.join("sandboxes"), base.join("unmounted"));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_in_moved_project_restores_it_there() {
+    fn sweep_restores_moved_project_at_new_path() {
         let temp = tempfile::tempdir().unwrap();
         let base = temp.path().canonicalize().unwrap();
         let (sandboxes, moved) = (base.join("sandboxes"), base.join("moved"));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_forgets_missing_project_after_long_time() {
+    fn sweep_forgets_project_missing_for_long() {
         let temp = tempfile::tempdir().unwrap();
         let base = temp.path().canonicalize().unwrap();
         let (project, left) = attacked(&base);

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_and_what_is_not() {
+    fn seccomp_filter_refuses_only_listed_calls() {
         let program = compile(&inside_namespaces());
         assert!(program.len() < 4096, "the kernel takes no more");
         let no = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_settings_and_flags_ask_for() {
+    fn backend_choice_follows_settings_and_flags() {
         let all = |required| RequestedBackend::Any { required };
         let only = |backend| RequestedBackend::Named(backend, SelectionOrigin::User);
         use SandboxBackend::{Auto, Bwrap, Docker, Landlock, None as No};

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_fits_a_command_word_by_word() {
+    fn allow_entry_matches_command_word_by_word() {
         assert!(covers("npx prettier", &["npx", "prettier"]));
         assert!(!covers("npx prettier", &["npx", "prettier", "x"]));
         assert!(covers("npx prettier *", &["npx", "prettier"]));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_plain_command_is_no_entry() {
+    fn allow_entry_must_be_one_plain_command() {
         for entry in
             ["", "  ", "a; b", "a && b", "a | b", "a &", "a > b", "$x", "`a`", "'a", "* x", "(a)"]
         {

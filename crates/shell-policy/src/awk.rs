@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_of_awk_are_put_together_from_strings_and_holes() {
+    fn awk_commands_are_extracted_with_unknown_parts() {
         for (program, expected) in [
             (r#"{ system("ls " $1) }"#, vec![format!("ls {UNKNOWN}")]),
             (r#"{ c = "ls " $NF; system(c) }"#, vec![format!("ls {UNKNOWN}")]),

@@ -556,7 +556,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_found_in_code() {
+    fn string_literals_are_found_in_code() {
         let texts = literals(r#"f(["rm", '-r'], """a "b" c""") + "x\x72""#);
         let expected = [("rm", false), ("-r", true), (r#"a "b" c"#, false), ("xr", false)];
         let found: Vec<_> = texts.iter().map(|l| (l.text.as_str(), l.joined)).collect();

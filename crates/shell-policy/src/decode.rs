@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_are_undone() {
+    fn base64_and_hex_are_decoded() {
         assert_eq!(base64("cm0gLXJmIH4=").as_deref(), Some("rm -rf ~"));
         assert_eq!(base64("not base64!"), None);
         assert_eq!(hex("72 6d\n20").as_deref(), Some("rm "));

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_are_taken_apart_as_sed_does() {
+    fn sed_script_actions_are_extracted() {
         let runs = |text: &str| SedEffect::RunsCommand(text.to_owned());
         let writes = |text: &str| SedEffect::WritesFile(text.to_owned());
         for (script, expected) in [

@@ -361,7 +361,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_tools_do_is_read_from_their_input() {
+    fn tool_calls_are_extracted_from_input() {
         let cases: &[(&str, Value, &[ToolCall<'_>])] = &[
             ("Bash", json!({"command": "ls", "description": "d"}), &[Shell("ls".into())]),
             ("Monitor", json!({"command": "tail -f x"}), &[Shell("tail -f x".into())]),
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_commands_are_found_under_other_names_and_nested() {
+    fn mcp_commands_are_found_in_other_and_nested_keys() {
         for input in [
             json!({"commands": [{"command": "ls -l"}]}),
             json!({"commands": [{"Command": "ls -l", "cwd": "/"}]}),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_text_that_is_no_shell_is_not_taken_for_shell() {
+    fn mcp_text_in_other_language_is_not_parsed_as_shell() {
         let script = json!({"script": "document.querySelector('a').click()"});
         assert_eq!(parse_tool_calls("mcp__browser__run", &script), []);
         let script = json!({"script": "import os\nprint(os.getcwd())"});
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_paths_are_found_under_other_names_and_nested() {
+    fn mcp_paths_are_found_in_other_and_nested_keys() {
         for input in [
             json!({"files": [{"path": "/a"}]}),
             json!({"edits": [{"file_path": "/a"}]}),
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_path_of_tool_not_for_files_is_no_file() {
+    fn mcp_path_of_non_file_tool_is_ignored() {
         for (name, input) in [
             ("mcp__http__delete", json!({"path": "/users/1"})),
             ("mcp__router__add", json!({"path": "/etc/hosts"})),
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_not_understood_is_said_to_be_so() {
+    fn malformed_tool_call_is_unclear() {
         for (name, input) in [
             ("Bash", json!({})),
             ("Bash", json!({"command": 7})),

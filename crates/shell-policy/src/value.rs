@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_whole_texts() {
+    fn glob_matches_whole_text() {
         for (pattern, text, matches) in [
             ("*", "", true),
             ("a*c", "abbc", true),

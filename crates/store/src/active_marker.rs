@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_is_taken_down_by_its_owner_only() {
+    fn active_marker_is_removed_only_by_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(MARKER_FILE);
         let first = ActiveMarker::create(dir.path(), active("a")).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ignored_once() {
+    fn active_marker_is_added_to_gitignore_once() {
         let dir = tempfile::tempdir().unwrap();
         let ignore = dir.path().join(".gitignore");
         for (there, expected) in [

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_known_by_itself_and_not_by_its_name() {
+    fn directory_identity_survives_rename() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("project");
         std::fs::create_dir(&path).unwrap();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_and_those_of_the_last_two_iterations_always() {
+    fn guardrail_logs_keep_newest_and_last_two_iterations() {
         let ralph = tempfile::tempdir().unwrap();
         let run = ralph.path().join("runs/r");
         std::fs::create_dir_all(&run).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_logs_of_guardrails_are_taken_for_such() {
+    fn guardrail_log_names_are_recognized() {
         assert_eq!(iteration_of("guardrail_007_make_test_1.log"), Some("007"));
         for other in ["events.jsonl", "guardrail_x_y.log", "guardrail_001.log", "guardrail_1_a"] {
             assert_eq!(iteration_of(other), None, "{other}");

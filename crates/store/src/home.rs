@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_comes_before_the_users_home() {
+    fn ralph_home_variable_overrides_user_home() {
         for (given, expected) in [
             (&[("RALPH_HOME", "/r"), ("HOME", "/h")][..], Some("/r")),
             (&[("HOME", "/h")], Some("/h/.ralph")),

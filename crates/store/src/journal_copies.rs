@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_was_removed_before_a_kill_is_put_back_with_the_note_of_its_run() {
+    fn removed_journal_is_restored_after_kill() {
         let dir = tempfile::tempdir().unwrap();
         let (project, home, files) = begun(dir.path());
         let journal = files.dir.journal();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_less_than_the_journal_did_gives_way_to_it() {
+    fn truncated_journal_is_replaced_by_backup() {
         let dir = tempfile::tempdir().unwrap();
         let (project, home, files) = begun(dir.path());
         let journal = files.dir.journal();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_in_its_place_has_no_second_name_for_long() {
+    fn journal_backup_is_removed_when_not_needed() {
         let dir = tempfile::tempdir().unwrap();
         let (project, home, files) = begun(dir.path());
         assert_eq!(kept(&home), 1);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_could_not_be_put_back_is_kept_at_the_end() {
+    fn unrestorable_journal_is_kept_in_home_at_end() {
         let dir = tempfile::tempdir().unwrap();
         let (project, home, files) = begun(dir.path());
         let journal = files.dir.journal();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_name_that_is_gone_is_made_again() {
+    fn missing_journal_backup_is_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let (project, home, mut files) = begun(dir.path());
         std::fs::remove_file(second_name(&home, RUN)).unwrap();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_had_begun_and_has_no_journal_is_lost_and_does_not_begin_again() {
+    fn started_run_without_journal_is_lost() {
         let dir = tempfile::tempdir().unwrap();
         let (project, home, files) = begun(dir.path());
         let run = files.dir.clone();

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_names_its_holder_and_a_released_one_is_clean() {
+    fn held_lock_names_holder_and_released_lock_is_clean() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let LockAttempt::Acquired { lock, cut_off: None } =
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_died_is_told_of() {
+    fn lock_reports_holder_that_died() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         // Dropping without a release is what a kill does.
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_the_note_frees_nothing() {
+    fn removed_lock_note_does_not_free_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let LockAttempt::Acquired { mut lock, .. } =
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_keeps_others_from_having_it_alone() {
+    fn shared_lock_excludes_exclusive_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let alone = || Lock::try_lock(dir.path(), &path, &holder("a")).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_makes_no_sense_is_no_obstacle() {
+    fn corrupt_lock_note_does_not_block_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         std::fs::write(&path, b"\xff{half").unwrap();

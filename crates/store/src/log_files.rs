@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_the_same_second_have_logs_of_their_own() {
+    fn sessions_in_same_second_have_separate_logs() {
         let (_dir, project) = project();
         for _ in 0..3 {
             LogFile::create(&project, time()).unwrap().write_all(b"x").unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_removed_comes_back_with_all_that_it_held() {
+    fn removed_session_log_is_restored_completely() {
         let (dir, project) = project();
         let logs = project.logs_dir();
         let mut log = LogFile::create(&project, time()).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_without_an_end_does_not_fill_the_disk() {
+    fn endless_command_output_is_bounded_in_log() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = BoundedLog::new(new_file(&path).unwrap(), 10);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn old_logs_go_and_other_files_stay() {
+    fn old_session_logs_are_removed_and_other_files_kept() {
         let (_dir, project) = project();
         let logs = &project.logs_dir();
         for day in 1..=4 {

@@ -51,7 +51,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_become_branches_and_labels() {
+    fn task_names_become_branches_and_labels() {
         for (name, as_branch, as_label) in [
             ("feature-name", "ralph/feature-name", "feature-name"),
             ("ralph/feature-name", "ralph/feature-name", "feature-name"),
@@ -73,7 +73,7 @@ mod tests {
     proptest! {
         /// The rules of `git check-ref-format`.
         #[test]
-        fn every_name_makes_a_branch_that_git_takes(name in "(.|[-./~^:?*@{}\\[ ]|\\.lock){0,20}") {
+        fn any_task_name_becomes_valid_git_branch(name in "(.|[-./~^:?*@{}\\[ ]|\\.lock){0,20}") {
             let branch = branch_name(&name);
             for bad in ["..", "//", "@{", " ", "~", "^", ":", "?", "*", "[", "\\"] {
                 prop_assert!(!branch.contains(bad), "{branch}");

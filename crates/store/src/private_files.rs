@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn tighten_changes_files_and_directories_but_not_what_links_lead_to() {
+    fn tighten_changes_files_and_directories_but_not_links() {
         let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);
         fs::write(at("file"), "").unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn create_in_project_leaves_the_shared_directory_as_it_is() {
+    fn create_in_project_keeps_mode_of_shared_directory() {
         let temp = tempfile::tempdir().unwrap();
         let run = temp.path().join(".ralph/runs/id");
         create_in_project(&run).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_access_opens_what_was_closed_and_nothing_else() {
+    fn restore_access_opens_only_closed_paths() {
         let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);
         fs::write(at("file"), "").unwrap();

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_time_files_are_told_from_the_users() {
+    fn runtime_files_are_distinguished_from_user_files() {
         for (path, expected) in [
             (".ralph-active", true),
             ("sub/.ralph-active", true),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_ignore_file_is_left_alone() {
+    fn user_gitignore_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let project = Project::new(dir.path().to_owned());
         project.prepare().unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignore_file_that_was_cut_off_is_made_whole() {
+    fn truncated_gitignore_is_completed() {
         let dir = tempfile::tempdir().unwrap();
         let project = Project::new(dir.path().to_owned());
         project.prepare().unwrap();

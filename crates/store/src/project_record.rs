@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_survives_reload_and_keeps_unknown_keys() {
+    fn project_record_round_trips_and_keeps_unknown_keys() {
         let home = tempfile::tempdir().unwrap();
         let project = ProjectHome::new(home.path(), Path::new("/work/a b"));
         assert_eq!(project.load().unwrap().root, Path::new("/work/a b"));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_record_is_an_error_that_names_the_file() {
+    fn damaged_project_record_is_error_naming_file() {
         let home = tempfile::tempdir().unwrap();
         let project = ProjectHome::new(home.path(), Path::new("/work/a"));
         project.update(|_| {}).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn projects_with_one_name_have_different_directories() {
+    fn projects_of_same_name_have_different_directories() {
         let home = Path::new("/h");
         let (a, b) = ("/x/app", "/y/app");
         let [a, b] = [a, b].map(|root| ProjectHome::new(home, Path::new(root)));

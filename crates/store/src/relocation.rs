@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moved_directory_is_found_with_what_was_moved_with_it() {
+    fn moved_directory_is_found_with_its_surroundings() {
         let temp = tempfile::tempdir().unwrap();
         let base = temp.path().canonicalize().unwrap();
         let [repo, repo2] = ["repo", "repo2"].map(|name| base.join(name));

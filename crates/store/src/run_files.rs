@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_after_its_last_whole_line() {
+    fn reopened_journal_continues_after_last_whole_line() {
         let dir = tempfile::tempdir().unwrap();
         let run = run(dir.path(), &new_id(0));
         let mut files = RunFiles::create(run.clone(), 100).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_looks_at_a_new_journal_does_not_keep_its_lock_from_the_run() {
+    fn journal_probe_does_not_take_lock_from_run() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir { id: String::new(), path: dir.path().to_owned() };
         let journal = File::create_new(run.journal()).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_was_removed_is_put_back_with_all_that_it_held() {
+    fn removed_journal_is_restored_completely() {
         let dir = tempfile::tempdir().unwrap();
         let mut files = RunFiles::create(run(dir.path(), &new_id(0)), 100).unwrap();
         files.append_journal(b"one\n").unwrap();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_is_put_back_beside_an_agent_and_not_by_way_of_its_links() {
+    fn journal_restore_beside_agent_does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("project");
         let mut files = RunFiles::create(run(&root.join("runs"), &new_id(0)), 100).unwrap();
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_output_is_kept_within_its_limit() {
+    fn newest_raw_output_is_kept_within_limit() {
         let dir = tempfile::tempdir().unwrap();
         let mut files = RunFiles::create(run(dir.path(), &new_id(0)), 100).unwrap();
         for n in 0..100 {

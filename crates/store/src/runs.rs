@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn names_sort_by_the_millisecond_in_which_a_run_began() {
+    fn run_ids_sort_by_millisecond() {
         for ms in [1_794_776_088_194, 1_794_776_088_998, 1_794_776_088_999] {
             let (this, next) = (new_id(ms), new_id(ms + 1));
             assert!(is_id(&this) && this < next, "{this} {next}");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_by_time_and_are_told_from_other_names() {
+    fn run_ids_sort_by_time_and_differ_from_other_names() {
         let id = new_id(1_794_774_472_123);
         assert!(id.starts_with("20261115-202752-"), "{id}");
         assert!(is_id(&id));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn pruning_leaves_the_newest_the_running_and_the_spared() {
+    fn pruning_keeps_newest_running_and_spared_runs() {
         let dir = tempfile::tempdir().unwrap();
         let ids: Vec<String> = (0..5).map(|n| new_id(1_000_000 * n)).collect();
         let mut files: Vec<RunFiles> =
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn pruning_leaves_the_last_run_that_can_go_on_and_nothing_that_never_began() {
+    fn pruning_keeps_last_resumable_run() {
         let dir = tempfile::tempdir().unwrap();
         let ids: Vec<String> = (0..6).map(|n| new_id(1_000_000 * n)).collect();
         let started = r#"{"time":"2026-11-15T20:00:00.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"a","prompt":"","completion":"","max_iterations":5}"#;

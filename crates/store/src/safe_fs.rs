@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_that_is_elsewhere_or_no_file_or_too_large() {
+    fn read_refuses_paths_outside_project_and_non_files() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("project");
         std::fs::create_dir_all(root.join("sub")).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_in_the_project_and_by_no_link() {
+    fn create_refuses_paths_through_links() {
         let (dir, root) = project_with_links();
         for name in ["file", "sub/file", "new/deep/file"] {
             make(&root, &root.join(name)).unwrap();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_in_a_directory_that_is_elsewhere() {
+    fn write_refuses_directory_outside_project() {
         let (_dir, root) = project_with_links();
         for name in ["file", "sub/file", "in/file", "new/deep/file", "link"] {
             assert!(check_inside(&root, &root.join(name)).is_ok(), "{name}");

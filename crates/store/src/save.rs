@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_replaced_and_nothing_else_is_left() {
+    fn atomic_save_replaces_content_without_leftovers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         save_atomically(&path, b"one, and longer").unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_the_directory_as_it_was() {
+    fn failed_save_leaves_directory_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         fs::create_dir_all(path.join("full")).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn several_files_are_saved_together_or_not_at_all() {
+    fn save_all_writes_every_file_or_none() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let file = |name: &str, text: &str, replace| PendingSave {
@@ -310,7 +310,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn permissions_are_kept_and_a_link_is_not_followed() {
+    fn save_keeps_permissions_and_does_not_follow_link() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
@@ -334,7 +334,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_can_be_followed_to_where_it_leads_or_would_lead() {
+    fn link_target_is_resolved_even_if_missing() {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);

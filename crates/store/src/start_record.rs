@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn any_command_line_comes_back_and_nobody_else_reads_it() {
+    fn start_record_round_trips_and_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir { id: "x".to_owned(), path: dir.path().to_owned() };
         assert_eq!(run.read_start(None).unwrap(), None);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_writes_over_it_does_not_count() {
+    fn start_record_overwritten_by_agent_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let home = Some(dir.path());
         let run = |id: &str| {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_cannot_be_written_is_said_and_what_is_in_the_project_counts() {
+    fn unwritable_home_is_reported_and_project_copy_used() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir { id: "20261115-202752-0a1b".to_owned(), path: dir.path().join("run") };
         run.create().unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn old_ones_go() {
+    fn old_start_records_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..MAX_STARTS {
             std::fs::create_dir(dir.path().join(format!("20261115-202752-{n:04x}"))).unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_archive_takes_the_place_of_another() {
+    fn archive_never_replaces_another() {
         let dir = tempfile::tempdir().unwrap();
         let names: Vec<String> = (0..3)
             .map(|n| {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_leaves_nothing() {
+    fn failed_archive_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let files = [("a", Vec::new()), ("no/such", Vec::new())];
         assert!(create(dir.path(), "x", &files).is_err());

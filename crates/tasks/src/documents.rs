@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fresh_documents_say_what_they_are_of_whatever_the_name() {
+    fn fresh_documents_contain_any_task_name() {
         let documents = Documents::new(Path::new("/p"), Some(Path::new("./work")));
         let name = "it's \"{{DATE}}\"\n日本 $RALPH_ITERATION";
         let fresh = documents.initial_documents(NewDocuments {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_as_they_have_to_be_typed() {
+    fn document_paths_are_shown_as_typed() {
         for (dir, prd, command) in [
             (None, "ralph/prd.md", "ralph tasks"),
             (Some("ralph"), "ralph/prd.md", "ralph tasks"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn task_list_that_is_no_file_is_error() {
         let dir = tempfile::tempdir().unwrap();
         let documents = Documents::new(dir.path(), Some(Path::new(".")));
         let kind = |documents: &Documents| documents.read_tasks().unwrap_err().kind();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_still_being_written_is_read_when_it_is_whole() {
+    fn partly_written_task_list_is_read_again() {
         let looks = |contents: &[&str]| {
             let mut contents = contents.iter();
             read_until_complete(|| Ok(contents.next().unwrap().as_bytes().to_vec())).unwrap()

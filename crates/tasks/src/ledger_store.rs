@@ -322,7 +322,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn the_newest_stay_and_what_is_not_ours_is_left_alone() {
+    fn snapshot_pruning_keeps_newest_and_other_files() {
         let dir = tempfile::tempdir().unwrap();
         let names = [
             "20261112-202752-0a1b.json",
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_run_is_remembered_until_the_list_begins_anew() {
+    fn last_run_is_remembered_until_list_is_reset() {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
         let project = Project::new("/p/it's mine".into());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_in_run_directory_counts_if_home_has_none_for_that_run() {
+    fn ledger_in_run_directory_is_used_if_home_has_none() {
         let temp = tempfile::tempdir().unwrap();
         let (home, root) = (temp.path().join("home"), temp.path().join("project"));
         let project = Project::new(root.clone());

@@ -71,7 +71,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn a_summary_counts_and_dates() {
+    fn task_summary_counts_stories_and_dates() {
         let list = parse(
             br#"{"project": "P", "branchName": "ralph/p", "description": "Does it.", "userStories": [
                 {"id": "US-1", "title": "a|b\nc", "passes": true, "priority": 1,

@@ -57,7 +57,7 @@ fn complaints(text: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn every_complaint_names_the_story_and_the_field() {
+fn task_list_error_names_story_and_field() {
     let with = |field: &str, value: Value| {
         let mut story = open("US-1");
         story[field] = value;
@@ -140,7 +140,7 @@ fn every_complaint_names_the_story_and_the_field() {
 }
 
 #[test]
-fn what_is_no_json_is_told_by_its_place_and_what_ends_too_early_is_known_as_torn() {
+fn invalid_json_error_has_position_and_detects_truncation() {
     for (text, torn, says) in [
         (&b""[..], true, "is empty"),
         (b" \n", true, "is empty"),
@@ -159,7 +159,7 @@ fn what_is_no_json_is_told_by_its_place_and_what_ends_too_early_is_known_as_torn
 }
 
 #[test]
-fn all_is_told_at_once() {
+fn task_list_errors_are_reported_together() {
     let mut first = open("US-1");
     first["passes"] = json!("no");
     first["priority"] = json!(null);
@@ -168,7 +168,7 @@ fn all_is_told_at_once() {
 }
 
 #[test]
-fn what_may_be_missing_may_be_missing() {
+fn optional_task_list_fields_may_be_missing() {
     let text =
         br#"{"project": "", "branchName": "", "description": "", "extra": 1, "userStories": []}"#;
     let list = parse(text).unwrap();
@@ -178,7 +178,7 @@ fn what_may_be_missing_may_be_missing() {
 }
 
 #[test]
-fn next_is_what_waits_for_nothing_and_has_the_smallest_priority() {
+fn next_story_is_unblocked_with_lowest_priority() {
     let prio = |id: &str, priority: f64, more: &[&str]| {
         story(id, &json!({"priority": priority, "dependsOn": more}))
     };
@@ -197,7 +197,7 @@ fn next_is_what_waits_for_nothing_and_has_the_smallest_priority() {
 }
 
 #[test]
-fn to_depend_on_a_story_that_was_split_is_to_depend_on_its_parts() {
+fn dependency_on_split_story_covers_its_parts() {
     let mut parts = [passing("a1"), open("a2")];
     for part in &mut parts {
         part["replaces"] = json!(["a"]);
@@ -209,7 +209,7 @@ fn to_depend_on_a_story_that_was_split_is_to_depend_on_its_parts() {
 }
 
 #[test]
-fn ten_thousand_stories_in_one_chain_or_circle() {
+fn long_dependency_chain_and_cycle_are_handled() {
     let id = |n: usize| format!("US-{n}");
     let chain = |last: Value| {
         let mut stories: Vec<Value> = (0..9_999).map(|n| after(&id(n), &[&id(n + 1)])).collect();
@@ -241,7 +241,7 @@ fn any_list() -> impl Strategy<Value = TaskList> {
 
 proptest! {
     #[test]
-    fn a_list_without_problems_can_be_worked_off_in_the_order_it_gives(mut list in any_list()) {
+    fn valid_task_list_can_be_completed_in_order(mut list in any_list()) {
         prop_assume!(list.problems().is_empty());
         let open = list.stories.len() - list.passing_count();
         for _ in 0..open {
@@ -263,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_never_taken_out_is_ever_missed(histories in prop::collection::vec(any_list(), 1..5)) {
+    fn ledger_reports_nothing_when_stories_are_only_added(histories in prop::collection::vec(any_list(), 1..5)) {
         // Each list is added to the one before, so that nothing ever goes.
         let mut stories: Vec<Value> = Vec::new();
         let mut ledger = None;
@@ -283,7 +283,7 @@ proptest! {
     /// Whatever agents do to a list, one after the other, and whenever their run is killed: one that is complete
     /// has lost nothing.
     #[test]
-    fn complete_means_that_every_story_there_ever_was_passes_or_was_replaced(
+    fn ledger_completes_only_if_no_story_was_lost(
         start in any_list(),
         steps in prop::collection::vec(any::<(u8, prop::sample::Index, prop::sample::Index)>(), 0..24),
         claimed: bool,

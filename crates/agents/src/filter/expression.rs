@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_said_and_other_values_are_not() {
+    fn filter_outputs_strings_and_reports_other_values() {
         let line = r#"{"a": [1, "x", null, {"b": "y"}, "z"]}"#;
         assert_eq!(said(".a[]", line), ["x", "z"]);
         assert_eq!(said(".a[3].b, .a[0]", line), ["y"]);
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_failure_counts() {
+    fn filter_keeps_values_found_before_failure() {
         let answer = Expression::new(".a, .a[]").unwrap().evaluate(br#"{"a": "x"}"#);
         assert_eq!(answer.said, ["x"]);
         assert!(answer.failure.is_some());
     }
 
     #[test]
-    fn broken_characters_do_not_lose_the_line() {
+    fn filter_replaces_invalid_characters_in_line() {
         let expression = Expression::new(".a").unwrap();
         for (line, said) in [
             (&br#"{"a": "x\ud83d y"}"#[..], "x\u{fffd} y"),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_and_broken_lines_are_no_json() {
+    fn filter_ignores_deeply_nested_and_invalid_json() {
         let expression = Expression::new(".a").unwrap();
         for line in ["[".repeat(100_000), "{\"a\":".repeat(100_000), "not JSON".into()] {
             assert_eq!(expression.evaluate(line.as_bytes()), FilterAnswer::default());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_expression_is_marked_at_its_place() {
+    fn filter_syntax_error_points_at_position() {
         for (expression, message, marked) in [
             (".a |", "expected term", "  1 | .a |\n    |     ^"),
             (".a | nope", "there is no filter nope", "  1 | .a | nope\n    |      ^^^^"),
@@ -287,7 +287,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_expression_is_taken_or_refused(text in "[.|\\[\\](){}\"$a-c0 ;:,é\n-]{0,16}") {
+        fn filter_parser_never_panics(text in "[.|\\[\\](){}\"$a-c0 ;:,é\n-]{0,16}") {
             if let Err(bad) = Expression::new(&text) {
                 bad.with_marker(&text);
             }

@@ -347,7 +347,7 @@ mod tests {
         r#"select(.type == "assistant") | .message.content[]? | select(.type == "text") | .text"#;
 
     #[test]
-    fn only_what_the_expression_finds_is_said() {
+    fn filter_passes_only_matched_text() {
         let lines = concat!(
             r#"{"type":"user","message":{"content":[{"type":"text","text":"the prompt"}]}}"#,
             "\n",
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_agents_own_words_are_judged_by_the_expression_too() {
+    fn filter_applies_to_text_of_known_agent() {
         let lines = concat!(
             r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"yes"}]},"who":"a"}"#,
             "\n",
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_document_is_no_part_of_it() {
+    fn filter_skips_whitespace_and_bom_before_json() {
         for before in [" ", "\t  ", "\u{feff}", "\u{feff} "] {
             let lines = format!("{before}{{\"a\": \"x\"}}\n");
             assert_eq!(read("text", ".a", &lines).said, ["x"], "{before:?}");
@@ -384,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_answer_is_cut_and_told() {
+    fn filter_truncates_endless_output_with_warning() {
         let read = read("text", "range(infinite) | tostring", "{\"a\": \"x\"}\n");
         assert!(read.warned[0].contains("more than 10000 values"), "{:?}", read.warned);
         assert!(!read.said.is_empty());
     }
 
     #[test]
-    fn each_sort_of_trouble_is_told_once() {
+    fn filter_warns_once_per_kind_of_problem() {
         let lines = "{\"a\": \"x\"}\n{\"a\": \"y\"}\n";
         let read = read("text", ".a, ., .a[]", lines);
         assert_eq!(read.said, ["x", "y"]);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_nobody_can_hear_has_failed() {
+    fn filter_timing_out_three_times_fails_agent() {
         let mut asked = 0;
         let never = |_: &[u8]| {
             asked += 1;
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_fails_for_every_line_hears_nobody() {
+    fn filter_failing_on_every_line_fails_agent() {
         let lines = "{\"a\": \"x\"}\nplain\n{\"a\": \"y\"}\n";
         for (expression, lines, failed) in [
             (".a[]", lines, Some("fails for all 2 lines of its stream (")),
@@ -435,14 +435,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stream_is_a_failure_where_nobody_else_reads_it() {
+    fn filter_without_json_input_fails_text_agent() {
         assert_eq!(read("text", ".a", "plain\n").failed.len(), 1);
         assert_eq!(read("text", ".a", "").failed.len(), 0);
         assert_eq!(read("text", ".a", "plain\n{\"a\": \"x\"}\n").failed.len(), 0);
     }
 
     #[test]
-    fn an_expression_that_finds_nothing_hears_nobody() {
+    fn filter_that_matches_nothing_fails_agent() {
         let spoken =
             r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"yes"}]}}"#;
         let silent = r#"{"type":"assistant","message":{"id":"1","content":[{"type":"tool_use","id":"2","name":"Bash","input":{}}]}}"#;

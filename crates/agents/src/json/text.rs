@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_surrogate_pair_costs_one_character_and_not_the_line() {
+    fn lone_surrogate_is_replaced_by_one_character() {
         for (raw, text) in [
             (r#""cut \ud83d""#, "cut \u{fffd}"),
             (r#""cut \ud83d!""#, "cut \u{fffd}!"),
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counting_and_cutting_agree_with_the_whole_text(
+        fn raw_text_size_and_head_agree_with_decoded_text(
             text in proptest::string::string_regex("([a-zé😀\n\r\t\"\\\\/\u{1}\u{7f}]|\n|x){0,60}").unwrap(),
             max in 0usize..70,
             ascii in any::<bool>(),

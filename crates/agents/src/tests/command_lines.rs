@@ -26,7 +26,7 @@ fn argv(agent: &str, request: &AgentRequest<'_>) -> String {
 }
 
 #[test]
-fn the_usual_command_lines() {
+fn agent_command_lines_match_request() {
     let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
     let usual = AgentRequest { model: Some("opus"), ..request(&flags) };
     let plain = AgentRequest { stream: false, ..usual.clone() };
@@ -109,7 +109,7 @@ fn the_usual_command_lines() {
 }
 
 #[test]
-fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
+fn prompt_as_argument_or_file_may_start_with_dash() {
     let flags = ["--allowedTools".to_owned(), "X".to_owned()];
     let argument = AgentRequest { prompt_via: Some(PromptVia::Argument), ..request(&flags) };
     let file = AgentRequest { prompt_via: Some(PromptVia::File), ..request(&[]) };
@@ -144,7 +144,7 @@ fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
 }
 
 #[test]
-fn a_prompt_that_is_no_good_argument_reaches_cline_all_the_same() {
+fn cline_prompt_avoids_long_and_single_word_arguments() {
     let long = "word ".repeat(30_000);
     let invocation = cline::Cline.invocation(&AgentRequest { prompt: &long, ..request(&[]) });
     assert_eq!(invocation.prompt_via, PromptVia::Stdin);
@@ -156,7 +156,7 @@ fn a_prompt_that_is_no_good_argument_reaches_cline_all_the_same() {
 }
 
 #[test]
-fn what_the_user_sets_is_not_set_twice() {
+fn user_flags_replace_default_flags() {
     for (agent, flags, expected) in [
         ("gemini", "--yolo -m x", "-o stream-json --yolo -m x"),
         ("qwen", "--approval-mode=plan", "-o stream-json --model m --approval-mode=plan"),
@@ -179,7 +179,7 @@ fn what_the_user_sets_is_not_set_twice() {
 }
 
 #[test]
-fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
+fn user_flags_override_and_legacy_flags_are_translated() {
     let codex = |flags: &[&str]| {
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         argv("codex", &AgentRequest { model: Some("m"), ..request(&flags) })

@@ -55,7 +55,7 @@ fn search(count: u64, fault: Option<Fault>, told: impl Fn(&Told) + Sync) -> Opti
 }
 
 #[test]
-fn whatever_happens_the_promises_are_kept() {
+fn promises_hold_for_any_simulated_history() {
     if let Some(seed) = number("RALPH_SIMULATION_SEED") {
         let (told, journal) = tell(seed);
         eprintln!("{journal}\nseed {seed}: {told:?}");
@@ -103,7 +103,7 @@ fn whatever_happens_the_promises_are_kept() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_history() {
+fn same_seed_gives_same_history() {
     for seed in 0..20 {
         let [one, two] = [live(seed, None), live(seed, None)].map(|told| format!("{told:?}"));
         assert_eq!(one, two);
@@ -111,7 +111,7 @@ fn the_same_seed_is_the_same_history() {
 }
 
 #[test]
-fn engines_that_are_broken_on_purpose_are_caught() {
+fn deliberately_broken_engines_are_caught() {
     for fault in Fault::ALL {
         let caught = search(20_000, Some(fault), |_| ());
         assert!(caught.is_some(), "nobody notices {fault:?}");

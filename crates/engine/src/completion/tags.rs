@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endless_content_is_not_kept() {
+    fn unclosed_tag_content_is_bounded() {
         let mut scanner = TagScanner::new("response");
         scanner.push("<response>", false, |_| {});
         for _ in 0..10_000 {

@@ -18,7 +18,7 @@ fn judge(rule: &CompletionRule, texts: &[&str]) -> CompletionResult {
 }
 
 #[test]
-fn no_tag_is_put_together_from_messages() {
+fn tag_split_across_messages_does_not_complete() {
     for (rule, tag) in
         [(promise(), "promise"), (CompletionRule::Response("COMPLETE".into()), "response")]
     {
@@ -37,7 +37,7 @@ fn no_tag_is_put_together_from_messages() {
 }
 
 #[test]
-fn colours_hide_nothing_however_they_arrive() {
+fn completion_ignores_escape_sequences_for_any_chunking() {
     let pattern = CompletionRule::Pattern(Regex::new("(?m)^all done$").unwrap());
     for (rule, said, complete) in [
         (&pattern, "so\n\x1b[0mall \x1b[1mdone\x1b[0m\r\nbye", true),
@@ -65,7 +65,7 @@ fn colours_hide_nothing_however_they_arrive() {
 }
 
 #[test]
-fn an_answer_that_is_only_the_prompt_is_known_as_such() {
+fn answer_with_only_prompt_echo_is_detected() {
     let prompt = "Do it.\n\nThen say <promise>COMPLETE</promise>";
     for (said, expected) in [
         (&["Do it.", "", "Then say <promise>COMPLETE</promise>"][..], true),
@@ -85,7 +85,7 @@ fn an_answer_that_is_only_the_prompt_is_known_as_such() {
 }
 
 #[test]
-fn the_first_response_decides() {
+fn first_response_tag_decides_completion() {
     let cases: [(&[&str], bool, Option<&str>); 12] = [
         (&["<response>DONE</response>"], true, Some("DONE")),
         (&["<RESPONSE> done\n</Response>"], true, Some("done")),
@@ -107,7 +107,7 @@ fn the_first_response_decides() {
 }
 
 #[test]
-fn what_is_retracted_was_never_said() {
+fn retracted_text_does_not_complete() {
     let pattern = CompletionRule::Pattern(Regex::new("DONE$").unwrap());
     for (rule, said) in [
         (response(), "<response>DONE</response>"),
@@ -126,7 +126,7 @@ fn what_is_retracted_was_never_said() {
 }
 
 #[test]
-fn any_promise_may_complete() {
+fn any_promise_tag_completes() {
     for (text, complete) in [
         ("<promise>COMPLETE</promise>", true),
         ("<promise> COMPLETE\n</promise>", true),
@@ -142,7 +142,7 @@ fn any_promise_may_complete() {
 }
 
 #[test]
-fn a_prompt_tells_how_to_be_done_or_does_not() {
+fn prompt_is_searched_for_completion_instructions() {
     for (rule, prompt, told) in [
         (promise(), "Say <promise>COMPLETE</promise>.", true),
         (promise(), "First <promise>X</promise>, then <promise> COMPLETE </promise>", true),
@@ -157,14 +157,14 @@ fn a_prompt_tells_how_to_be_done_or_does_not() {
 }
 
 #[test]
-fn patterns_see_lines_together_and_know_look_around() {
+fn pattern_matches_across_lines_with_lookaround() {
     let rule = CompletionRule::Pattern(Regex::new(r"(?s)plan.*100%(?! left)").unwrap());
     assert!(judge(&rule, &["the plan", "is 100% done"]).complete);
     assert!(!judge(&rule, &["the plan", "is 100% left"]).complete);
 }
 
 #[test]
-fn an_expression_that_never_comes_to_an_end_is_given_up() {
+fn pattern_exceeding_backtrack_limit_is_abandoned() {
     let costly = "(?<!x)(a+)+b|never";
     let regex = fancy_regex::RegexBuilder::new(costly).backtrack_limit(100).build().unwrap();
     let verdict = judge(&CompletionRule::Pattern(regex), &[&"a".repeat(200), "done"]);
@@ -174,7 +174,7 @@ fn an_expression_that_never_comes_to_an_end_is_given_up() {
 }
 
 #[test]
-fn a_pattern_is_found_however_much_follows() {
+fn pattern_matches_before_long_output() {
     let rule = CompletionRule::Pattern(Regex::new("All tasks complete").unwrap());
     let mut detector = CompletionDetector::new(&rule);
     detector.push_text("All tasks complete", false);
@@ -185,7 +185,7 @@ fn a_pattern_is_found_however_much_follows() {
 }
 
 #[test]
-fn the_beginning_and_the_end_stay_where_they_are_however_much_is_said() {
+fn pattern_anchors_hold_in_long_output() {
     // Lines of 16 bytes, of which each is the first or the last of what is looked at once.
     let line = "line number 777";
     for (pattern, last, complete) in [
@@ -212,7 +212,7 @@ fn the_beginning_and_the_end_stay_where_they_are_however_much_is_said() {
 }
 
 #[test]
-fn a_match_is_found_wherever_the_window_is_cut() {
+fn pattern_matches_across_window_boundary() {
     let rule = CompletionRule::Pattern(Regex::new("All tasks complete").unwrap());
     for before in (2 * PATTERN_WINDOW - 40)..(2 * PATTERN_WINDOW + 4) {
         for before in [before, before - PATTERN_WINDOW, before - PATTERN_MARGIN] {
@@ -228,7 +228,7 @@ fn a_match_is_found_wherever_the_window_is_cut() {
 }
 
 #[test]
-fn endless_content_stands_in_nobodys_way() {
+fn oversized_response_does_not_hide_next_one() {
     let mut detector = CompletionDetector::new(&response());
     detector.push_text("<response>", false);
     for _ in 0..10_000 {
@@ -239,7 +239,7 @@ fn endless_content_stands_in_nobodys_way() {
 }
 
 #[test]
-fn an_echoed_prompt_completes_nothing() {
+fn echoed_prompt_does_not_complete_by_response_tag() {
     let prompt = "Fix it.\nThen say\n<response>DONE</response>\n";
     let judge = |lines: &[&str]| {
         let mut detector = CompletionDetector::new(&response()).with_prompt_echo(prompt);
@@ -298,7 +298,7 @@ fn an_echoed_prompt_completes_nothing() {
 }
 
 #[test]
-fn a_long_line_of_the_prompt_is_known_again_though_it_comes_in_pieces() {
+fn echo_of_long_prompt_line_is_detected_in_pieces() {
     let long = format!("{} <response>DONE</response>", "x".repeat(200_000));
     let prompt = format!("First.\n{long}\nLast: <response>DONE</response>");
     let echo = |detector: &mut CompletionDetector, quote: &str| {
@@ -326,7 +326,7 @@ fn a_long_line_of_the_prompt_is_known_again_though_it_comes_in_pieces() {
 
 proptest! {
     #[test]
-    fn pieces_do_not_matter(
+    fn verdict_is_independent_of_chunking(
         text in "(<response>|</response>|<resp|onse>|DONE|x|é| |\n|<){0,12}",
         cuts in proptest::collection::vec(0usize..80, 0..6),
     ) {
@@ -347,7 +347,7 @@ proptest! {
     }
 
     #[test]
-    fn agrees_with_the_plain_definition(
+    fn response_scanner_agrees_with_regex_definition(
         text in "(<response>|</response>|DONE|x|é| |\n|<){0,12}",
     ) {
         // The content holds no opening tag: that is what "innermost" means.

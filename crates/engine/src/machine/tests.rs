@@ -159,7 +159,7 @@ impl Loop {
 }
 
 #[test]
-fn completes_when_the_agent_says_so() {
+fn completion_claim_ends_run() {
     let mut run = Loop::start(rules());
     assert!(run.starts_agent());
     run.agent(answered());
@@ -170,7 +170,7 @@ fn completes_when_the_agent_says_so() {
 }
 
 #[test]
-fn the_limit_ends_the_run_with_its_exit_code() {
+fn iteration_limit_ends_run_with_configured_exit_code() {
     for exit_at_limit in [0, 1] {
         let mut run = Loop::start(Rules { max_iterations: 2, exit_at_limit, ..rules() });
         run.agent(answered()).agent(answered());
@@ -179,7 +179,7 @@ fn the_limit_ends_the_run_with_its_exit_code() {
 }
 
 #[test]
-fn a_failed_guardrail_vetoes_completion_and_feeds_the_next_prompt() {
+fn failed_guardrail_vetoes_completion_and_adds_feedback() {
     let mut run = Loop::start(Rules { guardrails: vec![None, None], ..rules() });
     run.agent(done());
     assert!(run.asked(&Action::RunGuardrail(0)));
@@ -195,7 +195,7 @@ fn a_failed_guardrail_vetoes_completion_and_feeds_the_next_prompt() {
 }
 
 #[test]
-fn feedback_survives_a_retry_of_the_iteration_that_carries_it() {
+fn feedback_survives_retry_of_iteration() {
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("f")) });
     run.agent(failed(Class::Failed)).until_deadline();
@@ -204,7 +204,7 @@ fn feedback_survives_a_retry_of_the_iteration_that_carries_it() {
 }
 
 #[test]
-fn a_slow_guardrail_is_ended() {
+fn guardrail_timeout_ends_guardrail() {
     let mut run = Loop::start(Rules { guardrails: vec![Some(5_000)], ..rules() });
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndGuardrail { timed_out: true }]);
@@ -213,7 +213,7 @@ fn a_slow_guardrail_is_ended() {
 }
 
 #[test]
-fn only_an_answer_completes() {
+fn only_answered_attempt_completes() {
     for class in [Class::Empty, Class::Limited, Class::TimedOut] {
         let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
         run.agent(Report { class, ..done() });
@@ -222,7 +222,7 @@ fn only_an_answer_completes() {
 }
 
 #[test]
-fn a_loop_that_gets_nowhere_is_looked_at_warned_of_and_stopped() {
+fn stalled_run_is_warned_then_stopped() {
     let stall = StallRule::stop_after(2);
     let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
     let stalling = |run: &Loop| {
@@ -248,7 +248,7 @@ fn a_loop_that_gets_nowhere_is_looked_at_warned_of_and_stopped() {
 }
 
 #[test]
-fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
+fn repository_check_is_ended_by_timeout_and_stop() {
     let stall = StallRule::stop_after(1);
     let mut run = Loop::start(Rules { stall, ..rules() });
     run.until_deadline();
@@ -262,7 +262,7 @@ fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
 }
 
 #[test]
-fn what_guardrails_have_said_is_kept_for_whoever_goes_on() {
+fn guardrail_feedback_is_saved_when_run_is_stopped() {
     let guardrails = vec![None; 3];
     let told = |run: &Loop| {
         run.actions.iter().find_map(|action| match action {

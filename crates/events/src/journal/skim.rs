@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_as_serde_reads_it() {
+    fn skimmed_journal_line_agrees_with_serde() {
         let lines: [&str; 9] = [
             r#"{"time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1,"event":"text","text":"a \"b\" é"}"#,
             // Another order, spaces, a later version's field, and what is no entry.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_does_not_look_whole() {
+    fn damaged_journal_line_does_not_look_whole() {
         assert!(looks_complete(b"{\"text\":\"a\xc3\xa9\"}\n"));
         for damaged in [
             &b"{\"text\":\"a\"}"[..],

@@ -100,7 +100,7 @@ fn retrying(failures: u32) -> Event<'static> {
 }
 
 #[test]
-fn what_was_cut_off_is_done_again_and_what_it_used_is_counted() {
+fn progress_keeps_cut_off_iteration_open_and_its_usage() {
     let part = Feedback { action: FailAction::Append, message: "red".into() };
     let parts = vec![part.clone()];
     let progress = fold(vec![
@@ -123,7 +123,7 @@ fn what_was_cut_off_is_done_again_and_what_it_used_is_counted() {
 }
 
 #[test]
-fn failures_in_a_row_are_counted_on() {
+fn progress_counts_consecutive_failures() {
     let mut events = vec![
         (0, 0, 0, run_started()),
         (1, 1, 0, Event::IterationStarted { max_iterations: 5 }),
@@ -150,7 +150,7 @@ fn failures_in_a_row_are_counted_on() {
 }
 
 #[test]
-fn an_iteration_that_was_not_checked_to_its_end_is_begun_again() {
+fn progress_reopens_iteration_that_was_cut_off() {
     for class in [Class::Interrupted, Class::Answered, Class::Failed, Class::Credentials] {
         let ends = |cut_off| {
             fold(vec![
@@ -170,14 +170,14 @@ fn an_iteration_that_was_not_checked_to_its_end_is_begun_again() {
 }
 
 #[test]
-fn what_a_result_told_is_used_up_before_its_agent_is_gone() {
+fn progress_counts_usage_of_result_before_agent_ends() {
     let told = Event::Result { failure: None, usage: Some(usage(9)), turns: None };
     let progress = fold(vec![(0, 1, 1, agent_started()), (1, 1, 1, told)]);
     assert_eq!(progress.spending.reported(), usage(9));
 }
 
 #[test]
-fn what_cannot_be_read_is_made_up_for_by_what_was_counted_later() {
+fn progress_recovers_lost_entries_from_later_totals() {
     let whole = vec![
         (0, 0, 0, run_started()),
         (10, 1, 0, Event::IterationStarted { max_iterations: 5 }),
@@ -211,7 +211,7 @@ fn what_cannot_be_read_is_made_up_for_by_what_was_counted_later() {
 }
 
 #[test]
-fn what_had_happened_and_was_not_acted_upon_is_pending() {
+fn progress_records_pending_decision() {
     let complete = Event::IterationEnded {
         class: Class::Answered,
         guardrails_passed: Some(true),
@@ -262,7 +262,7 @@ fn what_had_happened_and_was_not_acted_upon_is_pending() {
 }
 
 #[test]
-fn an_answer_is_there_until_its_checks_have_come_to_their_end() {
+fn progress_keeps_answer_pending_until_checks_end() {
     let answered = || {
         let mut event = agent_ended(Class::Answered, 9);
         if let Event::AgentEnded { complete, found, .. } = &mut event {
@@ -325,7 +325,7 @@ fn an_answer_is_there_until_its_checks_have_come_to_their_end() {
 }
 
 #[test]
-fn time_passes_only_while_the_run_is_at_work() {
+fn progress_excludes_pauses_and_downtime_from_active_time() {
     let progress = fold(vec![
         (1_000, 0, 0, run_started()),
         (2_000, 1, 0, Event::IterationStarted { max_iterations: 5 }),
@@ -341,7 +341,7 @@ fn time_passes_only_while_the_run_is_at_work() {
 }
 
 #[test]
-fn a_commit_that_was_begun_may_have_been_made() {
+fn progress_records_commit_started_but_not_finished() {
     let scm = |words: &[&str]| Event::ScmStarted {
         task: "t".into(),
         argv: words.iter().map(|word| (*word).to_owned()).collect(),

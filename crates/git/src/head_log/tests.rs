@@ -43,7 +43,7 @@ fn subjects(moved: Option<NewCommits>) -> Vec<String> {
 }
 
 #[test]
-fn each_commit_is_told_once_and_what_is_none_is_not() {
+fn head_log_reports_each_commit_once() {
     let mut repository = Repository::new();
     repository.go("a", "commit (initial): before");
     let (mut watch, begin) = repository.watch(LogPosition::Now);
@@ -82,7 +82,7 @@ fn each_commit_is_told_once_and_what_is_none_is_not() {
 }
 
 #[test]
-fn the_place_is_found_again_when_git_forgets_old_lines() {
+fn head_log_position_survives_truncation() {
     let mut repository = Repository::new();
     for name in ["a", "b", "c"] {
         repository.go(name, "commit: old");
@@ -112,7 +112,7 @@ fn the_place_is_found_again_when_git_forgets_old_lines() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_told_what_came_since() {
+fn head_log_after_resume_reports_commits_since() {
     let mut repository = Repository::new();
     repository.go("a", "commit: known");
     repository.go("b", "commit: by a person");
@@ -127,7 +127,7 @@ fn a_run_that_goes_on_is_told_what_came_since() {
 }
 
 #[test]
-fn a_repository_may_come_later_and_need_not_keep_a_log() {
+fn head_log_handles_late_repository_and_missing_reflog() {
     let mut repository = Repository::new();
     let (mut watch, begin) = repository.watch(LogPosition::Now);
     assert_eq!(begin, None);
@@ -146,7 +146,7 @@ fn a_repository_may_come_later_and_need_not_keep_a_log() {
 }
 
 #[test]
-fn a_repository_that_was_there_and_is_gone_is_lost() {
+fn removed_repository_is_reported_as_lost() {
     let mut repository = Repository::new();
     let (at, aside) = (repository.dir.path().to_owned(), tempfile::tempdir().unwrap());
     let below = at.join("below");
@@ -209,7 +209,7 @@ fn git(dir: &Path, words: &[&str]) -> String {
 }
 
 #[test]
-fn what_the_log_does_not_tell_is_told_by_git_later() {
+fn head_log_without_reflog_lines_reports_commit_range() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);

@@ -47,7 +47,7 @@ impl TestRepositories {
 }
 
 #[test]
-fn what_is_somebodys_work_changes_it_and_what_is_not_does_not() {
+fn refs_fingerprint_changes_only_with_relevant_refs() {
     let place = TestRepositories::new();
     place.linked("tree");
     fs::create_dir_all(place.path("tree/sub")).unwrap();
@@ -87,7 +87,7 @@ fn what_is_somebodys_work_changes_it_and_what_is_not_does_not() {
 }
 
 #[test]
-fn a_submodule_is_a_repository_of_its_own_and_what_is_none_looks_like_nothing() {
+fn refs_fingerprint_treats_submodule_as_own_repository() {
     let place = TestRepositories::new();
     place.write("repo/sub/.git", "gitdir: ../.git/modules/sub\n");
     place.write("repo/.git/modules/sub/HEAD", "ref: refs/heads/main\n");
@@ -103,7 +103,7 @@ fn a_submodule_is_a_repository_of_its_own_and_what_is_none_looks_like_nothing() 
 }
 
 #[test]
-fn what_another_run_does_in_its_own_work_tree_is_not_this_runs_progress() {
+fn refs_fingerprint_ignores_worktrees_of_other_runs() {
     let place = TestRepositories::new();
     let trees = ["mine", "theirs", "deep"];
     trees.iter().for_each(|tree| place.linked(tree));
@@ -151,7 +151,7 @@ proptest! {
 
     /// Only what the names stand for counts, wherever git keeps that.
     #[test]
-    fn it_does_not_matter_where_names_are_kept(one in names(), other in names()) {
+    fn refs_fingerprint_is_same_for_loose_and_packed_refs(one in names(), other in names()) {
         let look = |names: &BTreeMap<String, (u8, bool, Option<u8>)>| {
             let place = TestRepositories::new();
             let mut list = String::from("# pack-refs with: peeled fully-peeled sorted \n");

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_forge_the_fields_behind_it() {
+    fn process_name_cannot_forge_stat_fields() {
         let line = b"42 (evil) S 1 1 1 (\xff) T 7 8 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 555 0 0";
         let read = Process::parse(pid(42), line).unwrap();
         assert_eq!((read.parent, read.group, read.session), (7, 8, 9));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_dead_unless_its_threads_run_on() {
+    fn zombie_is_dead_unless_its_threads_run() {
         for (threads, dead) in [(1, true), (3, false)] {
             let line = format!("5 (x) Z 1 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 9 0");
             assert_eq!(Process::parse(pid(5), line.as_bytes()).unwrap().dead, dead);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn one_child_owns_all_below_us_and_nothing_else() {
+    fn single_child_owns_all_descendants_and_orphans() {
         let alive = [
             process(200, 100, 200),
             process(201, 200, 201), // its tool, in a session of its own
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_waited_for_is_a_stranger() {
+    fn reused_pid_of_reaped_child_is_not_owned() {
         let mut family = ProcessTree::new(pid(200));
         family.reaped = true;
         // The number 200 was given to a program of someone else, or even to a session.
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_children_each_owns_its_own_and_strays_wait() {
+    fn each_of_two_children_owns_only_its_descendants() {
         let alive = [
             process(200, 100, 200),
             process(201, 200, 201),
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_alone_stays_so_with_what_it_starts() {
+    fn released_process_and_its_children_stay_released() {
         let alive = [
             process(150, 100, 150), // left alone
             process(151, 150, 151),

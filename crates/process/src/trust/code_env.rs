@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variable_that_names_agent_writable_code_is_not_trusted() {
+    fn variable_naming_agent_writable_code_is_untrusted() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("p/lib")).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn untrusted_variables_are_those_of_the_changed_environment() {
+    fn untrusted_variables_come_from_changed_environment() {
         let change = |name: &str, value: Option<&str>| (name.into(), value.map(OsString::from));
         let changes = [
             change("LD_PRELOAD", Some("x.so")),

@@ -8,7 +8,7 @@ use ralph_process::{Signal, find_program, run_to_end};
 use super::*;
 
 cases! {
-    fn a_child_has_its_own_session_default_signals_and_only_its_own_descriptors() {
+    fn child_has_own_session_default_signals_and_descriptors() {
         // What we were given ourselves without its being marked as ours alone is passed on.
         let passed_on: Vec<String> = std::fs::read_dir("/proc/self/fd")
             .unwrap()
@@ -42,7 +42,7 @@ cases! {
         assert_eq!(more.len(), 1, "{more:?}");
     }
 
-    fn what_cannot_be_started_says_why() {
+    fn start_failure_says_why() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path();
         let file = |name: &str, text: &str, mode| {
@@ -90,7 +90,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn nothing_is_leaked_by_a_thousand_children() {
+    fn thousand_children_leak_no_descriptors() {
         let mut system = System::new().unwrap();
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         run(&mut system, &sh("exit 0"));
@@ -117,7 +117,7 @@ cases! {
         assert_eq!(descriptors(), before);
     }
 
-    fn the_environment_is_ours_with_the_changes() {
+    fn child_environment_is_inherited_with_changes() {
         let mut system = System::new().unwrap();
         let mut script = sh(&format!("echo \"$ADDED|${{{CASE}-gone}}|$LAST|${{HOME+home}}\""));
         script.env = vec![
@@ -131,7 +131,7 @@ cases! {
         assert_eq!(heard.text(), format!("a = b|gone|second|{home}\n"));
     }
 
-    fn quick_commands_answer() {
+    fn quick_command_returns_output_or_times_out() {
         let quick = |script: &str, timeout| {
             run_to_end(
                 OsStr::new("sh"),
@@ -165,8 +165,8 @@ cases! {
         assert_eq!(told, Occurrence::Signal(Signal::Interrupt));
     }
 
-    #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost --nocapture"]
-    fn spawn_cost() {
+    #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost_is_printed --nocapture"]
+    fn spawn_cost_is_printed_is_printed() {
         fn median_us(mut once: impl FnMut()) -> u128 {
             let mut times: Vec<u128> = (0..2000)
                 .map(|_| {

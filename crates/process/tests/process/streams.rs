@@ -10,7 +10,7 @@ fn pumps() -> usize {
 }
 
 cases! {
-    fn output_and_exit_are_told() {
+    fn output_and_exit_are_reported() {
         let mut system = System::new().unwrap();
         let (heard, ended) = run(&mut system, &sh("echo out; echo err >&2; exit 3"));
         assert_eq!(heard.stdout, b"out\n");
@@ -21,7 +21,7 @@ cases! {
         assert!(system.is_idle());
     }
 
-    fn what_a_child_is_fed_arrives_whole_and_in_order() {
+    fn fed_input_arrives_complete_and_in_order() {
         let mut system = System::new().unwrap();
         let (child, _) = system.start_with_stdin_pipe(&sh("cat").launch()).unwrap();
         let mut sent = Vec::new();
@@ -36,7 +36,7 @@ cases! {
         assert!(heard.stdout == sent, "{} of {} bytes", heard.stdout.len(), sent.len());
     }
 
-    fn a_child_that_does_not_read_is_not_waited_for() {
+    fn child_not_reading_input_does_not_block() {
         let mut system = System::new().unwrap();
         let (child, _) = system.start_with_stdin_pipe(&sh("exec sleep 1000").launch()).unwrap();
         let piece = vec![b'x'; 1 << 20];
@@ -60,7 +60,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn a_large_prompt_is_there_whether_or_not_it_is_read() {
+    fn large_prompt_is_delivered_or_ignored() {
         let mut system = System::new().unwrap();
         let prompt: Vec<u8> = (0..10_000_000u32).map(|i| (i % 251) as u8).collect();
         let mut script = sh("echo unread");
@@ -76,7 +76,7 @@ cases! {
         assert_eq!(run(&mut system, &sh("cat")).1, PLAIN);
     }
 
-    fn merged_output_keeps_its_order() {
+    fn merged_output_keeps_order() {
         let mut system = System::new().unwrap();
         let mut script = sh("i=0; while [ $i -lt 500 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done");
         script.merge_stderr = true;
@@ -86,7 +86,7 @@ cases! {
         assert_eq!(heard.stderr, b"");
     }
 
-    fn closing_the_streams_is_not_an_end() {
+    fn closed_streams_are_not_end_of_child() {
         let mut system = System::new().unwrap();
         let temp = tempfile::tempdir().unwrap();
         let go = temp.path().join("go");
@@ -106,7 +106,7 @@ cases! {
         assert_eq!(heard.await_end(&mut system, child).exit, Some(Exit::Code(5)));
     }
 
-    fn a_lot_of_output_arrives_whole() {
+    fn large_output_arrives_completely() {
         let mut system = System::new().unwrap();
         let (heard, ended) = run(
             &mut system,
@@ -116,7 +116,7 @@ cases! {
         assert_eq!((heard.stdout.len(), heard.stderr.len()), (50_000_000, 3_000_000));
     }
 
-    fn a_flood_is_read_by_a_second_thread_and_nothing_of_it_is_lost() {
+    fn output_flood_is_pumped_without_loss() {
         let mut system = System::new().unwrap();
         let (_, pid) = sh("exec seq 3000000").start(&mut system);
         let mut heard = Heard::default();
@@ -139,7 +139,7 @@ cases! {
         assert_eq!(pumps(), 0);
     }
 
-    fn a_flood_from_the_background_keeps_nobody() {
+    fn background_flood_does_not_delay_end() {
         let mut system = System::new().unwrap();
         let script = sh("trap '' HUP TERM; yes & echo tool=$!; i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done");
         let (heard, ended) = run(&mut system, &script);

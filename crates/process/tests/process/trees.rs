@@ -10,7 +10,7 @@ use super::*;
 const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
 
 cases! {
-    fn a_stubborn_tool_outlives_neither_an_ended_child() {
+    fn stubborn_tool_is_ended_with_ended_child() {
         let mut system = System::new().unwrap();
         system.grace_ms = 200;
         let (child, pid) = sh(&format!("{STUBBORN} echo main; exec sleep 1000")).start(&mut system);
@@ -25,7 +25,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn nor_one_that_ended_by_itself_and_is_reported() {
+    fn stubborn_tool_is_ended_and_reported_after_child_exit() {
         let mut system = System::new().unwrap();
         // It leaves as soon as the tool is all set.
         let (heard, ended) = run(
@@ -42,7 +42,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn a_daemon_without_a_parent_is_found() {
+    fn orphaned_daemon_is_found_and_ended() {
         let mut system = System::new().unwrap();
         // Forked twice, in a session of its own, with none of the child's descriptors, and what it is to be.
         let (heard, ended) = run(
@@ -58,7 +58,7 @@ cases! {
         assert!(!alive(daemon));
     }
 
-    fn processes_that_fork_and_leave_do_not_escape() {
+    fn forking_processes_do_not_escape() {
         let temp = tempfile::tempdir().unwrap();
         let hop = temp.path().join("hop");
         // Each starts the next and leaves, so that none lives long enough to be looked at. The file
@@ -83,7 +83,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn processes_that_leave_for_a_new_session_each_time() {
+    fn processes_changing_session_do_not_escape() {
         let temp = tempfile::tempdir().unwrap();
         let hop = temp.path().join("hop");
         std::fs::write(&hop, r#"[ -e "$0" ] && setsid sh "$0" & exit"#).unwrap();
@@ -93,7 +93,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn many_forks_while_being_killed() {
+    fn forks_during_kill_do_not_escape() {
         let mut system = System::new().unwrap();
         let (child, _) = sh("trap '' TERM; echo on; i=0; \
                              while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; wait")
@@ -106,7 +106,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn a_stopped_child_gets_its_chance_and_can_be_killed() {
+    fn stopped_child_gets_sigterm_and_can_be_killed() {
         let mut system = System::new().unwrap();
         let script = sh("trap 'echo bye; exit 9' TERM; echo on; kill -STOP $$; while :; do :; done");
         let stopped = |pid| {
@@ -130,7 +130,7 @@ cases! {
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
     }
 
-    fn what_is_to_be_kept_is_kept_and_not_ended_by_a_later_child() {
+    fn kept_background_processes_survive_later_children() {
         let mut system = System::new().unwrap();
         let mut script = sh("yes & echo server=$! >&2; setsid sleep 1000 & echo tool=$! >&2; exit 0");
         script.keep_background = true;
@@ -158,7 +158,7 @@ cases! {
         .unwrap();
     }
 
-    fn the_tail_of_a_pipeline_is_no_leftover() {
+    fn pipeline_tail_is_no_leftover() {
         let mut system = System::new().unwrap();
         for _ in 0..20 {
             let (heard, ended) = run(&mut system, &sh("(sleep 0.01; echo tail) & exit 0"));
@@ -166,7 +166,7 @@ cases! {
         }
     }
 
-    fn several_children_at_once_have_only_their_own_ended() {
+    fn ending_one_of_several_children_spares_others() {
         let mut system = System::new().unwrap();
         let (first, _) = sh("sleep 1000 & setsid sleep 1000 & echo a=$!; wait").start(&mut system);
         let mut heard = Heard::default();
@@ -186,7 +186,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn an_orphan_of_either_of_two_children_outlives_not_both() {
+    fn orphan_of_one_of_two_children_is_ended_with_last() {
         let mut system = System::new().unwrap();
         let (first, _) = sh("echo on; exec sleep 1000").start(&mut system);
         let mut heard = Heard::default();
@@ -202,7 +202,7 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
-    fn dropping_the_system_ends_everything() {
+    fn dropping_system_ends_all_processes() {
         let mut system = System::new().unwrap();
         let mut heard = Heard::default();
         let (_, pid) = sh(&format!("{STUBBORN} wait")).start(&mut system);
@@ -213,9 +213,9 @@ cases! {
         System::new().unwrap();
     }
 
-    fn what_a_killed_run_left_is_found_by_its_mark() {
+    fn processes_of_killed_run_are_found_by_mark() {
         let mark = format!("run-{}", std::process::id());
-        let mut victim = this_program("trees::a_run_that_is_killed")
+        let mut victim = this_program("trees::helper_run_to_be_killed")
             .env("RALPH_TEST_MARK", &mark)
             .stdout(Stdio::piped())
             .spawn()
@@ -241,7 +241,7 @@ cases! {
     }
 
     #[ignore = "the other side of the test above"]
-    fn a_run_that_is_killed() {
+    fn helper_run_to_be_killed() {
         let Ok(mark) = std::env::var("RALPH_TEST_MARK") else { return };
         assert_eq!(find_by_env("RALPH_TEST_MARK", &mark), [], "never ourselves");
         let mut system = System::new().unwrap();

@@ -25,7 +25,7 @@ cases! {
         Heard::default().await_end(&mut system, child);
     }
 
-    fn waiting_for_an_end_does_not_spin_either() {
+    fn waiting_for_end_does_not_spin() {
         let mut system = System::new().unwrap();
         system.grace_ms = 300;
         let (child, _) = sh("trap '' TERM; echo on; while :; do sleep 1000; done").start(&mut system);
@@ -42,7 +42,7 @@ cases! {
         assert!(system.wakeups() - before <= 40, "{}", system.wakeups() - before);
     }
 
-    fn a_loud_child_starves_nobody() {
+    fn loud_child_does_not_starve_others() {
         let mut system = System::new().unwrap();
         let (loud, _) = sh("exec yes").start(&mut system);
         let (quiet, _) = sh("echo quiet; exec sleep 1000").start(&mut system);
@@ -75,7 +75,7 @@ cases! {
         }
     }
 
-    fn signals_are_told_once_each_and_in_order() {
+    fn signals_are_reported_once_each_in_order() {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
         let mut system = System::new().unwrap();
         for signal in [SIGWINCH, SIGTERM, SIGINT, SIGINT, SIGHUP] {
@@ -98,7 +98,7 @@ cases! {
         );
     }
 
-    fn output_that_is_there_comes_before_a_deadline_that_has_passed() {
+    fn pending_output_precedes_passed_deadline() {
         let mut system = System::new().unwrap();
         let (child, pid) = sh("echo late").start(&mut system);
         eventually("it ends", || !alive(pid));

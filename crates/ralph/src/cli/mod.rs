@@ -362,7 +362,7 @@ mod tests {
     use ralph_report::terminal::next_step;
 
     #[test]
-    fn commands_in_advice_after_a_run_can_be_parsed() {
+    fn next_step_commands_parse_for_every_outcome() {
         for outcome in [
             Outcome::Complete,
             Outcome::CompleteScmFailed,

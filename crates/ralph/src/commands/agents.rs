@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_found_in_what_programs_say() {
+    fn version_number_is_found_in_program_output() {
         for (said, version) in [
             ("2.1.325 (Claude Code)", Some("2.1.325")),
             ("codex-cli 0.166.0", Some("0.166.0")),

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_came_by_a_pipe_is_taken_from_the_note() {
+    fn resume_takes_piped_prompt_from_start_record() {
         let note = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
         for words in [
             &["ralph", "run", "-f", "/dev/fd/63"][..],

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_where_each_value_came_from() {
+    fn settings_table_shows_origin_of_each_value() {
         let (dir, options) = project();
         let (out, err) = printed(&options);
         let out = out.replace(&dir.path().display().to_string(), "DIR");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn json_holds_the_same() {
+    fn settings_json_matches_table() {
         let (_dir, mut options) = project();
         options.json = true;
         let (out, _) = printed(&options);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_config_of_the_modes_does_is_told_apart() {
+    fn settings_lists_loop_config_separately() {
         let (dir, mut options) = project();
         let config = dir.path().join(".ralph/config");
         fs::write(
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_needs_no_valid_settings() {
+    fn settings_schema_prints_without_valid_settings() {
         let options = SettingsOptions {
             schema: true,
             sources: Sources {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_error() {
+    fn settings_ignores_closed_output() {
         struct Gone;
         impl Write for Gone {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

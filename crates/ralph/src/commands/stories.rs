@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_aligned_clean_and_fits() {
+    fn story_list_is_aligned_sanitized_and_fits_width() {
         let list = json!({
             "project": "Shop", "branchName": "b", "description": "", "userStories": [
                 one("US-1", "Prices \u{1b}[31mred\nsecond line", true, &[]),

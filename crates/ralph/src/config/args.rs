@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_flag_with_its_value_is_split() {
+    fn agent_args_split_only_flags_with_values() {
         for (element, args) in [
             ("--model opus", &["--model", "opus"][..]),
             ("-m  'a b' -x", &["-m", "a b", "-x"]),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_quote_is_named_by_its_place() {
+    fn agent_args_with_open_quote_name_the_element() {
         let flags = ["-p".to_owned(), "--say don't".to_owned()];
         assert_eq!(
             agent_args(&flags).unwrap_err(),

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_is_named_by_its_key_and_put_in_words() {
+    fn settings_problem_names_key_and_value() {
         for (document, expected) in [
             (json!({}), &[][..]),
             (json!([]), &["the top level: expected an object, found an empty array"]),
@@ -386,14 +386,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_cut_in_an_error() {
+    fn settings_problem_truncates_long_value() {
         let problems = find_problems(&json!({"guardrails": "é".repeat(1000)}));
         assert_eq!(problems.len(), 1);
         assert!(problems[0].chars().count() < 120, "{}", problems[0]);
     }
 
     #[test]
-    fn null_is_allowed_where_a_setting_may_be_unset() {
+    fn null_is_accepted_for_optional_settings() {
         let document = json!({
             "maximumIterations": null, "scm": null, "inactivityTimeoutSeconds": null,
             "agent": {"command": null, "model": null, "type": null, "promptVia": null,
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_valid() {
+    fn default_settings_are_valid() {
         let defaults = serde_json::to_value(Settings::default()).unwrap();
         assert_eq!(find_problems(&defaults), [""; 0]);
     }

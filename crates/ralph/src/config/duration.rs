@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_as_people_write_them() {
+    fn duration_parses_common_notations() {
         for (text, ms) in [
             ("6h", 21_600_000),
             ("90m", 5_400_000),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_reads_back_as_it_prints() {
+    fn duration_round_trips_through_display() {
         for text in ["6h", "1h30m", "1d2h3m4s5ms", "0s"] {
             assert_eq!(Duration::parse(text).unwrap().to_string(), text);
         }
@@ -212,7 +212,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_is_too_strange(text in "[0-9a-z .\\-é]{0,20}") {
+        fn duration_parser_accepts_only_what_round_trips(text in "[0-9a-z .\\-é]{0,20}") {
             if let Some(duration) = Duration::parse(&text) {
                 let millis = Time::from_millis(duration.get().as_millis() as u64);
                 proptest::prop_assert_eq!(

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values() {
+    fn environment_variables_map_to_settings() {
         for (variable, text, path, value) in [
             ("RALPH_MAXIMUM_ITERATIONS", "7", "maximumIterations", json!(7)),
             ("RALPH_MAXIMUM_ITERATIONS", " 7\n", "maximumIterations", json!(7)),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_and_foreign_variables_are_left_alone() {
+    fn reserved_and_unrelated_variables_are_ignored() {
         let environment = read_all(&[
             ("RALPH_HOME", "/x"),
             ("RALPH_RUN_ID", "1"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_variable_is_warned_about_with_the_nearest_one() {
+    fn unknown_variable_warns_with_nearest_name() {
         let environment = read_all(&[
             ("RALPH_AGENT_COMMAND", "x"),
             ("RALPH_LOG", "x"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_value() {
+    fn invalid_variable_value_is_reported() {
         let environment = read_all(&[
             ("RALPH_AGENT__ENV", "A=1"),
             ("RALPH_AGENT__FLAGS", "it's"),
@@ -259,7 +259,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn bytes_that_are_no_text() {
+    fn non_utf8_variable_is_reported() {
         use std::os::unix::ffi::OsStringExt as _;
         let environment = read([
             ("RALPH_AGENT__COMMAND".into(), OsString::from_vec(vec![0xff])),

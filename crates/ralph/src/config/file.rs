@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_files_are_shown_with_the_place() {
+    fn malformed_settings_file_error_shows_position() {
         for (text, expected) in [
             ("", "s.json: is empty\nhint: put {} into it, or let `ralph init` write it"),
             ("\u{feff} \n", "s.json: is empty\nhint: put {} into it, or let `ralph init` write it"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_around_the_place() {
+    fn malformed_file_error_truncates_long_line() {
         let text =
             format!("{{\"a\": \"{}\" x, \"b\": \"{}\"}}", "y".repeat(5000), "z".repeat(5000));
         let message = problem(&text);
@@ -275,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_an_error_and_not_a_crash() {
+    fn deeply_nested_settings_file_is_error() {
         assert!(problem(&"[".repeat(100_000)).contains("recursion limit exceeded"));
     }
 
     #[test]
-    fn a_byte_order_mark_is_tolerated_and_bad_utf8_is_not() {
+    fn byte_order_mark_is_accepted_but_invalid_utf8_is_not() {
         assert_eq!(parse("\u{feff}{}".as_bytes(), "s.json").unwrap(), Value::Object(Map::new()));
         assert_eq!(
             parse(b"{\n\"a\": \"\xff\"}", "s.json").unwrap_err().message,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_none() {
+    fn missing_directory_and_oversized_files_are_handled() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(&dir.path().join("none"), "n").unwrap(), None);
         assert_eq!(
@@ -305,12 +305,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes: Vec<u8>) {
+        fn file_parser_never_panics_on_bytes(bytes: Vec<u8>) {
             let _ = parse(&bytes, "s.json");
         }
 
         #[test]
-        fn no_near_json_is_too_strange(text in "[\\[\\]{}\",:/ \n\r\té世0-9a-z\\\\]{0,60}") {
+        fn file_parser_never_panics_on_near_json(text in "[\\[\\]{}\",:/ \n\r\té世0-9a-z\\\\]{0,60}") {
             let _ = parse(text.as_bytes(), "s.json");
         }
     }

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_nearly_right_are_warned_of() {
+    fn loop_config_warns_about_misspelled_names() {
         for (name, known) in [
             ("AGNET_CLI", Some("AGENT_CLI")),
             ("agent_type", Some("AGENT_TYPE")),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_by_type_and_by_program() {
+    fn loop_config_selects_agent_by_type_or_program() {
         for (text, command, kind, format) in [
             ("AGENT_TYPE=claude", "claude", json!("claude"), Value::Null),
             (
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn other_variables_leave_the_agent_alone() {
+    fn loop_config_without_agent_keeps_agent_settings() {
         let said =
             overlay("AGENT_ARGS=\"-p 'a b'\"\nMAX_RETRIES=0\nMAX_ITERATIONS=5\nMINE=1\nAGENT_CLI=");
         let expected: BTreeMap<&str, Value> = [
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_have_their_line() {
+    fn loop_config_problem_has_line_number() {
         for (text, message) in [
             ("A=1\nB=$(x)", "config:2: $(…)"),
             ("A=1\n\nAGENT_ARGS=\"-p 'x\"", "config:3: AGENT_ARGS"),

@@ -180,7 +180,7 @@ mod tests {
 
     /// The check would let pass what it does not understand.
     #[test]
-    fn the_schema_keeps_to_what_the_check_understands_and_describes_every_key() {
+    fn schema_uses_known_keywords_and_describes_every_key() {
         fn hold(path: &str, schema: &Value, described: bool) {
             for keyword in schema.as_object().unwrap().keys() {
                 let known = [
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pattern_that_editors_see_agrees_with_what_is_read() {
+    fn schema_duration_pattern_agrees_with_parser() {
         let pattern = schema()["properties"]["rateLimit"]["properties"]["maxWait"]["pattern"]
             .as_str()
             .unwrap();

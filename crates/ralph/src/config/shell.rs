@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_a_shell_would_make_of_them() {
+    fn shell_values_are_expanded_like_in_shell() {
         for (text, expected) in [
             ("A=b", "b"),
             ("  A=b  # comment", "b"),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_agrees() {
+    fn shell_parser_agrees_with_sh() {
         let text = "G=x:~/y:~\nA='a b'\\''c'\nexport B=\"$A \\\"x\\\" \\\\ \\n\" C=${NOBODY:-d}\nD=~/x;E=a#b\nF=\"${B}\"$A\n";
         let mut script = text.to_owned();
         for name in ["G", "A", "B", "C", "D", "E", "F"] {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_see_what_is_exported_and_what_takes_the_place_of_what_they_see() {
+    fn shell_exports_include_overridden_environment() {
         for (text, expected) in [
             ("A=1", false),
             ("export A=1", true),
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn statements() {
+    fn shell_statements_are_parsed_with_lines_and_exports() {
         let text = "# comment\n\nA=1\nexport B=2 C='3'; D=4 E=$A$B\nexport A\nA=5 # again\n";
         let (assignments, warnings) = parse(text, known).unwrap();
         let shown: Vec<_> = assignments
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_run_is_refused_with_its_line() {
+    fn shell_commands_are_refused_with_line_number() {
         for (text, line, word) in [
             ("A=1\nB=$(rm -rf x)", 2, "$(…)"),
             ("A=1\n\nB=\"x $(y)\"", 3, "$(…)"),
@@ -513,14 +513,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken_or_refused(text in "(A=|export |[$`'\"\\\\{}(): \n;#~-]|x|é){0,24}") {
+        fn shell_parser_never_panics(text in "(A=|export |[$`'\"\\\\{}(): \n;#~-]|x|é){0,24}") {
             if let Err(problem) = parse(&text, known) {
                 prop_assert!(problem.line <= text.lines().count() + 1);
             }
         }
 
         #[test]
-        fn what_is_quoted_comes_back(value in "[^'\u{0}]*") {
+        fn shell_quoted_value_round_trips(value in "[^'\u{0}]*") {
             prop_assert_eq!(values(&format!("A='{value}'")), [("A".to_owned(), value)]);
         }
     }

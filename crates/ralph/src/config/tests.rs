@@ -91,7 +91,7 @@ impl Project {
 }
 
 #[test]
-fn nothing_at_all_is_the_defaults() {
+fn settings_without_files_are_defaults() {
     let project = Project::new();
     let loaded = project.load();
     assert_eq!(loaded.settings, Settings::default());
@@ -104,7 +104,7 @@ fn nothing_at_all_is_the_defaults() {
 }
 
 #[test]
-fn the_example_loads_without_a_word() {
+fn example_settings_load_without_warnings() {
     let loaded = Project::new().settings(EXAMPLE).load();
     assert_eq!(loaded.warnings, [""; 0]);
     let settings = &loaded.settings;
@@ -117,7 +117,7 @@ fn the_example_loads_without_a_word() {
 }
 
 #[test]
-fn each_layer_goes_over_the_one_before() {
+fn settings_layers_override_in_order() {
     let project = Project::new()
         .settings(
             r#"{"maximumIterations": 1, "completionResponse": "A", "outputTruncateChars": 1,
@@ -156,7 +156,7 @@ fn each_layer_goes_over_the_one_before() {
 }
 
 #[test]
-fn an_object_can_be_taken_away_and_given_anew() {
+fn settings_object_can_be_nulled_and_set_again() {
     let base = r#"{"scm": {"command": "jj", "tasks": ["commit"]}}"#;
     let project = Project::new().settings(base).local(r#"{"scm": null}"#);
     let loaded = project.load();
@@ -172,7 +172,7 @@ fn an_object_can_be_taken_away_and_given_anew() {
 }
 
 #[test]
-fn a_known_agent_is_the_same_wherever_its_program_is() {
+fn agent_options_survive_other_path_of_same_agent() {
     let base = r#"{"agent": {"command": "claude", "model": "m", "flags": ["--verbose"]}}"#;
     for (command, kind, kept) in [
         ("/x/claude", None, true),
@@ -194,7 +194,7 @@ fn a_known_agent_is_the_same_wherever_its_program_is() {
 }
 
 #[test]
-fn a_settings_file_elsewhere_brings_its_own_overlay() {
+fn explicit_settings_file_uses_its_own_local_overlay() {
     let mut project = Project::new()
         .settings(r#"{"completionResponse": "not read"}"#)
         .local(r#"{"completionResponse": "not read"}"#)
@@ -210,7 +210,7 @@ fn a_settings_file_elsewhere_brings_its_own_overlay() {
 }
 
 #[test]
-fn all_problems_of_all_layers_are_told_at_once() {
+fn settings_problems_of_all_layers_are_reported_together() {
     let project = Project::new()
         .settings("{\"agent\": {\"comand\": \"claude\"},\n \"guardrails\": [{\"command\": \"\"}]}")
         .local("{\"a\": 1,}")
@@ -233,7 +233,7 @@ ralph: error: --max-iterations: maximumIterations: must be at least 1, the numbe
 }
 
 #[test]
-fn names_are_as_short_as_the_place_allows() {
+fn settings_path_is_shown_relative_to_project() {
     let here = Some(Path::new("/home/me/project"));
     for (path, name) in [
         ("./.ralph/settings.json", ".ralph/settings.json"),
@@ -247,7 +247,7 @@ fn names_are_as_short_as_the_place_allows() {
 }
 
 #[test]
-fn merging_is_by_key() {
+fn settings_merge_by_key() {
     for (base, overlay, merged) in [
         (
             json!({"agent": {"command": "claude", "flags": ["--model opus"]}}),
@@ -302,7 +302,7 @@ fn merged(mut base: Value, overlay: Value) -> Value {
 
 proptest! {
     #[test]
-    fn merging_twice_is_merging_once(a in document(), b in document()) {
+    fn settings_merge_is_idempotent(a in document(), b in document()) {
         let once = merged(a, b.clone());
         prop_assert_eq!(merged(once.clone(), b), once);
     }
@@ -310,7 +310,7 @@ proptest! {
     /// Only for layers that agree on what is an object, as checked layers do but for null: an object
     /// under a scalar under an object is forgotten by one order and kept by the other.
     #[test]
-    fn the_grouping_of_layers_does_not_matter(
+    fn settings_merge_is_associative(
         a in flat_document(), b in flat_document(), c in flat_document()
     ) {
         let left = merged(merged(a.clone(), b.clone()), c.clone());
@@ -319,7 +319,7 @@ proptest! {
     }
 
     #[test]
-    fn no_document_is_too_strange(document in document()) {
+    fn any_document_that_passes_check_deserializes(document in document()) {
         let mut layers = SettingsLayers::new();
         let origin = SettingOrigin::File("x".into());
         layers.add(document.clone(), "x", &origin);
@@ -335,7 +335,7 @@ proptest! {
     }
 
     #[test]
-    fn any_valid_setting_survives_its_own_output(
+    fn valid_settings_round_trip_through_json(
         iterations in proptest::option::of(1u32..), seconds in 0u32..100_000, tokens in 1u64..,
     ) {
         let document = json!({

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_test_fails_then_fails_differently_then_passes() {
+    fn demo_test_fails_twice_then_passes() {
         let dir = tempfile::tempdir().unwrap();
         let demo = super::super::prepare(dir.path()).unwrap();
         let prompt = fs::read_to_string(dir.path().join(demo.prompt_file)).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_claim_what_its_own_test_run_refutes() {
+    fn demo_agent_claims_nothing_while_test_fails() {
         let dir = tempfile::tempdir().unwrap();
         super::super::prepare(dir.path()).unwrap();
         fs::write(dir.path().join("slugify.sh"), "echo something else").unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_is_whole() {
+    fn demo_agent_stream_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         super::super::prepare(dir.path()).unwrap();
         let lines = lines(&play(dir.path(), true, "Make it pass."));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commit_message_is_one_line_and_touches_nothing() {
+    fn demo_commit_message_is_one_line_without_changes() {
         let dir = tempfile::tempdir().unwrap();
         let prompt = "Provide a short imperative commit message for the changes. \
                       Output only the message, no explanation.";

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_overwritten() {
+    fn demo_does_not_overwrite_existing_files() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("test.sh"), "mine").unwrap();
         let error = prepare(dir.path()).unwrap_err();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_made_and_its_prompt_is_in_it() {
+    fn demo_creates_directory_with_prompt_and_settings() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("a/b");
         let demo = prepare(&dir).unwrap();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_threshold_that_is_new_is_told() {
+    fn context_alert_reports_highest_new_threshold() {
         for (tokens, fired, expected) in [
             (0, 0, None),
             (99_999, 0, None),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_have_a_word_and_facts() {
+    fn context_alert_has_severity_and_figures() {
         for (threshold, word) in
             [(50, "NOTICE"), (60, "NOTICE"), (70, "WARNING"), (80, "WARNING"), (90, "CRITICAL")]
         {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_counted_comes_before_a_guess() {
+    fn context_fill_prefers_counted_tokens_over_estimate() {
         let filler = format!("{{\"type\":\"user\",\"x\":\"{}\"}}\n", "x".repeat(300_000));
         let last = answer(1_000, 500);
         for (content, tokens) in [
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_context_that_is_larger_than_usual_is_seen_to_be() {
+    fn larger_context_window_is_detected_by_counted_tokens() {
         assert_eq!(fill_of(answer(300_000, 0).as_bytes()).window, LARGE_WINDOW);
         // A guess proves nothing.
         assert_eq!(fill_of(&[b'x'; 1_000_000]).window, DEFAULT_WINDOW);
     }
 
     #[test]
-    fn of_a_huge_transcript_only_the_end_is_read() {
+    fn only_end_of_huge_transcript_is_read() {
         struct Counting<T>(T, u64);
         impl<T: Read> Read for Counting<T> {
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -309,12 +309,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_transcript_makes_it_stumble(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn context_fill_never_panics_on_any_transcript(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             fill_of(&bytes);
         }
 
         #[test]
-        fn alerts_of_a_session_only_ever_rise(tokens in proptest::collection::vec(0_u64..400_000, 0..50)) {
+        fn context_alerts_of_session_only_rise(tokens in proptest::collection::vec(0_u64..400_000, 0..50)) {
             let mut fired = 0;
             let mut told = Vec::new();
             for tokens in tokens {

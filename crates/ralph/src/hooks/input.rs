@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_taken_apart() {
+    fn hook_input_is_parsed() {
         let input =
             br#" {"session_id":"s","transcript_path":null,"cwd":"/a b","tool\u005fname":"Bash",
             "tool_input":{"command":"echo \"hi\""},"new":[{"cwd":"no"}],"stop_hook_active":true}
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_told() {
+    fn invalid_hook_input_is_reported() {
         for (bytes, expected) in [
             ("", "it is no JSON object"),
             ("[]", "it is no JSON object"),

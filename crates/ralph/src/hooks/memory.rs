@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_remembered_until_it_starts_again() {
+    fn hook_session_is_remembered_until_forgotten() {
         let (_dir, memory) = memory();
         assert_eq!(memory.session("a").fired, 0);
         fire(&memory, "a", 70);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn any_session_id_is_a_file_of_its_own_in_the_directory() {
+    fn any_session_id_maps_to_its_own_file() {
         let (dir, memory) = memory();
         let long = "x".repeat(5_000);
         let ids = ["../../etc/passwd", "/", "..", ".", "", "a/b", "a%2fb", "a\0b", "ä", &long];
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_in_a_file_is_forgotten() {
+    fn corrupt_session_file_is_ignored() {
         let (dir, memory) = memory();
         for rubbish in ["", "{", "[]", r#"{"fired": 1000}"#, r#"{"fired": "x"}"#] {
             fs::create_dir_all(dir.path().join("hooks")).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_session_of_an_agent_is_the_loops() {
+    fn first_session_of_attempt_claims_the_loop() {
         let (_dir, memory) = memory();
         assert!(memory.claim_session("run", "1.1", "outer").unwrap());
         assert!(!memory.claim_session("run", "1.1", "inner").unwrap());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_hooks_at_once_one_tells() {
+    fn concurrent_hooks_report_alert_once() {
         let (_dir, memory) = memory();
         let told = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_go() {
+    fn old_session_files_are_removed() {
         let (dir, memory) = memory();
         fire(&memory, "old", 50);
         fire(&memory, "new", 50);

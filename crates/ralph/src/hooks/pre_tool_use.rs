@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_followed_as_the_kernel_would() {
+    fn hook_guard_resolves_links_like_kernel() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let outside = root.join("outside/deep");

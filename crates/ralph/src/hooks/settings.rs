@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_lets_nothing_through_and_is_told() {
+    fn invalid_hook_settings_allow_nothing_and_are_reported() {
         for (file, local) in [
             ("{", ""),
             (r#"{"hooks": {"allow": "x"}}"#, ""),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn later_layers_replace_what_they_name() {
+    fn hook_settings_layers_override_by_key() {
         let both =
             r#"{"agent": {"command": "x"}, "hooks": {"always": true, "allow": ["a b", "c"]}}"#;
         let hooks = |always, allow: &[&str]| HookRules {

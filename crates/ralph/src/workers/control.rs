@@ -177,7 +177,7 @@ mod tests {
     use ralph_report::worker_lines::WorkerStatus;
 
     #[test]
-    fn the_last_request_counts_and_waits_for_somebody_to_take_it() {
+    fn last_worker_request_wins_and_is_kept_until_taken() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         worker.send_request(WorkerRequest::Pause).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_writes_a_state_again_that_somebody_spoilt() {
+    fn worker_loop_rewrites_damaged_state() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_knows_when_its_directory_is_not_its_own_any_more() {
+    fn worker_loop_detects_replaced_directory() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
         worker.create().unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knock_is_heard_and_none_without_a_listener_waits() {
+    fn worker_wakeup_is_received_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         std::fs::write(worker.wake_pipe_path(), "in the way").unwrap();

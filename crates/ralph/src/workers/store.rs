@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_in_a_state_file_it_is_said_and_set_aside() {
+    fn corrupt_worker_state_is_reported_and_set_aside() {
         let (_dir, _, worker) = workers();
         assert!(matches!(worker.load_state(), StoredState::Missing));
         let state = WorkerState { status: WorkerStatus::Paused, ..WorkerState::default() };
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_none_is_told() {
+    fn invalid_iteration_limit_is_reported() {
         let (_dir, _, worker) = workers();
         for (limit, odd) in [
             ("1", false),
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn start_is_refused_if_kill_all_came_after_it_began() {
+    fn start_begun_before_kill_all_is_refused() {
         let (_dir, workers, worker) = workers();
         let began = SystemTime::now();
         assert!(workers.refuse_if_killed(began).is_ok());
@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_alive_for_as_long_as_it_holds_its_directory() {
+    fn worker_is_alive_while_its_lock_is_held() {
         let (_dir, _, worker) = workers();
         assert!(!worker.is_alive());
         let held = worker.claim().unwrap();
@@ -719,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_hold_secrets_is_for_the_user_only() {
+    fn worker_files_with_secrets_are_private() {
         let (_dir, _, worker) = workers();
         let launch = LaunchRecord {
             args: vec!["ralph".into()],
@@ -739,7 +739,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_are_no_workers_are_not_listed() {
+    fn worker_list_skips_other_directories() {
         let (dir, workers, _) = workers();
         std::fs::create_dir(dir.path().join("workers/.hidden")).unwrap();
         std::fs::create_dir(dir.path().join("workers/b")).unwrap();

@@ -188,7 +188,7 @@ mod tests {
     use ralph_report::worker_lines::WorkerState;
 
     #[test]
-    fn a_change_is_told_at_once_and_looking_changes_nothing() {
+    fn worker_watch_wakes_on_change_without_polling() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         let mut watch = WorkerWatcher::new(&worker);

@@ -9,7 +9,7 @@ fn screen(one_terminal: bool, width: Option<usize>) -> (TerminalOutput, Sink, Si
 }
 
 #[test]
-fn each_output_gets_its_own_in_as_few_writes_as_the_order_allows() {
+fn screen_writes_each_output_in_few_writes() {
     let (mut screen, out, err) = screen(false, None);
     screen.buffer_for(OutputTarget::Out).extend(b"a\n");
     screen.buffer_for(OutputTarget::Out).extend(b"b\n");
@@ -22,7 +22,7 @@ fn each_output_gets_its_own_in_as_few_writes_as_the_order_allows() {
 }
 
 #[test]
-fn the_status_line_is_taken_away_before_text_and_drawn_again_after_in_one_write() {
+fn screen_replaces_status_line_in_one_write() {
     let (mut screen, out, err) = screen(true, Some(20));
     screen.buffer_for(OutputTarget::Out).extend(b"a\n");
     screen.flush("st");
@@ -39,7 +39,7 @@ fn the_status_line_is_taken_away_before_text_and_drawn_again_after_in_one_write(
 }
 
 #[test]
-fn an_unfinished_line_is_shown_above_the_status_line_until_it_is_finished() {
+fn screen_shows_unfinished_line_above_status_line() {
     let (mut screen, out, _) = screen(true, Some(11));
     screen.buffer_for(OutputTarget::Out).extend(b"one\nunfin");
     screen.flush("st");
@@ -55,7 +55,7 @@ fn an_unfinished_line_is_shown_above_the_status_line_until_it_is_finished() {
 }
 
 #[test]
-fn a_line_that_is_only_shown_goes_when_the_whole_one_comes() {
+fn screen_preview_line_is_replaced_by_whole_line() {
     let (mut screen, out, _) = screen(true, Some(20));
     screen.set_partial_line(b"Working... ");
     screen.flush("st");
@@ -80,7 +80,7 @@ fn a_line_that_is_only_shown_goes_when_the_whole_one_comes() {
 }
 
 #[test]
-fn an_unfinished_line_is_written_at_once_when_nothing_is_drawn_beneath() {
+fn screen_without_status_writes_unfinished_line_directly() {
     let (mut screen, out, _) = screen(true, Some(11));
     screen.buffer_for(OutputTarget::Out).extend(b"unfin");
     screen.flush("");
@@ -88,7 +88,7 @@ fn an_unfinished_line_is_written_at_once_when_nothing_is_drawn_beneath() {
 }
 
 #[test]
-fn output_into_a_file_leaves_the_status_line_of_the_terminal_alone() {
+fn screen_output_to_file_keeps_terminal_status_line() {
     let (mut screen, out, err) = screen(false, Some(20));
     screen.buffer_for(OutputTarget::Out).extend(b"a");
     screen.flush("st");
@@ -102,7 +102,7 @@ fn output_into_a_file_leaves_the_status_line_of_the_terminal_alone() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_written_to_no_more() {
+fn screen_stops_writing_to_closed_output() {
     let (mut screen, out, err) = screen(false, None);
     *out.closed.borrow_mut() = true;
     screen.buffer_for(OutputTarget::Out).extend(b"a\n");
@@ -134,7 +134,7 @@ fn drain(screen: &mut TerminalOutput, reader: &Reader) -> String {
 }
 
 #[test]
-fn a_reader_that_stands_still_is_told_how_much_it_missed_and_gets_the_last_of_it() {
+fn screen_tells_stuck_reader_how_much_is_missing() {
     let (mut screen, reader) = stuck(false, None, 100_000);
     let mut number = 0;
     let mut say = |screen: &mut TerminalOutput, flushes: usize| {
@@ -166,7 +166,7 @@ fn a_reader_that_stands_still_is_told_how_much_it_missed_and_gets_the_last_of_it
 }
 
 #[test]
-fn a_line_whose_end_is_missing_is_ended() {
+fn screen_ends_line_whose_rest_was_dropped() {
     let (mut screen, reader) = stuck(false, None, 10);
     screen.buffer_for(OutputTarget::Out).extend(b"broken off");
     screen.flush("");
@@ -179,7 +179,7 @@ fn a_line_whose_end_is_missing_is_ended() {
 }
 
 #[test]
-fn the_last_words_are_there_for_somebody_who_reads_late() {
+fn screen_delivers_last_output_to_late_reader() {
     let (mut screen, reader) = stuck(false, None, 10);
     screen.buffer_for(OutputTarget::Out).extend(b"0123456789\n");
     screen.flush("");
@@ -190,7 +190,7 @@ fn the_last_words_are_there_for_somebody_who_reads_late() {
 }
 
 #[test]
-fn status_lines_do_not_queue_up() {
+fn screen_status_lines_do_not_queue_up() {
     let (mut screen, reader) = stuck(true, Some(40), 1 << 20);
     for second in 0..10_000 {
         screen.flush(&format!("{second} s"));
@@ -204,7 +204,7 @@ fn status_lines_do_not_queue_up() {
 }
 
 #[test]
-fn what_is_drawn_is_what_was_taken() {
+fn screen_redraws_only_accepted_output() {
     let (mut screen, reader) = stuck(true, Some(40), 20);
     screen.buffer_for(OutputTarget::Out).extend(b"0123456789\n");
     screen.flush("first");
@@ -216,7 +216,7 @@ fn what_is_drawn_is_what_was_taken() {
 }
 
 #[test]
-fn a_file_gets_everything_though_a_terminal_takes_nothing() {
+fn screen_file_output_is_complete_beside_stuck_terminal() {
     let (mut screen, _reader) = stuck(false, None, 10);
     let file = Sink::default();
     screen.outputs.out = file.output();

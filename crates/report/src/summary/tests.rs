@@ -210,7 +210,7 @@ fn night() -> Summary {
 }
 
 #[test]
-fn every_fact_is_where_it_happened() {
+fn summary_assigns_facts_to_iterations() {
     let facts = night();
     assert_eq!(facts.iterations.len(), 3);
     assert_eq!((facts.usage.cost_usd, facts.outcome), (Some(0.75), None));
@@ -232,7 +232,7 @@ fn every_fact_is_where_it_happened() {
 }
 
 #[test]
-fn what_was_warned_of_before_any_work_comes_last() {
+fn summary_lists_warnings_before_work_last() {
     let warning = |words: &'static str| Event::Warning { message: words.into() };
     let facts = read(
         vec![(1, 0, warning("settings")), (1, 1, iteration_started()), (1, 1, warning("work"))],
@@ -243,7 +243,7 @@ fn what_was_warned_of_before_any_work_comes_last() {
 }
 
 #[test]
-fn a_run_that_is_complete_has_nothing_left() {
+fn summary_of_complete_run_has_nothing_left() {
     let items = vec![TodoItem { text: "tick me".into(), status: TodoStatus::Pending }];
     let facts =
         read(vec![(1, 1, Event::Todo { items }), (2, 1, run_ended(Outcome::Complete, 1))], None);
@@ -251,7 +251,7 @@ fn a_run_that_is_complete_has_nothing_left() {
 }
 
 #[test]
-fn the_terminal_is_told() {
+fn summary_matches_expected_terminal_text() {
     assert_eq!(
         terminal(&night()),
         "\
@@ -293,7 +293,7 @@ Left to do
 }
 
 #[test]
-fn what_an_agent_said_is_text_and_nothing_else() {
+fn summary_escapes_agent_text_in_markdown_and_html() {
     let markdown = plain::render(&night(), &TimeZone::UTC, plain::TextFormat::Markdown);
     assert!(markdown.contains(r"- **Asked:** Make \*all\* tests pass"), "{markdown}");
     assert!(
@@ -307,7 +307,7 @@ fn what_an_agent_said_is_text_and_nothing_else() {
 }
 
 #[test]
-fn a_run_of_ten_thousand_iterations_can_be_read() {
+fn summary_of_ten_thousand_iterations_stays_small() {
     let mut events = vec![(1, 0, run_started())];
     for n in 1..=10_000 {
         let (s, subject) = (i64::from(n) * 10, "x".repeat(5_000));
@@ -339,7 +339,7 @@ fn a_run_of_ten_thousand_iterations_can_be_read() {
 }
 
 #[test]
-fn nothing_that_others_wrote_gets_out_of_its_place() {
+fn summary_escapes_hostile_text_in_every_format() {
     let nasty = "</td><script>alert(1)</script> & \"q\" 'q' \x1b[31mred\x1b[0m\x07\u{202e}txt\u{9b}2J\r\nsecond | `x` [l](http://e) @me $m$ ~~s~~ www.e.org";
     let facts = read(
         vec![
@@ -385,7 +385,7 @@ fn nothing_that_others_wrote_gets_out_of_its_place() {
 }
 
 #[test]
-fn what_is_skimmed_tells_the_same_as_what_is_read() {
+fn skimmed_journal_yields_same_summary_as_full_read() {
     let journal = include_str!("../testdata/run.jsonl");
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     for end in 0..=lines.len() {

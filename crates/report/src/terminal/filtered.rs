@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_filter_may_not_have_shown_is_left() {
+    fn failed_filter_leaves_only_unshown_text() {
         let given = [(0, Ok("one")), (0, Ok("a second\nthing\n")), (0, Ok("the third"))];
         let after = |printed: &'static [(i64, Result<&'static str, &str>)]| {
             given.iter().copied().chain(printed.iter().copied()).collect::<Vec<_>>()

@@ -105,7 +105,7 @@ fn seed() -> Vec<Event<'static>> {
 }
 
 #[test]
-fn the_example_to_the_letter() {
+fn report_with_emoji_matches_documented_example() {
     assert_eq!(
         out(emoji(), &seed()),
         "\
@@ -125,7 +125,7 @@ fn the_example_to_the_letter() {
 }
 
 #[test]
-fn the_example_in_plain_signs() {
+fn report_in_plain_ascii_matches_documented_example() {
     assert_eq!(
         out(Style::default(), &seed()),
         "\
@@ -145,7 +145,7 @@ fn the_example_in_plain_signs() {
 }
 
 #[test]
-fn pieces_of_a_text_are_one_text() {
+fn text_pieces_are_joined_into_one_text() {
     let usage = Event::Usage(Usage::default());
     for (events, expected) in [
         (vec![said("a", false), said("b", true)], "ab\n"),
@@ -170,7 +170,7 @@ fn pieces_of_a_text_are_one_text() {
 }
 
 #[test]
-fn a_text_of_any_length_is_cut_and_counted() {
+fn long_text_is_truncated_with_count() {
     let long = "é".repeat(MAX_TEXT + 7);
     let shown = out(emoji(), &[said(&long, false), said("12\n3", true)]);
     assert_eq!(shown, format!("{} … [11 more characters]\n", "é".repeat(MAX_TEXT)));
@@ -186,7 +186,7 @@ fn a_text_of_any_length_is_cut_and_counted() {
 }
 
 #[test]
-fn a_tools_output_is_cut_by_lines_and_by_characters() {
+fn tool_output_is_truncated_by_lines_and_characters() {
     let style = |lines, chars| Style {
         max_output_lines: lines,
         max_output_chars: chars,
@@ -210,7 +210,7 @@ fn a_tools_output_is_cut_by_lines_and_by_characters() {
 }
 
 #[test]
-fn failed_and_denied_tools_are_told_apart() {
+fn failed_and_denied_tools_are_shown_differently() {
     assert_eq!(
         out(emoji(), &[tool_ended(true, false, "boom")]),
         "❌ Error ← Bash (1 line, 4 chars)\n  ⎿  boom\n"
@@ -239,7 +239,7 @@ fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
 }
 
 #[test]
-fn whoever_comes_next_is_said_to_be_told_if_there_is_one() {
+fn feedback_mentions_next_iteration_only_if_one_follows() {
     // A run that goes on with the checks of an iteration has begun none yet.
     let part = Feedback { action: FailAction::Append, message: "mend it".to_owned() };
     let told = |max_iterations| {
@@ -251,7 +251,7 @@ fn whoever_comes_next_is_said_to_be_told_if_there_is_one() {
 }
 
 #[test]
-fn nothing_of_the_agents_steers_the_terminal() {
+fn agent_output_contains_no_terminal_controls() {
     let evil = "a\x1b[2J\x1b]0;t\x07b\rc\x08\u{9b}5n";
     let events = [
         said(evil, false),
@@ -331,7 +331,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
 }
 
 #[test]
-fn a_limit_that_ends_on_another_day_says_which() {
+fn rate_limit_wait_until_other_day_shows_date() {
     let waiting = |until_ms| Event::Waiting { reason: WaitReason::RateLimit, until_ms };
     assert_eq!(
         out(emoji(), &[waiting(START + 754_000)]),
@@ -362,7 +362,7 @@ fn run_ended(outcome: Outcome, message: &'static str, cut_off: bool) -> Event<'s
 }
 
 #[test]
-fn what_a_budget_cut_off_is_called_checked_if_it_was() {
+fn cut_off_iteration_is_reported_as_checked_only_if_so() {
     let scm = |task: &'static str, ok| Event::ScmEnded {
         task: task.into(),
         ok,
@@ -385,7 +385,7 @@ fn what_a_budget_cut_off_is_called_checked_if_it_was() {
 }
 
 #[test]
-fn a_run_that_a_limit_ended_says_when_that_ends() {
+fn run_ended_by_rate_limit_shows_reset_time() {
     let events = |class, resets_at| {
         let mut ended = seed().pop().unwrap();
         if let Event::AgentEnded { class: its, failure, .. } = &mut ended {
@@ -407,7 +407,7 @@ fn a_run_that_a_limit_ended_says_when_that_ends() {
 }
 
 #[test]
-fn every_end_says_what_to_do_next() {
+fn every_run_end_shows_next_step() {
     for outcome in [
         Outcome::CompleteScmFailed,
         Outcome::LimitReached,
@@ -433,7 +433,7 @@ fn every_end_says_what_to_do_next() {
 }
 
 #[test]
-fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
+fn status_line_stays_below_text_and_is_removed() {
     let sink = Sink::default();
     let screen = TerminalOutput::fake(sink.output(), Sink::default().output(), true, Some(60));
     let mut human = TerminalReporter::new(Style::default(), || TimeZone::UTC, screen);
@@ -462,7 +462,7 @@ fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_face_without_a_status_line_asks_for_no_wake_up() {
+fn display_without_status_line_needs_no_tick() {
     let screen =
         TerminalOutput::fake(Sink::default().output(), Sink::default().output(), false, None);
     let mut human = TerminalReporter::new(emoji(), || TimeZone::UTC, screen);
@@ -474,7 +474,7 @@ fn a_face_without_a_status_line_asks_for_no_wake_up() {
 /// A whole run in every style. After a deliberate change, `UPDATE_GOLDEN=1 cargo test golden`
 /// writes the files anew; the difference is for review.
 #[test]
-fn golden_runs() {
+fn run_output_matches_golden_files() {
     let journal = include_str!("../testdata/run.jsonl");
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/testdata");
     let color = Style { color: true, color_errors: true, ..emoji() };
@@ -504,7 +504,7 @@ fn golden_runs() {
 }
 
 #[test]
-fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_once() {
+fn task_list_shows_next_story_and_problems_once() {
     let tasks = |done, problems: &[&str]| Event::Tasks {
         done,
         total: 2,
@@ -548,7 +548,7 @@ fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_
 }
 
 #[test]
-fn stderr_of_known_agent_is_folded_after_a_few_lines() {
+fn stderr_of_known_agent_is_folded_after_few_lines() {
     let trace = |nth: usize| Event::Output {
         stream: Stream::Stderr,
         text: format!("at frame {nth}").into(),

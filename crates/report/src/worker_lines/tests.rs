@@ -94,7 +94,7 @@ fn retrying(failures: u32, delay_ms: impl Into<Option<u64>>) -> Event<'static> {
 }
 
 #[test]
-fn an_iteration_is_told_from_its_start_to_its_end() {
+fn iteration_start_and_end_are_reported() {
     let mut follower = follower();
     let (said, logged) = tell(
         &mut follower,
@@ -127,7 +127,7 @@ fn an_iteration_is_told_from_its_start_to_its_end() {
 }
 
 #[test]
-fn failures_are_counted_and_the_fifth_stops_the_loop() {
+fn worker_stops_after_five_consecutive_failures() {
     let mut follower = follower();
     let failed = || agent_ended(Exit::Code(1), None, Class::Failed);
     let (said, _) = tell(
@@ -162,7 +162,7 @@ fn failures_are_counted_and_the_fifth_stops_the_loop() {
 }
 
 #[test]
-fn a_success_ends_a_row_of_failures_and_inactivity_is_none() {
+fn success_resets_failures_and_inactivity_is_no_failure() {
     let mut follower = follower();
     tell(&mut follower, &[(1, retrying(1, 1_000)), (1, iteration_ended(Class::Failed, 1))]);
     assert_eq!(follower.state.consecutive_failures, 1, "the end of a failed one is no success");
@@ -208,7 +208,7 @@ fn continued(unchecked: Option<u32>) -> Event<'static> {
 }
 
 #[test]
-fn an_iteration_that_is_checked_later_comes_to_its_end_like_any_other() {
+fn iteration_checked_after_resume_ends_normally() {
     // Its loop was killed, or somebody stopped it.
     for stopped in [false, true] {
         let mut follower = follower();
@@ -235,7 +235,7 @@ fn an_iteration_that_is_checked_later_comes_to_its_end_like_any_other() {
 }
 
 #[test]
-fn an_iteration_that_was_cut_off_is_neither_done_nor_a_failure_nor_a_success() {
+fn cut_off_iteration_is_neither_success_nor_failure() {
     let start = || Event::IterationStarted { max_iterations: 4 };
     let mut follower = follower();
     tell(
@@ -276,7 +276,7 @@ fn an_iteration_that_was_cut_off_is_neither_done_nor_a_failure_nor_a_success() {
 }
 
 #[test]
-fn how_a_loop_ends_decides_what_becomes_of_its_worker() {
+fn run_outcome_decides_worker_status() {
     let killed = || Event::StopRequested { signal: KILL_REASON.into(), now: true };
     let hung_up = || Event::StopRequested { signal: "SIGHUP".into(), now: true };
     for (before, outcome, status, words) in [
@@ -297,7 +297,7 @@ fn how_a_loop_ends_decides_what_becomes_of_its_worker() {
 }
 
 #[test]
-fn a_pause_shows_at_once_and_a_new_limit_when_it_ends() {
+fn pause_shows_immediately_and_resume_sets_new_limit() {
     let mut follower = follower();
     tell(&mut follower, &[(1, Event::PauseRequested)]);
     assert_eq!(follower.state.status, WorkerStatus::Paused);
@@ -306,7 +306,7 @@ fn a_pause_shows_at_once_and_a_new_limit_when_it_ends() {
 }
 
 #[test]
-fn states_of_other_versions_can_be_read() {
+fn worker_state_of_other_version_is_readable() {
     let state: WorkerState =
         serde_json::from_str(r#"{"worker_name":"a","status":"paused","later":1}"#).unwrap();
     assert_eq!((state.worker_name.as_str(), state.status), ("a", WorkerStatus::Paused));
@@ -317,7 +317,7 @@ fn states_of_other_versions_can_be_read() {
 }
 
 #[test]
-fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
+fn worker_name_is_valid_for_tmux_git_and_files() {
     for name in ["agent", "a", "worker-1", "A_b", "1"] {
         assert!(is_valid_name(name), "{name}");
     }
@@ -328,7 +328,7 @@ fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
 }
 
 #[test]
-fn elapsed_time_leaves_pauses_out() {
+fn worker_elapsed_time_excludes_pauses() {
     let mut follower = follower();
     let mut at = |seconds: i64, event: &Event<'static>| {
         follower.apply(Stamp { time_ms: seconds * 1_000, iteration: 1, attempt: 1 }, event);

@@ -67,7 +67,7 @@ fn seen(plan: &SandboxPlan, path: &str) -> String {
 const SCRATCH: &str = "/home/u/.ralph/sandboxes/s";
 
 #[test]
-fn what_is_seen_of_the_machine() {
+fn plan_shows_system_and_hides_home() {
     let plan = plan_of(&wanted(), &[]);
     let scratch = |name: &str| format!("w {SCRATCH}/{name}");
     for (path, expected) in [
@@ -96,7 +96,7 @@ fn what_is_seen_of_the_machine() {
 }
 
 #[test]
-fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
+fn plan_hides_sockets_of_services() {
     let mut lines = MACHINE.to_vec();
     lines.extend([
         "/opt/service.sock",
@@ -123,7 +123,7 @@ fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
 }
 
 #[test]
-fn the_administrator_is_somebody_else_inside() {
+fn plan_maps_root_to_ordinary_user() {
     let root = PlanInputs { user: (0, 0), ..wanted() };
     let plan = plan_of(&root, &[]);
     assert_eq!(plan.user, (1000, 1000));
@@ -135,7 +135,7 @@ fn the_administrator_is_somebody_else_inside() {
 }
 
 #[test]
-fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
+fn plan_shows_tools_and_caches_without_their_secrets() {
     let plan = plan_of(
         &wanted(),
         &[
@@ -172,7 +172,7 @@ fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
 }
 
 #[test]
-fn secret_in_linked_tool_directory_is_hidden_at_every_place() {
+fn plan_hides_secret_in_linked_tool_directory() {
     let more = [
         "/home/u/.cargo -> dotfiles/cargo",
         "/home/u/dotfiles/cargo/bin/cargo",
@@ -237,7 +237,7 @@ fn secret_in_linked_tool_directory_is_hidden_at_every_place() {
 }
 
 #[test]
-fn an_agent_sees_its_own_and_nobody_elses() {
+fn plan_shows_agent_only_its_own_files() {
     let files = [
         "/home/u/.claude/.credentials.json",
         "/home/u/.claude/settings.json",
@@ -258,7 +258,7 @@ fn an_agent_sees_its_own_and_nobody_elses() {
 }
 
 #[test]
-fn programs_are_found_where_they_are_called_from() {
+fn plan_shows_programs_of_path_and_agent() {
     let more = [
         "/home/u/.volta-real/bin/node",
         "/home/u/tools -> /home/u/.volta-real",
@@ -285,7 +285,7 @@ fn programs_are_found_where_they_are_called_from() {
 }
 
 #[test]
-fn tools_that_were_moved_or_need_what_is_beside_them_work() {
+fn plan_shows_relocated_tools_with_their_files() {
     let more = [
         "/root/.pyenv/shims/python",
         "/root/.pyenv/bin/pyenv -> ../libexec/pyenv",
@@ -337,7 +337,7 @@ fn tools_that_were_moved_or_need_what_is_beside_them_work() {
 }
 
 #[test]
-fn what_the_settings_add() {
+fn plan_adds_readable_and_writable_settings() {
     let wanted = PlanInputs {
         readable: vec!["~/notes".into(), "/home/other".into(), "missing".into()],
         writable: vec!["../sibling".into()],
@@ -358,7 +358,7 @@ fn words(refused: PlanError) -> String {
 }
 
 #[test]
-fn places_around_which_no_sandbox_can_be() {
+fn plan_refuses_home_system_and_scratch_as_project() {
     let refused = |project: &str, home: &str| {
         let wanted = PlanInputs { project: project.into(), home: Some(home.into()), ..wanted() };
         build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err()
@@ -388,7 +388,7 @@ fn places_around_which_no_sandbox_can_be() {
 }
 
 #[test]
-fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
+fn plan_environment_uses_proxy_without_secrets() {
     let env = [
         ("PATH", "/usr/bin"),
         ("LANG", "C"),
@@ -462,7 +462,7 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
 }
 
 #[test]
-fn git_settings_in_environment_pass_all_or_none() {
+fn plan_passes_git_environment_settings_all_or_none() {
     let withheld = |settings: &[(&str, &str)]| {
         let count = settings.len().to_string();
         let mut env = vec![("GIT_CONFIG_COUNT".to_owned(), count)];

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_servers_of_this_machine() {
+    fn name_servers_are_parsed_from_resolv_conf() {
         let text =
             "# mine\nsearch lan\nnameserver 10.0.0.1\n nameserver  ::1 \nnameserver x\noptions a";
         let expected: Vec<SocketAddr> =
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_file() {
+    fn hosts_file_is_parsed_and_localhost_stays_loopback() {
         let text =
             "127.0.0.1 localhost\n10.0.0.7\tbox Box.lan # the box\nfe80::1%eth0 zone\n::2 box\n";
         let expected: Vec<IpAddr> = vec!["10.0.0.7".parse().unwrap(), "::2".parse().unwrap()];
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_addresses_are_asked_for_and_found() {
+    fn dns_lookup_asks_for_both_address_families() {
         let mut lookup = Lookup::new("Example.com", [7, 8]);
         let questions = lookup.questions();
         assert_eq!(questions.len(), 2);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_answer_something_else() {
+    fn dns_lookup_ignores_mismatched_replies() {
         let asked = encode_query(7, "example.com", TYPE_A);
         let good = reply(&asked, 0x8180, &[(1, &[1, 2, 3, 4])]);
         let take = |bytes: &[u8]| {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_points_to_itself_ends() {
+    fn dns_name_pointing_to_itself_is_rejected() {
         for bytes in [&[0xc0, 0][..], &[1, b'a', 0xc0, 0], &[0xc0, 2, 0xc0, 0]] {
             let mut reader = ReplyReader { data: bytes, position: 0 };
             assert_eq!(reader.name(), None);
@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_reply_is_too_strange(
+        fn dns_lookup_never_panics_on_any_reply(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
             flips in proptest::collection::vec((0..80usize, any::<u8>()), 0..4),
         ) {

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnels() {
+    fn connect_request_is_parsed() {
         let ask = whole("CONNECT API.example.com:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n\x16\x03");
         assert_eq!(ask.host, "api.example.com");
         assert_eq!(ask.port, 443);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_go_to_the_host_that_was_judged() {
+    fn plain_request_is_rewritten_for_target_host() {
         let ask = whole(
             "POST http://example.com:8080/a?b=c HTTP/1.1\r\nHost: evil.test\r\nAccept: */*\r\n\
              Proxy-Authorization: Basic x\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_and_what_follows_it_is_left_behind() {
+    fn request_body_length_is_enforced() {
         let head = |headers: &str| format!("POST http://a.test/ HTTP/1.1\r\n{headers}\r\n");
         for (headers, rest, kept, more) in [
             ("", "GET http://evil.test/", "", Some(0)),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_lead_nowhere() {
+    fn invalid_request_heads_are_rejected() {
         for bad in [
             "GET /path HTTP/1.1\r\nHost: example.com\r\n\r\n",
             "GET https://example.com/ HTTP/1.1\r\n\r\n",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_answers() {
+    fn upstream_proxy_reply_is_parsed() {
         for (text, expected) in [
             ("HTTP/1.1 200 Connection established\r\n\r\nrest", UpstreamReply::Open(39)),
             ("HTTP/1.0 200 OK\r\nX: y\r\n", UpstreamReply::Partial),
@@ -291,13 +291,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn http_parser_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse_upstream_reply(&bytes);
             let _ = parse_request(&bytes);
         }
 
         #[test]
-        fn whatever_a_head_says_its_host_is_one(host in "[ -~]{0,40}", port in any::<u16>()) {
+        fn parsed_request_host_is_always_valid(host in "[ -~]{0,40}", port in any::<u16>()) {
             for head in [
                 format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"),
                 format!("GET http://{host}:{port}/ HTTP/1.1\r\n\r\n"),

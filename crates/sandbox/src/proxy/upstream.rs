@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn which_proxy_is_used_for_what() {
+    fn upstream_proxy_is_selected_by_environment() {
         let env = [
             ("HTTPS_PROXY", "http://user:p%40ss@proxy.corp:8080/"),
             ("http_proxy", "web.corp:3128"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_told() {
+    fn unsupported_upstream_proxy_is_reported() {
         for (value, usable) in [
             ("socks5://proxy:1080", false),
             ("https://proxy:443", false),

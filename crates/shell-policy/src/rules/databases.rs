@@ -450,7 +450,7 @@ mod tests {
     use super::{Tier, data_loss};
 
     #[test]
-    fn sql_is_read_by_statements() {
+    fn destructive_sql_is_found_by_statement() {
         for (sql, denied) in [
             ("DROP TABLE users", true),
             ("select 1; drop  table users", true),

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_says_why_and_what_instead() {
+    fn every_rule_has_reason_and_alternative() {
         for rule in rule_tables().flatten() {
             assert!(!rule.programs.is_empty());
             for text in [rule.reason, rule.suggestion] {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_known_by_their_spellings() {
+    fn flag_spellings_are_matched() {
         for (flag, text, matches) in [
             ("-f", "-f", true),
             ("-f", "-rf", true),

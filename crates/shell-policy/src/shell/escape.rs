@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_become_what_they_stand_for() {
+    fn shell_escapes_are_decoded() {
         for (text, decoded) in [
             ("plain", "plain"),
             (r"\x72\x6d", "rm"),

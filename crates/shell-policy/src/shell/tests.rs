@@ -103,7 +103,7 @@ fn part(part_: &WordPart) -> String {
 }
 
 #[test]
-fn commands_are_read_as_a_shell_reads_them() {
+fn shell_commands_are_parsed_like_in_shell() {
     for (source, tree) in [
         ("", ""),
         ("  # only a comment", ""),
@@ -169,7 +169,7 @@ fn commands_are_read_as_a_shell_reads_them() {
 }
 
 #[test]
-fn what_no_shell_would_take_is_an_error() {
+fn shell_syntax_errors_are_detected() {
     for source in [
         "echo 'a",
         "echo \"a",
@@ -198,7 +198,7 @@ fn what_no_shell_would_take_is_an_error() {
 }
 
 #[test]
-fn what_stands_before_an_error_is_there() {
+fn commands_before_shell_syntax_error_are_kept() {
     assert_eq!(
         show("rm -rf x\n)"),
         "[rm -rf x] ERROR its brackets or its reserved words do not match"
@@ -206,7 +206,7 @@ fn what_stands_before_an_error_is_there() {
 }
 
 #[test]
-fn nesting_and_length_are_bounded() {
+fn shell_nesting_and_length_are_limited() {
     for (open, close) in
         [("( ", ")"), ("$(", ")"), ("$((", ") )"), ("{ ", "; }"), ("\"$(", ")\""), ("${x:-", "}")]
     {

@@ -265,7 +265,7 @@ fn started(output: &[u8]) -> Vec<(usize, Vec<String>)> {
 }
 
 #[test]
-fn policy_sees_every_command_that_bash_runs() {
+fn policy_sees_every_command_bash_runs() {
     if !usable() {
         return;
     }

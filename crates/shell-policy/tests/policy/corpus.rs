@@ -47,7 +47,7 @@ fn describe(verdict: &Verdict) -> (&'static str, &'static str) {
 }
 
 #[test]
-fn every_command_of_the_corpus_is_judged_as_it_must_be() {
+fn corpus_commands_get_expected_verdict() {
     let mut wrong = String::new();
     for case in cases() {
         let verdict = judge_with(&[], &call(&case.command));
@@ -67,7 +67,7 @@ fn every_command_of_the_corpus_is_judged_as_it_must_be() {
 }
 
 #[test]
-fn the_corpus_has_every_family_and_as_many_harmless_commands() {
+fn corpus_covers_every_family_and_harmless_commands() {
     let cases = cases();
     let count = |verdict: &str| cases.iter().filter(|case| case.verdict == verdict).count();
     assert!(cases.len() >= 400, "{}", cases.len());
@@ -82,7 +82,7 @@ fn the_corpus_has_every_family_and_as_many_harmless_commands() {
 
 /// In a container the user is often root, and projects live in odd places.
 #[test]
-fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
+fn home_and_project_may_be_below_system_directories() {
     let (allow, _) = CommandAllowList::parse([]);
     for (project, home, call, verdict) in [
         ("/root/app", "/root", ToolCall::Write("/root/app/x"), "allow"),
@@ -118,7 +118,7 @@ fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
 
 /// Where nothing can be resolved, what must be known is not.
 #[test]
-fn what_cannot_be_resolved_is_not_deleted() {
+fn unresolvable_path_is_not_deleted() {
     let (allow, _) = CommandAllowList::parse([]);
     let context = Context {
         project: Path::new("/p"),
@@ -138,7 +138,7 @@ fn what_cannot_be_resolved_is_not_deleted() {
 }
 
 #[test]
-fn the_documentation_names_every_family() {
+fn blocklist_page_names_every_family() {
     let page = include_str!("../../../../docs/src/blocklist.md");
     for family in Family::ALL {
         assert!(page.contains(&format!("\n| {family} |")), "{family}");
@@ -146,7 +146,7 @@ fn the_documentation_names_every_family() {
 }
 
 #[test]
-fn a_message_says_what_why_and_what_instead() {
+fn block_message_has_command_reason_and_alternative() {
     let message = crate::shell("cd /tmp && git push --force").message().unwrap();
     assert_eq!(
         message,
@@ -159,7 +159,7 @@ fn a_message_says_what_why_and_what_instead() {
 }
 
 #[test]
-fn the_allow_list_lets_through_what_it_names_and_nothing_beside_it() {
+fn allow_list_permits_only_named_commands() {
     for (allow, command, verdict) in [
         ("git push --force origin gh-pages", "git push --force origin gh-pages", "allow"),
         ("git push --force origin gh-pages", "git push --force origin main", "deny"),
@@ -200,7 +200,7 @@ fn the_allow_list_lets_through_what_it_names_and_nothing_beside_it() {
 }
 
 #[test]
-fn mcp_command_that_is_no_shell_is_warned_of() {
+fn mcp_command_that_is_no_shell_warns() {
     let judged = judge_with(&[], &ToolCall::Unreadable("G1 X10 (move)".into()));
     assert_eq!(describe(&judged), ("warn", "obfuscation"));
     let judged = judge_with(&[], &ToolCall::Unreadable("rm -rf ~\n)".into()));

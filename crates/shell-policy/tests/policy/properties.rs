@@ -138,18 +138,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_never_panics(pieces in prop::collection::vec(piece(), 0..40)) {
+    fn policy_never_panics_on_shell_pieces(pieces in prop::collection::vec(piece(), 0..40)) {
         shell(&pieces.concat());
         shell(&pieces.join(" "));
     }
 
     #[test]
-    fn it_never_panics_on_any_text(text in any::<String>()) {
+    fn policy_never_panics_on_any_text(text in any::<String>()) {
         shell(&text);
     }
 
     #[test]
-    fn spelling_a_word_differently_changes_nothing(
+    fn quoting_does_not_change_verdict(
         command in proptest::sample::select(PLAIN.to_vec()),
         how in prop::collection::vec(any::<u8>(), 8),
     ) {
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_harmless_neighbour_or_wrapper_weakens_nothing(
+    fn surrounding_commands_do_not_weaken_verdict(
         command in proptest::sample::select(PLAIN.to_vec()),
         around in prop::collection::vec(0_u8..14, 0..4),
     ) {
@@ -204,7 +204,7 @@ fn worked() -> Duration {
 }
 
 #[test]
-fn hostile_texts_are_answered_at_once() {
+fn hostile_input_is_judged_quickly() {
     let many = |text: &str, n: usize| text.repeat(n);
     let nest = |open: &str, inner: &str, close: &str, n: usize| {
         format!("{}{inner}{}", open.repeat(n), close.repeat(n))
@@ -289,7 +289,7 @@ fn hostile_texts_are_answered_at_once() {
 }
 
 #[test]
-fn what_is_too_large_or_too_deep_is_denied() {
+fn oversized_or_nested_input_is_denied() {
     for text in [
         "ls ".repeat(1 << 20),
         format!("{}ls{}", "( ".repeat(1000), ")".repeat(1000)),

@@ -19,7 +19,7 @@ const LIST: &str = r#"{
 "#;
 
 #[test]
-fn a_value_changes_and_nothing_else() {
+fn edit_changes_only_the_given_value() {
     let set =
         |changes: &[edit::FieldChange<'_>]| edit::set_in_story(LIST, "US-1", changes).unwrap();
     assert_eq!(
@@ -44,7 +44,7 @@ fn a_value_changes_and_nothing_else() {
 }
 
 #[test]
-fn a_story_is_added_in_the_layout_of_the_others() {
+fn added_story_follows_layout_of_list() {
     let story = json!({"id": "US-3", "dependsOn": ["US-1"]});
     let added = edit::add_story(LIST, story.as_object().unwrap()).unwrap();
     let expected = LIST.replace(
@@ -82,7 +82,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn an_edit_of_the_text_is_an_edit_of_the_value(
+    fn text_edit_equals_value_edit(
         fields in prop::collection::vec((".{0,4}", value()), 0..5),
         key in ".{0,4}",
         new in value(),
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_text_nothing_panics(text in ".*", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn task_list_parser_and_editor_never_panic(text in ".*", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let _ = parse(&bytes);
         let _ = parse(text.as_bytes());
         let _ = edit::set(&text, &[("a", json!(1))]);

@@ -10,7 +10,7 @@ fn findings(start: &[Value], then: &[Value], now: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_story_may_go_only_if_another_stands_for_it() {
+fn removed_story_is_reported_unless_replaced() {
     let replacing = |id: &str, others: &[&str]| story(id, &json!({"replaces": others}));
     let gone = |id: &str| vec![format!("{id} (Title of {id}) is gone, and no story replaces it")];
     let (a, b) = (open("a"), open("b"));
@@ -48,7 +48,7 @@ fn a_story_may_go_only_if_another_stands_for_it() {
 }
 
 #[test]
-fn a_story_that_takes_the_place_of_open_ones_has_to_be_open_first() {
+fn replacement_of_open_story_must_be_open_first() {
     let replacing = |id: &str, passes: bool, others: &[&str]| {
         story(id, &json!({"passes": passes, "notes": "done", "replaces": others}))
     };
@@ -88,7 +88,7 @@ fn a_story_that_takes_the_place_of_open_ones_has_to_be_open_first() {
 }
 
 #[test]
-fn what_a_story_is_judged_by_goes_on_in_those_that_replace_it() {
+fn replacement_must_keep_acceptance_criteria() {
     let with = |id: &str, criteria: &[&str], replaces: &[&str]| {
         story(id, &json!({"acceptanceCriteria": criteria, "replaces": replaces}))
     };
@@ -165,7 +165,7 @@ fn what_a_story_is_judged_by_goes_on_in_those_that_replace_it() {
 }
 
 #[test]
-fn what_is_gone_is_still_owed() {
+fn removed_stories_count_as_open() {
     let mut ledger = Ledger::new(&list(&[open("a"), open("b"), open("c")]));
     let review = ledger.review(&Ok(list(&[passing("a")])));
     let progress = review.progress.unwrap();
@@ -180,7 +180,7 @@ fn what_is_gone_is_still_owed() {
 }
 
 #[test]
-fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
+fn unreadable_list_is_reported_and_stories_are_remembered() {
     let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
     let review = ledger.review(&parse(b"{"));
     assert!(matches!(review.findings.as_slice(), [TaskFinding::InvalidList { .. }]));
@@ -193,7 +193,7 @@ fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
 }
 
 #[test]
-fn the_agent_is_given_back_what_it_lost() {
+fn briefing_contains_lost_story() {
     let mut lost = open("b");
     lost["mine"] = json!("kept");
     let mut ledger = Ledger::new(&list(&[open("a"), lost]));
@@ -203,7 +203,7 @@ fn the_agent_is_given_back_what_it_lost() {
 }
 
 #[test]
-fn stories_that_are_too_many_to_be_told_of_are_given_back_in_a_file() {
+fn many_lost_stories_are_restored_through_file() {
     let many: Vec<Value> = (0..120).map(|n| open(&format!("s{n}"))).collect();
     let long = story("s0", &json!({"description": "x".repeat(5_000)}));
     let few = &many[..3];
@@ -231,7 +231,7 @@ fn stories_that_are_too_many_to_be_told_of_are_given_back_in_a_file() {
 }
 
 #[test]
-fn other_verify_commands_are_reported_and_veto_if_one_is_gone() {
+fn changed_verify_commands_veto_if_one_is_removed() {
     for (commands, vetoes) in [
         (json!(["true"]), true),
         (json!([]), true),
@@ -250,7 +250,7 @@ fn other_verify_commands_are_reported_and_veto_if_one_is_gone() {
 }
 
 #[test]
-fn criteria_of_the_start_may_be_added_to_and_not_be_lost() {
+fn original_acceptance_criteria_must_not_be_removed() {
     let with = |criteria: &[&str]| {
         list(&[story("a", &json!({"acceptanceCriteria": criteria, "passes": true, "notes": "n"}))])
     };
@@ -283,7 +283,7 @@ fn criteria_of_the_start_may_be_added_to_and_not_be_lost() {
 }
 
 #[test]
-fn the_work_is_complete_when_every_story_passes_and_nothing_speaks_against_it() {
+fn work_is_complete_when_all_stories_pass_without_findings() {
     #[derive(Debug, PartialEq)]
     enum Is {
         Complete,
@@ -340,7 +340,7 @@ fn the_work_is_complete_when_every_story_passes_and_nothing_speaks_against_it() 
 }
 
 #[test]
-fn a_story_is_unverified_until_the_checks_have_passed_once() {
+fn story_is_unverified_until_checks_pass() {
     let now = list(&[passing("a"), passing("b")]);
     let mut ledger = Ledger::new(&list(&[passing("a"), open("b")]));
     for _ in 0..2 {
@@ -373,7 +373,7 @@ fn again(
 }
 
 #[test]
-fn what_was_done_between_runs_is_its_owners_doing_and_what_was_done_in_one_is_not() {
+fn list_changes_between_runs_are_accepted_but_not_during() {
     let start = document(&[open("a"), open("b")]);
     let weak = |stories: &[Value]| {
         let mut list = document(stories);
@@ -422,7 +422,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_passes_by_the_word_of_an_unfinished_iteration_is_in_doubt() {
+fn story_marked_in_unfinished_iteration_is_doubtful() {
     let start = document(&[open("a")]);
     let done = document(&[passing("a")]);
     for (what, seen, closed, has_checks, doubtful) in [
@@ -439,7 +439,7 @@ fn what_passes_by_the_word_of_an_unfinished_iteration_is_in_doubt() {
 }
 
 #[test]
-fn a_mark_is_in_doubt_until_an_iteration_has_come_to_its_end_with_it() {
+fn story_mark_is_doubtful_until_iteration_ends() {
     let (neither, one) = (list(&[open("a"), open("b")]), list(&[passing("a"), open("b")]));
     let both = list(&[passing("a"), passing("b")]);
     // Lists that are seen one after the other, and whether an iteration came to its end with them.
@@ -484,7 +484,7 @@ fn a_mark_is_in_doubt_until_an_iteration_has_come_to_its_end_with_it() {
 }
 
 #[test]
-fn there_is_nothing_to_do_only_if_nothing_speaks_against_it() {
+fn opening_check_completes_only_without_objections() {
     let review = |then: &[Value], now: &[Value]| {
         let mut ledger = Ledger::new(&list(&[open("a")]));
         ledger.iteration_ended(&list(then), true);

@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_echo_and_nothing_else_is_left_out(
+        fn echo_filter_removes_exactly_the_echoed_prompt(
             prompt in proptest::collection::vec("A|B|", 1..6),
             said in proptest::collection::vec("A|B|", 0..30),
         ) {

@@ -192,7 +192,7 @@ mod tests {
     const SHORT: &str = "Work, then say: All tasks complete";
 
     #[test]
-    fn a_prompt_that_is_repeated_in_any_form_is_not_done() {
+    fn echoed_prompt_in_any_format_does_not_match_pattern() {
         type Form = fn(&str) -> String;
         let each = |prompt: &str, change: fn((usize, &str)) -> String| -> String {
             prompt.lines().enumerate().map(change).collect::<Vec<_>>().join("\n")
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_own_words_are_done_though_the_prompt_has_them() {
+    fn own_answer_matches_pattern_that_prompt_contains() {
         for prompt in [BESIDE, ALONE, SHORT] {
             for said in [
                 "All tasks complete",

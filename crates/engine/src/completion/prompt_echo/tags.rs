@@ -318,7 +318,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_prompt_is_known_again_in_whatever_form_it_is_shown() {
+    fn echoed_prompt_in_any_format_does_not_complete() {
         for prompt in [ALONE, BESIDE, SHORT, TWO] {
             for (name, form) in FORMS {
                 let shown = form(prompt);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn dictated_line_completes_unless_more_of_prompt_stands_around_it() {
+    fn dictated_line_completes_unless_part_of_prompt_echo() {
         const LINE: &str = "All tasks are complete. <promise>COMPLETE</promise>";
         let several = format!(
             "Work on the list.\nWhen all is done, print exactly:\n\n{LINE}\n\nNever push.\n"
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_signal_is_known() {
+    fn signal_ignored_as_echo_is_reported() {
         let ignored = |said: &str| {
             let rule = CompletionRule::Promise("COMPLETE".into());
             let mut detector = CompletionDetector::new(&rule).with_prompt_echo(BESIDE);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_own_word_is_heard() {
+    fn promise_in_own_answer_completes() {
         for prompt in [ALONE, BESIDE, SHORT, TWO] {
             for said in [
                 TAG.to_owned(),

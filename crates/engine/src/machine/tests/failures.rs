@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn failures_back_off_and_then_end_the_run() {
+fn failures_back_off_then_end_run() {
     let mut run = Loop::start(rules());
     for delay in [1_000, 2_000] {
         run.agent(failed(Class::Failed));
@@ -62,7 +62,7 @@ fn run_end_names_last_failure_and_used_up_budget() {
 }
 
 #[test]
-fn a_success_resets_the_count_of_failures() {
+fn success_resets_failure_count() {
     let mut run = Loop::start(rules());
     for _ in 0..3 {
         run.agent(failed(Class::Failed)).until_deadline();
@@ -73,7 +73,7 @@ fn a_success_resets_the_count_of_failures() {
 }
 
 #[test]
-fn failures_can_use_up_iterations_instead() {
+fn failures_use_up_iterations_in_next_iteration_scope() {
     let retry = Retry {
         scope: RetryScope::NextIteration { failures: 5 },
         backoff_ms: 1_000,
@@ -124,7 +124,7 @@ fn limit_after_only_failed_iterations_is_failure() {
 }
 
 #[test]
-fn retry_that_outlasts_the_budget_is_not_announced() {
+fn retry_beyond_budget_is_not_announced() {
     let budget = Budget { duration_ms: Some(500), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(failed(Class::Failed));
@@ -142,7 +142,7 @@ fn backoff_doubles_up_to_its_cap() {
 }
 
 #[test]
-fn empty_answers_are_retried_only_where_asked() {
+fn empty_answer_is_retried_only_if_enabled() {
     let mut run = Loop::start(rules());
     run.agent(failed(Class::Empty));
     assert_eq!(run.machine.iteration(), 2);
@@ -153,14 +153,14 @@ fn empty_answers_are_retried_only_where_asked() {
 }
 
 #[test]
-fn refused_credentials_stop_at_once() {
+fn refused_credentials_end_run_immediately() {
     let mut run = Loop::start(rules());
     run.agent(failed(Class::Credentials));
     assert_eq!(run.outcome(), Some((Outcome::CredentialsRefused, 4)));
 }
 
 #[test]
-fn what_breaks_ends_the_agent_first() {
+fn internal_error_ends_agent_before_run() {
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::Broken { message: "disk full".into() });
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Broken)]);
@@ -169,14 +169,14 @@ fn what_breaks_ends_the_agent_first() {
 }
 
 #[test]
-fn a_lost_prompt_ends_the_run() {
+fn unreadable_prompt_ends_run() {
     let mut run = Loop::start(rules());
     run.give(Input::PromptFailed { message: "gone".into() });
     assert_eq!(run.outcome(), Some((Outcome::PromptLost, 2)));
 }
 
 #[test]
-fn a_limit_is_waited_for_and_counts_as_no_failure() {
+fn rate_limit_wait_is_not_counted_as_failure() {
     let mut run = Loop::start(rules());
     for _ in 0..5 {
         let reset = run.now.wall_ms / 1000 + 500;
@@ -192,7 +192,7 @@ fn a_limit_is_waited_for_and_counts_as_no_failure() {
 }
 
 #[test]
-fn a_limit_that_ended_while_the_machine_slept_is_noticed() {
+fn rate_limit_passed_during_sleep_is_noticed() {
     let mut run = Loop::start(rules());
     let reset = run.now.wall_ms / 1000 + 3_000;
     run.agent(limited(Some(reset)));
@@ -202,7 +202,7 @@ fn a_limit_that_ended_while_the_machine_slept_is_noticed() {
 }
 
 #[test]
-fn a_limit_without_a_time_backs_off() {
+fn rate_limit_without_reset_time_backs_off() {
     let mut run = Loop::start(rules());
     for delay in [1_000, 2_000, 4_000] {
         run.agent(limited(None));
@@ -215,7 +215,7 @@ fn a_limit_without_a_time_backs_off() {
 }
 
 #[test]
-fn a_limit_is_not_waited_for_too_long_or_not_at_all() {
+fn rate_limit_beyond_max_wait_ends_run() {
     let mut run = Loop::start(rules());
     run.agent(limited(Some(run.now.wall_ms / 1000 + 3_700)));
     assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
@@ -237,7 +237,7 @@ fn a_limit_is_not_waited_for_too_long_or_not_at_all() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_makes_no_wait_longer() {
+fn clock_set_back_does_not_extend_rate_limit_wait() {
     let mut run = Loop::start(rules());
     run.agent(limited(Some(run.now.wall_ms / 1000 + 100)));
     run.now.wall_ms -= 86_400_000;

@@ -8,7 +8,7 @@ fn check_gates(claimed: bool) -> Action {
 }
 
 #[test]
-fn a_gate_can_veto() {
+fn gate_veto_continues_run_with_feedback() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.agent(done());
     assert!(run.asked(&check_gates(true)));
@@ -20,7 +20,7 @@ fn a_gate_can_veto() {
 }
 
 #[test]
-fn there_is_nothing_to_veto_where_nothing_is_claimed() {
+fn gate_veto_is_not_reported_without_completion_claim() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.agent(answered());
     assert!(run.asked(&check_gates(false)));
@@ -32,7 +32,7 @@ fn there_is_nothing_to_veto_where_nothing_is_claimed() {
 }
 
 #[test]
-fn gates_are_asked_after_failed_guardrails_too_and_cannot_overrule_them() {
+fn gates_run_after_failed_guardrail_without_overruling() {
     for verdict in [veto(&["marked"]), Input::GatesChecked(GateVerdict::Complete)] {
         let adds = matches!(verdict, Input::GatesChecked(GateVerdict::Veto { .. }));
         let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
@@ -49,7 +49,7 @@ fn gates_are_asked_after_failed_guardrails_too_and_cannot_overrule_them() {
 }
 
 #[test]
-fn every_attempt_is_briefed_anew() {
+fn gate_briefing_is_renewed_for_each_attempt() {
     let brief = |told: &str| Input::Briefed { feedback: vec![feedback(told)] };
     let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
     assert!(run.asked(&Action::CollectBriefing) && !run.starts_agent());
@@ -71,7 +71,7 @@ fn every_attempt_is_briefed_anew() {
 }
 
 #[test]
-fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
+fn gate_briefing_is_added_to_feedback_of_resumed_run() {
     let progress = ResumePoint { feedback: vec![feedback("lint")], ..ResumePoint::default() };
     let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
     let mut run = Loop::of(machine);
@@ -91,7 +91,7 @@ fn opened(guardrails: usize) -> Loop {
 }
 
 #[test]
-fn work_that_is_done_already_is_checked_and_nobody_is_asked_to_do_it() {
+fn finished_work_is_checked_without_starting_agent() {
     let mut run = opened(1);
     assert!(run.asked(&Action::RunGuardrail(0)) && run.machine.is_initial_check());
     run.give(Input::GuardrailEnded { failed: None });
@@ -102,7 +102,7 @@ fn work_that_is_done_already_is_checked_and_nobody_is_asked_to_do_it() {
 }
 
 #[test]
-fn work_that_turns_out_not_to_be_done_is_begun_with_what_was_found() {
+fn failed_opening_check_starts_iteration_with_feedback() {
     let mut run = opened(1);
     run.give(Input::GuardrailEnded { failed: Some(feedback("it fails")) });
     let told = vec![feedback("so look")];
@@ -116,7 +116,7 @@ fn work_that_turns_out_not_to_be_done_is_begun_with_what_was_found() {
 }
 
 #[test]
-fn a_stop_while_the_work_is_checked_first_is_heeded() {
+fn stop_during_opening_check_interrupts_run() {
     let mut run = opened(1);
     run.give(Input::Stop { signal: "SIGINT", now: true });
     assert!(run.asked(&Action::EndGuardrail { timed_out: false }));
@@ -125,7 +125,7 @@ fn a_stop_while_the_work_is_checked_first_is_heeded() {
 }
 
 #[test]
-fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
+fn pause_during_briefing_pauses_before_attempt() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.give(Input::Pause).give(Input::Briefed { feedback: Vec::new() });
     assert!(run.machine.is_paused() && !run.starts_agent());
@@ -135,7 +135,7 @@ fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
 }
 
 #[test]
-fn a_stop_while_the_gates_are_asked_is_heeded() {
+fn stop_during_gates_interrupts_run() {
     let stop = || Input::Stop { signal: "SIGINT", now: false };
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.give(stop()).give(Input::Briefed { feedback: Vec::new() });
@@ -150,7 +150,7 @@ fn a_stop_while_the_gates_are_asked_is_heeded() {
 }
 
 #[test]
-fn a_gate_can_know_better_than_an_agent_that_forgot_to_say_so() {
+fn gate_completes_run_without_agent_claim() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.agent(answered()).give(Input::GatesChecked(GateVerdict::Complete));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));

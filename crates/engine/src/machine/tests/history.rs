@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn any_history_keeps_the_promises(
+    fn machine_invariants_hold_for_any_history(
         max_iterations in 1u32..6,
         guardrails in 0usize..3,
         scm in 0usize..3,

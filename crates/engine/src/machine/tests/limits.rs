@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn silence_ends_the_agent_and_output_resets_it() {
+fn inactivity_timeout_ends_agent_and_output_resets_it() {
     let mut run = Loop::start(Rules { inactivity_ms: Some(60_000), ..rules() });
     run.give(Input::AgentStarted).after(50_000).give(Input::Output).after(50_000);
     run.give(Input::Timer);
@@ -17,7 +17,7 @@ fn silence_ends_the_agent_and_output_resets_it() {
 }
 
 #[test]
-fn silent_model_is_warned_of_once_and_ended() {
+fn silent_model_is_warned_about_once_then_ended() {
     let warned = |run: &Loop| {
         let is_warning =
             |action: &&Action| matches!(action, Action::Emit(Event::ModelSilent { .. }));
@@ -62,14 +62,14 @@ fn silent_model_limit_spares_tools_background_tasks_and_results() {
 }
 
 #[test]
-fn silence_may_simply_end_the_iteration() {
+fn inactivity_ends_iteration_when_not_a_failure() {
     let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
     run.agent(Report { class: Class::TimedOut, ..done() });
     assert_eq!((run.machine.iteration(), run.starts_agent()), (2, true));
 }
 
 #[test]
-fn an_agent_that_stays_after_its_result_is_ended() {
+fn agent_running_on_after_result_is_ended() {
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::ResultSeen).after(9_000).give(Input::Output);
     run.until_deadline();
@@ -86,7 +86,7 @@ fn an_agent_that_stays_after_its_result_is_ended() {
 }
 
 #[test]
-fn an_agent_that_goes_on_with_refused_credentials_is_ended() {
+fn agent_running_on_with_refused_credentials_is_ended() {
     // Whatever it announced, and even if answers are never waited for.
     let mut run = Loop::start(Rules { result_grace_ms: None, ..rules() });
     run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::Refused);
@@ -102,7 +102,7 @@ fn an_agent_that_goes_on_with_refused_credentials_is_ended() {
 }
 
 #[test]
-fn no_other_limit_takes_away_an_answer() {
+fn limits_do_not_discard_answer_already_given() {
     let limit = Some(4_000);
     let time = Budget { duration_ms: limit, ..Budget::default() };
     for rules in [
@@ -129,7 +129,7 @@ fn no_other_limit_takes_away_an_answer() {
 }
 
 #[test]
-fn a_limited_attempt_is_checked_but_never_complete() {
+fn limited_attempt_is_checked_but_not_complete() {
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.agent(Report { class: Class::Limited, ..done() });
     assert!(run.asked(&Action::RunGuardrail(0)));
@@ -139,7 +139,7 @@ fn a_limited_attempt_is_checked_but_never_complete() {
 }
 
 #[test]
-fn budgets_end_the_agent_and_the_run() {
+fn cost_budget_ends_agent_and_run() {
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(Report { usage: spent(0.6), ..answered() });
@@ -158,7 +158,7 @@ fn budgets_end_the_agent_and_the_run() {
 
 /// What was taken for more than it turned out to be is no reason to end a run, and none to say that it ends.
 #[test]
-fn an_agent_that_tells_less_than_was_guessed_is_said_and_the_run_goes_on() {
+fn run_continues_when_reported_cost_is_below_estimate() {
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let tokens = |cost_usd| Usage { cost_usd, input_tokens: 300_000, ..Usage::default() };
     for (told, ends) in [(Some(0.3), false), (Some(1.1), true), (None, true)] {
@@ -175,7 +175,7 @@ fn an_agent_that_tells_less_than_was_guessed_is_said_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_wait_that_would_outlast_the_time_of_the_run_is_not_begun() {
+fn wait_beyond_run_duration_ends_run() {
     let budget = Budget { duration_ms: Some(60_000), ..Budget::default() };
     let start = || {
         let mut run = Loop::start(Rules { budget, ..rules() });
@@ -215,7 +215,7 @@ fn a_wait_that_would_outlast_the_time_of_the_run_is_not_begun() {
 }
 
 #[test]
-fn time_is_a_budget_too() {
+fn time_budget_ends_agent() {
     let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.give(Input::AgentStarted).until_deadline();
@@ -228,7 +228,7 @@ fn time_is_a_budget_too() {
 }
 
 #[test]
-fn the_runs_time_ends_everything_else_too() {
+fn run_time_budget_ends_guardrails_scm_tasks_and_waits() {
     let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
     let used_up = Some((Outcome::Budget, 3));
 
@@ -272,7 +272,7 @@ fn the_runs_time_ends_everything_else_too() {
 }
 
 #[test]
-fn waiting_is_no_work() {
+fn rate_limit_wait_does_not_use_iteration_budget() {
     let iteration_budget = Budget { duration_ms: Some(600_000), ..Budget::default() };
     let mut run = Loop::start(Rules { iteration_budget, ..rules() });
     let reset = run.now.wall_ms / 1000 + 1_800;
@@ -287,7 +287,7 @@ fn waiting_is_no_work() {
 }
 
 #[test]
-fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
+fn work_is_committed_after_budget_is_used_up() {
     let scm = vec![ScmTaskKind::Commit];
     let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let iteration_money = Rules { scm: scm.clone(), iteration_budget: money, ..rules() };
@@ -301,7 +301,7 @@ fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
 }
 
 #[test]
-fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
+fn commit_message_attempt_obeys_budgets_and_work_is_kept() {
     use EndCause::{Budget as OfRun, IterationBudget, IterationTimeout};
     let (dollar, ten_s) = (
         Budget { cost_usd: Some(1.0), ..Budget::default() },
@@ -352,7 +352,7 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
 }
 
 #[test]
-fn an_iteration_that_has_used_up_its_budget_is_not_tried_again() {
+fn iteration_over_budget_is_not_retried() {
     let iteration_budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { iteration_budget, ..rules() });
     run.agent(Report { usage: spent(1.5), ..failed(Class::Failed) }).until_deadline();
@@ -360,7 +360,7 @@ fn an_iteration_that_has_used_up_its_budget_is_not_tried_again() {
 }
 
 #[test]
-fn a_price_that_is_not_told_counts_by_what_tokens_have_cost() {
+fn missing_cost_is_estimated_from_earlier_tokens() {
     let tokens = |cost_usd| Usage { cost_usd, input_tokens: 1_000, ..Usage::default() };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
+fn first_stop_waits_for_agent_and_second_ends_it() {
     let stop = |now| Input::Stop { signal: "SIGINT", now };
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.give(Input::AgentStarted).give(stop(false));
@@ -19,7 +19,7 @@ fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
 }
 
 #[test]
-fn a_second_stop_ends_a_look_at_the_repository() {
+fn second_stop_ends_scm_inspection() {
     let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
@@ -28,7 +28,7 @@ fn a_second_stop_ends_a_look_at_the_repository() {
 }
 
 #[test]
-fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
+fn stop_ends_wait_immediately_but_lets_guardrail_finish() {
     let stop = |now| Input::Stop { signal: "SIGTERM", now };
     let mut run = Loop::start(rules());
     run.agent(failed(Class::Failed)).give(stop(false));
@@ -44,7 +44,7 @@ fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
 }
 
 #[test]
-fn what_is_stopped_before_another_attempt_was_interrupted_and_did_not_fail() {
+fn stop_during_retry_wait_is_interruption_not_failure() {
     for report in [failed(Class::Failed), limited(None)] {
         let mut this = Loop::start(rules());
         this.agent(report).give(Input::Stop { signal: "SIGINT", now: false });
@@ -59,7 +59,7 @@ fn what_is_stopped_before_another_attempt_was_interrupted_and_did_not_fail() {
 
 /// A first stop, while the agent works: with these rules, that answer, and what comes after it.
 #[test]
-fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
+fn stopped_attempt_is_judged_if_no_checks_are_needed() {
     let checked = || Rules { guardrails: vec![None], ..rules() };
     let committing = || Rules { scm: vec![ScmTaskKind::Other], ..rules() };
     let gated = || Rules { gates: true, ..rules() };
@@ -140,7 +140,7 @@ fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
 }
 
 #[test]
-fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
+fn pause_waits_for_running_iteration_only() {
     let go_on = Input::Resume { max_iterations: None };
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.give(Input::AgentStarted).give(Input::Pause);
@@ -160,7 +160,7 @@ fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
 }
 
 #[test]
-fn a_pause_ends_a_back_off_at_once() {
+fn pause_ends_backoff_immediately() {
     let retry = Retry { scope: RetryScope::NextIteration { failures: 5 }, ..rules().retry };
     for (rules, iteration) in [(rules(), 1), (Rules { retry, ..rules() }, 2)] {
         let mut run = Loop::start(rules);
@@ -173,7 +173,7 @@ fn a_pause_ends_a_back_off_at_once() {
 }
 
 #[test]
-fn a_pause_costs_no_time_and_may_change_the_limit() {
+fn pause_uses_no_budget_time_and_resume_can_raise_limit() {
     let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
     let mut run = Loop::start(Rules { max_iterations: 2, budget, ..rules() });
     run.give(Input::Pause).agent(answered()).after(1_000_000);
@@ -187,7 +187,7 @@ fn a_pause_costs_no_time_and_may_change_the_limit() {
 }
 
 #[test]
-fn a_pause_can_be_taken_back_and_a_stop_ends_it() {
+fn pause_can_be_cancelled_or_stopped() {
     let mut run = Loop::start(rules());
     run.give(Input::Pause).give(Input::Resume { max_iterations: None }).agent(answered());
     assert!(run.starts_agent());

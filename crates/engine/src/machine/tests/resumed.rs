@@ -34,7 +34,7 @@ fn is_told(run: &Loop, iteration_complete: bool) -> bool {
 }
 
 #[test]
-fn what_was_decided_needs_no_agent() {
+fn resume_of_decided_run_starts_no_agent() {
     let failed_twice = ResumePoint { failures: 2, ..cut_off(ended(failed(Class::Failed))) };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let complete =
@@ -85,7 +85,7 @@ fn what_was_decided_needs_no_agent() {
 }
 
 #[test]
-fn the_gates_are_asked_once_more_and_not_the_agent() {
+fn resume_repeats_gate_check_without_agent() {
     let gated = || Rules { gates: true, ..rules() };
     let mut run = resumed(gated(), cut_off(checked(true)));
     assert!(run.asked(&Action::CheckGates { claimed: true, checks_passed: true }));
@@ -103,7 +103,7 @@ fn the_gates_are_asked_once_more_and_not_the_agent() {
 }
 
 #[test]
-fn a_failure_is_counted_and_a_limit_waited_for_as_if_nothing_had_happened() {
+fn resume_counts_earlier_failures_and_rate_limit_waits() {
     let mut run = resumed(rules(), cut_off(ended(failed(Class::Failed))));
     assert!(run.asked_to_retry(1) && !run.starts_agent());
     run.until_deadline();
@@ -124,7 +124,7 @@ fn a_failure_is_counted_and_a_limit_waited_for_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn failures_count_on_unless_the_run_had_given_up() {
+fn resume_keeps_failure_count_unless_run_gave_up() {
     use Outcome::{
         AgentFailed, Broken, Budget, CredentialsRefused, Interrupted, LimitReached, Stalled,
     };
@@ -146,7 +146,7 @@ fn failures_count_on_unless_the_run_had_given_up() {
 }
 
 #[test]
-fn a_wait_that_was_cut_off_counts_as_long_as_it_lasted() {
+fn resume_counts_interrupted_wait_by_its_duration() {
     let limits = |until_ms| Limits {
         count: 1,
         waited_ms: 0,
@@ -159,7 +159,7 @@ fn a_wait_that_was_cut_off_counts_as_long_as_it_lasted() {
 }
 
 #[test]
-fn an_iteration_that_is_begun_again_has_no_second_budget() {
+fn resumed_iteration_keeps_its_remaining_budget() {
     let mut progress = cut_off(Pending::Nothing);
     progress.spending.end_attempt(&spent(0.75));
     let within = |budget| Rules { iteration_budget: budget, ..rules() };
@@ -188,7 +188,7 @@ fn an_iteration_that_is_begun_again_has_no_second_budget() {
 }
 
 #[test]
-fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
+fn resume_of_stalled_run_stops_unless_repository_changed() {
     let rules = Rules { stall: StallRule::stop_after(2), ..rules() };
     let seen = Seen { fingerprint: Some(7), unchanged: 2, same_failures: 0 };
     let progress =
@@ -206,7 +206,7 @@ fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
 }
 
 #[test]
-fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
+fn resume_checks_open_answer_without_starting_agent() {
     let checks = |more: Rules| Rules { guardrails: vec![None, None], ..more };
     let pass = || Input::GuardrailEnded { failed: None };
     let used_up = Rules { budget: Budget { cost_usd: Some(0.5), ..Budget::default() }, ..rules() };
@@ -246,7 +246,7 @@ fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
 }
 
 #[test]
-fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
+fn resume_commits_open_answer_with_saved_message() {
     let scm = || Rules { scm: vec![ScmTaskKind::Commit], ..rules() };
     let asks = |run: &Loop| run.asked(&Action::StartAgent(Purpose::CommitMessage));
     let mut run = resumed(scm(), cut_off(unchecked(answered())));
@@ -270,7 +270,7 @@ fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
 }
 
 #[test]
-fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
+fn resumed_answer_counts_once_for_stall_detection() {
     let rules = Rules { guardrails: vec![None, None], stall: StallRule::stop_after(3), ..rules() };
     // Nobody can tell whether anything changed. The last iteration failed in another way than this one, of
     // which the first guardrail had been told of when it was stopped.
@@ -292,7 +292,7 @@ fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
 }
 
 #[test]
-fn a_resumed_run_goes_on_with_all_its_counts() {
+fn resume_continues_all_counters() {
     let progress = || {
         let mut spending = Spending::default();
         spending.end_attempt(&spent(0.7));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
+fn commit_message_is_requested_only_for_dirty_tree() {
     let scm = vec![ScmTaskKind::Commit, ScmTaskKind::Other];
     let message = Report { has_message: true, ..answered() };
     let mut run = Loop::start(Rules { scm, ..rules() });
@@ -24,7 +24,7 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
 }
 
 #[test]
-fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
+fn changes_made_during_commit_message_are_not_committed() {
     let message = || Report { has_message: true, ..answered() };
     let unseen =
         || UncheckedChange { reason: "a was changed".into(), feedback: feedback("look at a") };
@@ -100,7 +100,7 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
 }
 
 #[test]
-fn a_failed_scm_task_spoils_only_the_end() {
+fn scm_failure_changes_only_final_outcome() {
     let scm = vec![ScmTaskKind::Other, ScmTaskKind::Other];
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
@@ -112,7 +112,7 @@ fn a_failed_scm_task_spoils_only_the_end() {
 }
 
 #[test]
-fn a_commit_that_failed_is_told_to_the_next_agent_and_its_message_is_used_again() {
+fn failed_commit_is_fed_back_and_its_message_reused() {
     let refused =
         || Input::ScmTaskEnded { ok: false, feedback: Some(feedback("the hook says no")) };
     let look = |has_message| Input::ScmStatus(ScmStatus::Dirty { has_message });
@@ -135,14 +135,14 @@ fn a_commit_that_failed_is_told_to_the_next_agent_and_its_message_is_used_again(
 }
 
 #[test]
-fn changes_that_cannot_be_staged_spoil_the_end_too() {
+fn staging_failure_changes_final_outcome() {
     let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
     run.agent(done()).give(Input::ScmStatus(ScmStatus::Failed(None)));
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
 #[test]
-fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
+fn merge_conflict_is_fed_back_without_commit_message() {
     let look = || Input::ScmStatus(ScmStatus::Failed(Some(feedback("conflict in a"))));
     let scm = || Rules { scm: vec![ScmTaskKind::Commit, ScmTaskKind::Other], ..rules() };
     let told = [feedback("conflict in a")];
@@ -173,7 +173,7 @@ fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
 }
 
 #[test]
-fn scm_tasks_have_a_time_of_their_own() {
+fn scm_tasks_have_their_own_timeout() {
     let scm = vec![ScmTaskKind::Commit, ScmTaskKind::Other];
     let mut run = Loop::start(Rules { scm, scm_timeout_ms: Some(60_000), ..rules() });
     let ended = [Action::EndScmTask { timed_out: true }];

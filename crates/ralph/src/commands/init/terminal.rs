@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_one_by_one_however_the_bytes_do() {
+    fn init_terminal_reads_lines_across_split_bytes() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut screen = Vec::new();
         let mut terminal = TerminalPrompter::new(ours.as_fd(), &mut screen).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_heard_while_nothing_is_typed() {
+    fn init_terminal_notices_signal_while_waiting() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut terminal = TerminalPrompter::new(ours.as_fd(), io::sink()).unwrap();
         // Its own pipe rather than a real signal, which would reach every test of this process.

@@ -68,7 +68,7 @@ impl Project {
 }
 
 #[test]
-fn the_transcript() {
+fn init_transcript_matches_questions_and_settings() {
     let project = Project::new();
     let (result, screen) = project.init(&[
         "claude",
@@ -157,7 +157,7 @@ Settings written to .ralph/settings.json
 }
 
 #[test]
-fn bad_answers_are_asked_for_again() {
+fn init_asks_again_after_invalid_answer() {
     let project = Project::new();
     let (result, screen) = project.init(&[
         "",
@@ -203,14 +203,14 @@ fn bad_answers_are_asked_for_again() {
 }
 
 #[test]
-fn no_scm_is_no_key() {
+fn init_without_scm_writes_no_scm_key() {
     let project = Project::new();
     assert_eq!(project.init(&["claude", "", "", "", "", ""]).0, Ok(0));
     assert!(!project.settings().unwrap().contains("scm"));
 }
 
 #[test]
-fn a_sandbox_is_offered_where_one_works() {
+fn init_offers_sandbox_only_where_one_works() {
     for (answer, expected) in
         [(None, "auto"), (Some(""), "auto"), (Some("Y"), "auto"), (Some(" No "), "none")]
     {
@@ -229,7 +229,7 @@ fn a_sandbox_is_offered_where_one_works() {
 }
 
 #[test]
-fn starter_prompts_are_written_where_they_are_missing_and_wanted() {
+fn init_writes_missing_starter_prompts_on_request() {
     let project = Project::new();
     let plan = project.path("prompts/plan.md");
     // Without a word more than the rest needs, and without a yes.
@@ -251,7 +251,7 @@ fn starter_prompts_are_written_where_they_are_missing_and_wanted() {
 }
 
 #[test]
-fn existing_settings_are_shown_and_stay_unless_told_otherwise() {
+fn init_shows_existing_settings_and_keeps_them() {
     let project = Project::new();
     fs::create_dir(project.path("")).unwrap();
     let base = r#"{"agent": {"command": "claude", "env": {"A_TOKEN": "x"}}, "guardrails": []}"#;
@@ -288,7 +288,7 @@ Overwrite? (y/N):
 }
 
 #[test]
-fn broken_settings_can_be_replaced() {
+fn init_replaces_broken_settings() {
     let project = Project::new();
     fs::create_dir(project.path("")).unwrap();
     fs::write(project.path("settings.json"), "{").unwrap();
@@ -301,7 +301,7 @@ fn broken_settings_can_be_replaced() {
 }
 
 #[test]
-fn whenever_it_is_left_nothing_is_written() {
+fn init_aborted_at_any_question_writes_nothing() {
     let all = ["claude", "", "", "", "make", "append", "", "", "y", "git", "commit"];
     for length in 0..all.len() {
         for end in [None, Some("^C")] {
@@ -319,7 +319,7 @@ fn whenever_it_is_left_nothing_is_written() {
 }
 
 #[test]
-fn what_is_in_the_way_is_told_before_the_questions() {
+fn init_reports_obstacle_before_asking_questions() {
     let project = Project::new();
     fs::write(project.0.path().join(".ralph"), "").unwrap();
     let error = project.init(&[]).0.unwrap_err();
@@ -334,7 +334,7 @@ fn what_is_in_the_way_is_told_before_the_questions() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error_with_its_name() {
+fn init_write_failure_names_the_file() {
     let project = Project::new();
     fs::create_dir_all(project.path("settings.schema.json")).unwrap();
     let error = project.init(&["claude", "", "", "", "", ""]).0.unwrap_err();
@@ -344,7 +344,7 @@ fn what_cannot_be_written_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_nul_in_an_answer_writes_nothing() {
+fn init_with_nul_in_answer_writes_nothing() {
     let project = Project::new();
     let error = project.init(&["cl\0aude", "", "", "", "", ""]).0.unwrap_err();
     assert_eq!(error.message, "agent.command: must not hold a NUL character");

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_told_to_the_letter() {
+    fn worker_status_has_documented_format() {
         let state = WorkerState {
             worker_name: "agent".into(),
             max_iterations: 100,

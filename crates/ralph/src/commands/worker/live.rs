@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_on_the_screen_is_left_out_and_said() {
+    fn live_list_is_cut_to_screen_size_with_note() {
         let text = "NAME  STATUS\none   running\ntwo   paused\n";
         assert_eq!(fit_to_terminal(text, None), text);
         assert_eq!(fit_to_terminal(text, Some((13, 4))), text, "a row for the cursor");

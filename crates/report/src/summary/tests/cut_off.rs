@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_cut_off_says_how_far_it_had_come() {
+fn summary_of_cut_off_iteration_shows_how_far_it_got() {
     let begun = || {
         vec![
             (1, 0, run_started()),
@@ -54,7 +54,7 @@ fn what_was_cut_off_says_how_far_it_had_come() {
 }
 
 #[test]
-fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost() {
+fn summary_merges_restarted_iteration_into_one_row() {
     let half = Usage { cost_usd: Some(0.5), ..Usage::default() };
     let facts = read(
         vec![
@@ -89,7 +89,7 @@ fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost()
 }
 
 #[test]
-fn an_iteration_that_was_checked_later_is_what_its_last_checks_said() {
+fn summary_of_iteration_checked_later_shows_last_checks() {
     for stopped in [false, true] {
         let mut events = vec![
             (0, 0, run_started()),
@@ -131,7 +131,7 @@ fn an_iteration_that_was_checked_later_is_what_its_last_checks_said() {
 }
 
 #[test]
-fn a_wait_is_as_long_as_it_was() {
+fn summary_shows_actual_duration_of_wait() {
     let wait =
         |until_s: i64| Event::Waiting { reason: WaitReason::RateLimit, until_ms: until_s * 1000 };
     let stop = || Event::StopRequested { signal: "SIGINT".into(), now: false };
@@ -158,7 +158,7 @@ fn a_wait_is_as_long_as_it_was() {
 }
 
 #[test]
-fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
+fn resumed_run_killed_in_wait_is_shown_as_working() {
     let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
     let events = vec![
         (1, 0, run_started()),
@@ -172,7 +172,7 @@ fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
 }
 
 #[test]
-fn a_run_that_has_not_ended_says_how_it_stands() {
+fn summary_of_unfinished_run_shows_its_state() {
     let begin = || vec![(1, 0, run_started()), (5, 1, iteration_started())];
     let with = |event: Event<'static>| begin().into_iter().chain([(7, 1, event)]).collect();
     let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };

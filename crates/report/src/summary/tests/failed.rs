@@ -36,7 +36,7 @@ fn turned_away(outcome: Outcome, words: &'static str) -> String {
 }
 
 #[test]
-fn a_run_that_failed_says_of_what_and_what_to_do() {
+fn summary_of_failed_run_shows_cause_and_next_step() {
     let output = |text: &'static str, joined| Event::Output {
         stream: event::Stream::Stderr,
         text: text.into(),
@@ -85,7 +85,7 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
 }
 
 #[test]
-fn refused_agent_with_stack_trace_is_told_by_its_message() {
+fn summary_shows_message_of_stack_trace_not_frames() {
     let output = |text: &'static str| Event::Output {
         stream: event::Stream::Stderr,
         text: text.into(),
@@ -116,7 +116,7 @@ fn refused_agent_with_stack_trace_is_told_by_its_message() {
 }
 
 #[test]
-fn a_run_that_was_stopped_by_a_limit_says_when_it_ends() {
+fn summary_of_rate_limited_run_shows_reset_time() {
     let told = turned_away(Outcome::AgentFailed, "limit (waiting is not allowed)");
     assert!(
         told.contains("Next:      the limit ends at 1970-01-01 01:00:00; then `ralph"),
@@ -144,7 +144,7 @@ fn a_run_that_was_stopped_by_a_limit_says_when_it_ends() {
 }
 
 #[test]
-fn a_run_that_was_stopped_in_its_wait_says_when_the_limit_ends_if_it_has_not() {
+fn summary_of_stopped_wait_shows_pending_reset_time() {
     // Stopped while it waited, after the limit had ended, and cut off in its wait.
     for (resets_at, end, is_told) in [(3_600, true, true), (3, true, false), (3_600, false, true)] {
         let mut events = vec![
@@ -169,7 +169,7 @@ fn a_run_that_was_stopped_in_its_wait_says_when_the_limit_ends_if_it_has_not() {
 }
 
 #[test]
-fn what_the_agent_or_the_system_said_is_no_outcome_by_itself() {
+fn summary_explains_outcome_before_agent_message() {
     for (outcome, expected) in [
         (Outcome::CredentialsRefused, "the agent's credentials were refused: why"),
         (Outcome::PromptLost, "failed before the agent was asked: why"),
@@ -183,7 +183,7 @@ fn what_the_agent_or_the_system_said_is_no_outcome_by_itself() {
 }
 
 #[test]
-fn a_run_whose_budget_is_used_up_says_how_it_goes_on() {
+fn summary_of_exhausted_budget_shows_how_to_continue() {
     let told = terminal(&read(
         vec![
             (1, 0, run_started()),
@@ -203,7 +203,7 @@ fn a_run_whose_budget_is_used_up_says_how_it_goes_on() {
 }
 
 #[test]
-fn what_ended_an_agent_is_told_and_a_guess_is_called_one() {
+fn summary_shows_end_cause_and_marks_estimated_cost() {
     let ended = |cause, kind: Option<FailureKind>| {
         let mut event = agent_ended(Class::Limited, Usage::default());
         if let Event::AgentEnded { ended_by, failure, .. } = &mut event {

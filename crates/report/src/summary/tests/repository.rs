@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn commits_are_of_whoever_made_them() {
+fn summary_attributes_commits_to_run_or_others() {
     let facts = read(
         vec![
             (1, 0, run_started()),
@@ -51,7 +51,7 @@ fn commits_are_of_whoever_made_them() {
 }
 
 #[test]
-fn what_was_not_committed_or_pushed_is_told_in_every_form() {
+fn failed_commit_and_push_appear_in_every_format() {
     let scm = |task: &'static str, ok, detail: &'static str| Event::ScmEnded {
         task: task.into(),
         ok,

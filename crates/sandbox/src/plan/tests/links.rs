@@ -19,7 +19,7 @@ fn with_env(name: &str, value: &str) -> PlanInputs {
 }
 
 #[test]
-fn link_out_of_writable_place_is_skipped_with_note() {
+fn plan_skips_link_out_of_writable_place_with_note() {
     let project = "/home/u/src/project";
     let in_project = |name: &str| format!("{project}/{name}");
     let claude = |dir: &str| with_env("CLAUDE_CONFIG_DIR", dir);
@@ -104,7 +104,7 @@ fn link_out_of_writable_place_is_skipped_with_note() {
 }
 
 #[test]
-fn link_inside_writable_place_or_of_the_user_is_followed() {
+fn plan_follows_user_link_and_link_inside_project() {
     let path = "/home/u/src/project/venv/bin:/home/u/bin";
     let more = [
         "/home/u/src/project/venv -> .venv-3.12",
@@ -126,7 +126,7 @@ fn link_inside_writable_place_or_of_the_user_is_followed() {
 }
 
 #[test]
-fn replaced_source_is_no_longer_mounted() {
+fn plan_drops_mount_of_replaced_source() {
     let more = ["/home/u/src/project/tools/x", "/home/u/bin -> src/project/tools"];
     let mut plan = plan_of(&with_env("PATH", "/home/u/bin"), &more);
     assert!(plan.drop_replaced(|_| true).is_empty());
@@ -138,7 +138,7 @@ fn replaced_source_is_no_longer_mounted() {
 }
 
 #[test]
-fn git_directory_elsewhere_must_point_back() {
+fn plan_mounts_external_git_directory_only_if_linked_back() {
     let other = "/home/u/other/.git";
     let gitdir = "/home/u/other/.git/worktrees/p/gitdir";
     let worktree = "/home/u/src/project/.git = gitdir: /home/u/other/.git/worktrees/p\n";
@@ -213,7 +213,7 @@ fn git_directory_elsewhere_must_point_back() {
 }
 
 #[test]
-fn link_in_git_directory_is_not_mounted() {
+fn plan_does_not_mount_link_in_git_directory() {
     for name in ["worktrees", "modules"] {
         let link = format!("/home/u/src/project/.git/{name} -> {SSH}");
         let more = [link.as_str(), "/home/u/src/project/.git/config", "/home/u/.ssh/a/HEAD"];
@@ -225,7 +225,7 @@ fn link_in_git_directory_is_not_mounted() {
 }
 
 #[test]
-fn codex_config_that_an_agent_can_write_releases_no_key() {
+fn plan_ignores_agent_writable_codex_config_for_keys() {
     let env = [("THEIR_KEY", "x"), ("CODEX_HOME", "/home/u/src/project/codex")];
     let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
     let wanted = PlanInputs { adapter: "codex", env, ..wanted() };
@@ -237,7 +237,7 @@ fn codex_config_that_an_agent_can_write_releases_no_key() {
 }
 
 #[test]
-fn skipped_link_is_advised_about_unless_it_leads_to_secrets() {
+fn plan_advises_about_skipped_link_unless_secret() {
     for (target, advised) in [
         ("/home/u/tools", true),
         ("/mnt/data", true),

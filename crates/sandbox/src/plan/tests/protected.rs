@@ -13,7 +13,7 @@ fn was<'p>(plan: &'p SandboxPlan, name: &str) -> Option<&'p ExpectedEntry> {
 }
 
 #[test]
-fn git_can_commit_and_what_it_executes_is_protected() {
+fn plan_allows_commits_and_protects_git_hooks_and_config() {
     let plan = plan_of(
         &wanted(),
         &[
@@ -46,7 +46,7 @@ fn git_can_commit_and_what_it_executes_is_protected() {
 }
 
 #[test]
-fn a_worktree_shares_what_it_must() {
+fn plan_shares_common_git_directory_with_worktree() {
     let plan = plan_of(
         &wanted(),
         &[
@@ -72,7 +72,7 @@ fn a_worktree_shares_what_it_must() {
 }
 
 #[test]
-fn a_project_below_the_top_of_its_repository_sees_the_rest_but_cannot_change_it() {
+fn plan_shows_rest_of_repository_read_only() {
     let plan = plan_of(&wanted(), &["/home/u/src/.git/config", "/home/u/src/other"]);
     assert_eq!(seen(&plan, "/home/u/src/other"), "r /home/u/src/other");
     assert_eq!(seen(&plan, "/home/u/src/.git/index"), "w /home/u/src/.git/index");
@@ -84,7 +84,7 @@ fn a_project_below_the_top_of_its_repository_sees_the_rest_but_cannot_change_it(
 }
 
 #[test]
-fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
+fn plan_protects_ralph_and_claude_files_even_if_missing() {
     let project = "/home/u/src/project";
     let plan = plan_of(
         &wanted(),
@@ -120,7 +120,7 @@ fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
 }
 
 #[test]
-fn where_links_of_the_user_lead_is_protected_as_far_as_an_agent_can_write_there() {
+fn plan_protects_writable_targets_of_user_links() {
     let project = "/home/u/src/project";
     let plan = plan_of(
         &wanted(),
@@ -161,7 +161,7 @@ fn where_links_of_the_user_lead_is_protected_as_far_as_an_agent_can_write_there(
 }
 
 #[test]
-fn no_repository_appears_where_there_is_none() {
+fn plan_guards_against_new_git_directory() {
     for (more, expected) in [
         (&[][..], Some(ExpectedEntry::Nothing)),
         (&["/home/u/src/.git/config"], Some(ExpectedEntry::Nothing)),
@@ -192,7 +192,7 @@ fn no_repository_appears_where_there_is_none() {
 }
 
 #[test]
-fn submodules_that_are_too_many_cannot_be_changed_at_all() {
+fn plan_makes_too_many_submodules_read_only() {
     let heads: Vec<String> =
         (0..201).map(|nth| format!("/home/u/src/project/.git/modules/m{nth}/HEAD")).collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
@@ -202,7 +202,7 @@ fn submodules_that_are_too_many_cannot_be_changed_at_all() {
 }
 
 #[test]
-fn files_that_other_tools_obey_are_protected_whether_they_exist_or_not() {
+fn plan_protects_config_of_other_tools_even_if_missing() {
     let executed = [
         ".amp/settings.json",
         ".clinerules/hooks",
@@ -250,7 +250,7 @@ fn files_that_other_tools_obey_are_protected_whether_they_exist_or_not() {
 }
 
 #[test]
-fn file_in_place_of_configuration_directory_stays_a_file() {
+fn plan_keeps_file_in_place_of_config_directory() {
     let more = ["/home/u/src/project/.clinerules", "/home/u/src/project/.jj/repo = ../../main/.jj"];
     let plan = plan_of(&wanted(), &more);
     for name in [".clinerules", ".jj/repo"] {
@@ -261,7 +261,7 @@ fn file_in_place_of_configuration_directory_stays_a_file() {
 }
 
 #[test]
-fn nested_project_is_protected_like_the_project_itself() {
+fn plan_protects_nested_project() {
     let nested = "/home/u/src/project/packages/app";
     let gone = "/home/u/src/project/gone";
     let linked = "/home/u/src/project/linked";

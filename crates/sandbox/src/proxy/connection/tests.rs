@@ -24,7 +24,7 @@ fn answer(mut stream: UnixStream, connection: Connection) -> String {
 }
 
 #[test]
-fn a_client_that_trickles_is_given_no_more_time_for_each_byte() {
+fn proxy_head_timeout_is_not_extended_by_trickling_client() {
     let (mut stream, mut connection) = client();
     stream.write_all(b"CONNECT a.test:443 HTTP/1.1\r\nX: ").unwrap();
     for now_ms in (0..REQUEST_TIMEOUT_MS).step_by(1000) {
@@ -41,7 +41,7 @@ fn a_client_that_trickles_is_given_no_more_time_for_each_byte() {
 }
 
 #[test]
-fn a_head_without_an_end_is_not_kept() {
+fn proxy_rejects_oversized_request_head() {
     let (mut stream, mut connection) = client();
     stream.write_all(b"CONNECT a.test:443 HTTP/1.1\r\nX: ").unwrap();
     let mut sent = 0;
