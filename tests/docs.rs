@@ -588,6 +588,27 @@ fn demo_image_exists_and_is_small() {
     assert!(size < 200 * 1024, "demo.svg has {size} bytes");
 }
 
+/// Paths in the tables of ARCHITECTURE.md and CONTRIBUTING.md.
+#[test]
+fn maps_name_existing_paths() {
+    let mut count = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        for row in read(page).lines().filter(|line| line.starts_with('|')) {
+            for path in row.split('`').skip(1).step_by(2).filter(|cell| is_repository_path(cell)) {
+                assert!(root().join(path).exists(), "{page} names {path}, which does not exist");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 40, "{count}");
+}
+
+fn is_repository_path(text: &str) -> bool {
+    let first = text.split('/').next().unwrap_or_default();
+    ["crates", "testing", "tests", "fuzz", "benches", "plugin", "docs", "scripts"].contains(&first)
+        && !text.contains([' ', '*'])
+}
+
 /// Files that may search the user's `PATH`, or start a program that is not found by `trust::OutsideCommand`.
 const ALLOWED: [(&str, &[&str]); 3] = [
     ("var_os(\"PATH\")", &["process/src/trust.rs"]),

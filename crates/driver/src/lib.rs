@@ -1,4 +1,9 @@
-//! Carrying a loop out: one engine for every command that loops.
+//! Carries out what the engine decides: one driver for every command that loops.
+//!
+//! [`driver`] turns actions into effects on a [`world`] and what happens there into inputs. It decides nothing about the loop, and
+//! knows no command line and no settings files: a [`run_spec`] describes the run.
+
+#![forbid(unsafe_code)]
 
 pub mod agent_process;
 pub mod commit_lookup;

@@ -2,6 +2,8 @@
 //!
 //! The machine takes inputs and returns actions. It knows no files, clock or processes: the driver carries out what it decides.
 
+#![forbid(unsafe_code)]
+
 pub mod completion;
 pub mod machine;
 pub mod prompt;

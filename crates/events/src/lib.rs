@@ -3,6 +3,8 @@
 //! Everything here is plain data and text. This crate knows no files, clocks, processes or terminals, and no other crate of
 //! the workspace.
 
+#![forbid(unsafe_code)]
+
 pub mod attempt;
 pub mod control_chars;
 pub mod env_names;

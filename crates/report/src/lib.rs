@@ -1,11 +1,9 @@
-//! The faces of a run. Each is a reader of the same events; nothing else prints.
+//! Views of a run: each reads the same events, and nothing else prints.
 //!
-//! [`terminal`] is what a person sees in a terminal, with [`status_line`] as the line beneath it; [`json`] is
-//! the same events for programs; [`session_log`] is a file of what the agent printed; [`mirror`] is
-//! the screen of an agent that has one; [`replay`] shows a past run to any face; [`run_table`] is the list of past
-//! runs. What a face may print where, and in which signs, is decided by [`style`]; [`width`] keeps
-//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes to an
-//! [`output`]; with an `outbox` before it, nobody who does not read can stop a run.
+//! [`terminal`] with its [`status_line`], [`json`], [`session_log`], [`summary`] (the report) and [`run_table`] are the views. [`screen`] is the
+//! only writer to the terminal. This crate knows no files, processes or agents; callers hand it events and writers.
+
+#![forbid(unsafe_code)]
 
 mod async_writer;
 pub mod json;
