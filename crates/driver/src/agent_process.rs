@@ -1,4 +1,4 @@
-//! One agent process: its bytes become events, and its events become a report.
+//! One agent process: turns its bytes into events, and its events into a report.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
@@ -19,97 +19,88 @@ use ralph_process::ChildId;
 use super::pty_agent::PtyScreen;
 use super::recorder::Recorder;
 
-/// How much of an answer is looked at for a commit message.
+/// Answer text considered for a commit message.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Standard error is for people: its lines need not be held whole.
 const MAX_STDERR_LINE: usize = 64 * 1024;
 
 const IGNORED_SIGNAL_WARNING: &str =
     "A completion signal was ignored: it stands in a repetition of the prompt";
 
-/// How many of its last lines are shown with a warning.
+/// Lines of standard error shown with a warning.
 const MAX_STDERR_LINES: usize = 5;
 
-/// How much of what was on an agent's screen is kept in the journal.
+/// Screen lines recorded in the journal.
 const MAX_SCREEN_LINES: usize = 200;
 
-/// An agent that has printed nothing for so long may be done.
+/// Silence after which a completion signal counts.
 const QUIET_AFTER_COMPLETION_MS: u64 = 1_000;
 
-/// An agent that is running.
 pub(super) struct AgentProcess {
     pub(super) child: ChildId,
     pub(super) started_ms: u64,
     pub(super) ended_by: Option<EndCause>,
     pub(super) files: AgentFiles,
-    /// What it shows, if it has a screen of its own.
+    /// The agent's screen, if it has one.
     screen: Option<PtyScreen>,
     reader: Box<dyn OutputReader>,
-    /// What tells which of it the agent said, if not the reader.
+    /// Extracts the agent's words, if the reader does not.
     filter: Option<FilteredReader>,
     stdout: LineSplitter,
     stderr: LineSplitter,
-    /// What it prints is for people, also before the line ends.
+    /// Plain text: show partial lines.
     is_plain: bool,
-    /// What completes the run stands once it is said, however the agent then leaves.
+    /// The completion signal counts however the agent exits.
     completion_is_final: bool,
-    /// Whether that was said can be told in time.
+    /// The completion pattern is fast enough to check while the agent runs.
     can_report_completion: bool,
-    /// When to look whether it has been said, if the agent is silent until then.
+    /// Time of the next check for completion.
     check_at_ms: Option<u64>,
     summary: AttemptSummary,
 }
 
-/// Files that are there for one process and go with it.
+/// Temporary files of one process.
 #[derive(Debug, Default)]
 pub(super) struct AgentFiles {
-    /// What the agent leaves for its reader.
     pub(super) side: Option<PathBuf>,
-    /// The prompt, if it went by file.
     pub(super) prompt: Option<PathBuf>,
 }
 
-/// Asks what the user's expression finds in a line; an error is why nobody can tell.
+/// Evaluates the user's expression on a line; the error says why that is impossible.
 pub(super) type FilterQuery<'a> = dyn FnMut(&[u8]) -> Result<FilterAnswer, String> + 'a;
 
-/// What the events of one process add up to.
+/// Totals over the events of one process.
 struct AttemptSummary {
     purpose: Purpose,
     detector: CompletionDetector,
-    /// What was said, for a commit message.
+    /// Text for a commit message.
     answer_text: String,
-    /// The agent's own verdict; the last one counts.
+    /// The agent's reported result; the last one counts.
     result: Option<Option<Failure>>,
     usage: Usage,
     tools: u32,
     tool_errors: u32,
     denied: u32,
-    /// The ids of the tools that are running.
     open_tools: HashSet<String>,
-    /// The machine was told that a tool is running.
     tool_reported: bool,
-    /// The last lines that it printed on standard error.
     stderr: VecDeque<String>,
-    /// It has a screen, and something is on it.
+    /// The screen is not empty.
     shows_anything: bool,
-    /// It has a screen, and never got its prompt there, for this reason.
+    /// Why the prompt was not typed.
     prompt_not_delivered: Option<String>,
-    /// What the machine has to hear of, in order.
+    /// Inputs for the machine, in order.
     inputs: Vec<Input>,
 }
 
-/// What is known of an agent that has ended.
 pub(super) struct AttemptEnd {
     pub(super) ended: Event<'static>,
     pub(super) report: Report,
     pub(super) commit_message: Option<String>,
-    /// All that it said was what it had been asked.
+    /// The agent only repeated its prompt.
     pub(super) repeats_prompt: bool,
-    /// Whether it is done could not be told.
+    /// Completion could not be determined.
     pub(super) gave_up: bool,
-    /// It has given a result, with tokens and without a price for them.
+    /// The result has tokens but no price.
     pub(super) unpriced: bool,
-    /// The last lines that it printed on standard error.
     pub(super) stderr: Vec<String>,
 }
 
@@ -158,32 +149,27 @@ impl AgentProcess {
         }
     }
 
-    /// What completes the run stands once it is said.
     pub(super) fn with_final_completion(mut self, stands: bool) -> Self {
         self.completion_is_final = stands;
         self
     }
 
-    /// It prints plain text.
     pub(super) fn with_plain_text(mut self) -> Self {
         self.is_plain = true;
         self
     }
 
-    /// What stands on its last line so far, if that is worth showing before it ends: a prompt, a bar that
-    /// grows.
+    /// The unfinished last line, if it is worth showing: a prompt, a progress bar.
     pub(super) fn partial_line(&self) -> Option<&[u8]> {
         (self.is_plain && self.summary.purpose == Purpose::Work).then(|| self.stdout.unfinished())
     }
 
-    /// Takes for the agent's words what the judge finds.
     pub(super) fn with_response_filter(mut self, judge: FilteredReader) -> Self {
         self.stdout = LineSplitter::new(judge.max_line().max(self.reader.max_line()));
         self.filter = Some(judge);
         self
     }
 
-    /// What it prints is a screen, and the prompt is still to be typed there.
     pub(super) fn with_screen(mut self, screen: PtyScreen) -> Self {
         self.screen = Some(screen);
         self
@@ -197,12 +183,11 @@ impl AgentProcess {
         self.screen.as_mut()
     }
 
-    /// When there is something to be done about its screen, or to be looked for in what it said.
+    /// Time of the next check of screen or completion.
     pub(super) fn next_check_ms(&self) -> Option<u64> {
         self.screen.as_ref().and_then(PtyScreen::next_check_ms).or(self.check_at_ms)
     }
 
-    /// It printed something just now.
     pub(super) fn note_output(&mut self, now_ms: u64) {
         if self.completion_is_final
             && self.can_report_completion
@@ -213,8 +198,8 @@ impl AgentProcess {
         }
     }
 
-    /// It has been silent for a moment, and what it said before completes the run: the grace of those
-    /// who have given their result begins, until it prints again.
+    /// Returns whether the agent has been silent for a moment after a completion signal. Starts the grace period
+    /// of a result, until it prints again.
     pub(super) fn is_silent_after_completion(&mut self, now_ms: u64) -> bool {
         if self.check_at_ms.is_none_or(|at| now_ms < at) {
             return false;
@@ -226,7 +211,7 @@ impl AgentProcess {
             detector.push_text(&line, false);
         }
         let verdict = detector.finish();
-        // It would take as long again each time.
+        // Each check would take as long again.
         self.can_report_completion &= !verdict.pattern_too_slow;
         let done = verdict.complete && !matches!(self.summary.result, Some(Some(_)));
         if done {
@@ -235,8 +220,7 @@ impl AgentProcess {
         done
     }
 
-    /// What completes the run stands on its screen. The grace of those who have given their result
-    /// begins, again with each change.
+    /// The screen shows the completion signal. Each change restarts the grace period.
     pub(super) fn complete_on_screen(&mut self) {
         self.summary.result = Some(None);
     }
@@ -245,7 +229,6 @@ impl AgentProcess {
         self.summary.purpose
     }
 
-    /// Takes what the agent printed.
     pub(super) fn output(
         &mut self,
         stream: Stream,
@@ -272,12 +255,11 @@ impl AgentProcess {
         }
     }
 
-    /// What the machine has to hear of since it was last asked.
     pub(super) fn drain_inputs(&mut self) -> std::vec::Drain<'_, Input> {
         self.summary.inputs.drain(..)
     }
 
-    /// The process is gone. `side_file` is what it left in that file.
+    /// Finishes after the process has exited. `side_file` has the contents of that file.
     pub(super) fn finish(
         mut self,
         exit: Option<Exit>,
@@ -320,7 +302,7 @@ impl AgentProcess {
         if let Some(text) = side_file {
             reader.side_file(text, &mut emit);
         }
-        // A stream of which nothing but the words is known, by the user's filter, has no verdict of its own.
+        // A stream known only through the user's filter reports no result.
         let is_foreign = reader.is_unrecognized()
             && judge.as_ref().is_some_and(FilteredReader::has_seen_stream)
             && exit.is_some_and(Exit::success);
@@ -338,7 +320,7 @@ impl AgentProcess {
             });
         }
         let verdict = facts.detector.finish();
-        // An answer that only repeats the prompt is warned of instead.
+        // A repeated prompt gets its own warning.
         if facts.purpose == Purpose::Work
             && facts.detector.ignored_signal()
             && !verdict.complete
@@ -374,7 +356,7 @@ impl AgentProcess {
             .or_else(|| facts.result.take().flatten());
         let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.is_only_echo();
         let commit_message = match facts.purpose {
-            // What it said on the way to one is none.
+            // A failed attempt gives no message.
             Purpose::CommitMessage if class == Class::Answered => {
                 prompt::parse_commit_message(&facts.answer_text)
             }
@@ -416,7 +398,6 @@ impl AgentProcess {
     }
 }
 
-/// Takes a line of standard output.
 fn handle_stdout(
     line: Line<'_>,
     reader: &mut dyn OutputReader,
@@ -455,7 +436,7 @@ impl AttemptSummary {
             }
             Event::ToolStarted { id, .. } => {
                 self.open_tools.insert(id.as_ref().to_owned());
-                // What it says while it looks around is not yet the message.
+                // Text before a tool call is not the message.
                 self.answer_text.clear();
                 self.tools += 1;
                 self.note_activity();
@@ -480,7 +461,7 @@ impl AttemptSummary {
             Event::Result { failure, usage, .. } => {
                 self.result = Some(failure.clone());
                 let refused = is_credentials_failure(failure.as_ref());
-                // In this order: what an agent has used up by its last word ends it no more.
+                // The order matters: a result counts even if it uses up the budget.
                 self.inputs.push(if refused { Input::Refused } else { Input::ResultSeen });
                 if let Some(usage) = usage {
                     self.record_usage(*usage);
@@ -490,18 +471,18 @@ impl AttemptSummary {
         }
     }
 
-    /// It goes on after what looked like its last word.
+    /// Handles activity after an apparent result.
     fn note_activity(&mut self) {
         if self.result.is_some() && self.inputs.last() != Some(&Input::Working) {
             self.inputs.push(Input::Working);
         }
-        // With credentials that are refused it could not.
+        // Refused credentials rule out further work.
         if self.result.as_ref().is_some_and(|result| is_credentials_failure(result.as_ref())) {
             self.result = None;
         }
     }
 
-    /// Each count is of all so far, so that only the last one matters.
+    /// Counts are cumulative: only the last one matters.
     fn record_usage(&mut self, usage: Usage) {
         self.usage = usage;
         match self.inputs.last_mut() {
@@ -511,7 +492,6 @@ impl AttemptSummary {
     }
 }
 
-/// The agent's credentials were refused.
 fn is_credentials_failure(failure: Option<&Failure>) -> bool {
     failure.is_some_and(|failure| failure.kind == FailureKind::Credentials)
 }

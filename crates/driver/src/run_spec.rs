@@ -1,4 +1,4 @@
-//! What a run is to do. Every command that loops differs only in how it fills this in.
+//! The description of a run. Loop commands differ only in how they fill it in.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -23,57 +23,55 @@ use ralph_git::ScmSpec;
 use ralph_tasks::TaskList;
 use ralph_tasks::ledger::Ledger;
 
-/// One loop, described.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
     /// The command that was used: `run`, `build`, …
     pub command: &'static str,
     pub run_id: String,
-    /// Where agent, guardrails and SCM work.
+    /// Working directory of agent, guardrails and SCM.
     pub directory: PathBuf,
-    /// Where logs and prompt files go.
+    /// Directory of logs and prompt files.
     pub ralph_dir: PathBuf,
     pub agent: AgentSpec,
     pub prompt: PromptSource,
     /// A prompt file may be empty.
     pub empty_prompt: bool,
-    /// What the prompt names by `$NAME`, if anything.
+    /// Values for `$NAME` in the prompt.
     pub variables: Option<Variables>,
-    /// What must be there before each attempt.
+    /// Files that must exist before each attempt.
     pub required: Vec<RequiredFile>,
-    /// What must be there at the end, if that is a good one.
+    /// Files that must exist at a successful end.
     pub required_outputs: Vec<RequiredFile>,
-    /// The files that its settings came from, present or not, each with the name to show for it.
+    /// Candidate settings files, each with its display name.
     pub settings_files: Vec<(PathBuf, String)>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub show_iteration_in_prompt: bool,
     pub completion: CompletionRule,
-    /// The warning that the prompt never asks for the signal that completes the run.
+    /// Warning that the prompt never asks for the completion signal.
     pub missing_signal_warning: Option<String>,
     pub guardrails: Vec<GuardrailSpec>,
-    /// How much of a failed guardrail's output goes into the next prompt.
+    /// How much guardrail output goes into the next prompt.
     pub guardrail_output: OutputLimits,
     pub scm: Option<ScmSpec>,
-    /// The task list that has a say in completion.
+    /// The task list that gates completion.
     pub tasks: Option<TasksSpec>,
-    /// All but what follows from `guardrails`, `scm` and `agent`: see [`RunSpec::all_rules`].
+    /// Without the parts that follow from `guardrails`, `scm` and `agent`: see [`RunSpec::all_rules`].
     pub rules: Rules,
-    /// `SIGTERM` is a request to pause; a second one ends the run.
+    /// `SIGTERM` pauses; a second one ends the run.
     pub term_pauses: bool,
-    /// What completes the run stands once it is said, though the agent then hangs or exits with an error.
+    /// The completion signal counts even if the agent hangs or fails afterwards.
     pub completion_is_final: bool,
-    /// How far it had come when it was left.
+    /// Where an interrupted run continues.
     pub progress: Option<ResumePoint>,
-    /// How much of what agents print is recorded, in bytes.
+    /// Bytes of agent output to record.
     pub journal_bytes: u64,
-    /// A shell command that is told of waits for a limit and of the end.
+    /// Shell command for notifications of rate-limit waits and the end.
     pub notify: Option<String>,
-    /// A shell pipeline that makes of the agent's output what the terminal shows.
+    /// Shell pipeline that formats the agent's output for the terminal.
     pub display_filter: Option<String>,
 }
 
 impl RunSpec {
-    /// What completes the run, in words.
     pub fn describe_completion(&self) -> String {
         match &self.tasks {
             Some(tasks) => format!("every story of {} passes", tasks.name),
@@ -81,10 +79,10 @@ impl RunSpec {
         }
     }
 
-    /// The rules with what they have to know of guardrails, SCM tasks and the agent.
+    /// All rules, including those that follow from guardrails, SCM tasks and the agent.
     pub fn all_rules(&self) -> Rules {
         Rules {
-            // If it is unknown whether a tool is running, a silent one may be.
+            // Without reports of tools, silence may be a running tool.
             silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.reports_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
             scm: self.scm.as_ref().map(scm_kinds).unwrap_or_default(),
@@ -93,25 +91,24 @@ impl RunSpec {
     }
 }
 
-/// What stands in a prompt for something else.
+/// Placeholders in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Variables {
-    /// Those of a template: the run's own, and these. A name without a value is nothing.
+    /// A template's variables. An unknown name expands to nothing.
     Template {
         /// The command, as `MODE`.
         mode: &'static str,
-        /// What the run was given. It stays so if the run is left and goes on.
+        /// Values given to the run; a resumed run keeps them.
         given: BTreeMap<String, String>,
-        /// For all that it was not given.
+        /// Fallback values.
         environment: BTreeMap<String, String>,
     },
-    /// The iteration's figures, under the names that the agent has in its environment. Every other name
-    /// is only text.
+    /// The iteration's figures, named as in the agent's environment. Other names stay as they are.
     RunFigures,
 }
 
 impl Variables {
-    /// The template with the values in their places, and the names of those that have none.
+    /// Returns the expanded template, and the names without a value.
     pub fn expand(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
         let (iteration, max) = (iteration.to_string(), max.to_string());
         let mode = match self {
@@ -140,7 +137,6 @@ impl Variables {
         (filled, unknown)
     }
 
-    /// The value of a name that is not the run's own.
     pub fn value(&self, name: &str) -> Option<&str> {
         match self {
             Variables::Template { given, environment, .. } => {
@@ -150,7 +146,6 @@ impl Variables {
         }
     }
 
-    /// What the run was given.
     pub fn template_values(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Variables::Template { given, .. } => Some(given),
@@ -158,9 +153,6 @@ impl Variables {
         }
     }
 
-    /// What is said of names that have no value.
-    ///
-    /// Nothing if there are none.
     pub fn missing_values_warning(unknown: &[String]) -> Option<String> {
         const MAX_NAMED_VARIABLES: usize = 10;
         let mut names: Vec<String> =
@@ -180,12 +172,10 @@ impl Variables {
     }
 }
 
-/// What there is to say of a prompt that is not wholly text.
 pub fn not_utf8_message(path: &Path) -> String {
     format!("{} is not UTF-8; what is not is sent as \u{fffd}", path.display())
 }
 
-/// The agent of a run.
 #[derive(Debug, Clone)]
 pub struct AgentSpec {
     pub adapter: &'static dyn Adapter,
@@ -194,43 +184,40 @@ pub struct AgentSpec {
     pub flags: Vec<String>,
     pub model: Option<String>,
     pub autonomous: bool,
-    /// It is started inside a sandbox of ours.
+    /// Runs inside a sandbox.
     pub sandboxed: bool,
-    /// Where git writes when it commits, as absolute paths.
+    /// Absolute paths that git writes to when it commits.
     pub git_directories: Vec<PathBuf>,
-    /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
+    /// Calls our hook before each tool: see [`AgentSpec::guard`].
     pub has_hook: bool,
-    /// Files that its flags name, for as long as this is there.
+    /// Temporary files that the flags name.
     pub files: Vec<Arc<tempfile::TempPath>>,
-    /// Ask for a machine-readable stream.
     pub stream: bool,
     pub prompt_via: Option<PromptVia>,
     pub keep_background: bool,
-    /// Variables to set or to take away.
+    /// Variables to set, or to remove.
     pub env: Vec<(OsString, Option<OsString>)>,
-    /// All arguments, in place of the adapter's own and `flags`.
+    /// Replaces the adapter's arguments and `flags`.
     pub args: Option<Vec<String>>,
-    /// What finds the agent's words in its stream, in place of what the adapter knows.
+    /// Extracts the agent's words from its stream, instead of the adapter.
     pub response_filter: Option<ResponseFilter>,
-    /// What it prints on standard error is said, too, where it prints plain text.
+    /// For plain-text agents, standard error counts as output.
     pub stderr_counts_as_output: bool,
-    /// It has a screen of its own, and the prompt is typed there.
+    /// The agent has a screen; the prompt is typed there.
     pub interactive: bool,
 }
 
-/// What one process of the agent is for.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentLaunch<'a> {
     pub purpose: Purpose,
     pub prompt: &'a str,
-    /// Where the prompt is written when it goes by file.
+    /// Path for a prompt that is passed by file.
     pub prompt_file: &'a Path,
-    /// Where the agent may leave what it does not print.
+    /// File for results that the agent does not print.
     pub side_file: &'a Path,
 }
 
 impl AgentSpec {
-    /// How to start it.
     pub fn invocation(&self, errand: AgentLaunch<'_>) -> AgentInvocation {
         let request = AgentRequest {
             program: &self.program,
@@ -256,38 +243,36 @@ impl AgentSpec {
             Some(args) => AgentInvocation::verbatim(&request, args),
             None => self.adapter.invocation(&request),
         };
-        // What no adapter understands can be understood by its filter.
+        // A response filter can read formats that no adapter knows.
         let readable = self.adapter.name() != "text" || self.response_filter.is_some();
         AgentInvocation { structured: self.stream && readable, ..invocation }
     }
 
-    /// A message for a commit is asked for in the usual way.
+    /// Commit messages are requested without a terminal.
     pub fn is_on_terminal(&self, purpose: Purpose) -> bool {
         self.interactive && purpose == Purpose::Work
     }
 
-    /// Its stream tells of the tools that it uses.
     pub fn reports_tools(&self) -> bool {
         self.adapter.name() != "text" && self.stream && !self.interactive
     }
 
-    /// Reads what it prints; `structured` is what the invocation said.
+    /// Returns a reader for the output; `structured` comes from the invocation.
     pub fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         match &self.args {
-            // What an adapter knows of plain text is known of the arguments that it chooses itself.
+            // The adapter knows plain text only for its own arguments.
             Some(_) if !structured => agents::plain_text_reader(),
             _ => self.adapter.reader(structured),
         }
     }
 
-    /// What tells which of it the agent said, if not its reader.
     pub fn response_filter(&self, structured: bool) -> Option<FilteredReader> {
         let is_known = self.adapter.name() != "text";
         let filter = self.response_filter.as_ref().filter(|_| structured)?;
         Some(FilteredReader::new(!is_known, filter.expression()))
     }
 
-    /// What people call it: the adapter's name, or that of a program that no adapter knows.
+    /// Adapter name, or program name for unknown agents.
     pub fn shown_name(&self) -> &str {
         if self.adapter.name() != "text" {
             return self.adapter.name();
@@ -297,32 +282,29 @@ impl AgentSpec {
     }
 }
 
-/// Where prompts come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptSource {
     Text(String),
-    /// Read again for each attempt.
+    /// Read for each attempt.
     File(PathBuf),
-    /// The same, with what is asked instead once it is gone or empty.
+    /// Read for each attempt, with a default for a missing or empty file.
     FileOrDefault {
         path: PathBuf,
         otherwise: String,
     },
-    /// One that ralph brings along.
     BuiltIn {
         name: &'static str,
         text: &'static str,
     },
-    /// The one that ralph brings along for a task list, with the list's place in it.
+    /// The built-in prompt for a task list, with the list's path.
     TaskList(String),
 }
 
 impl PromptSource {
-    /// What ralph's own prompt for a task list is called.
     pub const TASK_PROMPT_NAME: &'static str = "the built-in task list prompt";
 }
 
-/// A file that a run cannot do without, and what is said when it is not there.
+/// A required file, and the message if it is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredFile {
     pub file: PathBuf,
@@ -338,31 +320,29 @@ pub struct GuardrailSpec {
 }
 
 impl GuardrailSpec {
-    /// The command as it is shown and recorded, without secrets.
+    /// The command without secrets.
     pub fn shown_command(&self) -> Cow<'_, str> {
         redact::redact_command(&self.command)
     }
 }
 
-/// A task list to be worked off.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TasksSpec {
     pub path: PathBuf,
-    /// The file as people and agents are told of it.
+    /// Display name of the file.
     pub name: String,
-    /// What it held when the run began.
+    /// The list at the start of the run.
     pub list: TaskList,
-    /// What is known of it, from runs before this one too.
+    /// Knowledge of this list, including earlier runs.
     pub ledger: Ledger,
-    /// The user took the list as it is, whatever earlier runs know of it.
+    /// The user accepted the list as it is.
     pub accepted: bool,
-    /// Every story passes by now, so that the work is checked before anybody is asked to do any.
+    /// Every story passes already: check before starting an agent.
     pub check_first: bool,
-    /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
+    /// Directory of ledgers, outside the agent's reach.
     pub snapshots: Option<PathBuf>,
 }
 
-/// The kind of each SCM task, as the machine needs to know it.
 pub fn scm_kinds(scm: &ScmSpec) -> Vec<ScmTaskKind> {
     let kind = |task: &Vec<String>| match task.first().map(String::as_str) {
         Some("commit") => ScmTaskKind::Commit,
@@ -388,7 +368,7 @@ mod tests {
         assert!(told("$X $X").unwrap().starts_with("the prompt names ${X}, which has no value"));
         let two = told("$X $Y").unwrap();
         assert!(two.starts_with("the prompt names ${X} and ${Y}, which have no value"), "{two}");
-        // Once more for each, and it took minutes when each was compared with all the others.
+        // Comparing each name with all others took minutes.
         let many: String = (0..200_000).map(|n| format!("$X{n} ")).collect();
         let many = told(&many.repeat(2)).unwrap();
         assert!(many.contains("${X9} and 199990 more, which have no value"), "{many}");

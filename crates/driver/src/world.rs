@@ -1,4 +1,4 @@
-//! Everything outside of the engine that the driver touches, behind one narrow interface.
+//! Everything outside the engine that the driver touches.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -38,83 +38,82 @@ use ralph_git::link_guard::{self, LinkGuard};
 use ralph_git::lock_files::{self, LockStatus};
 use ralph_git::work_tree;
 
-/// How long git may take to tell what became of commits.
+/// How long git may take to look up commits.
 const COMMIT_LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number of submodules that are asked for uncommitted work.
+/// Submodules that are checked for uncommitted work, at most.
 const MAX_SUBMODULES: usize = 20;
 
-/// Work that is in no commit.
+/// Changes that are in no commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uncommitted {
-    /// Files below the project's directory.
+    /// Paths relative to the project.
     pub files: Vec<String>,
-    /// Submodules that have some.
+    /// Submodules with such changes.
     pub submodules: Vec<String>,
 }
 
-/// A file that a run adds to.
+/// A file that a run appends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
     Journal,
-    /// The agent's bytes as they came.
+    /// The agent's bytes, unchanged.
     Raw,
     /// The log that was opened last.
     Log,
 }
 
-/// What others may ask of a run that goes on without them.
+/// A request to a run from another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlRequest {
     Pause,
-    /// Go on, with another limit if one is given.
+    /// Continues, with a new iteration limit if one is given.
     Resume {
         max_iterations: Option<u32>,
     },
-    /// Come to an end, the agent with it.
+    /// Ends the run and its agent.
     End,
 }
 
-/// Where requests come from: whoever asked has knocked at the world's door.
+/// A source of requests. A byte in the world's control pipe announces one.
 pub trait ControlSource {
     fn take(&mut self) -> Vec<ControlRequest>;
-    /// Why nobody can ask for anything any more, if that is so.
+    /// Returns why no requests can arrive any more.
     fn obstacle(&mut self) -> Option<String>;
 }
 
-/// What is started, as far as that decides where.
+/// Decides where a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Agent,
-    /// A guardrail: it executes what the agent wrote. Without a sandbox it has the user's `PATH`.
+    /// A guardrail: it executes files that the agent wrote. Without a sandbox it uses the user's `PATH`.
     Check,
-    /// git or another SCM, in the sandbox if guardrails are. Outside, it is found in trusted directories only.
+    /// git or another SCM: inside the sandbox if guardrails are, otherwise found in trusted directories only.
     Scm,
 }
 
-/// Processes, files, clock and signals, as the driver sees them.
+/// Processes, files, clock and signals.
 pub trait World {
     fn now(&self) -> Now;
-    /// Starts a child outside the sandbox and tells its process id. Its program is found in trusted directories only.
+    /// Starts a child outside the sandbox and returns its pid. The program must be in a trusted directory.
     fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
-    /// The same, inside the sandbox if there is one for this.
+    /// Starts a child, inside the sandbox if this part belongs there.
     fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
         let _ = part;
         self.start(launch)
     }
-    /// The hosts that were refused since this was last asked.
+    /// Hosts refused since the last call.
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
-    /// Why no further agent may be started, if that is so: nobody could ask this run for anything any more, though
-    /// somebody was to, or the project that it works in is gone.
+    /// Returns why no further agent may start: no requests can arrive any more, or the project is gone.
     fn lost(&mut self) -> Option<String> {
         None
     }
-    /// Nothing will be started for a while.
+    /// Frees resources: nothing will be started for a while.
     fn rest(&mut self) {}
-    /// Starts an agent on a terminal of its own, of the size of ours, inside the sandbox if there is one;
-    /// tells that size, too. What it is fed is typed there.
+    /// Starts an agent on a pseudo-terminal of our size, inside the sandbox if there is one. Fed bytes are typed
+    /// there.
     fn start_on_terminal(
         &mut self,
         launch: &Launch<'_>,
@@ -122,174 +121,160 @@ pub trait World {
         let _ = launch;
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Gives the terminal of such a child the size that ours has now, and tells it.
+    /// Adapts the child's terminal to our size and returns it.
     fn resize(&mut self, child: ChildId) -> TerminalSize {
         let _ = child;
         TerminalSize::DEFAULT
     }
-    /// Whether such a child reads every key at once, as programs with a screen do once they are ready.
+    /// Returns whether the child reads single keys, as full-screen programs do once they are ready.
     fn reads_keys(&mut self, child: ChildId) -> bool {
         let _ = child;
         true
     }
-    /// Starts a child that is fed its standard input.
+    /// Starts a child whose standard input is fed.
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
-    /// Gives such a child something to read; says whether there was room for it.
+    /// Writes to the child's input; returns whether there was room.
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
-    /// Gives such a child a line to read and waits for the line that it answers with, while everything
-    /// else waits.
+    /// Writes a line to the child and waits for its answer. Everything else waits meanwhile.
     ///
-    /// # Errors
-    /// There is no answer: within this time, or because the child is gone.
+    /// # Errors No answer in time, or the child has exited.
     fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>> {
         let _ = (child, question, patience_ms);
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Such a child gets nothing more to read.
+    /// Closes the child's standard input.
     fn close_input(&mut self, child: ChildId);
-    /// Ends a child with everything that it started; with `at_once` nobody is asked first. Its end is
-    /// still told by `wait`.
+    /// Ends a child and everything it started, without a grace period if `at_once`. `wait` still reports its end.
     fn end(&mut self, child: ChildId, at_once: bool);
-    /// Waits for the next thing to happen, at most until `until_mono_ms`.
+    /// Waits for the next occurrence, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
-    /// Whether there is anything at this path.
     fn exists(&mut self, path: &Path) -> bool;
-    /// Whether what is there is a file.
     fn is_file(&mut self, path: &Path) -> bool {
         self.exists(path)
     }
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
-    /// Reads a task list, which somebody may be writing.
+    /// Reads a task list, which may be written at the same time.
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
-    /// What a file looks like, as a number, and how much had to be read for that, `budget` at most.
+    /// A fingerprint of a file, and the bytes read for it (at most `budget`).
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
-    /// What a directory looks like; `None` if there are more than `most` files in it.
+    /// A fingerprint of a directory; `None` if it has more than `most` files.
     fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
-    /// What the repository looks like that a directory is in, beyond the work tree; `None` if nobody can tell.
+    /// A fingerprint of the repository's refs; `None` if it is unknown.
     fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
         let _ = directory;
         Some(0)
     }
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Writes a file all or nothing.
+    /// Writes a file atomically.
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file; a missing file is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
-    /// Whether a lock of git's was left by one that is gone.
+    /// Returns whether the owner of a git lock is gone.
     fn abandoned(&mut self, lock: &Path) -> LockStatus {
         let _ = lock;
         LockStatus::InUse
     }
-    /// Begins a new log.
+    /// Starts a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
-    /// Gives up room that was set aside on a disk that is full, for the last words of the run; says whether there
-    /// was any.
+    /// Frees reserved disk space for the last events of a run; returns whether there was any.
     fn make_room(&mut self) -> bool {
         false
     }
-    /// Puts back what is ours and was removed meanwhile, and tells of it in words.
+    /// Restores ralph's own files and returns messages about it.
     ///
-    /// # Errors
-    /// The journal is lost for good.
+    /// # Errors The journal is lost.
     fn cleanup(&mut self) -> io::Result<Vec<String>>;
-    /// Why the run cannot go on as things were left, in words, with what to do about it: something that would be
-    /// executed outside and cannot be taken away, a project or a repository that is gone. Nothing may be read or
-    /// executed where the run works any more.
+    /// Returns why the run cannot continue, and what to do about it: a planted file that cannot be removed, or a
+    /// missing project or repository. Nothing there may be read or executed any more.
     fn stuck(&self) -> Option<String> {
         None
     }
-    /// All that the journal holds, from its beginning.
+    /// Passes every journal entry, from the first.
     fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
-    /// What the journal tells of the run, for its report.
+    /// The journal's summary, for the report.
     fn reading(&mut self) -> Reading {
         Reading::default()
     }
-    /// Adds what git knows of its commits by now.
+    /// Adds what git knows about the commits.
     fn look_up(&mut self, _facts: &mut Summary) {}
-    /// The settings that switch filter drivers off when git looks at the work tree.
+    /// git settings that switch filter drivers off.
     fn read_only_git_args(&self) -> Vec<OsString> {
         Vec::new()
     }
-    /// What was committed where the run works since this was last asked; see [`head_log::Watch::look`].
+    /// Commits since the last call; see [`head_log::Watch::look`].
     fn new_commits(&mut self, thorough: bool) -> Option<NewCommits> {
         let _ = thorough;
         None
     }
-    /// The repository that is in the place of the one that was there at the beginning.
+    /// The repository that has replaced the original one.
     fn replaced(&mut self) -> Option<PathBuf> {
         None
     }
-    /// The branch that is checked out.
     fn branch(&mut self) -> Option<String> {
         None
     }
-    /// The work that is in no commit. Empty where git does not answer.
+    /// Uncommitted work; empty if git does not answer.
     fn uncommitted(&mut self) -> Uncommitted {
         Uncommitted::default()
     }
-    /// Why what is committed where the run works is on no branch, if it is on none.
+    /// Why new commits are on no branch, if so.
     fn no_branch(&mut self) -> Option<DetachedReason> {
         None
     }
-    /// What others have asked of this run since it was last looked at.
+    /// Requests since the last call.
     fn requests(&mut self) -> Vec<ControlRequest>;
-    /// Sees to it that the journal is safe from a power cut, soon.
+    /// Schedules an fsync of the journal.
     fn sync(&mut self);
 }
 
-/// The world as it is.
+/// The real world.
 #[expect(missing_debug_implementations, reason = "who asks is a trait object")]
 pub struct RealWorld {
     system: System,
     files: RunFiles,
     log: Option<BoundedLog>,
-    /// The logs that there are.
     logs: Option<GuardrailLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
-    /// The journal was put back, and nobody has been told yet.
+    /// The journal was restored, and this is not reported yet.
     was_put_back: bool,
     project: Project,
-    /// The project as it was when the run began. The lock holds it open.
+    /// The project directory at the start; the lock keeps it open.
     project_dir: DirHandle,
-    /// What became of it, once that is known.
     project_change: DirChange,
     lock: Lock,
     holder: Holder,
     control: Option<Box<dyn ControlSource>>,
     sandbox: Option<ActiveSandbox>,
     repository: Option<head_log::HeadLog>,
-    /// The repository was looked at thoroughly since something last happened.
+    /// A thorough repository check was done since the last occurrence.
     is_repository_checked: bool,
-    /// The settings that switch filter drivers off, as the configuration was at the start.
+    /// git settings that switch filter drivers off, from the configuration at the start.
     filters_off: Vec<OsString>,
     links: Option<LinkGuard>,
-    /// The git directories were checked for links since something last happened.
+    /// Git directories were checked for links since the last occurrence.
     links_checked: bool,
-    /// Warnings about links that were not reported yet.
+    /// Unreported warnings about links.
     link_warnings: Vec<String>,
-    /// Why the last check for links failed.
     link_error: Option<String>,
-    /// The warning about hooks that are not run was given.
+    /// The warning about disabled hooks was given.
     hooks_reported: bool,
 }
 
-/// The sandbox of a run.
 #[derive(Debug)]
 struct ActiveSandbox {
     sandbox: Box<dyn Sandbox>,
-    /// Guardrails and SCM tasks are inside as well.
+    /// Guardrails and SCM tasks run inside as well.
     checks: bool,
-    /// Who is inside.
+    /// The child that runs inside.
     child: Option<ChildId>,
-    /// What was put aside and has not been told of yet, and what could not be.
+    /// Quarantined files that are not reported yet, and those that could not be moved.
     pending_traces: Vec<SandboxTrace>,
 }
 
 impl RealWorld {
-    /// `lock` is the project's, held by `me`.
-    /// No log becomes larger than `max_log`, nor do those of all guardrails together.
+    /// `lock` is the project's, held by `me`. `max_log` limits each log, and all guardrail logs together.
     pub fn new(
         system: System,
         files: RunFiles,
@@ -324,10 +309,9 @@ impl RealWorld {
         }
     }
 
-    /// Heeds what is asked of this run by whoever knocks at the `door`.
+    /// Accepts requests announced at `door`.
     ///
-    /// # Errors
-    /// The door cannot be listened at.
+    /// # Errors The pipe cannot be watched.
     pub fn set_control(
         &mut self,
         control: Box<dyn ControlSource>,
@@ -338,31 +322,29 @@ impl RealWorld {
         Ok(())
     }
 
-    /// From now on what is typed into our terminal is told.
+    /// Reports keys typed into our terminal from now on.
     ///
-    /// # Errors
-    /// There is no standard input.
+    /// # Errors There is no standard input.
     pub fn watch_keys(&mut self) -> io::Result<()> {
         self.system.set_key_input(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         Ok(())
     }
 
-    /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
+    /// Starts agents inside this sandbox from now on; with `checks`, guardrails and SCM tasks too.
     pub fn set_sandbox(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.set_wake_pipe(sandbox.take_wake_pipe());
         self.sandbox =
             Some(ActiveSandbox { sandbox, checks, child: None, pending_traces: Vec::new() });
     }
 
-    /// From now on new links in the git directories are moved aside after each step.
+    /// Moves new links in the git directories aside after each step from now on.
     pub fn set_link_guard(&mut self, guard: LinkGuard) {
         self.links = Some(guard);
     }
 
-    /// Moves new links in the git directories aside, unless nothing has happened since that was last done.
+    /// Moves new links in the git directories aside, unless nothing has happened since the last check.
     ///
-    /// # Errors
-    /// As [`LinkGuard::check`].
+    /// # Errors As [`LinkGuard::check`].
     fn check_links(&mut self) -> io::Result<()> {
         if let Some(guard) = self.links.as_ref().filter(|_| !self.links_checked) {
             let checked = guard.check();
@@ -387,8 +369,7 @@ impl RealWorld {
         Ok(())
     }
 
-    /// The arguments of an SCM task outside the sandbox. Hooks are switched off for git if agents in a sandbox can
-    /// write them.
+    /// Arguments of an SCM task outside the sandbox. Switches hooks off if sandboxed agents can write them.
     fn scm_args_without_agent_hooks(&mut self, launch: &Launch<'_>) -> io::Result<Vec<OsString>> {
         let unchanged = Ok(launch.args.to_vec());
         let is_git = Path::new(launch.program).file_name() == Some(OsStr::new("git"));
@@ -416,8 +397,7 @@ impl RealWorld {
         Ok(settings.chain(launch.args.iter().cloned()).collect())
     }
 
-    /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
-    /// what was committed since then.
+    /// Reports commits from now on, and returns the repository's state with the commits since `since`.
     pub fn watch_repository(&mut self, since: LogPosition<'_>) -> Option<NewCommits> {
         let (watch, moved) = head_log::HeadLog::open(self.project.root(), since);
         self.repository = Some(watch);
@@ -427,7 +407,8 @@ impl RealWorld {
         moved
     }
 
-    /// The settings that switch filter drivers off. None if git does not answer: then it answers no look, either.
+    /// Settings that switch filter drivers off; none if git does not answer, because then it answers no query
+    /// either.
     fn disabled_filters(&mut self) -> Vec<OsString> {
         let words = hardening::git_args(GitPurpose::ReadOnly, &[], &hardening::LIST_FILTERS_ARGS);
         let git =
@@ -439,7 +420,7 @@ impl RealWorld {
             .map_or_else(|_| Vec::new(), |output| hardening::disable_filters_config(&output.stdout))
     }
 
-    /// Asks git for something and waits for the answer. Nothing that a repository names is executed.
+    /// Runs a git query. Nothing that the repository configures is executed.
     fn git_query(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
         let args = hardening::git_args(GitPurpose::ReadOnly, &self.filters_off, words);
         let git =
@@ -458,52 +439,49 @@ impl RealWorld {
         status.map_or_else(Vec::new, |status| git::status_files(&status))
     }
 
-    /// Where this run is kept.
     pub fn run_dir(&self) -> &RunDir {
         &self.files.dir
     }
 
-    /// What is in its journal already.
+    /// Bytes in the journal.
     pub fn journal_size(&self) -> u64 {
         self.files.journal_size()
     }
 
-    /// Ends what is still running and gives the project back.
+    /// Ends what is still running and releases the project.
     ///
-    /// # Errors
-    /// The note in the lock's file cannot be wiped.
+    /// # Errors The lock file cannot be cleared.
     pub fn close(self) -> io::Result<()> {
         let RealWorld { system, files, lock, sandbox: cell, links, link_warnings, .. } = self;
         drop(system);
         drop(cell);
         link_guard::queue_warnings(link_warnings);
-        // After an error the record still tells the next ralph to check.
+        // After an error the record still makes the next ralph check.
         link_guard::queue_warnings(match links.map(LinkGuard::finish) {
             Some(Ok(warnings)) => warnings,
             Some(Err(err)) => vec![format!("the git directories could not be checked: {err}")],
             None => Vec::new(),
         });
-        // A journal that nobody can keep is told of by what the run said at its end.
+        // The end of the run has reported a journal that cannot be kept.
         let _ = files.close();
         lock.release(None)
     }
 
-    /// Puts the journal back that an agent has removed while it works: nobody knows how long it goes on, or whether
-    /// this process lives until then. Git must not find it, and the next run must know of this one.
+    /// Restores a journal that the running agent removed: this process may not live until the agent ends, and the
+    /// next run must find it.
     fn put_back(&mut self) -> io::Result<()> {
         self.check_project_in_place()?;
         self.project.prepare_beside_agent()?;
         let root = self.project.root();
         if self.files.put_back_beside_agent(root)? {
             self.was_put_back = true;
-            // It holds on to the file that is gone.
+            // The thread holds the deleted file open.
             self.syncer = None;
         }
         self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.holder)
     }
 
-    /// Says no to writing in a project that is not where the run began: nobody's work is there, and nothing of ours
-    /// must look like it.
+    /// Refuses to write if the project is no longer where the run started.
     fn check_project_in_place(&mut self) -> io::Result<()> {
         if self.project_change == DirChange::Unchanged {
             self.project_change = self.project_dir.change();
@@ -518,7 +496,7 @@ impl RealWorld {
         }
     }
 
-    /// What cannot be taken away of what an agent has left in a sandbox.
+    /// Quarantine failures.
     fn unresolved_traces(&self) -> impl Iterator<Item = &SandboxTrace> {
         self.sandbox
             .iter()
@@ -526,7 +504,6 @@ impl RealWorld {
             .filter(|trace| trace.is_not_restored())
     }
 
-    /// That the project is gone, where the journal is kept, and what to do before the run goes on.
     fn project_gone_message(&self) -> Option<String> {
         let path = self.project_dir.path().display();
         let now = match self.project_change {
@@ -543,7 +520,6 @@ impl RealWorld {
         ))
     }
 
-    /// That the repository is gone, and what to do before the run goes on.
     fn repository_gone_message(&self) -> Option<String> {
         let lost = self.repository.as_ref().and_then(head_log::HeadLog::missing_repository)?;
         Some(format!(
@@ -553,14 +529,13 @@ impl RealWorld {
         ))
     }
 
-    /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
-    /// waits for the disk; it sleeps until there is something to do.
+    /// An fsync takes milliseconds, an instant agent less than one. A second thread waits for the disk.
     fn start_syncer(&self) -> io::Result<SyncSender<()>> {
         let journal = self.files.journal_handle()?;
         let (sender, receiver) = sync_channel::<()>(1);
         std::thread::Builder::new().name("sync".into()).stack_size(64 * 1024).spawn(move || {
             while receiver.recv().is_ok() {
-                // The next write tells of a disk that has failed.
+                // The next write reports a failed disk.
                 let _ = journal.sync_data();
             }
         })?;
@@ -590,7 +565,7 @@ impl World for RealWorld {
             }
             _ => match part {
                 Part::Agent => self.system.start(launch),
-                // The shell is ours, what it runs is the user's.
+                // The shell is ours, the command the user's.
                 Part::Check => {
                     let shell = trust::outside_program(launch.program)?;
                     self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
@@ -690,7 +665,7 @@ impl World for RealWorld {
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.sandbox {
-            // What the agent could not read inside must not come to it by way of us.
+            // A sandboxed agent must not read files through us.
             Some(_) => safe_fs::read_within(self.project.root(), path, MAX_PROMPT_BYTES),
             None => user_files::read_user_file(path, u64::MAX),
         }
@@ -717,7 +692,7 @@ impl World for RealWorld {
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.check_project_in_place()?;
         safe_fs::check_inside(self.project.root(), path)?;
-        // An agent may have left a link there, to a file that is none of its business.
+        // An agent may have left a link there.
         self.remove(path)?;
         with_parent_dir(path, || {
             private_files::private_open_options()
@@ -762,7 +737,7 @@ impl World for RealWorld {
             Record::Journal => {
                 self.files.append_journal(bytes)?;
                 if self.files.is_removed() {
-                    // What does not succeed now is tried again when the agent has ended.
+                    // A failure is retried when the agent has ended.
                     let _ = self.put_back();
                 }
                 Ok(())
@@ -778,8 +753,8 @@ impl World for RealWorld {
 
     fn cleanup(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
-        // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
-        // matter where the way to it leads. A journal that is in its place is in the project that was there.
+        // Called whenever a child ends. If the journal is in place, so is the project, and nothing needs to be
+        // written.
         if !self.files.is_in_place() {
             safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
             if self.check_project_in_place().is_err() {
@@ -793,7 +768,7 @@ impl World for RealWorld {
                 "{} had been removed or moved; it was put back, with all that it held",
                 path.display()
             ));
-            // It holds on to the file that is gone.
+            // The thread holds the deleted file open.
             self.syncer = None;
         }
         let traces = self
@@ -807,7 +782,7 @@ impl World for RealWorld {
         if self.unresolved_traces().next().is_some() {
             return Ok(restored);
         }
-        // The next commit must not find run-time files that are not ignored any more.
+        // The next commit must not include run-time files.
         let note = self.project.lock_path();
         if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
             self.project.prepare()?;
@@ -825,7 +800,7 @@ impl World for RealWorld {
     }
 
     fn abandoned(&mut self, lock: &Path) -> LockStatus {
-        // In another machine nobody sees who is at work.
+        // Processes in a Docker sandbox are not visible here.
         let is_elsewhere = |cell: &ActiveSandbox| cell.sandbox.backend() == Backend::Docker;
         if self.sandbox.as_ref().is_some_and(is_elsewhere) {
             return LockStatus::InUse;
@@ -868,7 +843,7 @@ impl World for RealWorld {
     }
 
     fn new_commits(&mut self, thorough: bool) -> Option<NewCommits> {
-        // Between the end of an agent and the start of the next one nothing has happened that there is to look for.
+        // Nothing happens between the end of one agent and the start of the next.
         if self.is_repository_checked || self.unresolved_traces().next().is_some() {
             return None;
         }
@@ -921,16 +896,15 @@ impl World for RealWorld {
             self.syncer = self.start_syncer().ok();
         }
         if let Some(syncer) = &self.syncer {
-            // One that is under way is followed by one more; further ones add nothing.
+            // A pending fsync covers later requests.
             let _ = syncer.try_send(());
         }
     }
 }
 
-/// What is larger is no prompt, but something that an agent has put in its place.
+/// A larger file is not a prompt.
 const MAX_PROMPT_BYTES: u64 = 64 << 20;
 
-/// The size of the terminal that this process shows itself on.
 fn terminal_size() -> TerminalSize {
     match rustix::termios::tcgetwinsize(rustix::stdio::stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {

@@ -1,8 +1,7 @@
-//! The one vocabulary of things that happen in a run, whichever agent they came from.
+//! The vocabulary of a run: journal, JSON output and every display use these events.
 //!
-//! An [`Event`] is what the journal stores, what `--output json` prints and what every display is
-//! drawn from. Texts are borrowed where they can be, because most events are made from a line that
-//! is still in the read buffer and are gone again once they are written.
+//! Texts are borrowed where possible: most events are built from a line in the read buffer and dropped once
+//! written.
 
 use std::borrow::Cow;
 
@@ -11,16 +10,15 @@ use serde::{Deserialize, Serialize};
 /// When and where in a run an event happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// Milliseconds since the Unix epoch; in JSON a time that people can read.
+    /// Milliseconds since the Unix epoch; RFC 3339 in JSON.
     #[serde(rename = "time", with = "rfc3339")]
     pub time_ms: i64,
-    /// The iteration, counted from 1; 0 before the first.
+    /// Counted from 1; 0 before the first iteration.
     pub iteration: u32,
-    /// The attempt at that iteration, counted from 1; 0 outside of one.
+    /// Counted from 1; 0 outside of an iteration.
     pub attempt: u32,
 }
 
-/// Which of an agent's two output streams something came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
@@ -28,17 +26,16 @@ pub enum Stream {
     Stderr,
 }
 
-/// What an agent process was started for.
+/// Why an agent process was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// An iteration of the loop.
     Work,
-    /// A one-line commit message, asked for before an SCM commit.
+    /// A one-line commit message for an SCM commit.
     CommitMessage,
 }
 
-/// One entry of the plan that an agent keeps for itself.
+/// An entry of the agent's own todo list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TodoItem {
     pub text: String,
@@ -53,10 +50,10 @@ pub enum TodoStatus {
     Completed,
 }
 
-/// What was used up. The four token counts do not overlap.
+/// Tokens and cost. The four token counts do not overlap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// US dollars, where the agent tells them.
+    /// US dollars, if the agent reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
     /// Input that was neither read from nor written to a cache.
@@ -67,14 +64,14 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Everything that went into the model, cached or not.
+    /// All input, cached or not.
     pub fn total_input(&self) -> u64 {
         self.input_tokens
             .saturating_add(self.cache_read_tokens)
             .saturating_add(self.cache_write_tokens)
     }
 
-    /// Everything that a token budget counts.
+    /// All tokens that a token budget counts.
     pub fn total_tokens(&self) -> u64 {
         self.total_input().saturating_add(self.output_tokens)
     }
@@ -83,12 +80,11 @@ impl Usage {
         self.total_tokens() == 0 && self.cost_usd.unwrap_or(0.0) == 0.0
     }
 
-    /// Adds what another attempt used. Nobody is paid for using something.
+    /// Adds the usage of another attempt. Ignores negative costs; counts saturate, because agents report them.
     pub fn add(&mut self, other: &Usage) {
         if let Some(cost) = other.cost_usd.filter(|cost| *cost >= 0.0) {
             *self.cost_usd.get_or_insert(0.0) += cost;
         }
-        // What an agent tells is not ours to trust: a count that is too large must stay too large.
         for (own, more) in [
             (&mut self.input_tokens, other.input_tokens),
             (&mut self.output_tokens, other.output_tokens),
@@ -101,7 +97,7 @@ impl Usage {
 }
 
 impl Usage {
-    /// What of `other` is not in this, each count by itself.
+    /// The part of `other` that exceeds this, for each count.
     pub fn shortfall(&self, other: &Usage) -> Usage {
         let more = |own: Option<f64>, told: Option<f64>| match (own, told) {
             (Some(own), Some(told)) => (told > own).then_some(told - own),
@@ -116,57 +112,52 @@ impl Usage {
         }
     }
 
-    /// At least what a later count of the same tells: what it counts beyond this was told by something that
-    /// cannot be read any more.
+    /// Raises each count to at least that of a later report.
     pub fn at_least(&mut self, told: &Usage) {
         let missing = self.shortfall(told);
         self.add(&missing);
     }
 }
 
-/// What kind of failure an agent reported of itself.
+/// The kind of failure that an agent reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The account's or the key's limit is used up for now.
+    /// The limit of the account or key is used up for now.
     RateLimit,
-    /// The service has no capacity; trying again later helps.
+    /// The service has no capacity; a retry can help.
     Overloaded,
-    /// No, wrong or expired credentials. Trying again does not help.
+    /// Missing, wrong or expired credentials; a retry does not help.
     Credentials,
-    /// The context window is full or the prompt is too long for it.
+    /// The context window is full, or the prompt is too long for it.
     Context,
     /// The model declined to answer.
     Refusal,
-    /// A limit that the user gave to the agent itself: turns.
+    /// The agent's own turn limit, set by the user.
     TurnLimit,
-    /// A limit that the user gave to the agent itself: money.
+    /// The agent's own cost limit, set by the user.
     AgentBudget,
-    /// The agent would not start as asked (bad flags, refused as root, untrusted directory). Trying again does
-    /// not help.
+    /// The agent refused to start (bad flags, running as root, untrusted directory); a retry does not help.
     Usage,
-    /// Any other failure that the agent reported.
     Other,
 }
 
-/// A failure as the agent reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub kind: FailureKind,
     pub message: String,
-    /// When a limit ends, in seconds since the Unix epoch, if the agent told.
+    /// End of the limit in seconds since the Unix epoch, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<i64>,
 }
 
 impl Failure {
-    /// The cause does not go away by itself.
+    /// Returns whether a retry cannot help.
     pub fn is_permanent(&self) -> bool {
         self.kind == FailureKind::Usage
     }
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
@@ -189,19 +180,19 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// Why ralph ended an agent that would have gone on.
+/// Why ralph ended an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
-    /// Nothing was printed for the inactivity limit.
+    /// No output within the inactivity limit.
     Inactivity,
-    /// Nothing was printed for the limit of a silent model, and none of its tools was running.
+    /// No output within the limit for a silent model, while no tool was running.
     SilentModel,
     /// The iteration's time limit.
     IterationTimeout,
-    /// It had given its final result and did not leave.
+    /// It printed its result but did not exit.
     ResultGrace,
-    /// Its credentials were refused, and it went on trying.
+    /// Its credentials were refused, and it kept retrying.
     Refused,
     /// The run's budget.
     Budget,
@@ -209,47 +200,42 @@ pub enum EndCause {
     IterationBudget,
     /// A second signal, or a hang-up.
     Interrupt,
-    /// The journal cannot be written any more.
+    /// The journal cannot be written.
     Broken,
 }
 
-/// What became of one attempt at an iteration.
+/// The result of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     Answered,
-    /// It ended well and said nothing at all.
+    /// It exited successfully without any output.
     Empty,
     Failed,
     RateLimited,
     Overloaded,
     Credentials,
     ContextExhausted,
-    /// Ended early by a limit that the user set: its turns, its money, our budget for an iteration.
+    /// Ended by a limit that the user set: turns, cost, iteration budget.
     Limited,
     TimedOut,
     Interrupted,
-    /// It could not be started.
     NotStarted,
 }
 
 impl Class {
-    /// The agent ended by itself and well. One that was stopped by a limit has not done what it meant to do,
-    /// whatever it left.
+    /// The agent exited by itself and successfully.
     pub fn finished_normally(self) -> bool {
         matches!(self, Class::Answered | Class::Empty)
     }
 }
 
-/// What a failed guardrail does to the next prompt.
+/// How a failed guardrail changes the next prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum FailAction {
-    /// The failure is added after the prompt.
     Append,
-    /// The failure is put before the prompt.
     Prepend,
-    /// The failure takes the prompt's place.
     Replace,
 }
 
@@ -263,22 +249,21 @@ impl FailAction {
     }
 }
 
-/// One piece of feedback for the next prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feedback {
     pub action: FailAction,
     pub message: String,
 }
 
-/// A commit, as git told of it when it was made.
+/// A commit, as recorded when it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
     pub id: String,
     pub subject: String,
-    /// The commit that it took the place of: it was amended.
+    /// The commit that was amended into this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// It came with all that is between that commit and this one, of which git's log of moves does not tell.
+    /// First of a range of commits that the reflog does not list one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }
@@ -293,23 +278,23 @@ pub struct Leftover {
     pub survived: bool,
 }
 
-/// Why the loop is not working right now.
+/// Why the loop is waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitReason {
-    /// Before another attempt at a failed iteration.
+    /// Before a retry.
     Backoff,
-    /// Until the agent's limit ends.
+    /// Until the agent's rate limit resets.
     RateLimit,
 }
 
-/// By what a loop seems to get nowhere.
+/// Why a loop counts as stalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StallReason {
     /// Nothing changed in the repository.
     Unchanged,
-    /// Guardrails failed in the same way, and nobody could tell whether anything changed.
+    /// Guardrails failed in the same way, and changes cannot be detected.
     SameFailure,
 }
 
@@ -318,22 +303,21 @@ pub enum StallReason {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Complete,
-    /// Complete, but the last SCM task failed.
+    /// The work is complete, but the last SCM task failed.
     CompleteScmFailed,
     LimitReached,
     Interrupted,
     Budget,
     Stalled,
-    /// The agent kept failing, or its limit lasts longer than may be waited for.
+    /// The agent kept failing, or its rate limit exceeds the allowed wait.
     AgentFailed,
     CredentialsRefused,
-    /// The prompt, or a file that the agent works by, is not there any more.
+    /// The prompt or another required file is gone.
     PromptLost,
-    /// ralph itself could not go on, for instance because the disk is full.
+    /// ralph itself failed, for example because the disk is full.
     Broken,
 }
 
-/// Something that happened in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event<'a> {
@@ -344,72 +328,69 @@ pub enum Event<'a> {
         command: Cow<'a, str>,
         directory: Cow<'a, str>,
         pid: u32,
-        /// The adapter's name, or that of a program that no adapter knows.
+        /// Adapter name, or program name for unknown agents.
         agent: Cow<'a, str>,
         /// The first 200 characters of the prompt, or the name of its file.
         prompt: Cow<'a, str>,
         /// The completion rule, in words.
         completion: Cow<'a, str>,
         max_iterations: u32,
-        /// The branch that is checked out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch: Option<Cow<'a, str>>,
-        /// A text of the agent may continue the one before, in the middle of a line.
+        /// A text may continue the previous one in the middle of a line.
         #[serde(default, skip_serializing_if = "is_false")]
         streams_text: bool,
         /// No adapter knows the agent: its output is plain text.
         #[serde(default, skip_serializing_if = "is_false")]
         plain_text: bool,
     },
-    /// The run had been left, and goes on from there.
+    /// A run continues after an interruption.
     RunContinued {
-        /// How it had ended; nothing if it was cut off before it could say so.
+        /// The earlier outcome; none if the run was killed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<Outcome>,
-        /// The iterations that had come to their end.
+        /// Completed iterations.
         iterations: u32,
-        /// The iteration that had not, and is begun again.
+        /// The interrupted iteration that is restarted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<u32>,
-        /// The iteration that had not, but whose agent had: what that did is checked now, and no other agent is
-        /// started for it.
+        /// The interrupted iteration whose agent had finished: its work is checked without another agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unchecked: Option<u32>,
-        /// What was used up, and how long the run had been at work.
+        /// Usage and active time so far.
         usage: Usage,
         duration_ms: u64,
     },
-    /// Where the repository stands, as the run begins and whenever that has changed.
+    /// The state of the repository, at the start and after every change.
     Repository {
-        /// The commit that is checked out.
         head: Cow<'a, str>,
-        /// What was committed since this was last told.
+        /// Commits since the last report.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         commits: Vec<Commit>,
-        /// Nothing of this run was at work then: somebody else did it.
+        /// The commits were made while nothing of this run was active.
         #[serde(default, skip_serializing_if = "is_false")]
         by_others: bool,
     },
-    /// What the agent is locked in was tried out, and held.
+    /// The sandbox passed its probe.
     SandboxReady {
         /// `bwrap`, `landlock` or `docker`.
         backend: Cow<'a, str>,
         /// `allowlist`, `full` or `none`.
         network: Cow<'a, str>,
-        /// Guardrails and SCM tasks are inside as well.
+        /// Guardrails and SCM tasks run inside as well.
         guardrails: bool,
-        /// What it does not confine.
+        /// Things that this backend does not confine.
         limits: Vec<String>,
     },
     IterationStarted {
         max_iterations: u32,
     },
-    /// The prompt of an attempt is composed.
+    /// The prompt of an attempt is ready.
     Prompt {
         bytes: u64,
         /// The first 200 characters.
         preview: Cow<'a, str>,
-        /// Whether it carries feedback from the iteration before.
+        /// It carries feedback from the previous iteration.
         feedback: bool,
     },
     AgentStarted {
@@ -418,7 +399,7 @@ pub enum Event<'a> {
         argv: Vec<String>,
     },
 
-    // What an adapter reads from the agent's streams.
+    // From here: events that adapters read from the agent's output.
     /// The agent named its session or its model.
     Session {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -426,13 +407,12 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<Cow<'a, str>>,
     },
-    /// The agent said something.
     Text {
         text: Cow<'a, str>,
-        /// It goes on from the text before without a break (a delta, or part of a long line).
+        /// Continues the previous text without a break (a delta, or part of a long line).
         #[serde(default, skip_serializing_if = "is_false")]
         joined: bool,
-        /// A subagent said it: shown, but never a completion.
+        /// From a subagent: displayed, but never counts as completion.
         #[serde(default, skip_serializing_if = "is_false")]
         subagent: bool,
     },
@@ -446,7 +426,7 @@ pub enum Event<'a> {
     ToolStarted {
         id: Cow<'a, str>,
         name: Cow<'a, str>,
-        /// What it works on, in one line: a path, a command, a pattern.
+        /// Subject of the call in one line: a path, a command, a pattern.
         summary: Cow<'a, str>,
         #[serde(default, skip_serializing_if = "is_false")]
         subagent: bool,
@@ -455,7 +435,7 @@ pub enum Event<'a> {
         id: Cow<'a, str>,
         name: Cow<'a, str>,
         failed: bool,
-        /// The agent was not allowed to use it.
+        /// The agent was not allowed to use the tool.
         #[serde(default, skip_serializing_if = "is_false")]
         denied: bool,
         /// Size of the whole output; `preview` may hold less.
@@ -468,32 +448,31 @@ pub enum Event<'a> {
     Todo {
         items: Vec<TodoItem>,
     },
-    /// What this attempt has used so far, all of it, as far as the stream tells before its end.
+    /// Usage of this attempt so far.
     Usage(Usage),
-    /// The agent told of its own retries, hooks and the like.
+    /// The agent's own retries, hooks and the like.
     Notice {
         text: Cow<'a, str>,
     },
-    /// What the agent seemed to have said so far was not its word, for instance because it was a summary
-    /// of its own conversation, which may quote anything. It completes nothing.
+    /// Earlier text was not the agent's answer (for example a summary of its conversation) and completes nothing.
     Retracted {
         reason: Cow<'a, str>,
     },
-    /// The agent announced tasks that go on after its result (their number; 0 when all have ended).
+    /// Number of tasks that continue after the agent's result; 0 when all have ended.
     BackgroundTasks {
         running: u32,
     },
-    /// The agent's own verdict on its work.
+    /// The agent's own report of its success.
     Result {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
-        /// All that this attempt used, if the agent told.
+        /// Usage of the whole attempt, if reported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turns: Option<u32>,
     },
-    /// A line that no adapter understands, or anything on standard error. Kept, never judged.
+    /// A line that no adapter understands, or anything on standard error. Recorded, never interpreted.
     Output {
         stream: Stream,
         text: Cow<'a, str>,
@@ -501,14 +480,14 @@ pub enum Event<'a> {
         joined: bool,
     },
 
-    /// The agent printed more than the journal has room for. What was left out is in no display either; its
-    /// end follows when the agent has ended.
+    /// Output omitted because the journal's quota is used up. It appears in no display either; the total follows
+    /// when the agent ends.
     LeftOut {
-        /// So far, of this agent: events, and about how long they were.
+        /// Omitted so far: events, and their approximate size.
         events: u64,
         bytes: u64,
     },
-    /// The agent is gone, and so is everything that it had started.
+    /// The agent and everything it started have ended.
     AgentEnded {
         purpose: Purpose,
         exit: Option<Exit>,
@@ -522,52 +501,49 @@ pub enum Event<'a> {
         tools: u32,
         tool_errors: u32,
         denied: u32,
-        /// All that it said was what it had been asked.
+        /// The agent only repeated its prompt.
         #[serde(default, skip_serializing_if = "is_false")]
         repeats_prompt: bool,
-        /// Lines of its stream that the user's response filter could make nothing of.
+        /// Lines that the user's response filter could not evaluate.
         #[serde(default, skip_serializing_if = "is_zero")]
         filter_errors: u64,
-        /// Of work that was answered: whether the completion rule is met by what was said, and what was found
-        /// and compared. Whoever goes on needs no other answer. Journals of earlier versions do not tell.
+        /// Result of the completion rule and the matched text, so that a resumed run needs no second answer.
+        /// Missing in journals of older versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         complete: Option<bool>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<Cow<'a, str>>,
-        /// The commit message, if that is what it was asked for and gave.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commit_message: Option<Cow<'a, str>>,
     },
-    /// Processes that the agent had put in the background.
+    /// Processes that the agent left in the background.
     Leftovers {
         processes: Vec<Leftover>,
-        /// They were left alone because `agent.keepBackground` says so.
+        /// Kept running because of `agent.keepBackground`.
         kept: bool,
     },
-    /// Something inside a sandbox asked for a host that is not allowed.
+    /// A sandboxed process asked for a host that is not allowed.
     NetworkRefused {
         host: Cow<'a, str>,
         port: u16,
         why: Cow<'a, str>,
-        /// What would allow it, as an entry of `sandbox.allowedDomains`.
+        /// The entry of `sandbox.allowedDomains` that would allow it.
         allow: Cow<'a, str>,
     },
     Retrying {
         class: Class,
         message: Cow<'a, str>,
-        /// Nothing if no retry follows, because the iterations or the budget are used up.
+        /// None if no retry follows because iterations or budget are used up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delay_ms: Option<u64>,
-        /// The failures in a row so far, and how many end the run.
+        /// Failures in a row, and the number that ends the run.
         failures: u32,
         max_failures: u32,
     },
-    /// A dialog on the agent's own screen waits for a person.
+    /// A dialog on the agent's screen waits for a person.
     DialogOpened {
-        /// What it asks for, in a few words.
         dialog: Cow<'a, str>,
     },
-    /// That dialog is gone.
     DialogClosed,
     Waiting {
         reason: WaitReason,
@@ -584,7 +560,7 @@ pub enum Event<'a> {
         command: Cow<'a, str>,
         exit: Option<Exit>,
         timed_out: bool,
-        /// It was ended because the run was to end, which says nothing of the work.
+        /// Ended because the run is ending; says nothing about the work.
         #[serde(default, skip_serializing_if = "is_false")]
         cut_off: bool,
         passed: bool,
@@ -592,7 +568,7 @@ pub enum Event<'a> {
         log: Cow<'a, str>,
         duration_ms: u64,
     },
-    /// What the next prompt will carry.
+    /// Feedback for the next prompt.
     FeedbackSet {
         parts: Vec<Feedback>,
     },
@@ -603,92 +579,88 @@ pub enum Event<'a> {
     ScmEnded {
         task: Cow<'a, str>,
         ok: bool,
-        /// What the SCM said, or why there was nothing to do.
+        /// Output of the SCM command, or why there was nothing to do.
         detail: Cow<'a, str>,
         duration_ms: u64,
     },
     CompletionChecked {
         complete: bool,
-        /// What was found and compared, if anything was.
+        /// The matched text, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<Cow<'a, str>>,
-        /// What was to be committed before was not.
+        /// An earlier SCM task failed.
         #[serde(default, skip_serializing_if = "is_false")]
         scm_failed: bool,
     },
-    /// How far the task list is, before an attempt and whenever that changed.
+    /// Progress of the task list, before each attempt and after each change.
     Tasks {
         done: u32,
         total: u32,
-        /// The story to work on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         story: Option<Cow<'a, str>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<Cow<'a, str>>,
-        /// What is wrong with the list, which the next agent is told.
+        /// Problems of the list; they go into the next prompt.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         problems: Vec<String>,
-        /// It cannot be read, and the figures are the last that could be.
+        /// The list is unreadable; the figures are the last known ones.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreadable: bool,
     },
-    /// The user took the task list as it is: earlier versions of it no longer count (`--accept-list`).
+    /// The user accepted the task list as it is (`--accept-list`).
     TaskListAccepted {
         list: Cow<'a, str>,
     },
-    /// A completion does not count: a gate refused it, or there is something that no guardrail has seen.
+    /// A completion does not count: a gate refused it, or files changed after the guardrails ran.
     Vetoed {
         reason: Cow<'a, str>,
     },
     IterationEnded {
         class: Class,
-        /// Nothing if they did not come to their end.
+        /// None if the guardrails did not finish.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         guardrails_passed: Option<bool>,
         complete: bool,
-        /// The run ended before the work was checked to the end: whoever goes on checks it if there is an answer,
-        /// and begins it again otherwise.
+        /// The run ended before the work was checked; a resumed run checks the answer if there is one, or
+        /// restarts the iteration.
         #[serde(default, skip_serializing_if = "is_false")]
         cut_off: bool,
         duration_ms: u64,
         usage: Usage,
     },
 
-    /// The repository was looked at, to see whether the loop gets anywhere.
+    /// The stall check compared the repository with its last state.
     Looked {
-        /// For so many iterations in a row it has been the same.
+        /// Iterations in a row without a change.
         unchanged: u32,
-        /// So often in a row have guardrails failed in the same way.
+        /// Iterations in a row with the same guardrail failure.
         same_failures: u32,
-        /// What it looks like, as hexadecimal digits that mean nothing; nothing if nobody can tell.
+        /// Opaque hexadecimal fingerprint; none if changes cannot be detected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fingerprint: Option<Cow<'a, str>>,
     },
-    /// The loop seems to get nowhere.
+    /// The loop appears to be stalled.
     Stalling {
         reason: StallReason,
-        /// For so many iterations in a row.
         iterations: u32,
-        /// How many of them stop the run, if any do.
+        /// The number of such iterations that stops the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u32>,
     },
-    /// The agent prints nothing while none of its tools runs: its connection to the model may be dead.
+    /// The agent prints nothing while no tool is running: its connection to the model may be dead.
     ModelSilent {
-        /// For so long.
         silent_ms: u64,
-        /// It is ended when it has been silent for so long.
+        /// The agent is ended after this much silence.
         limit_ms: u64,
     },
-    /// A signal or a command asked the run to stop.
     StopRequested {
         signal: Cow<'a, str>,
-        /// End the agent now rather than let it finish.
+        /// End the agent now instead of letting it finish.
         now: bool,
     },
-    /// Somebody asked for a pause after what is running.
+    /// Pause after the current step.
     PauseRequested,
-    /// Nothing runs, and nothing will until the run is resumed.
+    /// Nothing runs until the run is resumed.
     Paused,
     Resumed {
         max_iterations: u32,
@@ -704,29 +676,29 @@ pub enum Event<'a> {
         outcome: Outcome,
         exit_code: u8,
         message: Cow<'a, str>,
-        /// Those that were begun.
+        /// Started iterations.
         iterations: u32,
-        /// The last of them was not checked to its end: whoever goes on does that, or begins it again.
+        /// The last iteration was not checked completely; a resumed run does that, or restarts it.
         #[serde(default, skip_serializing_if = "is_false")]
         cut_off: bool,
         duration_ms: u64,
         usage: Usage,
         tools: u32,
         tool_errors: u32,
-        /// `notify.command` is to be told of it.
+        /// `notify.command` must be called.
         #[serde(default, skip_serializing_if = "is_false")]
         notify: bool,
-        /// The branch that is checked out, if it is another than at the start.
+        /// The checked-out branch, if it differs from the start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch: Option<Cow<'a, str>>,
-        /// How the last attempt failed, if the run gave up after failed attempts.
+        /// The last attempt's failure, if the run gave up after failed attempts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_failure: Option<Cow<'a, str>>,
-        /// How much of which budget was used, if the run ended because a budget was used up.
+        /// The exhausted budget, if one ended the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         used_up: Option<Cow<'a, str>>,
     },
-    /// `notify.command` was told of the end, if only late; or it failed, and is not told again.
+    /// `notify.command` was called (perhaps late), or failed and is not called again.
     Notified {
         ok: bool,
     },
@@ -742,7 +714,6 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// Milliseconds since the Unix epoch as `2026-11-15T20:27:52.123Z`.
 mod rfc3339 {
     use jiff::Timestamp;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -760,7 +731,7 @@ mod rfc3339 {
     }
 }
 
-/// An event with its place in the run: a line of the journal.
+/// A line of the journal: an event with its stamp.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry<'a> {
     #[serde(flatten)]
