@@ -1,4 +1,4 @@
-//! What git knows by now of the commits that a run's journal tells of.
+//! Looks up a run's commits in git.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,16 +6,14 @@ use std::path::Path;
 use ralph_git::is_in_repository;
 use ralph_report::summary::Summary;
 
-/// Of how many commits it is looked up whether they are still there.
 const MAX_COMMITS_CHECKED: usize = 20_000;
 
-/// How often git is asked for what came with a commit, and how much of that is told.
+/// Limits the git calls, and the listed commits.
 const MAX_GIT_CALLS: usize = 200;
 const MAX_COUNT_FLAG: &str = "--max-count=500";
 
-/// Finds out what came with others, which commits no branch has any more, and which are in the range that is
-/// named for a look, in the repository that `directory` is in. Where there is none that is told; where `git` does not
-/// answer, nobody can tell.
+/// Adds the commits that arrived together with others, marks those that no branch contains, and counts the range
+/// shown to the user. Records that there is no repository; leaves everything open if `git` does not answer.
 pub fn annotate_commits(
     facts: &mut Summary,
     directory: &Path,
@@ -29,7 +27,7 @@ pub fn annotate_commits(
     facts.expand_commits(|old, new| {
         asked += 1;
         let range = format!("{old}..{new}");
-        // What else is in a merged branch was told when it was made here, or was made elsewhere.
+        // Other commits of a merged branch were recorded when they were made, or were made elsewhere.
         let words =
             ["log", "--reverse", "--first-parent", MAX_COUNT_FLAG, "--format=%H %s", &range, "--"];
         if asked > MAX_GIT_CALLS {

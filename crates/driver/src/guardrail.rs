@@ -1,4 +1,4 @@
-//! One guardrail that is running: its output goes to its log, both ends of it to the agent.
+//! A running guardrail: its output goes to a log, and both ends of it to the agent.
 
 use ralph_engine::prompt::{GuardrailFailure, GuardrailOutput, OutputLimits, guardrail_message};
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
@@ -11,27 +11,26 @@ pub(super) struct GuardrailProcess {
     pub(super) index: usize,
     pub(super) started_ms: u64,
     pub(super) timed_out: bool,
-    /// It is being ended because the run is.
+    /// Ended because the run is ending.
     pub(super) cut_off: bool,
-    /// The log's path as people are told of it.
+    /// Display path of the log.
     pub(super) log: String,
     output: OutputExcerpt,
 }
 
-/// The beginning and the end of an output of any length.
+/// The start and end of an output of any length.
 #[derive(Debug)]
 struct OutputExcerpt {
     head: Vec<u8>,
     tail: Vec<u8>,
     max_head: usize,
     max_tail: usize,
-    /// Bytes between the two were dropped.
     has_gap: bool,
 }
 
 impl OutputExcerpt {
     fn new(limits: OutputLimits) -> OutputExcerpt {
-        // A character has at most four bytes. One more tells that something was cut.
+        // A character has at most four bytes. One more shows that something was cut.
         let bytes = |chars: usize| chars.saturating_add(1).saturating_mul(4);
         let (max_head, max_tail) = (bytes(limits.head), bytes(limits.tail));
         OutputExcerpt { head: Vec::new(), tail: Vec::new(), max_head, max_tail, has_gap: false }
@@ -41,7 +40,7 @@ impl OutputExcerpt {
         let (first, rest) = bytes.split_at(bytes.len().min(self.max_head - self.head.len()));
         self.head.extend_from_slice(first);
         self.tail.extend_from_slice(rest);
-        // Moving the tail only now and then keeps a flood of small pieces cheap.
+        // Trimming rarely keeps a flood of small pieces cheap.
         if self.tail.len() > self.max_tail.saturating_mul(4) {
             self.tail.drain(..self.tail.len() - self.max_tail);
             self.has_gap = true;
@@ -52,7 +51,7 @@ impl OutputExcerpt {
         if !self.has_gap {
             self.head.append(&mut self.tail);
         }
-        // The tail may begin inside a character.
+        // The tail may start inside a character.
         let inside = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
         let start = self.tail.iter().take(3).take_while(|byte| inside(byte)).count();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -77,7 +76,7 @@ impl GuardrailProcess {
         self.output.push(bytes);
     }
 
-    /// What is known of a guardrail that has ended, and what the agent is told if it failed.
+    /// Returns the result, and the feedback if it failed.
     pub(super) fn finish(
         self,
         exit: Option<Exit>,
@@ -86,7 +85,7 @@ impl GuardrailProcess {
         now_ms: u64,
     ) -> (Event<'static>, Option<Feedback>) {
         let passed = !self.timed_out && exit.is_some_and(Exit::success);
-        // One that had come to its end by itself was not cut off, whatever was asked for.
+        // A guardrail that exited by itself was not cut off.
         let cut_off = self.cut_off && matches!(exit, None | Some(Exit::Signal(_)));
         let ended = Event::GuardrailEnded {
             index: self.index as u32,

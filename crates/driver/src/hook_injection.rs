@@ -1,4 +1,4 @@
-//! An agent without a sandbox, whose own questions are switched off, is made to ask ours.
+//! Makes an unsandboxed agent call our hook before each tool.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -11,12 +11,12 @@ use ralph_events::env_names;
 use ralph_store::safe_fs;
 
 impl AgentSpec {
-    /// Has the agent ask `ralph hook pre-tool-use` before it uses a tool, for this run only, if it
-    /// can be made to. `ralph` is this program, `allow` is what the hook lets through.
+    /// Adds `ralph hook pre-tool-use` to the agent's own configuration for this run, if it supports that. `ralph`
+    /// is this program, `allow` the commands that the hook permits.
     ///
-    /// For agents that are on their own: in a sandbox, or if they ask for approvals, it is not needed.
+    /// Not needed in a sandbox, or if the agent asks for approval.
     pub fn inject_hook(&mut self, ralph: &Path, allow: &[String], directory: &Path) {
-        // Both go into JSON. A path that does not cannot be called.
+        // Both go into JSON; other paths cannot be called.
         let (Some(ralph), Ok(allow)) = (ralph.to_str(), serde_json::to_string(allow)) else {
             return;
         };
@@ -32,9 +32,7 @@ impl AgentSpec {
 }
 
 struct HookFiles<'a> {
-    /// Where the agent is started.
     directory: &'a Path,
-    /// Gone with this.
     written: RefCell<Option<tempfile::TempPath>>,
 }
 
@@ -45,7 +43,7 @@ impl HookFileAccess for HookFiles<'_> {
     }
 
     fn write(&self, text: &str) -> Option<String> {
-        // Readable by nobody else.
+        // Readable only by the user.
         let mut file =
             tempfile::Builder::new().prefix("ralph-settings-").suffix(".json").tempfile().ok()?;
         file.write_all(text.as_bytes()).ok()?;

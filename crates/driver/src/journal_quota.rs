@@ -1,50 +1,42 @@
-//! How much of what an agent prints goes into the journal.
+//! How much agent output goes into the journal.
 //!
-//! A journal is for reading and for going on with a run; an agent that floods it would fill the disk
-//! with what nobody reads. So a run has so much room for what its agents print. An iteration may take a
-//! quarter of what is left of that, so that one flood does not silence all that follow; a little is
-//! always there. What does not fit is counted, and its end is kept: the last words matter most.
+//! A flooding agent must not fill the disk. A run has a quota for agent output; an iteration may use a quarter of
+//! the rest, and always a minimum, so that one flood does not silence all later ones. Omitted output is counted,
+//! and its tail is kept.
 //!
-//! Whatever decides something is never left out: ralph's own events, and what an agent has used up.
+//! Events that decide something are never omitted: ralph's own, and usage.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use ralph_events::event::{Event, Usage};
 
-/// What an iteration may take at least, however much there was before.
 const MIN_ITERATION_BYTES: u64 = 4 * 1024;
-/// How much of the end of what was left out is kept at most.
 const TAIL_BYTES: u64 = 16 * 1024;
-/// What was left out is told of when it begins, and again whenever it has doubled beyond this.
+/// An omission is reported at first, and again whenever it has doubled beyond this size.
 const REPORT_STEP_BYTES: u64 = 1024 * 1024;
-/// The longest event of an agent that is recorded. In JSON, with every character escaped, it is six times as long,
-/// and readers of journals take no longer lines (`state::journal::MAX_LINE`).
+/// The longest recorded agent event. Escaped JSON is up to six times as long, and readers refuse longer lines
+/// (`events::journal::MAX_LINE`).
 pub const MAX_EVENT: u64 = 8 * 1024 * 1024;
-/// What stands around a text in an event, about.
+/// Approximate size of an event without its text.
 const EVENT_OVERHEAD: u64 = 32;
 
-/// The room for what agents print.
 #[derive(Debug)]
 pub struct JournalQuota {
-    /// Of the run.
     run: u64,
-    /// Of the iteration: for what an agent says, and beyond that for what a report needs.
+    /// For agent output, plus a reserve for events that reports need.
     iteration: u64,
     reserve: u64,
-    /// What of the agent that is running was left out.
     omitted: Omitted,
-    /// The size at which that is told of again.
+    /// Size at which the omission is reported again.
     report_at: u64,
-    /// The end of it.
     tail: VecDeque<Event<'static>>,
     tail_bytes: u64,
     tail_bytes_left: u64,
-    /// The most that the agent that is running was recorded to have used.
+    /// Highest recorded usage of the running agent.
     used: Usage,
 }
 
-/// How much was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Omitted {
     pub events: u64,
@@ -57,28 +49,24 @@ impl Omitted {
     }
 }
 
-/// What becomes of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuotaDecision {
-    /// It is recorded. How much room it takes is to be told if it is the agent's.
+    /// Recorded. `agents`: report its size with `record_bytes`.
     Keep { agents: bool },
-    /// It is not, and maybe that is to be recorded in its place.
+    /// Omitted, perhaps with an event that says so.
     Omit(Option<Box<Event<'static>>>),
 }
 
-/// What an event is for.
 enum EventClass {
-    /// Ralph's own, or what decides something.
+    /// ralph's own, or an event that decides something.
     Ralph,
-    /// Somebody wants to read it.
     Agent,
-    /// A report is made of it.
+    /// Needed by reports.
     Required,
     Usage(Usage),
 }
 
 impl JournalQuota {
-    /// Room for so many bytes in a run.
     pub fn new(run: u64) -> Self {
         JournalQuota {
             run,
@@ -93,7 +81,6 @@ impl JournalQuota {
         }
     }
 
-    /// Says whether an event is recorded.
     pub fn decide(&mut self, event: &Event<'_>) -> QuotaDecision {
         match kind(event) {
             EventClass::Ralph => {
@@ -116,14 +103,14 @@ impl JournalQuota {
                 self.used = usage;
                 QuotaDecision::Keep { agents: true }
             }
-            // What was used is told again by the next one; nothing is lost with it.
+            // The next usage event repeats it.
             EventClass::Usage(_) => QuotaDecision::Omit(None),
             EventClass::Agent | EventClass::Required => {
                 let told = self.omit(event);
                 match event {
                     Event::Result { usage: Some(usage), .. } if self.is_significant(usage) => {
                         self.used = *usage;
-                        // That something was left out is told with the next.
+                        // The omission is reported with the next event.
                         self.report_at = if told.is_some() { 0 } else { self.report_at };
                         QuotaDecision::Omit(Some(Box::new(Event::Usage(*usage))))
                     }
@@ -133,7 +120,6 @@ impl JournalQuota {
         }
     }
 
-    /// An event of the agent's took so many bytes.
     pub fn record_bytes(&mut self, bytes: usize) {
         let bytes = bytes as u64;
         self.run = self.run.saturating_sub(bytes);
@@ -142,8 +128,7 @@ impl JournalQuota {
         self.reserve = self.reserve.saturating_sub(beyond);
     }
 
-    /// What is to be recorded before the end of the agent is: how much of it was left out, and the end of
-    /// that.
+    /// Events to record before the agent's end: the omission and its tail.
     pub fn finish_agent(&mut self) -> Vec<Event<'static>> {
         let Omitted { events, bytes } = std::mem::take(&mut self.omitted);
         self.report_at = 0;
@@ -166,8 +151,7 @@ impl JournalQuota {
         self.tail_bytes_left = TAIL_BYTES.min(self.iteration);
     }
 
-    /// Whether an agent has used noticeably more than was last recorded of it. However often it tells, there
-    /// are only so many steps of this size.
+    /// Returns whether usage has grown noticeably since it was last recorded; this bounds the number of records.
     fn is_significant(&self, usage: &Usage) -> bool {
         let (before, now) = (self.used.total_tokens(), usage.total_tokens());
         let cost = |usage: &Usage| usage.cost_usd.unwrap_or(0.0);
@@ -224,12 +208,10 @@ fn kind(event: &Event<'_>) -> EventClass {
     }
 }
 
-/// About how much room an event takes.
 fn estimated_bytes(event: &Event<'_>) -> u64 {
     payload_bytes(event) + EVENT_OVERHEAD
 }
 
-/// How long what an event tells is.
 fn payload_bytes(event: &Event<'_>) -> u64 {
     let of = |text: &Option<Cow<'_, str>>| text.as_ref().map_or(0, |text| text.len());
     let bytes = match event {
@@ -248,7 +230,7 @@ fn payload_bytes(event: &Event<'_>) -> u64 {
     bytes as u64
 }
 
-/// The event for later, if it is something that was said; of a long text only the end.
+/// An owned copy for the tail; of a long text only its end.
 fn tail_event(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
     let end = |text: &str| -> Cow<'static, str> {
         let from = text.len().saturating_sub(room);
@@ -277,7 +259,6 @@ mod tests {
 
     const ROOM: u64 = 1024 * 1024;
 
-    /// Records what it may, each event as long as its text and a little more, and tells what that is.
     fn record(ration: &mut JournalQuota, event: &Event<'static>, out: &mut Vec<Event<'static>>) {
         match ration.decide(event) {
             QuotaDecision::Keep { agents } => {

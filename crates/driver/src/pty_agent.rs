@@ -1,7 +1,7 @@
-//! An agent that has a screen of its own: when it is ready for the prompt, whether anything changes on
-//! the screen, and whether what completes the run stands there.
+//! An agent with a screen of its own: when it is ready for the prompt, whether the screen changes, and whether it
+//! shows the completion signal.
 //!
-//! Nothing here looks at a clock: what is to be done when is asked for, and told.
+//! Nothing here reads a clock: callers ask for the next check and pass the time.
 
 use std::num::NonZeroU16;
 
@@ -10,61 +10,58 @@ use fancy_regex::Regex;
 use crate::screen_text::{count_prompt, find_dialog, is_any_key_notice, last_lines, said};
 use ralph_process::TerminalSize;
 
-/// How often a screen is looked at that something was written to.
+/// Interval between searches of a changing screen.
 const SEARCH_INTERVAL_MS: u64 = 2_000;
-/// How many lines of it count.
+/// Lines at the bottom that are searched.
 const SEARCHED_LINES: usize = 20;
-/// An agent that reads keys, and has shown nothing new for so long, is ready for its prompt.
+/// An agent that reads keys is ready after this long without a change.
 const SETTLED_MS: u64 = 1_000;
-/// One that does not read keys may be a program that reads lines, or may not be ready yet.
+/// An agent that does not read keys may read lines, or may not be ready yet.
 const LINE_READER_READY_MS: u64 = 3_000;
-/// One that never stands still gets its prompt so long after it began to draw.
+/// A screen that never rests gets the prompt this long after the first output.
 const BUSY_SCREEN_READY_MS: u64 = 15_000;
-/// How often it is looked at whether it reads keys, and whether a dialog is still there.
+/// Interval between checks for key mode and open dialogs.
 const POLL_MS: u64 = 250;
-/// Between the prompt, once it is there, and Enter: what follows at once would be taken for a part of it.
+/// Delay between prompt and Enter; an immediate Enter would count as part of the paste.
 const ENTER_MS: u64 = 500;
-/// A prompt that has not arrived on the screen by then is typed again. Some agents take keys long before they show them.
+/// A prompt that is not visible by then is typed again. Some agents take keys long before they show them.
 const RETYPE_AFTER_MS: u64 = 15_000;
-/// A program that reads lines and does not show them has taken the prompt by then.
+/// A line reader without echo has taken the prompt by then.
 const LINE_READER_SENT_MS: u64 = 5_000;
-/// So often it is typed before the agent is given up.
 const MAX_TYPING_TRIES: u32 = 3;
-/// Whether Enter was heeded is looked at after this long.
+/// Delay before checking whether Enter had an effect.
 const ENTER_CHECK_MS: u64 = 3_000;
-/// So often it is pressed again.
 const MAX_ENTER_RETRIES: u32 = 4;
-/// A screen on which so few lines differ is still the one that Enter was pressed on.
+/// With at most this many changed lines, Enter had no effect.
 const MAX_CHANGED_LINES: usize = 2;
-/// So many different screens are remembered to tell blinking from work.
+/// Remembered screens, to tell blinking from work.
 const MAX_KNOWN_SCREENS: usize = 64;
-/// How much of what left the screen at its top is kept.
+/// Lines kept above the screen.
 const SCROLLBACK: usize = 1_000;
 
-/// What is to be done about a screen.
+/// The next step for a screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScreenAction {
     Type(Vec<u8>),
-    /// Something has changed since the last look.
+    /// The screen changed since the last check.
     Changed,
-    /// So it has, and what completes the run stands there.
+    /// The screen changed and shows the completion signal.
     Done,
-    /// A dialog waits for a person, or the one that did is gone.
+    /// A dialog opened, or was closed.
     Dialog(Option<String>),
-    /// The prompt does not reach the agent.
+    /// The prompt cannot be delivered.
     Unreachable,
 }
 
-/// How far the prompt has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PromptDelivery {
     Waiting,
-    /// It was typed at this moment, when the agent did or did not read keys.
+    /// Typed at this time, while the agent did or did not read keys.
     Typed {
         at: u64,
         reads_keys: bool,
     },
-    /// Enter was pressed, and whether that was heeded is to be looked at.
+    /// Enter was pressed; its effect is not checked yet.
     Entered {
         look_at: u64,
         more: u32,
@@ -76,35 +73,31 @@ enum PromptDelivery {
 pub(super) struct PtyScreen {
     parser: vt100::Parser,
     prompt: String,
-    /// What is typed of it.
+    /// The keystrokes.
     text: String,
     pattern: Option<Regex>,
     delivery: PromptDelivery,
-    /// How often the prompt was typed.
     tries: u32,
-    /// How often a notice was closed that stood before everything else.
+    /// Closed notices that covered the screen.
     notices: u32,
-    /// How much of the prompt was there before it was typed.
+    /// Occurrences of the prompt before it was typed.
     prompt_count_before: usize,
-    /// When the first thing was drawn.
+    /// Time of the first output.
     drawn_ms: Option<u64>,
-    /// When to look again whether the agent reads keys.
+    /// Next check for key mode.
     poll_ms: u64,
-    /// What waits for a person.
+    /// The open dialog.
     dialog: Option<String>,
     last_output_ms: Option<u64>,
-    /// When to look, if there is anything new to look at.
+    /// Next search, if there is anything new.
     next_search_ms: Option<u64>,
     last_screen: String,
-    /// The screens since what completes the run was found.
+    /// Screens since the completion signal appeared.
     screens_since_completion: Vec<String>,
     found: Option<String>,
-    /// All that was there when the prompt was typed.
     screen_at_typing: String,
-    /// All that was there when Enter was pressed.
     screen_at_enter: String,
-    /// All that was there at the last look, if it was on the other screen of the terminal, which is gone
-    /// when its program is.
+    /// Text of the alternate screen at the last check; it vanishes with its program.
     alternate_screen_text: Option<String>,
 }
 
@@ -139,7 +132,6 @@ impl PtyScreen {
         self.parser.set_size(rows, columns);
     }
 
-    /// The agent wrote to it.
     pub(super) fn output(&mut self, bytes: &[u8], now_ms: u64) {
         self.parser.process(bytes);
         self.last_output_ms = Some(now_ms);
@@ -147,14 +139,13 @@ impl PtyScreen {
             self.drawn_ms = Some(now_ms);
         }
         if self.found.is_some() {
-            // It is given a grace in which nothing may change: whether it did is seen at once.
+            // A change during the grace period is noticed at once.
             self.next_search_ms = Some(now_ms);
         } else {
             self.next_search_ms.get_or_insert(now_ms.saturating_add(SEARCH_INTERVAL_MS));
         }
     }
 
-    /// When there is something to be done, if nothing happens until then.
     pub(super) fn next_check_ms(&self) -> Option<u64> {
         let typing = match self.delivery {
             _ if self.dialog.is_some() => Some(self.poll_ms),
@@ -168,14 +159,12 @@ impl PtyScreen {
         typing.into_iter().chain(self.next_search_ms).min()
     }
 
-    /// When an agent that reads keys is ready: it has drawn something, and the screen rests. Before that, what is
-    /// typed may be lost.
+    /// When an agent that reads keys is ready: it has drawn, and the screen rests. Earlier keys may be lost.
     fn ready_at(&self) -> Option<u64> {
         let latest = self.drawn_ms?.saturating_add(BUSY_SCREEN_READY_MS);
         Some(self.last_output_ms?.saturating_add(SETTLED_MS).min(latest))
     }
 
-    /// Whether the prompt may be typed now.
     fn is_ready(&self, now_ms: u64, reads_keys: bool) -> bool {
         let rests = self.ready_at().is_some_and(|at| now_ms >= at);
         let reads_lines = self
@@ -184,13 +173,12 @@ impl PtyScreen {
         rests && (reads_keys || reads_lines)
     }
 
-    /// Whether more of the prompt is on the screen than before it was typed.
     fn is_prompt_visible(&self) -> bool {
         let screen = self.parser.screen().contents();
         count_prompt(&screen, &self.text).is_none_or(|shown| shown > self.prompt_count_before)
     }
 
-    /// Looks after a prompt that was typed.
+    /// Checks the progress of a typed prompt.
     fn check_typed(
         &mut self,
         now_ms: u64,
@@ -198,7 +186,7 @@ impl PtyScreen {
         typed_for_keys: bool,
         reads_keys: bool,
     ) -> Option<ScreenAction> {
-        // What a program is typed that begins to read keys only now is thrown away.
+        // A program that starts to read keys discards earlier input.
         let is_lost = reads_keys && !typed_for_keys;
         let late = now_ms >= at.saturating_add(RETYPE_AFTER_MS);
         let rests =
@@ -216,7 +204,6 @@ impl PtyScreen {
         self.retype()
     }
 
-    /// The prompt is not where it was typed.
     fn retype(&mut self) -> Option<ScreenAction> {
         if self.tries >= MAX_TYPING_TRIES {
             self.delivery = PromptDelivery::Unreachable;
@@ -226,8 +213,7 @@ impl PtyScreen {
         None
     }
 
-    /// Presses Enter. Where pasting is told from typing, a program may take it for the end of what was
-    /// pasted, so that it is looked at whether anything came of it.
+    /// Presses Enter. A program with bracketed paste may take it for part of the paste, so its effect is checked.
     fn press_enter(&mut self, now_ms: u64, more: u32) -> ScreenAction {
         let screen = self.parser.screen();
         self.delivery = if screen.bracketed_paste() && more > 0 {
@@ -242,8 +228,7 @@ impl PtyScreen {
         ScreenAction::Type(b"\r".to_vec())
     }
 
-    /// Returns the next step. `reads_keys` is whether the agent's terminal is in the mode in which programs get
-    /// every key at once.
+    /// Returns the next steps. `reads_keys` says whether the terminal is in raw mode.
     pub(super) fn next_actions(&mut self, now_ms: u64, reads_keys: bool) -> Vec<ScreenAction> {
         let mut steps = Vec::new();
         let is_due = self.next_check_ms().is_some_and(|at| now_ms >= at);
@@ -253,7 +238,7 @@ impl PtyScreen {
         if self.dialog.is_some() {
             if self.poll_ms <= now_ms {
                 self.poll_ms = now_ms.saturating_add(POLL_MS);
-                // Waiting for a person is no inactivity.
+                // Waiting for a person is not inactivity.
                 steps.push(ScreenAction::Changed);
             }
             if let PromptDelivery::Typed { .. } = self.delivery {
@@ -304,7 +289,7 @@ impl PtyScreen {
                 let is_as_before =
                     differing_lines(&self.screen_at_typing, &now) <= MAX_CHANGED_LINES;
                 if is_as_before && !self.is_prompt_visible() {
-                    // It was dropped, as if it had never been typed.
+                    // The prompt was dropped.
                     return self.retype();
                 }
                 self.delivery = PromptDelivery::Sent;
@@ -325,7 +310,6 @@ impl PtyScreen {
         Some(ScreenAction::Dialog(found))
     }
 
-    /// The prompt was typed, arrived, and was sent off.
     pub(super) fn is_prompt_sent(&self) -> bool {
         matches!(self.delivery, PromptDelivery::Entered { .. } | PromptDelivery::Sent)
     }
@@ -342,7 +326,7 @@ impl PtyScreen {
     fn check_screen(&mut self) -> Option<ScreenAction> {
         let text = self.parser.screen().contents();
         let lines = last_lines(&text, SEARCHED_LINES);
-        // What has the word that completes the run may blink for ever: only what was not there before is a change.
+        // A finished screen may blink for ever: only a new screen counts as a change.
         if lines == self.last_screen
             || self.found.is_some() && self.screens_since_completion.contains(&lines)
         {
@@ -357,7 +341,7 @@ impl PtyScreen {
         Some(if self.found.is_some() { ScreenAction::Done } else { ScreenAction::Changed })
     }
 
-    /// Before it has the prompt, nothing that is there is an answer.
+    /// Before the prompt is sent, nothing on the screen is an answer.
     fn search_completion(&mut self, text: &str) {
         let has_prompt = self.is_prompt_sent();
         if let (Some(pattern), true, None) = (&self.pattern, has_prompt, &self.found) {
@@ -365,7 +349,7 @@ impl PtyScreen {
         }
     }
 
-    /// The agent is gone. Gives what it showed last, and what completes the run, if that was there.
+    /// Returns the last screen and the completion signal, after the agent has exited.
     pub(super) fn finish(mut self) -> (String, Option<String>) {
         if let Some(text) = self.alternate_screen_text.take() {
             self.search_completion(&text);
@@ -375,7 +359,7 @@ impl PtyScreen {
         let mut above = self.parser.screen().scrollback();
         let mut text = String::new();
         let rows = usize::from(self.parser.screen().size().0.get());
-        // A window of it at a time: that is how it can be read.
+        // Scrollback is read one window at a time.
         loop {
             self.parser.screen_mut().set_scrollback(above);
             let part = self.parser.screen().contents();
@@ -400,7 +384,6 @@ impl PtyScreen {
         self.last_output_ms.is_some()
     }
 
-    /// Why the agent never got its prompt, if it did not.
     pub(super) fn undelivered_reason(&self) -> Option<String> {
         if self.is_prompt_sent() {
             return None;
@@ -420,13 +403,12 @@ impl PtyScreen {
     }
 }
 
-/// A prompt as it is typed. Control characters in it would be keys.
+/// Removes control characters from a prompt: they would be keys.
 fn to_keystrokes(prompt: &str) -> String {
     let is_text = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
     prompt.trim_end().chars().filter(is_text).collect()
 }
 
-/// How many lines there are on one screen and not on the other.
 fn differing_lines(one: &str, other: &str) -> usize {
     let lines = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()

@@ -1,6 +1,6 @@
-//! This program as the evaluator of one expression: a question is a line, and so is its answer.
+//! This program as the evaluator of one jq expression: it answers each line with a line.
 //!
-//! It limits what it can do to the machine, and leaves it to whoever asks to end it when it takes too long.
+//! It limits its own resources; the caller ends it when it takes too long.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -14,27 +14,23 @@ use ralph_agents::filter::{FilterAnswer, InvalidExpression, ResponseFilter};
 use ralph_events::exit_code;
 use ralph_process as process;
 
-/// The command by which this program is the evaluator.
 pub const EVALUATE_COMMAND: &str = "__filter";
-/// The same for a look at the expression alone.
 const CHECK_COMMAND: &str = "check";
 const SERVE: &str = "serve";
 
-/// What an expression may use of memory. The longest line takes a part of it.
+/// Memory limit of an expression.
 const MAX_MEMORY: u64 = 2 << 30;
-/// How long it may take to understand an expression. Even a long one takes some milliseconds.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer may take, which usually comes within a fraction of a millisecond.
+/// Usual answers take a fraction of a millisecond.
 const ANSWER_TIMEOUT_MS: u64 = 3_000;
-/// How much longer a line may take for each of so many bytes.
+/// Additional time for long lines.
 const BYTES_PER_MS: u64 = 2_000;
 
-/// The program: understands the expression, then answers.
 pub fn main(args: &[OsString]) -> u8 {
     let [mode, expression] = args else { return exit_code::USAGE };
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let memory = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
-    // Where a limit cannot be set, there is none; whoever asks still ends what takes too long.
+    // Without a limit, the caller still ends what takes too long.
     let _ = setrlimit(Resource::Core, none);
     let _ = setrlimit(Resource::As, memory);
     let expression = expression.to_string_lossy();
@@ -44,7 +40,7 @@ pub fn main(args: &[OsString]) -> u8 {
         Ok(_) => Ok(()),
         Err(bad) => write_answer(&bad, stdout),
     };
-    // Whoever asked is gone, and nobody else wants to know.
+    // The caller is gone.
     if served.is_ok() { exit_code::SUCCESS } else { exit_code::INCOMPLETE }
 }
 
@@ -68,11 +64,9 @@ fn write_answer(answer: &impl serde::Serialize, mut answers: impl Write) -> io::
     answers.flush()
 }
 
-/// Has an expression understood, in a process of its own: one that is nested deeply enough is too much for
-/// any stack.
+/// Checks an expression in a child process: deep nesting can overflow any stack.
 ///
-/// # Errors
-/// What is wrong with it.
+/// # Errors What is wrong with it.
 pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, InvalidExpression> {
     let bad = |message: String| InvalidExpression { message, place: 0..expression.len() };
     let args = [EVALUATE_COMMAND.into(), CHECK_COMMAND.into(), expression.into()];
@@ -95,15 +89,14 @@ pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, Inval
     }
 }
 
-/// How the evaluator of an expression is started.
+/// The evaluator's command line.
 ///
-/// # Errors
-/// Nobody can tell where this program is.
+/// # Errors The path of this program is unknown.
 pub fn command(filter: &ResponseFilter) -> io::Result<(PathBuf, [OsString; 3])> {
     Ok((own_program()?, [EVALUATE_COMMAND.into(), SERVE.into(), filter.expression().into()]))
 }
 
-/// This program, also after another version took its place.
+/// This program, even after it was replaced on disk.
 fn own_program() -> io::Result<PathBuf> {
     let myself = Path::new("/proc/self/exe");
     if cfg!(target_os = "linux") && myself.exists() {
@@ -112,15 +105,13 @@ fn own_program() -> io::Result<PathBuf> {
     std::env::current_exe()
 }
 
-/// How long to wait for the answer to a question of this length.
 pub fn answer_timeout_ms(question: &[u8]) -> u64 {
     ANSWER_TIMEOUT_MS.saturating_add(question.len() as u64 / BYTES_PER_MS)
 }
 
-/// The answer, by what the evaluator printed.
+/// Parses the evaluator's answer.
 ///
-/// # Errors
-/// Why there is none, as the end of a sentence that begins with the filter.
+/// # Errors Why there is none, as the end of a sentence about the filter.
 pub fn answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
     match printed {
         Ok(line) => serde_json::from_slice(&line).map_err(|err| format!("gives no answer ({err})")),

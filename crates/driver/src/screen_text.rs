@@ -1,13 +1,13 @@
-//! What an agent says on a screen of its own, where the prompt that was typed stands, too.
+//! Searches an agent's screen, which also shows the typed prompt.
 
 use fancy_regex::Regex;
 
 use ralph_engine::completion::CompletionRule;
 
-/// So many characters on each side tell an echo of the prompt from words that are also in the prompt.
+/// Characters of context that tell an echo of the prompt from the agent's words.
 const CONTEXT: usize = 16;
 
-/// What completes a run, as an expression to look for on a screen.
+/// The completion rule as a pattern for screens.
 pub fn completion_regex(rule: &CompletionRule) -> Option<Regex> {
     let tag = |flags: &str, name: &str, text: &str| {
         let text = fancy_regex::escape(text.trim());
@@ -21,10 +21,10 @@ pub fn completion_regex(rule: &CompletionRule) -> Option<Regex> {
     }
 }
 
-/// The first match on the screen that is no echo of the prompt.
+/// The first match that is not an echo of the prompt.
 pub fn said<'s>(regex: &Regex, screen: &'s str, prompt: &str) -> Option<&'s str> {
     let prompt: Vec<char> = significant_chars(prompt).collect();
-    // An expression that gives up on this text has not matched it.
+    // A pattern that exceeds its limits has no match.
     let matches = regex.find_iter(screen).map_while(Result::ok);
     let mut said = matches.filter(|found| {
         let before: Vec<char> =
@@ -36,7 +36,7 @@ pub fn said<'s>(regex: &Regex, screen: &'s str, prompt: &str) -> Option<&'s str>
     said.next().map(|found| found.as_str())
 }
 
-/// Whether words with these before them (from the last on) and after them stand in the prompt so.
+/// Returns whether the words with this context (`before` is reversed) stand in the prompt.
 fn is_echo(words: &[char], before: &[char], after: &[char], prompt: &[char]) -> bool {
     if words.is_empty() {
         return false;
@@ -44,8 +44,8 @@ fn is_echo(words: &[char], before: &[char], after: &[char], prompt: &[char]) -> 
     prompt.windows(words.len()).enumerate().filter(|(_, window)| *window == words).any(|(at, _)| {
         let left = prompt.get(..at).unwrap_or_default();
         let right = prompt.get(at + words.len()..).unwrap_or_default();
-        // As far as both go: a screen may begin or end in the middle of a prompt. But words that stand
-        // alone are nobody's echo, unless they are the whole prompt.
+        // Contexts are compared as far as both go: the screen may start or end in the middle of a prompt. Words
+        // without context are an echo only if they are the whole prompt.
         let alone = before.is_empty() && after.is_empty();
         let agrees =
             left.iter().rev().zip(before).chain(right.iter().zip(after)).all(|(a, b)| a == b);
@@ -53,13 +53,13 @@ fn is_echo(words: &[char], before: &[char], after: &[char], prompt: &[char]) -> 
     })
 }
 
-/// So much of the beginning or the end of a prompt tells it from other words.
+/// Characters at the start or end of a prompt that identify it.
 const PROMPT_PART_CHARS: usize = 24;
 
-/// What agents show in the place of a long text that was pasted: `[Pasted text #1 +12 lines]`, `[Paste #1 - 12 lines]`.
+/// Placeholder for a long paste: `[Pasted text #1 +12 lines]`, `[Paste #1 - 12 lines]`.
 const PASTE_PLACEHOLDER: &str = "[paste";
 
-/// How often a prompt, or what agents show in its place, is on a screen; nothing if there is nothing to be seen of it.
+/// Occurrences of the prompt or its placeholder; `None` if none is visible.
 pub fn count_prompt(screen: &str, prompt: &str) -> Option<usize> {
     let prompt: Vec<char> = significant_chars(prompt).collect();
     if prompt.is_empty() {
@@ -75,7 +75,7 @@ pub fn count_prompt(screen: &str, prompt: &str) -> Option<usize> {
     Some(count(first).max(count(last)) + pasted)
 }
 
-/// What agents ask before they work, as they put it: whether a folder is trusted, who pays, what may be done.
+/// Questions that agents ask before they work (trust, billing, permissions), and short names for them.
 const DIALOG_QUESTIONS: [(&str, &str); 14] = [
     ("doyoutrust", "trust this folder"),
     ("oneyoutrust?", "trust this folder"),
@@ -93,8 +93,8 @@ const DIALOG_QUESTIONS: [(&str, &str); 14] = [
     ("doyouwanttoproceed?", "give permission"),
 ];
 
-/// The dialog on a screen that waits for a person, in a few words. A question counts only with its answers below it:
-/// an agent may write such words, too.
+/// The dialog that waits for a person. A question counts only with its answers below it, because an agent may
+/// write such words, too.
 pub fn find_dialog(screen: &str) -> Option<String> {
     let lines: Vec<&str> = screen.lines().collect();
     let marked = |is_answer: fn(&str) -> bool| {
@@ -103,7 +103,7 @@ pub fn find_dialog(screen: &str) -> Option<String> {
     let below = |answer: usize| lines[answer..].join(" ").to_lowercase();
     let says_how = |answer: usize, how: &[&str]| how.iter().any(|how| below(answer).contains(how));
     let numbered = marked(is_numbered);
-    // Without numbers it may be the line to type into, unless it is said how to answer.
+    // Without numbers it may be the input line, unless there is a hint how to answer.
     let plain = marked(|_| true).filter(|answer| says_how(*answer, &CONFIRM_HINTS));
     let answer = numbered.or(plain)?;
     let above: String = lines[..=answer].iter().flat_map(|line| significant_chars(line)).collect();
@@ -117,17 +117,16 @@ pub fn find_dialog(screen: &str) -> Option<String> {
     is_dialog.then(|| "choose an answer".to_owned())
 }
 
-/// What stands below the answers to a question.
 const CONFIRM_HINTS: [&str; 4] =
     ["enter to confirm", "enter to select", "enter to continue", "enter to choose"];
 
-/// Whether a notice stands before everything else that any key but Enter closes.
+/// Returns whether a notice covers the screen that any key but Enter closes.
 pub fn is_any_key_notice(screen: &str) -> bool {
     let shown: String = significant_chars(screen).collect();
     shown.to_lowercase().contains("anyotherkeytoclose")
 }
 
-/// The answer that is marked, as in `❯ 1. Yes`.
+/// The selected answer, as in `❯ 1. Yes`.
 fn selected_answer(line: &str) -> Option<&str> {
     let is_frame = |c: char| c.is_whitespace() || matches!(c, '\u{2500}'..='\u{257f}' | '|');
     let answer = line.trim_matches(is_frame).strip_prefix(['❯', '›', '>', '●', '▶', '•'])?;
@@ -139,7 +138,7 @@ fn is_numbered(answer: &str) -> bool {
     letters.next().is_some_and(|c| c.is_ascii_digit()) && matches!(letters.next(), Some('.' | ')'))
 }
 
-/// A text without what differs when it is wrapped and framed.
+/// The text without characters that depend on wrapping and frames.
 fn significant_chars(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| is_letter(*c))
 }
@@ -152,7 +151,7 @@ fn is_letter(c: char) -> bool {
     !c.is_whitespace() && !matches!(c, '\u{2500}'..='\u{259f}' | '|' | '>' | '❯' | '›')
 }
 
-/// The last lines of a screen, without the empty ones below them and the blanks behind.
+/// The last lines, without trailing blank lines and spaces.
 pub fn last_lines(screen: &str, count: usize) -> String {
     let lines: Vec<&str> = screen.trim_end().lines().map(str::trim_end).collect();
     let from = lines.len().saturating_sub(count);

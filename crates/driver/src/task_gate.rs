@@ -1,4 +1,4 @@
-//! The task list of a run as a gate: read from the work tree, judged by what is remembered outside of it.
+//! The task list as a gate: read from the work tree, compared with the ledger outside of it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,48 +16,42 @@ use ralph_tasks::ledger_store;
 use super::run_spec::{RunSpec, TasksSpec};
 use super::world::World;
 
-/// How many problems are told of one by one.
+/// Problems listed one by one.
 const MAX_PROBLEMS: usize = 20;
 
-/// What a run knows of its task list.
 #[derive(Debug)]
 pub(super) struct TaskGate {
     path: PathBuf,
     name: String,
     ledger: Ledger,
-    /// The list as it was last seen, if it could be read.
+    /// The last readable version.
     list: Option<TaskList>,
-    /// Stories that somebody has to look at first, as far as that was told.
+    /// Doubtful stories that were already reported.
     reported_doubts: Vec<String>,
     progress: TaskProgress,
     problems: Vec<String>,
-    /// Which stories stand for others, by the last look.
+    /// Stories that replace others, at the last check.
     replacements: Vec<String>,
-    /// Nobody has looked yet.
+    /// No check was made yet.
     is_new: bool,
     snapshot: LedgerFile,
-    /// Where stories are given back to the agent that are too many to be told of, and the name by which
-    /// it finds the file. There may be one that a run before left.
+    /// File that returns removed stories to the agent if there are too many for the prompt, and its display name.
+    /// An earlier run may have left one.
     restored_stories_file: (PathBuf, String),
     restored_file_may_exist: bool,
 }
 
-/// The ledger on disk.
 #[derive(Debug)]
 struct LedgerFile {
-    /// In `$RALPH_HOME`. `None` if there is no such place, or it cannot be written.
+    /// In `$RALPH_HOME`; `None` if it is missing or not writable.
     home: Option<PathBuf>,
-    /// In the run directory.
     in_run: PathBuf,
-    /// The revision that was saved last.
     saved: Option<u64>,
 }
 
-/// A look at the list.
 #[derive(Debug)]
 pub(super) struct GateReview {
     pub(super) review: LedgerReview,
-    /// Something is other than at the last look.
     pub(super) has_changes: bool,
     pub(super) warnings: Vec<String>,
 }
@@ -108,7 +102,7 @@ impl TaskGate {
             .chain(more)
             .collect();
         let progress = review.progress.clone().unwrap_or_else(|| self.progress.clone());
-        // Where an answer that came before this process is checked, what was told then was told before it.
+        // When an earlier answer is checked, earlier findings were reported before.
         let is_first = std::mem::take(&mut self.is_new);
         let is_news = is_first || progress != self.progress || problems != self.problems;
         self.progress = progress;
@@ -117,8 +111,8 @@ impl TaskGate {
         GateReview { review, has_changes: is_news, warnings }
     }
 
-    /// Puts the stories that are too many to be told of where the agent finds them, and takes them away
-    /// once it has them again.
+    /// Writes the removed stories that do not fit into the prompt to a file, and removes the file once they are
+    /// back.
     fn write_removed_stories(
         &mut self,
         review: &mut LedgerReview,
@@ -127,7 +121,7 @@ impl TaskGate {
         let (path, shown) = &self.restored_stories_file;
         let Some(stories) = overflowing_stories(review) else {
             if std::mem::take(&mut self.restored_file_may_exist) {
-                // One that stays does no harm.
+                // A remaining file does no harm.
                 let _ = world.remove(path);
             }
             return None;
@@ -147,7 +141,6 @@ impl TaskGate {
         }
     }
 
-    /// What an agent has put in the place of what, for whoever reads about it in the morning.
     fn replacements_message(&mut self, list: &TaskList) -> Option<String> {
         let now = self.ledger.replacements(list);
         let new = now.iter().filter(|it| !self.replacements.contains(it)).cloned();
@@ -156,7 +149,7 @@ impl TaskGate {
         (!new.is_empty()).then(|| format!("{}: {}", self.name, changes::first_few(&new)))
     }
 
-    /// Which stories pass by the word of an attempt that did not come to its end, if that is news.
+    /// Reports stories that were marked by an interrupted attempt, if that is new.
     pub(super) fn doubts_message(&mut self, review: &LedgerReview) -> Option<String> {
         let new = review.doubtful.iter().filter(|id| !self.reported_doubts.contains(id)).cloned();
         let new: Vec<String> = new.collect();
@@ -171,8 +164,7 @@ impl TaskGate {
         })
     }
 
-    /// An iteration came to its end, and with it the doubt about what others had marked before it; the
-    /// checks may have passed on the work that the list tells of.
+    /// Ends an iteration: earlier marks are no longer doubtful, and the checks may have passed on them.
     pub(super) fn iteration_ended(&mut self, checks_passed: bool) {
         if let Some(list) = &self.list {
             self.ledger.iteration_ended(list, checks_passed);
@@ -180,13 +172,12 @@ impl TaskGate {
         }
     }
 
-    /// The run is over. What is different from now on was not done by its agents.
+    /// Ends the run: later changes are not the agent's.
     pub(super) fn finish(&mut self, world: &mut impl World) -> Option<String> {
         self.ledger.finish_run(&read(world, &self.path));
         self.save(world)
     }
 
-    /// How far the work is, by the last look.
     pub(super) fn progress(&self) -> Event<'static> {
         let (story, title) = self.progress.next.clone().unzip();
         Event::Tasks {
@@ -209,7 +200,7 @@ impl TaskGate {
         let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
         let file = ledger_store::LedgerFileContent { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
-        // The copy for a project that moves, and for a home that is full or fresh.
+        // A copy for a moved project, or a home that is full or new.
         let _ = world.save(&self.snapshot.in_run, &bytes);
         let path = self.snapshot.home.as_ref()?;
         let err = world.save(path, &bytes).err()?;
