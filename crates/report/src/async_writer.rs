@@ -1,10 +1,8 @@
-//! Writes for those who must not wait for whoever reads.
+//! Writes in a thread, so that a slow reader never blocks a run.
 //!
-//! A terminal that was stopped by Ctrl+S, or a pager that nobody scrolls, takes no bytes for as long
-//! as it likes, and a write to it lasts as long. So the writes are another thread's, which has what
-//! is to be written in one queue for both outputs: its size is limited and its order is kept.
-//! Writes that do not wait would need no thread, but whether writes wait is a property of the terminal
-//! itself, which is shared with the user's shell and everybody else in it.
+//! A terminal stopped by Ctrl+S or an idle pager can block a write indefinitely. One bounded, ordered queue
+//! serves both outputs. Non-blocking writes would need no thread, but that mode belongs to the terminal, which
+//! the user's shell shares.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,33 +10,27 @@ use std::time::{Duration, Instant};
 
 use super::output::OutputTarget;
 
-/// How long a full queue is waited for before anything is left out: a reader that is slow makes room
-/// meanwhile, and nobody notices that a signal is heard so much later.
+/// How long a full queue is waited for before output is omitted; short enough for signals.
 const FULL_QUEUE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long [`Outbox::lags`] waits before it tells.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The most that goes into one write, which tells nothing of how far it is while it lasts. A reader
-/// at the end of a slow line is to be seen taking something now and then.
+/// Small writes show the progress of a reader on a slow line.
 const MAX_WRITE_BYTES: usize = 4 * 1024;
 
-/// The thread does little, and there may be many runs at once.
+/// Small, because there may be many runs.
 const STACK: usize = 64 * 1024;
 
-/// What a burst leaves allocated.
 const RETAINED_CAPACITY: usize = 64 * 1024;
 
-/// Where each output really goes.
 type Writers = [Box<dyn Write + Send>; 2];
 
-/// A queue in front of standard output and standard error.
 pub(super) struct AsyncWriter {
     shared: Arc<SharedQueue>,
     limit: usize,
-    /// It was full, and half of it is not free yet.
+    /// It was full; half of it must be free again.
     is_full: bool,
-    /// Since when nothing has been taken, and how much had been by then, once that matters.
+    /// Since when nothing was taken, and the count by then.
     lagging: Option<(Instant, u64)>,
     is_abandoned: bool,
 }
@@ -46,25 +38,22 @@ pub(super) struct AsyncWriter {
 #[derive(Default)]
 struct SharedQueue {
     state: Mutex<QueueState>,
-    /// There is something to write, or nothing will ever be again.
     work: Condvar,
-    /// Something was written while somebody waited for it.
     progress: Condvar,
 }
 
 #[derive(Default)]
 struct QueueState {
     queue: Batch,
-    /// Bytes that are not written yet, in the queue and in the thread's hands.
+    /// Bytes not written yet, including those in the thread.
     backlog: usize,
-    /// Bytes that were written, or were for somebody who is gone.
+    /// Bytes written or dropped for a closed output.
     done: u64,
     closed_targets: [bool; 2],
     is_awaited: bool,
     closed: bool,
 }
 
-/// Bytes, and where in them a run for a target begins.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -79,10 +68,9 @@ impl std::fmt::Debug for AsyncWriter {
 }
 
 impl AsyncWriter {
-    /// Holds up to `limit` bytes, or one piece that is larger.
+    /// Holds up to `limit` bytes, or one larger piece.
     ///
-    /// # Errors
-    /// There may be no more threads.
+    /// # Errors No thread can be started.
     pub(super) fn new(limit: usize, writers: Writers) -> io::Result<Self> {
         let shared = Arc::<SharedQueue>::default();
         let its = Arc::clone(&shared);
@@ -91,8 +79,7 @@ impl AsyncWriter {
         Ok(AsyncWriter { shared, limit, is_full: false, lagging: None, is_abandoned: false })
     }
 
-    /// Whether so many bytes may come now. One that has been full takes nothing until half of it is
-    /// free, so that what is left out is left out in few places.
+    /// Returns whether there is room. After it was full, half must be free: omissions then occur in few places.
     pub(super) fn has_room(&mut self, bytes: usize) -> bool {
         let limit = self.limit;
         let fits =
@@ -114,7 +101,7 @@ impl AsyncWriter {
         !self.is_full
     }
 
-    /// Takes bytes, whether or not there is room.
+    /// Adds bytes, whether or not there is room.
     pub(super) fn push(&self, target: OutputTarget, bytes: &[u8]) {
         let mut state = self.shared.lock();
         if bytes.is_empty() || state.closed_targets[target as usize] {
@@ -130,18 +117,15 @@ impl AsyncWriter {
         self.shared.work.notify_one();
     }
 
-    /// Bytes that are still to be written.
     pub(super) fn backlog(&self) -> usize {
         self.shared.lock().backlog
     }
 
-    /// Nobody reads this output any more.
     pub(super) fn is_closed(&self, target: OutputTarget) -> bool {
         self.shared.lock().closed_targets[target as usize]
     }
 
-    /// Waits a moment for everything to be written. No more waiting is worth it once nothing at all
-    /// has been taken for as long as `patience`.
+    /// Waits a moment for the queue to empty. Gives up once nothing was taken for `patience`.
     pub(super) fn has_pending_output(&mut self, patience: Duration) -> bool {
         let mut state = self.shared.lock();
         if self.is_abandoned || state.backlog == 0 {
@@ -170,7 +154,7 @@ impl AsyncWriter {
 }
 
 impl Drop for AsyncWriter {
-    /// The thread ends with the last of it. If that is never, it ends with the process.
+    /// The thread ends after the last write, or with the process.
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.work.notify_one();
@@ -194,7 +178,7 @@ impl SharedQueue {
         state
     }
 
-    /// The thread's whole life.
+    /// The writer thread.
     fn write(&self, mut writers: Writers) {
         let mut batch = Batch::default();
         loop {
@@ -220,7 +204,7 @@ impl SharedQueue {
 
     fn write_piece(&self, writer: &mut dyn Write, target: OutputTarget, piece: &[u8]) {
         let gone = self.lock().closed_targets[target as usize];
-        // Whatever fails once, a closed pipe or terminal, stays closed.
+        // A failed output stays closed.
         let failed = gone || writer.write_all(piece).and_then(|()| writer.flush()).is_err();
         let mut state = self.lock();
         state.closed_targets[target as usize] = failed;

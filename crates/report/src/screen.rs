@@ -1,12 +1,10 @@
-//! The one place that writes to standard output and standard error.
+//! The only writer to standard output and standard error.
 //!
-//! A face collects bytes for both in the order in which they are to appear; a flush writes them in as
-//! few writes as that order allows: one, when both are the same terminal. A live area beneath (an
-//! unfinished line of the agent's, and the status line) is taken away before and drawn again after.
+//! A view collects bytes for both in display order; a flush writes them in as few writes as that order allows. A
+//! live area below (an unfinished line and the status line) is erased before and redrawn after.
 //!
-//! Behind an [`Outbox`] a flush never waits for long. What a reader does not take in time is kept as
-//! far as its end is concerned, and the rest is counted; once there is room again, the number is shown
-//! where the lines are missing.
+//! Behind an [`AsyncWriter`] a flush never waits long. If a reader is too slow, the end of the output is kept and
+//! the rest is counted; the count is shown where lines are missing.
 
 mod live;
 
@@ -17,16 +15,14 @@ use self::live::LiveArea;
 use super::async_writer::AsyncWriter;
 use super::output::{OutputStream, OutputTarget};
 
-/// How to tell of lines that were left out, as a line.
+/// Formats a notice about omitted lines.
 pub type OmittedNotice = fn(lines: u64, out: &mut Vec<u8>);
 
-/// Both outputs, and the queue before those that somebody reads.
 #[derive(Debug)]
 struct Outputs {
     out: OutputStream,
     err: OutputStream,
     outbox: Option<AsyncWriter>,
-    /// Which of them are behind the queue.
     queued: [bool; 2],
 }
 
@@ -53,38 +49,36 @@ impl Outputs {
 pub struct TerminalOutput {
     outputs: Outputs,
     one_terminal: bool,
-    /// The status line may be coloured.
     color: bool,
     buffer: Vec<u8>,
-    /// Where in `buffer` a run of bytes for a target begins.
+    /// Start offsets in `buffer`, by target.
     segments: Vec<(OutputTarget, usize)>,
     live: Option<LiveArea>,
     frame: Vec<u8>,
     scratch: String,
     notice: OmittedNotice,
-    /// Lines that were left out and not told of.
+    /// Omitted lines that are not reported yet.
     omitted_lines: u64,
-    /// The last line on standard output has no end yet.
+    /// The last line on standard output is unfinished.
     is_mid_line: bool,
-    /// A line that is only shown, and will come to `buffer` when it is whole.
+    /// A line that is only displayed; it enters `buffer` when complete.
     unfinished: Vec<u8>,
 }
 
-/// What is assumed of a terminal that does not tell.
+/// For terminals that do not report a width.
 const DEFAULT_WIDTH: usize = 80;
 
-/// How much of an unfinished line is looked at to show its end.
+/// Bytes of an unfinished line considered for display.
 const PARTIAL_LINE_BYTES: usize = 8 * 1024;
 
-/// How much is kept to be shown first when somebody reads again.
+/// Output kept for a reader that returns.
 const MAX_HELD_BYTES: usize = 64 * 1024;
 
-/// A status line is not added to a queue that is longer: only the last one matters, and it comes
-/// again.
+/// A longer queue gets no status line: only the last one matters.
 const QUEUE_FOR_STATUS: usize = 1024;
 
 impl TerminalOutput {
-    /// `status` asks for the area beneath the text, if standard error is a terminal.
+    /// `status` reserves the area below the text if standard error is a terminal.
     pub fn new(out: OutputStream, err: OutputStream, status: bool, color: bool) -> Self {
         let live = (status && err.is_terminal())
             .then(|| LiveArea::new(err.width().unwrap_or(DEFAULT_WIDTH)));
@@ -104,8 +98,8 @@ impl TerminalOutput {
         }
     }
 
-    /// From now on nobody who does not read holds anybody up. Up to `limit` bytes wait for them, and
-    /// `notice` tells of what was left out then.
+    /// Makes writes asynchronous: up to `limit` bytes wait for a slow reader, and `notice` reports what was
+    /// omitted.
     #[must_use]
     pub fn with_async_writer(mut self, limit: usize, notice: OmittedNotice) -> Self {
         let Outputs { out, err, .. } = &self.outputs;
@@ -117,7 +111,7 @@ impl TerminalOutput {
             && queued != [false; 2]
         {
             let writers: [Box<dyn Write + Send>; 2] = [Box::new(out), Box::new(err)];
-            // Without a thread it is better to wait than to say nothing.
+            // Without a thread, waiting is better than silence.
             self.outputs.outbox = AsyncWriter::new(limit, writers).ok();
             self.outputs.queued = queued;
         }
@@ -125,7 +119,6 @@ impl TerminalOutput {
         self
     }
 
-    /// A screen whose outputs are taken for a terminal of this width.
     #[cfg(test)]
     pub(crate) fn fake(
         out: OutputStream,
@@ -139,24 +132,20 @@ impl TerminalOutput {
         screen
     }
 
-    /// There is an area for a status line.
     pub fn has_status(&self) -> bool {
         self.live.is_some()
     }
 
-    /// The columns that a status line may take.
     pub fn status_width(&self) -> usize {
         self.live.as_ref().map_or(0, LiveArea::width)
     }
 
-    /// Neither output has a reader any more.
     pub fn is_closed(&self) -> bool {
         self.outputs.is_closed(OutputTarget::Out)
             && (self.one_terminal || self.outputs.is_closed(OutputTarget::Err))
     }
 
-    /// Why standard output could not be written, in words, once: a disk that is full. A reader who went away
-    /// has seen enough.
+    /// Why standard output could not be written (once): for example a full disk. A closed reader is no error.
     pub fn take_warning(&mut self) -> Option<String> {
         let failure = self.outputs.out.take_failure()?;
         Some(format!("cannot write to standard output: {failure}"))
@@ -168,8 +157,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Shows a line that is not whole yet, where it can be taken back. What a carriage return would have
-    /// written over is not part of it.
+    /// Displays an unfinished line that can be erased again. Text before a carriage return is dropped.
     pub fn set_partial_line(&mut self, line: &[u8]) {
         self.unfinished.clear();
         if self.live.is_some() && self.one_terminal {
@@ -180,7 +168,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Where bytes for `target` are to be appended. Lines for standard error are whole lines.
+    /// The buffer for `target`. Standard error takes whole lines only.
     pub fn buffer_for(&mut self, target: OutputTarget) -> &mut Vec<u8> {
         if self.segments.last().map(|(last, _)| *last) != Some(target) {
             self.segments.push((target, self.buffer.len()));
@@ -188,7 +176,7 @@ impl TerminalOutput {
         &mut self.buffer
     }
 
-    /// Writes what was collected, with `status` beneath it; an empty one takes the area away.
+    /// Writes collected output with `status` below it; an empty status removes the area.
     pub fn flush(&mut self, status: &str) {
         if let Some(outbox) = &mut self.outputs.outbox
             && !self.buffer.is_empty()
@@ -200,12 +188,12 @@ impl TerminalOutput {
         self.redraw(status);
     }
 
-    /// The same for the last time: there will be no later flush for what cannot be taken now.
+    /// The last flush.
     pub fn finish(&mut self) {
         self.redraw("");
     }
 
-    /// Waits a moment for everything to be read; see [`super::Reporter::lags`].
+    /// Waits a moment for readers; see [`super::Reporter::lags`].
     pub fn has_pending_output(&mut self, patience: Duration) -> bool {
         self.outputs.outbox.as_mut().is_some_and(|outbox| outbox.has_pending_output(patience))
     }
@@ -284,7 +272,6 @@ impl TerminalOutput {
         self.trim();
     }
 
-    /// Remembers whether the last line on standard output is a whole one.
     fn track_line_end(&mut self, written: usize) {
         let last_out = segments(&self.segments, &self.buffer[..written])
             .filter(|(target, _)| self.one_terminal || *target == OutputTarget::Out)
@@ -295,8 +282,7 @@ impl TerminalOutput {
         }
     }
 
-    /// There is no room for what was collected. What nobody has to read is written; of the rest the
-    /// last lines are kept, and those before them are counted.
+    /// Handles a full queue: files are written; for readers the last lines are kept and earlier ones counted.
     fn hold_back(&mut self) {
         if self.outputs.queued != [true; 2] {
             let mut kept = Vec::new();
@@ -321,7 +307,7 @@ impl TerminalOutput {
         let cut = end + 1;
         self.omitted_lines += memchr::memchr_iter(b'\n', &self.buffer[..cut]).count() as u64;
         self.buffer.drain(..cut);
-        // The run of bytes that was cut through begins at the cut.
+        // The segment at the cut starts there.
         let first = self.segments.iter().rposition(|(_, start)| *start <= cut).unwrap_or(0);
         self.segments.drain(..first);
         for (_, start) in &mut self.segments {
@@ -330,12 +316,11 @@ impl TerminalOutput {
         self.trim();
     }
 
-    /// Puts the notice before what was kept.
     fn write_omitted_notice(&mut self) {
         let target = if self.outputs.queued[0] { OutputTarget::Out } else { OutputTarget::Err };
         let mut notice = Vec::new();
         if std::mem::take(&mut self.is_mid_line) && target == OutputTarget::Out {
-            // The end of that line is among what is missing, and with it the end of its colour.
+            // The missing end of that line would have reset its colour.
             if self.color {
                 notice.extend_from_slice(b"\x1b[0m");
             }
@@ -349,7 +334,7 @@ impl TerminalOutput {
         self.buffer.splice(..0, notice);
     }
 
-    /// One large burst must not hold its memory for the rest of the night.
+    /// Frees memory after a large burst.
     fn trim(&mut self) {
         const RETAINED_CAPACITY: usize = 256 * 1024;
         self.buffer.shrink_to(RETAINED_CAPACITY);
@@ -358,7 +343,7 @@ impl TerminalOutput {
     }
 }
 
-/// The runs of bytes, each with its target. Those that begin after the end of `buffer` are left out.
+/// Segments with their targets; those that start after the end of `buffer` are skipped.
 pub(super) fn segments<'b>(
     starts: &'b [(OutputTarget, usize)],
     buffer: &'b [u8],

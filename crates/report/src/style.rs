@@ -1,15 +1,11 @@
-//! What a face may use: emoji, colour, a status line; and the signs and colours themselves.
+//! Emoji, colours and symbols.
 
 use anstyle::{AnsiColor, Effects};
 
-/// How the terminal face looks and what it shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Style {
-    /// Emoji rather than `[OK]`.
     pub emoji: bool,
-    /// Colour on standard output.
     pub color: bool,
-    /// Colour on standard error.
     pub color_errors: bool,
     /// `[HH:MM:SS]` before each line, in local time.
     pub timestamps: bool,

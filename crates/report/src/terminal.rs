@@ -1,5 +1,5 @@
-//! What a person sees of a run: the agent's work and the run's own steps on standard output, warnings
-//! and `[ralph] …` details on standard error, and the status line beneath.
+//! The terminal view: agent and run on standard output, warnings and `[ralph] …` details on standard error, the
+//! status line below.
 
 mod agent;
 mod filtered;
@@ -33,19 +33,16 @@ use ralph_events::line_splitter::LineSplitter;
 pub use words::next_step;
 pub(super) use words::{RunEnding, cut_short_message};
 
-/// Characters of what a tool works on, of a command, of a message, in a line of ours.
+/// Characters of a tool subject, command or message.
 const MAX_DETAIL: usize = 500;
-/// Characters of a prompt in a line of details.
 const MAX_PROMPT: usize = 200;
-/// What a long text leaves allocated for the next one.
 const RETAINED_CAPACITY: usize = 256 * 1024;
 
-/// What waits for a terminal or a pager that is slow.
+/// Output that waits for a slow terminal or pager.
 const QUEUE_BYTES: usize = 4 << 20;
-/// How long an error on the way out waits for one.
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a line belongs to. An empty line stands between lines that belong to different things.
+/// The topic of a line. An empty line separates topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paragraph {
     Text,
@@ -60,51 +57,49 @@ enum Paragraph {
     End,
 }
 
-/// The terminal face.
 #[derive(Debug)]
 pub struct TerminalReporter {
     style: Style,
-    /// The agent's texts may go on with the next one.
+    /// A text may continue the previous one.
     streams_fragments: bool,
-    /// What a known agent prints on standard error is its program's: banners, warnings, stack traces.
+    /// Standard error of a known agent is noise of its program: banners, warnings, stack traces.
     folds_stderr: bool,
-    /// Lines of it in a row, and those of them that were not shown.
+    /// Consecutive lines of standard error, and how many were hidden.
     stderr_lines: usize,
     folded: usize,
     marks: &'static Marks,
-    /// Asked only when a time is to be shown: to find out, the whole time zone database is walked
-    /// over, which takes longer than everything else before the first agent starts.
+    /// Called only when a time is shown: loading the time zone database takes longer than everything else before
+    /// the first agent.
     zone: fn() -> TimeZone,
     screen: TerminalOutput,
     status: Option<StatusLine>,
     last: Option<Paragraph>,
     block: Option<TextBlock>,
-    /// The user's own filter shows the agent's work, line by line.
+    /// The user's display filter, split into lines.
     filter: Option<LineSplitter>,
-    /// What only that filter shows, in case that it does not.
+    /// Events that the display filter has perhaps not shown.
     filter_backlog: FilterBacklog,
-    /// The last line on standard output was empty, or there was none.
+    /// The last line on standard output is blank, or there is none.
     blank: bool,
     run: String,
     max_iterations: u32,
-    /// The agent met a limit last, and when that ends, if it told.
+    /// The last rate limit, and when it ends.
     is_rate_limited: bool,
     limit_ends_ms: Option<i64>,
-    /// The SCM tasks that the last iteration has come to.
+    /// SCM tasks that the last iteration reached.
     scm_done: Vec<String>,
-    /// What is wrong with the task list, as it was last told.
+    /// Task list problems, as last shown.
     task_problems: Vec<String>,
     purpose: Purpose,
-    /// Nothing is running: a wait, or a pause.
+    /// Waiting or paused.
     idle: bool,
     scratch: String,
     finished: bool,
-    /// The run is a worker's, of which is told in the words that those have.
+    /// A worker's run has its own messages.
     worker_tracker: Option<WorkerTracker>,
 }
 
 impl TerminalReporter {
-    /// The face on standard output and standard error, in local time.
     pub fn stdio(style: Style, pace: Backpressure) -> Self {
         let (status, color) = (style.status && !style.quiet, style.color_errors);
         let mut screen =
@@ -148,14 +143,13 @@ impl TerminalReporter {
         }
     }
 
-    /// Shows the run of a worker.
     #[must_use]
     pub fn for_worker(mut self, follower: WorkerTracker) -> Self {
         self.worker_tracker = Some(follower);
         self
     }
 
-    /// The agent's own output: shown unless the user does not want it, or it is only about a message.
+    /// Returns whether to show the agent's output: not in quiet mode, and not for commit messages.
     fn shows_agent(&self) -> bool {
         let is_wanted = self.style.show_stream && !self.style.quiet;
         is_wanted && self.purpose == Purpose::Work
@@ -172,7 +166,6 @@ impl TerminalReporter {
         }
     }
 
-    /// Begins a line on standard output.
     fn line(&mut self, at: Stamp, paragraph: Paragraph) -> LineWriter<'_> {
         self.paragraph(paragraph);
         self.blank = false;
@@ -180,7 +173,6 @@ impl TerminalReporter {
         self.pen(OutputTarget::Out)
     }
 
-    /// Begins a line on standard error.
     fn stderr_line(&mut self, at: Stamp) -> LineWriter<'_> {
         self.end_block();
         self.stamp(at, OutputTarget::Err);
@@ -297,7 +289,7 @@ impl Reporter for TerminalReporter {
     }
 
     fn flush(&mut self) {
-        // Nobody should have to wait for the end of a line until something follows it.
+        // A finished line appears without waiting for the next one.
         if !self.streams_fragments && self.block.as_ref().is_some_and(|block| !block.cut) {
             self.end_block();
         }
@@ -340,7 +332,7 @@ impl Reporter for TerminalReporter {
 }
 
 impl Drop for TerminalReporter {
-    /// An error on the way out must not leave a status line behind.
+    /// An early exit must not leave a status line behind.
     fn drop(&mut self) {
         if !self.finished {
             self.finish();
@@ -362,7 +354,6 @@ fn write_omitted_notice(more: &str, lines: u64, out: &mut Vec<u8>) {
     let _ = writeln!(out, "{more} {lines} {were} not shown; `ralph replay` has them");
 }
 
-/// What came out of the agent's streams, rather than from the run itself.
 fn is_agent_event(event: &Event<'_>) -> bool {
     matches!(
         event,

@@ -1,4 +1,4 @@
-//! What is drawn beneath the text and taken away again: an unfinished line, and the status line.
+//! The live area below the text: an unfinished line, and the status line.
 
 use std::io::Write as _;
 
@@ -8,14 +8,12 @@ use ralph_events::control_chars::ControlCharFilter;
 
 use super::PARTIAL_LINE_BYTES;
 
-/// What is drawn beneath the text and taken away again.
 #[derive(Debug, Default)]
 pub(super) struct LiveArea {
     width: usize,
-    /// As drawn: the unfinished line, and the status line; both empty when nothing is drawn.
+    /// As drawn; empty when nothing is drawn.
     open: String,
     status: String,
-    /// The unfinished line as it is now.
     partial_line: String,
 }
 
@@ -28,17 +26,16 @@ impl LiveArea {
         self.width = width;
     }
 
-    /// The columns that a line may take; the last is left free, so that nothing ever wraps.
+    /// Usable columns. The last one stays free, so nothing wraps.
     pub(super) fn width(&self) -> usize {
         self.width.saturating_sub(1)
     }
 
-    /// Something else is drawn than what is to be.
     pub(super) fn needs_redraw(&self, status: &str) -> bool {
         status != self.status || self.partial_line != self.open
     }
 
-    /// Takes the end of the unfinished line, as much of it as fits.
+    /// Keeps the end of the unfinished line that fits.
     pub(super) fn set_partial_line(&mut self, held: &[u8], scratch: &mut String) {
         self.partial_line.clear();
         if held.is_empty() {
@@ -48,7 +45,7 @@ impl LiveArea {
         scratch.clear();
         ControlCharFilter::default().push(&String::from_utf8_lossy(window), scratch);
         let shown = width::suffix_within(scratch, self.width());
-        // A tab may take more columns than the one it was counted for.
+        // A tab may take more columns than it was counted for.
         self.partial_line.extend(shown.chars().map(|c| if c.is_control() { ' ' } else { c }));
     }
 
@@ -58,15 +55,14 @@ impl LiveArea {
         }
         frame.push(b'\r');
         if !self.open.is_empty() {
-            // It may have been wrapped since, by a terminal that was made narrower.
+            // A narrower terminal may have wrapped it.
             let rows = width::display_width(&self.open).div_ceil(self.width.max(1)).max(1);
             let _ = write!(frame, "\x1b[{rows}A");
         }
         frame.extend_from_slice(b"\x1b[J");
     }
 
-    /// Draws both lines and leaves the cursor at the beginning of the second, where anything that is
-    /// printed by others, or after a sudden end, overwrites it.
+    /// Draws both lines and leaves the cursor at the start of the second, so that later output overwrites it.
     pub(super) fn draw(&mut self, status: &str, color: bool, frame: &mut Vec<u8>) {
         self.open.clear();
         self.status.clear();

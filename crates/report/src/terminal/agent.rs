@@ -1,5 +1,3 @@
-//! The agent's work: what it says, its tools, its plan.
-
 use super::speech::Speaker;
 use super::words::plural;
 use super::{Paragraph, TerminalReporter};
@@ -7,10 +5,8 @@ use crate::style::TextRole;
 use ralph_events::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
 use ralph_events::text;
 
-/// Lines of standard error in a row that are shown of a known agent.
 const MAX_STDERR_LINES: usize = 5;
 
-/// Entries of a todo list that are shown.
 const MAX_TODOS: usize = 100;
 
 impl TerminalReporter {
@@ -63,7 +59,6 @@ impl TerminalReporter {
         }
     }
 
-    /// Whether a line of standard error is one too many in a row to be shown.
     fn folds_stderr_line(&mut self, joined: bool) -> bool {
         if !joined {
             self.stderr_lines += 1;
@@ -72,7 +67,6 @@ impl TerminalReporter {
         self.folded > 0
     }
 
-    /// Tells how many lines of standard error were not shown, now that something else is.
     pub(super) fn show_folded_count(&mut self, at: Stamp) {
         self.stderr_lines = 0;
         let lines = std::mem::take(&mut self.folded);
@@ -145,7 +139,7 @@ impl TerminalReporter {
     }
 }
 
-/// A subagent's work stands beneath that of its agent.
+/// Subagents are indented.
 fn indent(subagent: bool) -> &'static str {
     if subagent { "  " } else { "" }
 }

@@ -1,4 +1,4 @@
-//! The agent's work as the user's own filter shows it.
+//! The agent's output as shown by the user's display filter.
 
 use std::collections::VecDeque;
 
@@ -11,34 +11,30 @@ use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Entry, Event, Stamp};
 use ralph_events::line_splitter::LineSplitter;
 
-/// The longest line that is held.
 const MAX_LINE: usize = 64 * 1024;
-/// How much is held of what a filter may not show.
+/// Held bytes that the filter has perhaps not shown.
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// How much is kept of what a filter printed last.
+/// Bytes kept of the filter's last output.
 const MAX_PRINTED: usize = 64 * 1024;
-/// So many of the last events are looked for in there.
+/// Events searched for in that output.
 const MAX_MATCHED_EVENTS: usize = 1_000;
-/// Fewer characters than this are found almost anywhere, unless they are a line by themselves.
+/// Shorter texts match almost anywhere, except as whole lines.
 const MIN_MATCH_CHARS: usize = 4;
-/// How long a filter may take to show what it was given.
+/// How long a filter may take to show its input.
 const FILTER_LAG_MS: i64 = 1_000;
 
-/// Events that only the user's filter shows, as they are in the journal.
+/// Events that only the display filter shows, as journal lines.
 ///
-/// A filter works from the first line to the last, and nobody is told how far it has come. It has come past
-/// an event if the words of that event, or of a later one, are in what it printed since; if it prints a
-/// while after it was given the event; or if it printed something after that and nothing for a while. The
-/// rest it may not have shown.
+/// A filter does not report its progress. It has passed an event if the event's words, or those of a later one,
+/// appear in its output; if it prints some time after the event; or if it printed after the event and then
+/// stopped for a while. The rest was perhaps not shown.
 #[derive(Debug, Default)]
 pub(super) struct FilterBacklog {
     events: VecDeque<HeldEvent>,
     bytes: usize,
-    /// Events that there was no room for.
     dropped_events: u64,
-    /// The next line is to be held.
     expected: Option<Stamp>,
-    /// The end of what the filter printed, and how much that was in all.
+    /// The end of the filter's output, and the total size.
     printed: Vec<u8>,
     printed_bytes: usize,
     printed_ms: Option<i64>,
@@ -48,17 +44,14 @@ pub(super) struct FilterBacklog {
 struct HeldEvent {
     at: Stamp,
     line: Vec<u8>,
-    /// How much the filter had printed by then.
     printed_bytes: usize,
 }
 
 impl FilterBacklog {
-    /// An event comes that is to be held.
     pub(super) fn expect_event(&mut self, at: Stamp) {
         self.expected = Some(at);
     }
 
-    /// Takes the line of the latest event, if it is to be held.
     pub(super) fn hold_line(&mut self, line: &[u8]) {
         let Some(at) = self.expected.take() else { return };
         self.bytes += line.len();
@@ -70,7 +63,6 @@ impl FilterBacklog {
         }
     }
 
-    /// The filter has printed something.
     fn record_output(&mut self, now_ms: i64, bytes: &[u8]) {
         self.drop_until(now_ms.saturating_sub(FILTER_LAG_MS));
         self.printed_ms = Some(now_ms);
@@ -81,7 +73,7 @@ impl FilterBacklog {
         }
     }
 
-    /// The filter has failed: leaves out what it has shown.
+    /// Drops what the failed filter has shown.
     fn drop_shown(&mut self, now_ms: i64) {
         if let Some(printed_ms) = self.printed_ms
             && printed_ms <= now_ms.saturating_sub(FILTER_LAG_MS)
@@ -100,7 +92,6 @@ impl FilterBacklog {
         }
     }
 
-    /// The filter has come past what it was given before this moment.
     fn drop_until(&mut self, before_ms: i64) {
         while self.events.front().is_some_and(|held| held.at.time_ms < before_ms) {
             self.drop_first();
@@ -116,7 +107,7 @@ impl FilterBacklog {
     }
 }
 
-/// What of an event would be among what a filter printed of it: its last line that says anything.
+/// The text to search for: the last line of the event that says anything.
 fn match_key(event: &Event<'_>) -> Option<String> {
     let text = match event {
         Event::Text { text, .. } | Event::Thinking { text, .. } | Event::Output { text, .. } => {
@@ -131,7 +122,7 @@ fn match_key(event: &Event<'_>) -> Option<String> {
     Some(words)
 }
 
-/// Appends a line without what a filter is likely to change: capitals and blanks.
+/// Appends a line without capitals and blanks, which filters change.
 fn push_normalized(line: &str, out: &mut String) {
     for (at, word) in line.split_whitespace().enumerate() {
         if at > 0 {
@@ -141,16 +132,13 @@ fn push_normalized(line: &str, out: &mut String) {
     }
 }
 
-/// What a filter printed, to be searched.
 struct FilterOutput {
-    /// Its lines, each between two ends of lines.
     text: String,
-    /// Where each begins: in all that was printed, and in `text`.
+    /// Line starts: offset in the whole output, and in `text`.
     line_starts: Vec<(usize, usize)>,
 }
 
 impl FilterOutput {
-    /// `end` is the end of all that was printed, and `bytes` in all.
     fn new(end: &[u8], bytes: usize) -> Self {
         let mut printed = FilterOutput { text: "\n".to_owned(), line_starts: Vec::new() };
         let mut at = bytes - end.len();
@@ -168,7 +156,7 @@ impl FilterOutput {
         printed
     }
 
-    /// Whether a line is, or has in it, these words, among those that came after so many bytes.
+    /// Returns whether a line after `after` bytes is, or contains, these words.
     fn contains_line(&self, words: &str, after: usize) -> bool {
         let first = self.line_starts.partition_point(|(at, _)| *at < after);
         let Some((_, from)) = self.line_starts.get(first) else { return false };
@@ -182,7 +170,6 @@ impl FilterOutput {
 }
 
 impl TerminalReporter {
-    /// Shows the lines that are whole.
     pub(super) fn show_filtered(&mut self, at: Stamp, bytes: &[u8]) {
         if !self.style.show_stream || self.style.quiet {
             return;
@@ -214,7 +201,7 @@ impl TerminalReporter {
         }
     }
 
-    /// Shows in the usual way what a filter has not, or may not have, shown.
+    /// Shows events that the filter perhaps did not show.
     pub(super) fn show_backlog(&mut self, at: Stamp, mut held: FilterBacklog) {
         held.drop_shown(at.time_ms);
         if held.dropped_events > 0 {
@@ -244,7 +231,6 @@ mod tests {
         Event::Text { text: text.into(), joined: false, subagent: false }
     }
 
-    /// Filters are given events and print, at these moments; what is left when they fail.
     fn left(story: &[(i64, Result<&'static str, &str>)], failed_ms: i64) -> Vec<String> {
         let mut held = FilterBacklog::default();
         for (time_ms, what) in story {

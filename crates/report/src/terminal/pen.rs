@@ -1,12 +1,9 @@
-//! A line of ours, word by word.
-
 use std::io::Write as _;
 
 use super::MAX_DETAIL;
 use crate::style::TextRole;
 use crate::width;
 
-/// Appends to a line of one of the outputs.
 pub(super) struct LineWriter<'a> {
     pub(super) out: &'a mut Vec<u8>,
     pub(super) color: bool,
@@ -14,7 +11,6 @@ pub(super) struct LineWriter<'a> {
 }
 
 impl LineWriter<'_> {
-    /// Our own words.
     pub(super) fn text(&mut self, words: &str) -> &mut Self {
         self.out.extend_from_slice(words.as_bytes());
         self
@@ -24,7 +20,6 @@ impl LineWriter<'_> {
         self.start_style(paint).text(words).plain()
     }
 
-    /// A sign and the words that it stands for.
     pub(super) fn mark(&mut self, mark: &str, paint: TextRole, words: &str) -> &mut Self {
         self.text(mark).text(" ").paint(paint, words)
     }
@@ -43,7 +38,7 @@ impl LineWriter<'_> {
         self
     }
 
-    /// Somebody else's words, clean and on this line.
+    /// Text from outside, cleaned and on one line.
     pub(super) fn untrusted(&mut self, words: &str) -> &mut Self {
         self.untrusted_up_to(words, MAX_DETAIL)
     }

@@ -1,4 +1,4 @@
-//! What stands beneath a headline: a tool's or a command's output, cut to what is wanted of it, and notes.
+//! Output and notes below a headline.
 
 use super::words::plural;
 use super::{RETAINED_CAPACITY, TerminalReporter};
@@ -9,11 +9,10 @@ use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::Stamp;
 use ralph_events::text;
 
-/// The characters of one of the last lines that are shown.
 const MAX_LAST_LINE: usize = 300;
 
 impl TerminalReporter {
-    /// Lines of a tool's or a command's output beneath its headline. `total` is the size of all of it.
+    /// Lines of output below a headline. `total` is the size of the whole output.
     pub(super) fn preview(&mut self, at: Stamp, indent: &str, shown: &str, total: (u64, u64)) {
         if self.style.max_output_lines == 0 || self.style.max_output_chars == 0 {
             return;
@@ -53,7 +52,7 @@ impl TerminalReporter {
         self.scratch = scratch;
     }
 
-    /// As [`preview`](Human::preview), followed by the last lines if something was cut: most tools print last what failed.
+    /// As [`preview`](Human::preview), plus the last lines if something was cut: most tools print failures last.
     pub(super) fn preview_both_ends(&mut self, at: Stamp, text: &str) {
         const LAST_LINES: usize = 3;
         let size = (text.lines().count() as u64, text.chars().count() as u64);
@@ -71,7 +70,6 @@ impl TerminalReporter {
         }
     }
 
-    /// Somebody else's words on one line beneath a headline.
     pub(super) fn note(&mut self, at: Stamp, label: &str, words: &str, max: usize) {
         let mut line = label.as_bytes().to_vec();
         width::push_one_line(words, max, self.marks.more, &mut line);

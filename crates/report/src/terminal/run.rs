@@ -1,4 +1,4 @@
-//! The run's own steps: iterations, guardrails, SCM, waits, and how it all ended.
+//! Events of the run itself: iterations, guardrails, SCM, waits, the end.
 
 use super::words::{
     PROMPT_ECHO_MESSAGE, RunEnding, describe_cause, describe_class, describe_exit,
@@ -10,7 +10,6 @@ use crate::style::TextRole;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::text;
 
-/// Processes that are named one by one.
 const MAX_PROCESSES: usize = 5;
 
 impl TerminalReporter {
@@ -107,7 +106,7 @@ impl TerminalReporter {
                     let last = at.iteration >= self.max_iterations;
                     let mut pen = self.line(at, Paragraph::Run);
                     pen.mark(marks.retry, TextRole::Caution, "Not done");
-                    // After the last iteration there is nobody left to be told.
+                    // After the last iteration nothing follows.
                     if !last {
                         let action = part.action.as_str();
                         pen.text(&format!(": the next iteration is told ({action})"));
@@ -123,7 +122,7 @@ impl TerminalReporter {
             }
             Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
             Event::CompletionChecked { complete: true, found, .. } if loud => {
-                // Its word only: gates may still refuse it.
+                // A claim only: gates may still refuse it.
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.text(marks.notice).text(" The agent says that it is done");
                 if let Some(found) = found {
@@ -148,7 +147,7 @@ impl TerminalReporter {
             Event::ModelSilent { silent_ms, limit_ms } => {
                 self.warn(at, &silence_warning(*silent_ms, *limit_ms));
             }
-            // To the letter, so that scripts can wait for it.
+            // Exact text: scripts wait for it.
             Event::StopRequested { now: false, .. } => {
                 let mut pen = self.stderr_line(at);
                 pen.text("Received signal, shutting down...").end();
@@ -176,7 +175,7 @@ impl TerminalReporter {
         }
     }
 
-    /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
+    /// Prints a worker's exact messages; returns whether nothing else is needed.
     fn worker_event(&mut self, at: Stamp, event: &Event<'_>) -> bool {
         let Some(follower) = &mut self.worker_tracker else { return false };
         let told = follower.apply(at, event).messages;
@@ -216,15 +215,14 @@ impl TerminalReporter {
         }
     }
 
-    /// How far the task list is: at the beginning of an iteration with the story to work on, later only
-    /// what became of it.
+    /// Task list progress: with the story at the start of an iteration, later only changes.
     fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
         let Event::Tasks { done, total, story, title, problems, unreadable } = event else {
             return;
         };
         if !self.style.quiet {
             let begins = self.last == Some(Paragraph::Iteration);
-            // What has been said at length before is still what keeps the work from being complete.
+            // Known problems are not repeated in full.
             let known = begins && *problems == self.task_problems;
             let mark = self.marks.todo;
             let mut pen = self.line(at, Paragraph::Run);
@@ -249,7 +247,6 @@ impl TerminalReporter {
             }
             pen.end();
         }
-        // What has not changed since has been said.
         if *problems != self.task_problems {
             self.task_problems.clone_from(problems);
             for problem in problems {
@@ -295,7 +292,7 @@ impl TerminalReporter {
             Class::Limited | Class::Interrupted => {
                 (marks.stopped, TextRole::Caution, describe_class(*class))
             }
-            // Whether that is a failure is for the run to say.
+            // The run decides whether that is a failure.
             Class::Empty if *repeats_prompt => {
                 (marks.warning, TextRole::Caution, PROMPT_ECHO_MESSAGE)
             }
@@ -365,7 +362,7 @@ impl TerminalReporter {
     }
 
     fn waiting(&mut self, at: Stamp, reason: WaitReason, until_ms: i64) {
-        // A back-off was announced with its reason by the event before it.
+        // The previous event has announced a back-off.
         if reason == WaitReason::Backoff {
             return;
         }
@@ -377,7 +374,7 @@ impl TerminalReporter {
         pen.text(&format!(": waiting until {until} ({left})")).end();
     }
 
-    /// A time as somebody says it who is there: of another day with the day.
+    /// Local time, with the date if it is another day.
     fn format_time(&self, at: Stamp, ms: i64) -> String {
         let local = |ms| {
             let time = jiff::Timestamp::from_millisecond(ms).ok()?;
@@ -425,7 +422,7 @@ impl TerminalReporter {
             pen.text(", fail action: ").text(fail_action.as_str());
         }
         pen.text(")").end();
-        // The feedback, which follows unless it is to be quiet, names the log too.
+        // The feedback that follows names the log, too.
         if self.style.quiet && !log.is_empty() {
             self.note(at, "Log: ", log, MAX_DETAIL);
         }
@@ -481,7 +478,7 @@ impl TerminalReporter {
             let words = format!("iterations: {iterations}");
             figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
         }
-        // A budget counts with an estimate of what was not told, and its words call it one.
+        // A budget message with an estimate.
         if *outcome == Outcome::Budget && message.contains("about $") {
             figures = figures.replacen("cost: ", "cost told: ", 1);
         }
@@ -491,7 +488,7 @@ impl TerminalReporter {
         };
         let mut pen = self.line(at, Paragraph::End);
         pen.mark(mark, paint, words);
-        // Where words and figures have said it all, the message would only say it again.
+        // These outcomes need no further message.
         let told = matches!(
             outcome,
             Outcome::Complete
@@ -499,7 +496,7 @@ impl TerminalReporter {
                 | Outcome::LimitReached
                 | Outcome::Interrupted
         );
-        // Nobody was asked to do anything: it was done before.
+        // The work was complete before the start.
         let was_done = *iterations == 0 && *outcome == Outcome::Complete;
         if (!told || was_done) && !message.is_empty() {
             pen.text(": ").untrusted(message);

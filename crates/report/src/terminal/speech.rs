@@ -1,4 +1,4 @@
-//! The agent's words, which come in pieces.
+//! The agent's streamed text.
 
 use std::io::Write as _;
 
@@ -9,14 +9,10 @@ use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Stamp, Stream};
 use ralph_events::text;
 
-/// Characters of one text of the agent's that are shown.
 pub(super) const MAX_TEXT: usize = 100_000;
-/// Characters of one thought that are shown.
 pub(super) const MAX_THINKING: usize = 300;
-/// A line that is handed on in pieces has pieces of at least this many bytes.
 const MIN_FRAGMENT_BYTES: usize = 32 * 1024;
 
-/// What a stretch of streamed text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     Agent,
@@ -24,22 +20,19 @@ pub(super) enum Speaker {
     Thinking,
     SubagentThinking,
     Output(Stream),
-    /// The user's own filter, in whatever colours it likes.
+    /// The display filter, with its own colours.
     Filter,
 }
 
-/// A streamed text that may go on.
 #[derive(Debug)]
 pub(super) struct TextBlock {
     speaker: Speaker,
     cleaner: ControlCharFilter,
-    /// Characters that may still be shown, and those that were not.
     chars_left: usize,
     omitted: usize,
-    /// The line has not been ended, and something has been written to it.
     open: bool,
     has_output: bool,
-    /// What was said last was so long that it may be a piece of a line.
+    /// The last piece was so long that the line may continue.
     pub(super) cut: bool,
 }
 

@@ -1,5 +1,3 @@
-//! Which event becomes which text.
-
 use super::speech::{MAX_TEXT, MAX_THINKING};
 use super::*;
 use crate::output::tests::Sink;
@@ -471,8 +469,7 @@ fn display_without_status_line_needs_no_tick() {
     assert_eq!(human.next_tick(), None);
 }
 
-/// A whole run in every style. After a deliberate change, `UPDATE_GOLDEN=1 cargo test golden`
-/// writes the files anew; the difference is for review.
+/// A whole run in every style. `UPDATE_GOLDEN=1 cargo test golden` rewrites the files.
 #[test]
 fn run_output_matches_golden_files() {
     let journal = include_str!("../testdata/run.jsonl");

@@ -1,4 +1,4 @@
-//! The `[ralph] …` lines on standard error: what `--verbose` adds.
+//! The `[ralph] …` lines that `--verbose` adds.
 
 use super::pen::LineWriter;
 use super::words::format_progress;
@@ -7,7 +7,6 @@ use ralph_events::event::{Event, Exit, Stamp};
 use ralph_events::text;
 
 impl TerminalReporter {
-    /// The details that `--verbose` adds.
     pub(super) fn details(&mut self, at: Stamp, event: &Event<'_>) {
         let max = self.max_iterations;
         match event {
@@ -100,7 +99,6 @@ impl TerminalReporter {
         self.detail(at).text(&words).end();
     }
 
-    /// Begins a line of details.
     fn detail(&mut self, at: Stamp) -> LineWriter<'_> {
         let mut pen = self.stderr_line(at);
         pen.text("[ralph] ");

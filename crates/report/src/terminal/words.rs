@@ -1,11 +1,11 @@
-//! The words that the terminal face uses.
+//! Wording of the terminal view.
 
 use ralph_events::attempt::is_used_up;
 use ralph_events::event::{Class, EndCause, Exit, Outcome, Usage};
 use ralph_events::text;
 
-/// `(cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)`, without
-/// what nobody told and without counts of nothing.
+/// `(cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)`, without unknown
+/// and zero figures.
 pub(super) fn format_figures(
     iterations: Option<u32>,
     usage: &Usage,
@@ -71,7 +71,6 @@ pub(super) fn describe_class(class: Class) -> &'static str {
     }
 }
 
-/// Of an agent that says nothing of its own, whatever it prints.
 pub(super) const PROMPT_ECHO_MESSAGE: &str = "The agent repeated its prompt and said nothing else";
 
 pub(super) fn describe_cause(cause: EndCause) -> &'static str {
@@ -103,7 +102,7 @@ pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// How a run stands that has ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunEnding<'a> {
     pub(crate) run: &'a str,
@@ -111,18 +110,15 @@ pub(crate) struct RunEnding<'a> {
     pub(crate) message: &'a str,
     pub(crate) iterations: u32,
     pub(crate) max_iterations: u32,
-    /// The last of them was not checked to its end.
     pub(crate) cut_off: bool,
-    /// The SCM tasks that it had come to.
     pub(crate) scm_done: &'a [String],
-    /// When the limit ends that its agent met last.
     pub(crate) limit_ends: Option<&'a str>,
 }
 
 impl RunEnding<'_> {
-    /// What somebody who comes back in the morning can do about it.
+    /// The next command for the user.
     pub(crate) fn next_step(&self) -> Option<String> {
-        // One that was stopped after its last iteration needs more of them to go on.
+        // A run stopped after its last iteration needs a higher limit.
         let used_up = self.outcome == Outcome::Interrupted
             && !self.cut_off
             && self.max_iterations > 0
@@ -130,14 +126,13 @@ impl RunEnding<'_> {
         let stuck = if used_up { Outcome::LimitReached } else { self.outcome };
         let mut next = next_step(stuck, self.run)?;
         if let Some(time) = self.limit_ends {
-            // There is nothing else to be looked into.
             let time_is_left = stuck == Outcome::Budget && !is_used_up(self.message);
             if stuck == Outcome::AgentFailed || time_is_left {
                 next = format!("then `ralph resume {}` goes on", self.run);
             }
             next = format!("the limit ends at {time}; {next}");
         }
-        // An agent that was turned away has done nothing.
+        // An agent that was refused has done nothing.
         if self.cut_off && stuck == Outcome::Budget && self.limit_ends.is_none() {
             next.push_str(&format!("; {}", cut_short_message(self.iterations, self.scm_done)));
         }
@@ -145,7 +140,6 @@ impl RunEnding<'_> {
     }
 }
 
-/// What is said of an iteration that did not come to its end, only to these SCM tasks.
 pub(crate) fn cut_short_message(iteration: u32, scm_done: &[String]) -> String {
     if scm_done.is_empty() {
         return format!(
@@ -158,7 +152,6 @@ pub(crate) fn cut_short_message(iteration: u32, scm_done: &[String]) -> String {
     )
 }
 
-/// What the user can do after a run with this outcome; `None` after a complete one.
 pub fn next_step(outcome: Outcome, run: &str) -> Option<String> {
     let shows = format!("`ralph replay {run}` shows what happened");
     let resume = format!("`ralph resume {run}`");
