@@ -1,45 +1,42 @@
-//! Text with nothing in it that steers a terminal.
+//! Removes control sequences from text.
 //!
-//! What an agent prints is data. An escape sequence in a file that it read could move the cursor,
-//! recolour the screen, set the window's title or write to the clipboard, so none reaches the terminal.
-//! And what is looked for in a text is found in it however it is coloured.
+//! Agent output is data. An escape sequence in a file it read could move the cursor, set the window title or
+//! write to the clipboard, so none reaches the terminal. Searches also ignore colours.
 
-/// Where in an escape sequence the text so far ended.
+/// The position within an escape sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EscapeState {
     #[default]
     Ground,
-    /// After a carriage return, of which only the next character tells what it means.
+    /// After a carriage return; its meaning depends on the next character.
     Return,
     Escape,
     /// `ESC [` up to its final byte.
     Sequence,
     /// `ESC ]` and its like, up to the terminator.
     Command,
-    /// An `ESC` inside of such a command: half of its terminator.
+    /// An `ESC` inside such a command: half of its terminator.
     CommandEscape,
 }
 
-/// Takes out of a text what would steer a terminal: escape sequences as a whole, and all control
-/// characters but newline and tab. It remembers where it was, because a sequence may be split over
-/// two pieces of a stream.
+/// Removes escape sequences, and control characters other than newline and tab. Keeps its position, because a
+/// sequence may be split between two pieces of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct ControlCharFilter {
     state: EscapeState,
-    /// The parameters of the sequence so far, if those that only set colours are let through.
+    /// Parameters of the current sequence, if colours are kept.
     colors: Option<String>,
 }
 
-/// Longer parameters than any colour has.
 const MAX_COLOR: usize = 64;
 
 impl ControlCharFilter {
-    /// The same, but colours and other looks of characters stay.
+    /// Keeps colours and other text attributes.
     pub fn keep_colors() -> Self {
         ControlCharFilter { colors: Some(String::new()), ..ControlCharFilter::default() }
     }
 
-    /// The clean form of `text`, which is `text` itself in the usual case that it was clean.
+    /// Returns `text` without control sequences, unchanged if there are none.
     pub fn filter<'t>(&mut self, text: &'t str, scratch: &'t mut String) -> &'t str {
         if self.state == EscapeState::Ground && is_clean(text) {
             return text;
@@ -49,7 +46,6 @@ impl ControlCharFilter {
         scratch
     }
 
-    /// Appends the clean form of `text` to `out`.
     pub fn push(&mut self, text: &str, out: &mut String) {
         let mut rest = text;
         loop {
@@ -68,15 +64,14 @@ impl ControlCharFilter {
     fn step(&mut self, c: char, out: &mut String) -> EscapeState {
         self.color(c, out);
         match (self.state, c) {
-            // Whatever was going on, it is over at the end of a line: a sequence that never ends must
-            // not swallow the rest of the text.
+            // A line end closes any sequence: an unterminated one must not swallow the rest.
             (_, '\n') => {
                 out.push('\n');
                 EscapeState::Ground
             }
             (EscapeState::Return, '\r') => EscapeState::Return,
             (EscapeState::Return, _) => {
-                // Text that would have been written over is kept, but told from what follows.
+                // Overwritten text stays, separated from what follows.
                 out.push(' ');
                 ground_state(c, out)
             }
@@ -94,14 +89,13 @@ impl ControlCharFilter {
                 EscapeState::CommandEscape
             }
             (EscapeState::Command, _) => EscapeState::Command,
-            // Not a sequence after all: the character stands for itself.
+            // Not a sequence: keep the character.
             (EscapeState::Escape | EscapeState::Sequence | EscapeState::CommandEscape, _) => {
                 ground_state(c, out)
             }
         }
     }
 
-    /// Lets a sequence through that only sets colours.
     fn color(&mut self, c: char, out: &mut String) {
         let Some(parameters) = &mut self.colors else { return };
         match (self.state, c) {
@@ -110,7 +104,6 @@ impl ControlCharFilter {
                     out.extend(["\u{1b}[", parameters, "m"]);
                 }
             }
-            // One that is longer than any colour is none.
             (EscapeState::Sequence, _) if parameters.len() < MAX_COLOR => parameters.push(c),
             (EscapeState::Sequence, _) => "?".clone_into(parameters),
             _ => parameters.clear(),
@@ -132,27 +125,25 @@ fn ground_state(c: char, out: &mut String) -> EscapeState {
     EscapeState::Ground
 }
 
-/// Whether a character acts instead of being seen: a control character, a separator of lines, a byte order mark, or
-/// a mark of direction, which makes the rest of the line read as what it is not.
+/// Returns whether a character acts instead of being visible: control characters, line separators, byte order
+/// marks, and direction marks, which can make a line read as something else.
 pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Whether nothing is to be taken out of a text. Asked by blocks, which the compiler turns into vector instructions.
+/// Checked in blocks, which the compiler vectorizes.
 fn is_clean(text: &str) -> bool {
     let mut blocks = text.as_bytes().chunks(64);
     blocks.all(|block| !block.iter().fold(false, |any, byte| any | may_need_filtering(*byte)))
 }
 
-/// Bytes that may begin something that is not shown as it is: control characters, and the first bytes
-/// of the UTF-8 forms of C1, of the marks of direction and of the byte order mark.
+/// First bytes of characters that need filtering: control characters, C1, direction marks, byte order marks.
 fn may_need_filtering(byte: u8) -> bool {
     matches!(byte, 0..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xd8 | 0xe2 | 0xef)
 }
 
-/// The clean form of a whole text.
 pub fn strip_control_chars(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     ControlCharFilter::default().push(text, &mut clean);

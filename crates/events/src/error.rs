@@ -1,22 +1,20 @@
-//! Errors as a person meets them: what happened, where, and what to do about it.
+//! Errors for people: what failed, why, and what to do.
 //!
-//! An [`Error`] is made where enough is known to say all three. Its [`Kind`] decides the exit code,
-//! so that no caller has to.
+//! The [`ErrorKind`] decides the exit code.
 
 use std::fmt;
 
 use crate::exit_code;
 
-/// What sort of trouble it is. Decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The command line asks for something that does not exist or does not fit together.
+    /// Unknown or contradictory arguments.
     Usage,
-    /// The settings are wrong.
+    /// Invalid settings.
     Config,
-    /// Something else that was given is wrong: a prompt, a plan, the directory.
+    /// Other invalid input: a prompt, a plan, the directory.
     Input,
-    /// What was asked for was right but could not be carried out.
+    /// A valid request failed.
     Failed,
     /// A budget or stall detection ended the run.
     Budget,
@@ -24,7 +22,7 @@ pub enum ErrorKind {
     Agent,
     /// The work is complete, but an SCM task failed.
     Scm,
-    /// A person, a signal or the end of input put an end to it.
+    /// A person, a signal or the end of input.
     Interrupted,
 }
 
@@ -41,16 +39,12 @@ impl ErrorKind {
     }
 }
 
-/// Something that keeps ralph from doing what it was asked to do.
-///
-/// `Display` prints the message behind `ralph: error: `, line by line, then the hints. A line that
-/// starts with a space belongs to the line above it (an excerpt of a file, say) and is printed as
-/// it is.
+/// `Display` prints the message after `ralph: error: `, then the hints. A line that starts with a space continues
+/// the line above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: ErrorKind,
     pub message: String,
-    /// What to do about it.
     pub hints: Vec<String>,
 }
 

@@ -1,26 +1,23 @@
-//! JSON as ralph writes it: on standard output, in the journal, for hooks and `notify.command`.
+//! JSON as ralph writes it.
 //!
-//! Its texts come from agents. A program decodes them, but people look at JSON in a terminal as well, where a control
-//! character acts and a mark of direction makes a line read as what it is not. So characters that cannot be seen
-//! are written as `\uXXXX`, which is the same value to every parser.
+//! People read it in terminals, too, where control characters act and direction marks mislead. Invisible
+//! characters are written as `\uXXXX`, the same value to every parser.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// A value on one line, without a newline at its end.
+/// Serializes to one line, without a newline.
 ///
-/// # Errors
-/// The value has no form in JSON.
+/// # Errors The value has no JSON form.
 pub fn compact(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(value).map(escaped)
 }
 
-/// A value over several indented lines, without a newline at its end.
+/// Serializes to indented lines, without a final newline.
 ///
-/// # Errors
-/// The value has no form in JSON.
+/// # Errors The value has no JSON form.
 pub fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(escaped)
 }
@@ -32,7 +29,7 @@ fn escaped(json: String) -> String {
     }
 }
 
-/// JSON with escapes in the place of characters that cannot be seen. Outside of strings it has none.
+/// Escapes invisible characters; JSON has them only in strings.
 pub fn escape(json: &str) -> Cow<'_, str> {
     let Some(mut at) = next(json) else { return Cow::Borrowed(json) };
     let mut out = String::with_capacity(json.len() + 64);
@@ -51,9 +48,9 @@ pub fn escape(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The same for the end of `bytes`, from `start` on.
+/// Escapes `bytes` from `start` on.
 pub fn escape_from(bytes: &mut Vec<u8>, start: usize) {
-    // Nearly every line is plain ASCII, which two quick scans show.
+    // Nearly every line is plain ASCII.
     if bytes[start..].is_ascii() && memchr::memchr(0x7f, &bytes[start..]).is_none() {
         return;
     }
@@ -65,7 +62,6 @@ pub fn escape_from(bytes: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Where the first character is that cannot be seen.
 fn next(json: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = json.as_bytes()[from..].iter().position(|byte| is_lead(*byte)) {
@@ -79,8 +75,7 @@ fn next(json: &str) -> Option<usize> {
     None
 }
 
-/// The first bytes of all that [`is_invisible`] knows. Characters below a space are escaped by every writer of JSON,
-/// and stand between the lines of a document.
+/// First bytes of the characters in [`is_invisible`]. Every JSON writer escapes those below a space.
 fn is_lead(byte: u8) -> bool {
     matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe1 | 0xe2 | 0xef | 0xf3)
 }

@@ -1,48 +1,43 @@
-//! Bytes into lines, whatever the chunks.
+//! Splits bytes into lines, whatever the chunks.
 //!
-//! A line may arrive in any number of pieces, a character may be split over two reads, and the last
-//! line may have no newline. Whole lines inside a chunk are handed on without being copied. Memory is
-//! bounded: a line longer than the limit is handed on in pieces.
+//! Complete lines within a chunk are not copied. Memory is bounded: a line over the limit is passed on in pieces,
+//! cut between characters.
 
 use memchr::memchr;
 
-/// A line without its line ending, or a piece of one that was too long to be held.
+/// A line without its ending, or a piece of a long one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
     pub bytes: &'a [u8],
-    /// Goes on from the piece before.
+    /// Continues the previous piece.
     pub joined: bool,
-    /// Is followed by another piece.
+    /// Another piece follows.
     pub is_unfinished: bool,
 }
 
 impl Line<'_> {
-    /// The line is all here.
     pub fn is_complete(&self) -> bool {
         !self.joined && !self.is_unfinished
     }
 }
 
-/// Splits a stream of bytes into lines.
 #[derive(Debug)]
 pub struct LineSplitter {
-    /// The beginning of a line whose end has not arrived.
+    /// The start of an incomplete line.
     buffer: Vec<u8>,
-    /// Pieces of the held line have already been handed on.
+    /// Pieces of this line were already passed on.
     joined: bool,
     max_line: usize,
 }
 
-/// What a long line leaves allocated for the next one.
 const RETAINED_CAPACITY: usize = 256 * 1024;
 
 impl LineSplitter {
-    /// `max_line` is the number of bytes beyond which a line is handed on in pieces.
+    /// A line of more than `max_line` bytes is passed on in pieces.
     pub fn new(max_line: usize) -> Self {
         LineSplitter { buffer: Vec::new(), joined: false, max_line: max_line.max(4) }
     }
 
-    /// Hands every line that `chunk` ends to `each`.
     pub fn push(&mut self, mut chunk: &[u8], mut each: impl FnMut(Line<'_>)) {
         while let Some(end) = memchr(b'\n', chunk) {
             let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
@@ -66,12 +61,12 @@ impl LineSplitter {
         }
     }
 
-    /// The end of the line that has not ended yet, as far as it is held.
+    /// The buffered end of the incomplete line.
     pub fn unfinished(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Hands on what was left without a newline at the end of the stream.
+    /// Passes on the last line if it has no newline.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
         if !self.buffer.is_empty() {
             each(Line { bytes: trim_cr(&self.buffer), joined: self.joined, is_unfinished: false });
@@ -105,8 +100,7 @@ fn trim_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Where to cut so that no character is split: the length, or the start of a last character that is
-/// not all here. Bytes that are not UTF-8 are cut anywhere.
+/// Where to cut without splitting a character. Invalid UTF-8 is cut anywhere.
 fn char_boundary(bytes: &[u8]) -> usize {
     for back in 1..=3.min(bytes.len()) {
         let at = bytes.len() - back;

@@ -1,8 +1,8 @@
-//! How secrets look, and how they are left out of what is shown.
+//! Finds secrets by the name of their holder (`GITHUB_TOKEN=…`, `--api-key …`) or by their shape (see
+//! [`shapes`]), and replaces them.
 //!
-//! A secret is known by the name of what holds it (`GITHUB_TOKEN=…`, `--api-key …`), or by its own shape (see
-//! [`shapes`]). Command lines and settings are shown, recorded and reported only after they went through here.
-//! What is saved to be used again keeps the real values, in files that only the user can read.
+//! Everything that is shown, recorded or reported passes through here. Files that ralph needs later keep the real
+//! values, readable only by the user.
 
 mod shapes;
 
@@ -10,10 +10,9 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// What stands in the place of a secret.
 pub const REDACTED: &str = "(redacted)";
 
-/// Whether a name is one that people give to secrets: `GITHUB_TOKEN`, `apiKey`, `DB_PASSWORD`.
+/// Returns whether a name suggests a secret: `GITHUB_TOKEN`, `apiKey`, `DB_PASSWORD`.
 pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let anywhere =
@@ -33,9 +32,9 @@ pub fn looks_secret(name: &str) -> bool {
         "mnemonic",
         "passcode",
     ];
-    // What a password is for may follow: `DB_PASS_PROD`, `PASS_DB`. `TEST_PASS_COUNT` counts something.
+    // A password may be followed by its use: `DB_PASS_PROD`. `TEST_PASS_COUNT` is a count.
     let places = ["prod", "production", "staging", "dev", "test", "live", "db", "root", "admin"];
-    // The number of keys, and that of a shell.
+    // A number of keys, and a shell session's number.
     if name.ends_with("key_count") || name == "starship_session_key" {
         return false;
     }
@@ -45,13 +44,13 @@ pub fn looks_secret(name: &str) -> bool {
         || words.rfind(|word| !places.contains(word)).is_some_and(is_password_word) && name != "pwd"
 }
 
-/// Whether a word of a name is one for a password: `PASS`, `SSHPASS`, `DBPW`.
+/// Returns whether a part of a name means a password: `PASS`, `SSHPASS`, `DBPW`.
 fn is_password_word(word: &str) -> bool {
     let others = ["bypass", "compass", "encompass", "overpass", "underpass", "surpass", "oldpwd"];
     ["pass", "pw", "pwd"].iter().any(|end| word.ends_with(end)) && !others.contains(&word)
 }
 
-/// Whether an environment variable holds a secret, by its name or by its value.
+/// Returns whether an environment variable holds a secret, by name or value.
 pub fn is_secret_variable(name: &str, value: &str) -> bool {
     (looks_secret(name) && !is_not_secret_value(name, value))
         || is_secret_url_variable(name)
@@ -59,8 +58,8 @@ pub fn is_secret_variable(name: &str, value: &str) -> bool {
         || holds_secret(value)
 }
 
-/// Whether the value tells that a variable only sounds like a secret: `PASSWORD_STORE_DIR=/home/u/.store`,
-/// `BUILD_PWD=/work`, `TOKENIZERS_PARALLELISM=false`, `MAX_TOKENS=4096`.
+/// Returns whether the value is harmless despite the name: `PASSWORD_STORE_DIR=/home/u/.store`,
+/// `BUILD_PWD=/work`, `MAX_TOKENS=4096`.
 fn is_not_secret_value(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit('_').next().unwrap_or_default();
@@ -73,8 +72,7 @@ fn is_not_secret_value(name: &str, value: &str) -> bool {
         || (is_number && last == "tokens")
 }
 
-/// Whether a variable holds a key to a session (`BW_SESSION`), and not the name or the number of one
-/// (`DESKTOP_SESSION`, `XDG_SESSION_ID`).
+/// Returns whether a variable holds a session key (`BW_SESSION`), not a session's name (`DESKTOP_SESSION`).
 fn is_session(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
@@ -87,12 +85,12 @@ fn is_session(name: &str, value: &str) -> bool {
         && !value.contains(['/', ' '])
 }
 
-/// Whether a value has a secret in it, whatever it is called: `postgres://user:password@host`, `ghp_…`.
+/// Returns whether a value contains a secret, whatever its name: `postgres://user:password@host`, `ghp_…`.
 pub fn holds_secret(value: &str) -> bool {
     !shapes::find_secrets(value).is_empty()
 }
 
-/// Whether a variable of this name holds an address that is a secret itself: anyone who knows it may post there.
+/// Returns whether the variable's URL is a secret itself (a webhook).
 fn is_secret_url_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["WEBHOOK_URL", "WEBHOOK", "DSN"].iter().any(|end| {
@@ -100,7 +98,7 @@ fn is_secret_url_variable(name: &str) -> bool {
     })
 }
 
-/// Replaces the secrets in a document of settings, for display.
+/// Replaces the secrets in a settings document.
 pub fn redact(document: &mut Value) {
     let env = document.pointer_mut("/agent/env");
     for (name, value) in env.and_then(Value::as_object_mut).into_iter().flatten() {
@@ -118,7 +116,6 @@ pub fn redact(document: &mut Value) {
     redact_strings(document);
 }
 
-/// Replaces the secrets in the arguments of a program.
 fn redact_list(program: &str, list: &mut [Value]) {
     let texts = list.iter().map(|value| value.as_str().unwrap_or_default().to_owned());
     let mut line: Vec<String> = std::iter::once(program.to_owned()).chain(texts).collect();
@@ -130,7 +127,7 @@ fn redact_list(program: &str, list: &mut [Value]) {
     }
 }
 
-/// Replaces the secrets in every string of a document, each of which may be a command.
+/// Replaces the secrets in every string of a document; each may be a command.
 fn redact_strings(document: &mut Value) {
     match document {
         Value::String(text) => {
@@ -144,8 +141,8 @@ fn redact_strings(document: &mut Value) {
     }
 }
 
-/// Replaces the secrets in a command line of words: `--api-key X`, `--token=X`, `env API_KEY=X …`,
-/// `-H 'Authorization: X'`. A word may also hold a flag with its value, as in the settings, or a whole command.
+/// Replaces the secrets in arguments: `--api-key X`, `--token=X`, `env API_KEY=X …`, `-H 'Authorization: X'`. An
+/// argument may hold a flag with its value, or a whole command.
 pub fn redact_args(line: &mut [String]) {
     let mut words = CommandRedactor::new(CommandSyntax::Args);
     for arg in line {
@@ -162,8 +159,7 @@ pub fn redact_args(line: &mut [String]) {
     }
 }
 
-/// Replaces the secrets in a command for a shell, or in any other text. References to variables stay:
-/// `--token "$TOKEN"` tells no secret.
+/// Replaces the secrets in a shell command or other text. Variable references stay.
 pub fn redact_command(text: &str) -> Cow<'_, str> {
     let by_shape = shapes::redact(text);
     let mut shown = String::with_capacity(by_shape.len());
@@ -181,7 +177,7 @@ pub fn redact_command(text: &str) -> Cow<'_, str> {
         let inner = unquoted(word);
         match words.redact(word) {
             Some(word) => shown.push_str(&word),
-            // What is in quotes may be a command of its own.
+            // Quoted text may be a command.
             None if inner.len() < word.len() && inner.contains(char::is_whitespace) => {
                 shown.push_str(&word[..1]);
                 shown.push_str(&redact_command(inner));
@@ -197,7 +193,6 @@ fn is_separator(c: char) -> bool {
     c.is_whitespace() || matches!(c, ';' | '|' | '&' | '<' | '>')
 }
 
-/// How long the word of a shell is that a text begins with.
 fn word_length(text: &str) -> usize {
     let mut quote = None;
     let mut escaped = false;
@@ -214,7 +209,6 @@ fn word_length(text: &str) -> usize {
     text.len()
 }
 
-/// A word without the quotes around it.
 fn unquoted(word: &str) -> &str {
     let within = |quote: char| word.strip_prefix(quote)?.strip_suffix(quote);
     within('"').or_else(|| within('\'')).unwrap_or(word)
@@ -222,22 +216,20 @@ fn unquoted(word: &str) -> &str {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandSyntax {
-    /// Each word stands for itself.
     Args,
     /// Words are quoted, and may refer to variables.
     Shell,
 }
 
-/// Flags whose names do not tell that a secret follows, by program.
+/// Flags with a secret value but a harmless name, by program.
 const SECRET_FLAGS: &[(&str, &[&str])] =
     &[("cline", &["-k"]), ("curl", &["-u", "-U", "--user", "--proxy-user"]), ("sshpass", &["-p"])];
 
-/// The words of one command, from left to right.
 struct CommandRedactor {
     syntax: CommandSyntax,
-    /// The flags of the program that a secret follows, though their names do not tell it.
+    /// The program's flags with a secret value but a harmless name.
     flags: &'static [&'static str],
-    /// The word before was a flag that a secret follows.
+    /// The previous word takes a secret value.
     expects_value: bool,
 }
 
@@ -246,7 +238,7 @@ impl CommandRedactor {
         CommandRedactor { syntax, flags: &[], expects_value: false }
     }
 
-    /// The next word as it may be shown, if it has a secret in it by the name before it.
+    /// Returns the redacted word if the name before it announces a secret.
     fn redact(&mut self, word: &str) -> Option<String> {
         let is_flag = word.starts_with("--") || word.starts_with('-') && word.len() <= 2;
         if std::mem::take(&mut self.expects_value) && !is_flag {
@@ -261,7 +253,7 @@ impl CommandRedactor {
         }
         let end = word.find(|c: char| c == '=' || c.is_whitespace());
         let name = &word[..end.unwrap_or(word.len())];
-        // A number of tokens is none.
+        // A number of tokens is not a secret.
         let is_secret = self.flags.contains(&name)
             || name == "--session"
             || looks_secret(name)
@@ -282,7 +274,6 @@ impl CommandRedactor {
         }
     }
 
-    /// Whether a shell puts the value of a variable in the place of this.
     fn is_reference(&self, word: &str) -> bool {
         let inner = word.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(word);
         let Some(name) = inner.strip_prefix('$') else { return false };
@@ -292,7 +283,7 @@ impl CommandRedactor {
     }
 }
 
-/// Whether a word is a flag of one letter with its value: `-ume:secret`.
+/// Returns whether a word is a one-letter flag with its value: `-ume:secret`.
 fn is_attached(word: &str, flag: &str) -> bool {
     flag.len() == 2
         && word.strip_prefix(flag).is_some_and(|value| !value.is_empty() && !value.starts_with('='))

@@ -1,4 +1,4 @@
-//! Small things done to text in more than one place.
+//! Text helpers.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 pub fn prefix(text: &str, max: usize) -> &str {
     let mut left = max;
     let mut start = 0;
-    // Counted by blocks, which the compiler turns into vector instructions, as far as they fit.
+    // Counted in blocks, which the compiler vectorizes.
     for block in text.as_bytes().chunks(64) {
         let begun = block.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count();
         if begun > left {
@@ -15,7 +15,7 @@ pub fn prefix(text: &str, max: usize) -> &str {
         left -= begun;
         start += block.len();
     }
-    // The block may have begun inside of a character, which has been counted already.
+    // The block may start inside a character that is already counted.
     let start = text.ceil_char_boundary(start);
     match text[start..].char_indices().nth(left) {
         Some((end, _)) => &text[..start + end],
@@ -72,7 +72,7 @@ fn format_scaled(n: u64, unit: u64, suffix: char) -> String {
     }
 }
 
-/// US dollars for people; small sums keep enough digits to be told from nothing.
+/// US dollars; small sums keep enough digits to differ from zero.
 pub fn format_dollars(usd: f64) -> String {
     if usd == 0.0 || usd >= 0.01 { format!("${usd:.2}") } else { format!("${usd:.4}") }
 }

@@ -1,11 +1,11 @@
-//! Secrets that are known by their shape, wherever they stand in a text.
+//! Secrets with a known shape.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{REDACTED, looks_secret};
 
-/// What tokens begin with, and of how many letters and digits the rest consists at least.
+/// Token prefixes, and the minimum length of the rest.
 const TOKEN_PREFIXES: &[(&str, usize)] = &[
     ("AGE-SECRET-KEY-", 16),
     ("AIza", 30),
@@ -51,7 +51,7 @@ const TOKEN_PREFIXES: &[(&str, usize)] = &[
     ("xoxs-", 8),
 ];
 
-/// Names in `name=value` that a password or a key follows, in connection strings and queries.
+/// Keys of secrets in connection strings and queries.
 const SECRET_KEYS: &[&str] = &[
     "password=",
     "passwd=",
@@ -64,7 +64,6 @@ const SECRET_KEYS: &[&str] = &[
     "client_secret=",
 ];
 
-/// Replaces the secrets in a text.
 pub(super) fn redact(text: &str) -> Cow<'_, str> {
     let found = find_secrets(text);
     if found.is_empty() {
@@ -81,7 +80,7 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Where the secrets are, in order and without overlap.
+/// Positions of secrets, in order, without overlap.
 pub(super) fn find_secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     private_keys(text, &mut found);
@@ -135,7 +134,7 @@ fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
         let authority = &authority[..end.unwrap_or(authority.len())];
         if let Some(user) = authority.rfind('@').map(|at| &authority[..at]) {
             let scheme = &text[from..at];
-            // A user name without a password is a token there.
+            // In web addresses, a user name without a password is a token.
             let by_web = ["http", "https"].iter().any(|web| scheme.ends_with(web));
             let secret = match user.find(':') {
                 Some(colon) => start + colon + 1..start + user.len(),
@@ -143,7 +142,6 @@ fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
                 None => start..start,
             };
             let secret = match by_web && secret.is_empty() {
-                // A token, and an empty password.
                 true => start..start + user.trim_end_matches(':').len(),
                 false => secret,
             };
@@ -171,7 +169,7 @@ fn header_secrets(text: &str, found: &mut Vec<Range<usize>>) {
             || ["private-token", "apikey"].contains(&name.as_str());
         let after = &text[colon + 1..];
         let is_spaced = after.starts_with([' ', '\t']) && !name.starts_with('-');
-        // A list of paths has colons as well.
+        // Lists of paths contain colons, too.
         let is_header = is_known
             || is_spaced && name.contains('-') && looks_secret(&name)
             || is_spaced && ["password", "passwd", "passphrase"].contains(&name.as_str());
@@ -215,7 +213,7 @@ fn assigned_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     let lower = text.to_ascii_lowercase();
     for name in SECRET_KEYS {
         for (at, _) in lower.match_indices(name) {
-            // A shell's directories: `PWD=/work`, `OLDPWD=/`.
+            // Shell directories: `PWD=/work`, `OLDPWD=/`.
             if *name == "pwd=" && (text[at..].starts_with("PWD=/") || text[..at].ends_with("OLD")) {
                 continue;
             }
@@ -230,7 +228,7 @@ fn assigned_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// `?token=…`, `&sig=…`: parameters of an address, unlike `token=…` elsewhere.
+/// Query parameters of an address, unlike `token=…` elsewhere.
 fn query_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     for (at, _) in text.match_indices(['?', '&']) {
         let Some((name, value)) = text[at + 1..].split_once('=') else { return };
@@ -240,7 +238,7 @@ fn query_secrets(text: &str, found: &mut Vec<Range<usize>>) {
         {
             continue;
         }
-        // It is an address if one begins in the same word.
+        // The same word must start with an address.
         let word = text[..at].rfind(|c: char| c.is_whitespace()).map_or(0, |space| space + 1);
         if !text.get(word..at).is_some_and(|word| word.contains("://")) {
             continue;
@@ -321,7 +319,6 @@ fn go_dsn_passwords(text: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Adds a value up to its end in an address or a connection string.
 fn push_value(text: &str, start: usize, value: &str, found: &mut Vec<Range<usize>>) {
     let end = value.find(|c: char| ";&#\"'".contains(c) || c.is_whitespace());
     let value = &text[start..start + end.unwrap_or(value.len())];
@@ -343,7 +340,7 @@ fn tokens(text: &str, found: &mut Vec<Range<usize>>) {
         if is_token(word) || is_model_key(word) && !in_path {
             found.push(at..at + length);
         } else if word.starts_with("eyJ") && length > 8 {
-            // Three parts, of which the last may be empty.
+            // Three parts; the last may be empty.
             let second = at + length;
             let middle =
                 bytes.get(second).filter(|byte| **byte == b'.').map_or(0, |_| run(second + 1));
@@ -363,7 +360,7 @@ fn is_token(word: &str) -> bool {
     let of = |(prefix, least): &(&str, usize)| {
         let rest = word.strip_prefix(prefix)?;
         let alphanumeric = rest.bytes().filter(u8::is_ascii_alphanumeric).count();
-        // Those of npm, Amazon and some others are one word, unlike `npm_config_…`.
+        // npm, Amazon and others use one word, unlike `npm_config_…`.
         let is_one_word = alphanumeric == rest.len();
         let needs_one_word =
             ["npm_", "hf_", "AKIA", "ASIA", "dapi", "gsk_", "r8_", "xai-"].contains(prefix);
@@ -372,7 +369,7 @@ fn is_token(word: &str) -> bool {
     TOKEN_PREFIXES.iter().filter_map(of).any(|is_token| is_token)
 }
 
-/// `sk-…`, of OpenAI and Anthropic and many others. A name of several words is none: `sk-learn-environment`.
+/// Keys of OpenAI, Anthropic and others, but not names of several words: `sk-learn-environment`.
 fn is_model_key(word: &str) -> bool {
     let Some(rest) = word.strip_prefix("sk-") else { return false };
     let longest = rest.split('-').map(str::len).max().unwrap_or(0);
@@ -380,7 +377,7 @@ fn is_model_key(word: &str) -> bool {
     longest >= 20 || rest.len() >= 16 && has_digit && longest >= 10
 }
 
-/// Whether a value only says where it comes from: `$TOKEN`, `${TOKEN}`, `$(pass show x)`, `<token>`, `(redacted)`.
+/// Returns whether a value only names its source: `$TOKEN`, `$(pass show x)`, `<token>`, `(redacted)`.
 fn is_reference(value: &str) -> bool {
     let after = value.strip_prefix('$');
     after.is_some_and(|it| {
