@@ -7,7 +7,9 @@ use std::num::NonZeroU16;
 
 use fancy_regex::Regex;
 
-use crate::screen_text::{count_prompt, find_dialog, is_any_key_notice, last_lines, said};
+use crate::screen_text::{
+    count_prompt, find_completion, find_dialog, is_any_key_notice, last_lines,
+};
 use ralph_process::TerminalSize;
 
 /// Interval between searches of a changing screen.
@@ -345,7 +347,7 @@ impl PtyScreen {
     fn search_completion(&mut self, text: &str) {
         let has_prompt = self.is_prompt_sent();
         if let (Some(pattern), true, None) = (&self.pattern, has_prompt, &self.found) {
-            self.found = said(pattern, text, &self.prompt).map(str::to_owned);
+            self.found = find_completion(pattern, text, &self.prompt).map(str::to_owned);
         }
     }
 

@@ -112,7 +112,7 @@ pub fn answer_timeout_ms(question: &[u8]) -> u64 {
 /// Parses the evaluator's answer.
 ///
 /// # Errors Why there is none, as the end of a sentence about the filter.
-pub fn answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
+pub fn parse_answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
     match printed {
         Ok(line) => serde_json::from_slice(&line).map_err(|err| format!("gives no answer ({err})")),
         Err(err) => Err(match err.kind() {
@@ -137,7 +137,7 @@ mod tests {
         serve(&expression, questions.as_bytes(), &mut answers).unwrap();
         let answers: Vec<FilterAnswer> = answers
             .split_inclusive(|byte| *byte == b'\n')
-            .map(|line| answer(Ok(line.to_vec())).unwrap())
+            .map(|line| parse_answer(Ok(line.to_vec())).unwrap())
             .collect();
         assert_eq!(answers.len(), 4);
         assert_eq!(answers[0].said, ["two\nlines"]);

@@ -22,18 +22,18 @@ pub fn completion_regex(rule: &CompletionRule) -> Option<Regex> {
 }
 
 /// The first match that is not an echo of the prompt.
-pub fn said<'s>(regex: &Regex, screen: &'s str, prompt: &str) -> Option<&'s str> {
+pub fn find_completion<'s>(regex: &Regex, screen: &'s str, prompt: &str) -> Option<&'s str> {
     let prompt: Vec<char> = significant_chars(prompt).collect();
     // A pattern that exceeds its limits has no match.
     let matches = regex.find_iter(screen).map_while(Result::ok);
-    let mut said = matches.filter(|found| {
+    let mut found = matches.filter(|found| {
         let before: Vec<char> =
             significant_chars_rev(&screen[..found.start()]).take(CONTEXT).collect();
         let after: Vec<char> = significant_chars(&screen[found.end()..]).take(CONTEXT).collect();
         let words: Vec<char> = significant_chars(found.as_str()).collect();
         !is_echo(&words, &before, &after, &prompt)
     });
-    said.next().map(|found| found.as_str())
+    found.next().map(|found| found.as_str())
 }
 
 /// Returns whether the words with this context (`before` is reversed) stand in the prompt.
@@ -166,7 +166,7 @@ mod tests {
         "Do the next task.\nWhen nothing is left, say \"All tasks complete\" and stop.";
 
     fn finds(screen: &str) -> bool {
-        said(&Regex::new("All tasks complete").unwrap(), screen, PROMPT).is_some()
+        find_completion(&Regex::new("All tasks complete").unwrap(), screen, PROMPT).is_some()
     }
 
     #[test]
@@ -199,10 +199,14 @@ mod tests {
     #[test]
     fn screen_tags_are_found_by_completion_rule() {
         let response = completion_regex(&CompletionRule::Response("Done".into())).unwrap();
-        assert!(said(&response, "● <response> DONE </response>", "x").is_some());
+        assert!(find_completion(&response, "● <response> DONE </response>", "x").is_some());
         assert!(
-            said(&response, "answer <response>DONE</response>", "answer <response>DONE</response>")
-                .is_none()
+            find_completion(
+                &response,
+                "answer <response>DONE</response>",
+                "answer <response>DONE</response>"
+            )
+            .is_none()
         );
         assert!(completion_regex(&CompletionRule::Never).is_none());
     }

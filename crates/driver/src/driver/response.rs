@@ -61,7 +61,7 @@ impl ResponseFilterProcess {
             self.end(world);
             return Ok(FilterAnswer::none());
         }
-        response_filter::answer(printed).inspect_err(|_| self.end(world))
+        response_filter::parse_answer(printed).inspect_err(|_| self.end(world))
     }
 
     /// Nobody has a question any more, or it has no answer.
