@@ -1,4 +1,4 @@
-//! The driver's part in the record of a run: journal first, and what happens when that cannot be.
+//! Driver: the journal, and what happens if it cannot be written.
 
 use std::io;
 
@@ -10,21 +10,20 @@ use ralph_events::event::Event;
 use ralph_git::head_log::NewCommits;
 
 impl<W: World> Driver<'_, W> {
-    /// Takes the time, for the machine and for what is recorded from now on.
     pub(super) fn take_time(&mut self) -> Now {
         let now = self.world.now();
         self.recorder.at.time_ms = now.wall_ms;
         now
     }
 
-    /// Journal first, then everybody else.
+    /// Writes the journal, then informs the reporters.
     pub(super) fn flush(&mut self) {
         self.record_commits(false);
-        // Nobody of ours takes the room that is made for the last words.
+        // While nothing runs, nothing of ours uses the space reserved for the last events.
         let is_idle = matches!(self.task, ActiveTask::None | ActiveTask::ScmRetry(..));
         match self.recorder.flush(self.world, is_idle) {
             Ok(WriteResult::Normal) => {}
-            // A run that has told its end has told it, wherever the room was.
+            // The end is recorded, wherever there was room.
             Ok(WriteResult::UsedReserve(_)) if self.end_recorded => {}
             Ok(WriteResult::UsedReserve(err)) | Err(err) => self.fail("the journal", &err),
         }
@@ -32,7 +31,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         match self.recorder.reporter_failure() {
-            // The journal tells how the run ended.
+            // The journal has the end of the run.
             Some(message) if self.end_recorded => {
                 self.recorder.record(&Event::Warning { message: message.into() });
             }
@@ -41,8 +40,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of
-    /// whatever is running, or of somebody else if nothing is.
+    /// Records new commits. They belong to the running task, or to others if nothing runs.
     pub(super) fn record_commits(&mut self, thorough: bool) {
         if let Some(NewCommits { head, commits }) = self.world.new_commits(thorough) {
             let by_others = matches!(
@@ -57,13 +55,13 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// What agents and guardrails do to the work tree must not lose the record of it.
+    /// Restores ralph's files after agents and guardrails.
     pub(super) fn cleanup(&mut self) {
         self.put_back();
         self.stop_if_obstructed();
     }
 
-    /// The same while an agent is at work, who is let finish wherever it is.
+    /// The same while an agent runs.
     pub(super) fn put_back(&mut self) {
         match self.world.cleanup() {
             Ok(restored) => {
@@ -76,7 +74,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// What was left in such a way that nothing can be done there any more ends the run.
+    /// Ends the run if it cannot continue in this directory.
     pub(super) fn stop_if_obstructed(&mut self) {
         if let Some(message) = self.world.stuck()
             && !std::mem::replace(&mut self.journal_failed, true)
