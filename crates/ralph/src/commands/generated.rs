@@ -29,16 +29,12 @@ pub struct ManArgs {
     pub directory: PathBuf,
 }
 
-/// # Errors
-/// Standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<u8, Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);
     crate::cli::print(&String::from_utf8_lossy(&script))
 }
 
-/// # Errors
-/// The directory cannot be made or written.
 pub fn man(args: &ManArgs) -> Result<u8, Error> {
     let directory = args.directory.display();
     std::fs::create_dir_all(&args.directory)

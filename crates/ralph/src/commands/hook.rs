@@ -1,4 +1,5 @@
-//! `ralph hook`, where it is said in another way than Claude Code says it: with flags, or to be helped.
+//! `ralph hook` through clap: with flags or for help. Claude Code's calls take the fast path in
+//! `main`.
 
 use clap::Args;
 
@@ -19,7 +20,7 @@ pub struct HookArgs {
     pub name: String,
 }
 
-/// Answers as it would without flags. The exit code of an answer is always 0.
+/// The exit code is always 0: the answer is in the output.
 pub fn hook(args: HookArgs) -> u8 {
     hooks::main(&[args.name.into()]);
     0

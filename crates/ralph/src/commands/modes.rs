@@ -1,5 +1,5 @@
-//! `ralph plan`, `ralph build`, `ralph prompt`: prompts that are templates, a plan between them, and a
-//! log of each session.
+//! `ralph plan`, `ralph build`, `ralph prompt`: loops with template prompts, a shared plan and
+//! session logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,16 +97,15 @@ pub struct AdHocArgs {
     pub mode: ModeArgs,
 }
 
-/// The prompts that are used where the project has none of its own.
+/// Used if the project has no prompt of its own.
 pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
 pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
 
-/// Where a project has its own, by the name of the mode.
+/// The project's own prompts, by mode.
 pub const PROMPTS_DIR: &str = ".ralph/prompts";
 
 const NO_PLAN_MESSAGE: &str = "Implementation plan not found. Run 'ralph plan' first.";
 
-/// What plan, build and prompt have in common.
 const DEFAULTS: Defaults = Defaults {
     exit_at_limit: exit_code::SUCCESS,
     stderr_counts_as_output: true,
@@ -114,8 +113,6 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
-/// # Errors
-/// Whatever keeps the run from starting.
 pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
     recover(project, &args.common)?;
@@ -124,8 +121,6 @@ pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
 }
 
-/// # Errors
-/// Whatever keeps the run from starting.
 pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
     recover(project, &args.common)?;
@@ -134,8 +129,6 @@ pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
 }
 
-/// # Errors
-/// Whatever keeps the run from starting.
 pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let AdHocArgs { file, mode } = args;
     recover(project, &mode.common)?;
@@ -147,7 +140,7 @@ pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
 }
 
-/// Cleans up after a run that was cut off, before a prompt or a loop file is read that its agent may have planted.
+/// Recovers before reading a prompt or a loop file, which an agent may have planted.
 fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
     if args.dry_run || args.print_prompt {
         recover::remove_planted_files(project.root())
@@ -156,7 +149,7 @@ fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
     }
 }
 
-/// The prompt of the command line, or else the project's own for this mode, or else ours.
+/// The prompt of the command line, the project's own for this mode, or the built-in one.
 fn select_prompt(
     project: &Project,
     args: &ModeArgs,
@@ -174,7 +167,7 @@ fn select_prompt(
     }
 }
 
-/// One of the three, about to start.
+/// One of the three commands, with its prompt.
 struct Mode {
     defaults: Defaults,
     source: PromptSource,
@@ -187,9 +180,9 @@ impl Mode {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
         let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
-        // A run that goes on has what the file said when it began, in its settings and in its note.
-        let kept = common.resume.as_ref().and_then(|resume| resume.variables.clone());
-        let (mut file, path) = match kept {
+        // A resumed run keeps the variables that it started with.
+        let saved = common.resume.as_ref().and_then(|resume| resume.variables.clone());
+        let (mut file, path) = match saved {
             Some(variables) => (LoopFile { variables, ..LoopFile::default() }, None),
             None => loop_file(project, config.clone())?,
         };
@@ -225,7 +218,7 @@ impl Mode {
         };
         if common.print_prompt {
             let (template, _) = prompt::read_prompt(&source)?;
-            // It costs nothing to be shown what cannot be sent yet.
+            // Only a warning: printing costs nothing.
             if let Err(missing) = check_specs(project, &template, &variables) {
                 crate::cli::warn(&missing.message);
             }
@@ -261,7 +254,7 @@ impl Mode {
     }
 }
 
-/// What `.ralph/config` says, or the file that was named instead, and which file that is.
+/// Reads `.ralph/config` or the named file, and returns its path.
 fn loop_file(
     project: &Project,
     named: Option<PathBuf>,
@@ -270,33 +263,33 @@ fn loop_file(
     let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
     match loop_file::read(&path, |name| std::env::var(name).ok())? {
         Some(file) => Ok((file, Some(path))),
-        // A link that leads nowhere is a mistake, and no reason to do without.
+        // A dangling link is an error, not a missing file.
         None if !is_named && path.symlink_metadata().is_err() => Ok((LoopFile::default(), None)),
         None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
             .hint("it is a file of lines NAME=value")),
     }
 }
 
-/// What a template may name: the environment, over it what has a default, over that the file.
+/// The variables of templates. The loop file overrides defaults, which override the environment.
 fn template_variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let environment: BTreeMap<String, String> =
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    let mut given = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN_FILE.to_owned())]);
-    given.extend(file);
-    // An empty name is none: it would send the agent to the root of the file system.
-    let specs = given.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
+    let mut values = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN_FILE.to_owned())]);
+    values.extend(file);
+    // An empty directory name would point the agent at `/`.
+    let specs = values.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
     let specs = specs.filter(|specs| !specs.trim().is_empty()).cloned();
-    // Prompts put a slash of their own behind it.
+    // Prompts append a slash themselves.
     let specs = specs.map(|specs| match specs.trim_end_matches('/') {
         "" => specs,
         named => named.to_owned(),
     });
-    given.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
-    Variables::Template { mode, given, environment }
+    values.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
+    Variables::Template { mode, given: values, environment }
 }
 
-/// A prompt that sends the agent to specifications that are not there sends it nowhere.
+/// Refuses a prompt that uses `SPECS_DIR` if that directory does not exist.
 fn check_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
     let Some(specs) = variables.value("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
@@ -313,14 +306,14 @@ fn check_specs(project: &Project, template: &str, variables: &Variables) -> Resu
         .hint("SPECS_DIR in .ralph/config names another directory"))
 }
 
-/// The directory of the specifications, if there is nothing in it.
+/// The specifications directory, if it is empty.
 fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v str> {
     let specs = variables.value("SPECS_DIR")?;
     let is_empty = std::fs::read_dir(project.root().join(specs)).ok()?.next().is_none();
     is_empty.then_some(specs)
 }
 
-/// What would keep the first agent from being asked is found before anything is spent.
+/// Fails before anything is spent if the first iteration could not start.
 fn check_prompt(
     project: &Project,
     spec: &RunSpec,
@@ -338,7 +331,7 @@ fn check_prompt(
     }
     let (filled, _) = variables.expand(&template, 1, spec.rules.max_iterations);
     if needs_signal && !spec.completion.is_requested_by(&filled) {
-        // One that was typed, or came by a pipe, has no name.
+        // A prompt from the command line or a pipe has no file name.
         let name = match spec.prompt {
             PromptSource::Text(_) => "the prompt".to_owned(),
             _ => name,

@@ -1,4 +1,4 @@
-//! What is asked, and what becomes of the answers.
+//! The questions of `ralph init`, and the settings made from the answers.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::ask::{
     Abort, Prompter, is_yes, optional, or_default, parse_list, positive_integer, required,
 };
 
-/// Asks for the settings, in the order in which they are written.
+/// Asks in the order of the settings file.
 pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let command = required(
         ask,
@@ -95,7 +95,7 @@ fn ask_scm(ask: &mut dyn Prompter) -> Result<Option<Value>, Abort> {
     Ok(Some(json!({"command": command, "tasks": tasks})))
 }
 
-/// Offers the prompts of `plan` and `build` that are not there, to be made one's own.
+/// Offers to write the starter prompts of `plan` and `build` that are missing.
 pub(super) fn offer_starter_prompts(
     project: &Project,
     ask: &mut dyn Prompter,
@@ -112,7 +112,7 @@ pub(super) fn offer_starter_prompts(
     Ok(missing.into_iter().map(|(name, text)| (directory.join(name), text)).collect())
 }
 
-/// Asks whether to lock agents in. The answer is written either way: some commands would do it unasked.
+/// Writes the answer either way, because some commands use a sandbox by default.
 pub(super) fn ask_sandbox(backend: Backend, ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let question = format!("Run agents in a sandbox? {} works here. (Y/n): ", backend.name());
     let refused = match optional(ask, &question)? {

@@ -1,4 +1,4 @@
-//! Workers: runs in the background, in tmux windows, known by name.
+//! The worker commands: their arguments and help.
 
 mod control;
 mod list;
@@ -84,7 +84,6 @@ Examples:
   ralph template > BUILD_PROMPT.md
   ralph template --write";
 
-/// What holds for workers where nobody says otherwise.
 const DEFAULTS: Defaults = Defaults {
     command: "spawn",
     exit_at_limit: exit_code::SUCCESS,
@@ -100,7 +99,7 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
-/// The same for agents with a screen of their own, which tells at once whether anything happens.
+/// Shorter timeout: an agent's own screen shows activity at once.
 const INTERACTIVE_DEFAULTS: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
 
 fn defaults(args: &SpawnArgs) -> &'static Defaults {
@@ -246,7 +245,6 @@ pub struct TemplateArgs {
     pub force: bool,
 }
 
-/// Something about a worker's files went wrong.
 fn worker_files_error(worker: &crate::workers::store::Worker, err: &std::io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", worker.path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
