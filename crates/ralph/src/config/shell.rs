@@ -1,7 +1,7 @@
-//! Files of shell assignments, read as data: `NAME=value` with a shell's quoting, and nothing is run.
+//! Parses shell assignments as data; runs nothing.
 //!
-//! Such a file could be sourced by a shell and would mean the same, as far as it only assigns. What a
-//! shell would execute is an error with its line, and so is what would need a whole shell to know.
+//! A file that only assigns means the same when a shell sources it. Anything that a shell would
+//! execute, or that needs a real shell to evaluate, is an error.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -9,18 +9,16 @@ use std::str::Chars;
 
 use ralph_engine::template::is_part_of_name;
 
-/// A variable that a file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvAssignment {
     pub name: String,
     pub value: String,
-    /// Where it begins, counted from 1.
+    /// Counted from 1.
     pub line: usize,
-    /// Programs see it: `export` was said of it, or they see a variable of that name already.
+    /// By `export`, or because the environment already has the name.
     pub exported: bool,
 }
 
-/// What is wrong, and in which line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopFileProblem {
     pub line: usize,
@@ -28,18 +26,15 @@ pub struct LoopFileProblem {
     pub hint: &'static str,
 }
 
-/// All assignments of a file in their order, and what is odd about them. `known` are the variables
-/// from before, for values that refer to others.
-///
-/// # Errors
-/// The first thing that is not an assignment.
+/// Returns the assignments in order, and warnings. `known` looks up variables of the environment.
+/// Fails at the first thing that is not an assignment.
 pub fn parse(
     text: &str,
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<(Vec<EnvAssignment>, Vec<LoopFileProblem>), LoopFileProblem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(at) = text.find('\0') {
-        // No variable can hold it, and no program be given it.
+        // Variables cannot contain NUL.
         return Err(LoopFileProblem {
             line: text[..at].matches('\n').count() + 1,
             message: "a NUL character".to_owned(),
@@ -73,7 +68,7 @@ struct LoopFileParser<'t, K> {
     line: usize,
     known: K,
     assignments: Vec<EnvAssignment>,
-    /// Names that were exported, whether or not they had a value then.
+    /// With or without a value.
     exported: HashSet<String>,
     warnings: Vec<LoopFileProblem>,
 }
@@ -103,7 +98,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    /// Goes to where the next statement begins, if there is one.
+    /// Returns false at the end of the file.
     fn skip_to_statement(&mut self) -> bool {
         loop {
             match self.peek() {
@@ -170,7 +165,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(())
     }
 
-    /// A value: quoted and unquoted stretches up to the next blank.
+    /// A value: quoted and unquoted parts up to the next blank.
     fn word(&mut self) -> Result<String, LoopFileProblem> {
         let mut word = String::new();
         self.tilde(&mut word);
@@ -205,7 +200,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(word)
     }
 
-    /// `~` for the home, at the beginning of a value and of each entry of a list such as `PATH`.
+    /// Expands `~` at the start of a value and after each colon.
     fn tilde(&mut self, word: &mut String) {
         if self.peek() != Some('~') {
             return;
@@ -260,11 +255,14 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    fn execution_error<T>(&self, what: &str) -> Result<T, LoopFileProblem> {
-        self.problem(format!("{what} would run a command, and nothing here is run"), QUOTE_HINT)
+    fn execution_error<T>(&self, construct: &str) -> Result<T, LoopFileProblem> {
+        self.problem(
+            format!("{construct} would run a command, and nothing here is run"),
+            QUOTE_HINT,
+        )
     }
 
-    /// What follows a dollar sign: a reference to another variable, or only the sign.
+    /// After a `$`: a variable, or a literal dollar sign.
     fn expansion(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         self.next();
         match self.peek() {
@@ -298,15 +296,15 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
             operator.push(c);
             self.next();
         }
-        let usual = match operator.as_str() {
+        let default = match operator.as_str() {
             "" => None,
             ":-" | "-" => {
-                let mut usual = String::new();
+                let mut default = String::new();
                 while let Some(c) = self.peek().filter(|c| !"}$`'\"\\\n".contains(*c)) {
-                    usual.push(c);
+                    default.push(c);
                     self.next();
                 }
-                Some(usual)
+                Some(default)
             }
             _ => {
                 return self
@@ -325,7 +323,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
             }
         };
         let value = self.value(&name).filter(|value| operator != ":-" || !value.is_empty());
-        word.push_str(&value.or(usual).unwrap_or_else(|| self.unknown(&name)));
+        word.push_str(&value.or(default).unwrap_or_else(|| self.unknown(&name)));
         Ok(())
     }
 
@@ -334,7 +332,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         set.map(|set| set.value.clone()).or_else(|| (self.known)(name))
     }
 
-    /// What has no value is nothing, as in a shell, but somebody should know.
+    /// Unset variables are empty, as in a shell, with a warning.
     fn unknown(&mut self, name: &str) -> String {
         let message = format!("there is no variable {name}; it counts as empty");
         self.warnings.push(LoopFileProblem { line: self.line, message, hint: QUOTE_HINT });
