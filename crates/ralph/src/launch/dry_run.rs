@@ -1,4 +1,4 @@
-//! `--dry-run`: what would be run, and nothing of it is.
+//! `--dry-run`: shows what would be run.
 
 use std::path::Path;
 
@@ -16,7 +16,6 @@ use ralph_tasks::ledger::TaskProgress;
 
 use super::prompt;
 
-/// What the run may use up, and each of its iterations.
 fn describe_budget(spec: &RunSpec) -> String {
     let (run, each) = (spec.rules.budget.describe(), spec.rules.iteration_budget.describe());
     match (run, each.map(|each| format!("{each} for each iteration"))) {
@@ -25,7 +24,6 @@ fn describe_budget(spec: &RunSpec) -> String {
     }
 }
 
-/// Tells what would be run.
 pub(super) fn dry_run(
     spec: &RunSpec,
     choice: &Selection,

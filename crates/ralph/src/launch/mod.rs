@@ -1,8 +1,7 @@
-//! From what was said to a run: every command that loops goes this way.
+//! Turns a command line into a run.
 //!
-//! A command loads the settings ([`load`]), finds its prompt and its completion rule, and has a
-//! [`Start`] make the [`RunSpec`] of them and carry it out. What a command does differently from the
-//! others while nobody says anything is data: its [`Defaults`].
+//! Every loop command loads the settings ([`load`]), builds a [`RunSpec`] from a [`LaunchPlan`] and
+//! hands it to the driver. The commands differ in their [`Defaults`].
 
 mod active_marker;
 mod agent;
@@ -45,44 +44,40 @@ pub(super) use self::background::BackgroundRun;
 pub(super) use self::reporters::{reporter, style};
 use super::cli::args::LoopArgs;
 
-/// What holds for a command where neither settings nor flags say otherwise.
+/// A command's defaults, below settings and flags.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
-    /// As it is typed: `run`, `build`, …
     pub(super) command: &'static str,
     pub(super) max_iterations: u32,
     pub(super) exit_at_limit: u8,
-    /// How often the agent may fail again after it failed.
     pub(super) retries: u32,
-    /// A failure uses up its iteration, rather than that the same one is tried again.
+    /// A failure uses up its iteration instead of retrying it.
     pub(super) failure_uses_iteration: bool,
     pub(super) exit_at_failure: u8,
-    /// An agent that ends well and says nothing has failed.
+    /// An agent that succeeds without output has failed.
     pub(super) retry_empty: bool,
     pub(super) inactivity_ms: Option<u64>,
-    /// An agent that is ended for its silence has failed.
+    /// An agent killed for inactivity has failed.
     pub(super) inactivity_fails: bool,
-    /// The agent's program.
     pub(super) agent: Option<&'static str>,
-    /// An agent that prints plain text says what it prints on standard error, too.
+    /// Standard error of a plain-text agent is part of its answer.
     pub(super) stderr_counts_as_output: bool,
-    /// Something other than guardrails can veto a completion.
+    /// Something besides guardrails can veto a completion.
     pub(super) gates: bool,
-    /// What the agent is locked in.
     pub(super) sandbox: SandboxBackend,
-    /// What the agent prints goes to a log in `.ralph/logs`, too.
+    /// Write a session log to `.ralph/logs`.
     pub(super) session_log: bool,
     pub(super) exit_without_prompt: u8,
     /// A prompt file may be empty.
     pub(super) empty_prompt: bool,
-    /// `SIGTERM` is a request to pause.
+    /// `SIGTERM` pauses the run.
     pub(super) term_pauses: bool,
-    /// What completes the run stands once it is said.
+    /// A completion cannot be revoked.
     pub(super) completion_is_final: bool,
 }
 
 impl Defaults {
-    /// Those of `ralph run`, which others differ from.
+    /// The base for the other commands.
     pub(super) const RUN: Defaults = Defaults {
         command: "run",
         max_iterations: 10,
@@ -105,21 +100,20 @@ impl Defaults {
     };
 }
 
-/// Where the settings of a run come from: the project's, one person's, and, with `config`, those of `plan`,
-/// `build` and `prompt`.
+/// The project's settings, the local ones, and the loop file.
 pub(super) fn settings_files(
     project: &Project,
     args: &LoopArgs,
     config: Option<&PathBuf>,
 ) -> [PathBuf; 3] {
-    let ours = project.ralph_dir();
-    let settings = args.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
+    let dir = project.ralph_dir();
+    let settings = args.settings.clone().unwrap_or_else(|| dir.join(config::FILE));
     let local = settings.with_file_name(config::LOCAL_FILE);
-    let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
+    let config = config.cloned().unwrap_or_else(|| dir.join(loop_file::FILE));
     [settings, local, config]
 }
 
-/// The same, each with the name to show for it.
+/// With display names.
 pub(super) fn named_settings_files(
     project: &Project,
     args: &LoopArgs,
@@ -129,11 +123,10 @@ pub(super) fn named_settings_files(
     files.map(|file| (file.clone(), config::display_name(&file))).collect()
 }
 
-/// A run that is about to start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaunchPlan<'a> {
     pub(super) project: &'a Project,
-    /// The project whose settings apply: for a worker in a worktree, the one that it was spawned in.
+    /// The project whose settings apply: for a worktree, the one it was spawned from.
     pub(super) origin: &'a Project,
     pub(super) args: &'a LoopArgs,
     pub(super) defaults: &'a Defaults,
@@ -141,10 +134,6 @@ pub(super) struct LaunchPlan<'a> {
 }
 
 impl LaunchPlan<'_> {
-    /// The run as settings, flags and defaults describe it.
-    ///
-    /// # Errors
-    /// There is no agent, or the settings do not fit together.
     pub(super) fn spec(
         &self,
         prompt: PromptSource,
@@ -188,19 +177,12 @@ impl LaunchPlan<'_> {
         })
     }
 
-    /// Checks what can be checked before anything is spent; then tells what would be run if only that
-    /// was asked for, and else runs it.
-    ///
-    /// # Errors
-    /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
+    /// Checks everything, then shows the plan (`--dry-run`) or runs it. Errors come before the
+    /// start; later failures are events and an exit code.
     pub(super) fn preflight_and_run(&self, spec: RunSpec) -> Result<u8, Error> {
         self.preflight_and_run_as(spec, None)
     }
 
-    /// The same, as a worker.
-    ///
-    /// # Errors
-    /// As above.
     pub(super) fn preflight_and_run_as(
         &self,
         mut spec: RunSpec,
@@ -210,10 +192,11 @@ impl LaunchPlan<'_> {
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        // Of a run that goes on it may well be its own work.
-        let goes_on = background.as_ref().is_some_and(|background| background.resume.is_some());
-        let is_new = args.resume.is_none() && !goes_on;
-        let unsaved =
+        // A resumed run may have uncommitted work of its own.
+        let is_resumed_worker =
+            background.as_ref().is_some_and(|background| background.resume.is_some());
+        let is_new = args.resume.is_none() && !is_resumed_worker;
+        let uncommitted =
             spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
         checks::check_budgets_enforceable(&spec)?;
         let resumed = match &background {
@@ -223,18 +206,19 @@ impl LaunchPlan<'_> {
         if let (Some(run), Some(progress)) = (resumed, &spec.progress) {
             checks::check_budget_left(&spec, run, progress)?;
         }
-        let choice = sandbox::select_sandbox(&mut spec, project, self)?;
+        let selection = sandbox::select_sandbox(&mut spec, project, self)?;
         spec.missing_signal_warning = checks::missing_signal_warning(&spec);
         let mut preface = startup_events(&spec, loaded);
-        preface.extend(sandbox::sandbox_events(&choice, &spec, &loaded.settings));
-        let left = args.resume.as_ref().map(|resume| &resume.state);
-        if let Some(left) = left {
-            // What was said when it began need not be said each time that it goes on.
-            preface.retain(|event| !left.has_warned(event));
+        preface.extend(sandbox::sandbox_events(&selection, &spec, &loaded.settings));
+        let resume_state = args.resume.as_ref().map(|resume| &resume.state);
+        if let Some(resume_state) = resume_state {
+            // Do not repeat warnings on every resume.
+            preface.retain(|event| !resume_state.has_warned(event));
         }
-        let damage = left.and_then(|left| left.journal_warning(&spec.rules.budget));
+        let damage =
+            resume_state.and_then(|resume_state| resume_state.journal_warning(&spec.rules.budget));
         preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
-        let warnings = unsaved.into_iter().chain(active_marker::ignore_marker(project, &spec));
+        let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         if args.dry_run {
             for event in &preface {
@@ -242,12 +226,12 @@ impl LaunchPlan<'_> {
                     crate::cli::warn(message);
                 }
             }
-            return dry_run::dry_run(&spec, &choice, loaded);
+            return dry_run::dry_run(&spec, &selection, loaded);
         }
-        self.run(spec, choice, preface, background)
+        self.run(spec, selection, preface, background)
     }
 
-    /// What it takes to go on with this run, should it be cut off.
+    /// What `ralph resume` needs.
     fn start_details(&self, spec: &RunSpec) -> Result<StartDetails, Error> {
         let settings = serde_json::to_value(&self.settings.settings)
             .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
@@ -258,16 +242,13 @@ impl LaunchPlan<'_> {
             | PromptSource::BuiltIn { .. }
             | PromptSource::TaskList(_) => None,
         };
-        let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
+        let directory = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
         let variables = spec.variables.as_ref().and_then(Variables::template_values).cloned();
-        let note = StartRecord::new(std::env::args_os(), here, prompt, variables);
-        Ok(StartDetails { note, settings })
+        let record = StartRecord::new(std::env::args_os(), directory, prompt, variables);
+        Ok(StartDetails { note: record, settings })
     }
 
-    /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
-    ///
-    /// # Errors
-    /// The prompt cannot be read, or nothing can be printed.
+    /// `--print-prompt`; needs no agent.
     pub(super) fn print_prompt(
         &self,
         source: &PromptSource,
@@ -278,16 +259,14 @@ impl LaunchPlan<'_> {
         prompt::print_prompt(source, variables, self.max_iterations(), line)
     }
 
-    /// The limit of iterations.
     pub(super) fn max_iterations(&self) -> u32 {
         self.settings.settings.maximum_iterations.unwrap_or(self.defaults.max_iterations)
     }
 
-    /// Runs what the spec says, in a project of its own while it lasts.
     fn run(
         &self,
         mut spec: RunSpec,
-        choice: Selection,
+        selection: Selection,
         preface: Vec<Event<'static>>,
         background: Option<BackgroundRun>,
     ) -> Result<u8, Error> {
@@ -302,30 +281,30 @@ impl LaunchPlan<'_> {
             Some(background) => background.resume.as_deref(),
             None => args.resume.as_ref().map(|resume| resume.run.as_str()),
         };
-        // What a worker is started with is kept with the worker.
+        // Workers store this in their launch record.
         let started = if shared { None } else { Some(self.start_details(&spec)?) };
         let started = started.as_ref();
-        let known = args.resume.as_ref().map(|resume| resume.state.journal_size);
-        let opening = SessionOptions {
+        let journal_bytes = args.resume.as_ref().map(|resume| resume.state.journal_size);
+        let options = SessionOptions {
             command: spec.command,
             retention: keep,
             shared,
             resume,
-            known_journal_bytes: known,
+            known_journal_bytes: journal_bytes,
             started,
         };
-        let mut session = RunSession::open(project, opening)?;
-        let mode = match &choice {
+        let mut session = RunSession::open(project, options)?;
+        let mode = match &selection {
             Selection::Found { sandbox, .. } => sandbox.backend().name(),
             Selection::None | Selection::Unavailable(_) => active_marker::UNSANDBOXED_MODE,
         };
-        let writable = match &choice {
+        let writable = match &selection {
             Selection::Found { sandbox, .. } => sandbox.writable(),
             Selection::None | Selection::Unavailable(_) => Vec::new(),
         };
         let unrecorded = super::project_dir::record_project(project, &writable);
         let unrecorded = unrecorded.map(|message| Event::Warning { message: message.into() });
-        if let Selection::Found { sandbox, .. } = choice {
+        if let Selection::Found { sandbox, .. } = selection {
             session.world.set_sandbox(sandbox, settings.sandbox.guardrails);
         }
         let style = style(args, settings);
@@ -357,34 +336,34 @@ impl LaunchPlan<'_> {
         let since = spec.progress.as_ref().map_or(LogPosition::Now, |progress| {
             progress.head.as_deref().map_or(LogPosition::Ever, LogPosition::Commit)
         });
-        if let Some(moved) = session.world.watch_repository(since) {
+        if let Some(commits) = session.world.watch_repository(since) {
             let progress = spec.progress.as_ref();
             let committing = progress.and_then(|progress| progress.pending_commit.as_deref());
-            events.splice(0..0, resume::commits_since(moved, committing));
+            events.splice(0..0, resume::commits_since(commits, committing));
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
         events.extend(preface);
-        let list = spec.tasks.as_ref().map(|tasks| {
+        let list_lock = spec.tasks.as_ref().map(|tasks| {
             let home = home::ralph_home(|name| std::env::var_os(name));
             let (pid, run) = (std::process::id(), spec.run_id.clone());
-            let me = Holder { pid, run, command: spec.command.to_owned() };
-            session::lock_task_list(home.as_deref(), &tasks.path, &me)
+            let holder = Holder { pid, run, command: spec.command.to_owned() };
+            session::lock_task_list(home.as_deref(), &tasks.path, &holder)
         });
-        let list = match list.transpose() {
-            Ok(list) => list.flatten(),
+        let list_lock = match list_lock.transpose() {
+            Ok(list_lock) => list_lock.flatten(),
             Err(err) => {
                 session.discard();
                 return Err(err);
             }
         };
-        let sign = active_marker::create_marker(project, &spec, mode).unwrap_or_else(|message| {
+        let marker = active_marker::create_marker(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
         let finish = driver::run(&spec, &mut session.world, reporters, &events);
-        drop(sign);
-        drop(list);
+        drop(marker);
+        drop(list_lock);
         session.close();
         Ok(finish.exit_code)
     }
@@ -394,11 +373,7 @@ fn megabytes(number: u32) -> u64 {
     u64::from(number) * 1024 * 1024
 }
 
-/// The settings, with the flags over them. `overlay` is what another file says, over the settings
-/// files; `extra` is for settings that no flag can say.
-///
-/// # Errors
-/// Whatever is wrong with the settings, or keeps them from being found.
+/// Loads settings and flags. `overlay` comes from another file, `extra` has no flags.
 pub(crate) fn load(
     project: &Project,
     args: &LoopArgs,
@@ -408,11 +383,7 @@ pub(crate) fn load(
     load_from_project(project, project, args, overlay, extra)
 }
 
-/// The same for a project that goes by the settings of another one: a worktree holds what was committed, and
-/// that may be an agent's.
-///
-/// # Errors
-/// As above.
+/// Uses the settings of `home`: a worktree contains what was committed, possibly by an agent.
 pub(crate) fn load_from_project(
     home: &Project,
     project: &Project,
@@ -442,14 +413,14 @@ pub(crate) fn load_from_project(
     if let Some(time) = &budget.max_time {
         flag("budget.duration", json!(time), "--max-time");
     }
-    let another_agent = match args.agent_command.split_first() {
+    let agent = match args.agent_command.split_first() {
         Some((program, rest)) => Some((program, Some(rest), "-- COMMAND")),
         None => args.agent.as_ref().map(|program| (program, None, "--agent")),
     };
-    if let Some((program, rest, name)) = another_agent {
+    if let Some((program, rest, name)) = agent {
         flag("agent.command", json!(program), name);
         if let Some(rest) = rest {
-            // These are all of its arguments, beside those that ralph adds.
+            // All arguments, besides those that ralph adds.
             flag("agent.flags", json!(rest), name);
             flag("agent.args", json!(null), name);
         }
@@ -469,7 +440,7 @@ pub(crate) fn load_from_project(
         flag("sandbox.backend", json!("none"), "--no-sandbox");
         flag("sandbox.required", json!(false), "--no-sandbox");
     } else if let Some(backend) = &args.sandbox {
-        // Without a name it is any, but one there has to be.
+        // Without a name: any backend, but one is required.
         let any = backend.is_empty();
         flag("sandbox.backend", json!(if any { "auto" } else { backend }), "--sandbox");
         if any {
@@ -477,7 +448,7 @@ pub(crate) fn load_from_project(
         }
     }
     flags.extend(extra);
-    // A run that goes on does so by the settings that it began with, whatever others say now.
+    // A resumed run keeps its settings.
     let is_new = args.resume.is_none();
     let env = std::env::vars_os().filter(|_| is_new).collect();
     let overlay = if is_new { overlay } else { Vec::new() };
@@ -504,7 +475,6 @@ pub(crate) fn load_from_project(
     Ok(loaded)
 }
 
-/// Adds the guardrails of `--check` and the SCM task of `--commit` to those of the settings.
 fn apply_check_flags(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
     for command in &args.check {
         if command.trim().is_empty() {
@@ -529,30 +499,26 @@ fn apply_check_flags(settings: &mut Settings, args: &LoopArgs) -> Result<(), Err
     Ok(())
 }
 
-/// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
-/// from ever becoming a run.
-///
-/// # Errors
-/// Somebody asked to stop meanwhile, or something that an agent planted is still there.
+/// Cleans up after a killed run, with immediate warnings: this start may still fail.
 pub(crate) fn recover(project: &Project) -> Result<(), Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
     session::recover(project, super::cli::warn)?;
     super::recover::remove_planted_files(project.root())
 }
 
-/// The settings that somebody made, in one line, with secrets left out.
+/// The settings that differ from the defaults, redacted.
 fn effective_settings_line(loaded: &LoadedSettings) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
     redact::redact(&mut document);
-    let made: Vec<String> = config::leaf_values(&document)
+    let changed: Vec<String> = config::leaf_values(&document)
         .into_iter()
         .filter(|(key, _)| loaded.is_set(key))
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    if made.is_empty() { "all defaults".to_owned() } else { made.join(" ") }
+    if changed.is_empty() { "all defaults".to_owned() } else { changed.join(" ") }
 }
 
-/// What there is to say before the first iteration.
+/// Warnings and notes for the start of the journal.
 fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>> {
     let note = |message: String| Event::Note { message: message.into() };
     let warning = |message: String| Event::Warning { message: message.into() };
