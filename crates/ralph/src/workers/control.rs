@@ -1,7 +1,7 @@
-//! Asking a worker's loop for something.
+//! Requests to a worker's loop.
 //!
-//! A request is a file, so that it stays when nobody is there to take it; the last one counts, since
-//! each says how things are to be. A pipe with a name wakes the loop, which is in its one wait.
+//! A request is a file, so it survives without a reader; the last one counts. A named pipe wakes
+//! the loop.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,6 @@ use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
 use ralph_store::save::save_without_sync;
 
-/// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerRequest {
@@ -42,54 +41,41 @@ impl Worker {
         self.path.join("wake")
     }
 
-    /// Leaves a request and wakes the loop, if there is one.
-    ///
-    /// # Errors
-    /// The request cannot be written.
-    pub fn send_request(&self, wish: WorkerRequest) -> io::Result<()> {
-        save_without_sync(
-            &self.request_path(),
-            &serde_json::to_vec(&RequestRecord { request: wish })?,
-        )?;
+    pub fn send_request(&self, request: WorkerRequest) -> io::Result<()> {
+        save_without_sync(&self.request_path(), &serde_json::to_vec(&RequestRecord { request })?)?;
         self.wake();
         Ok(())
     }
 
-    /// Wakes the loop, if there is one.
     pub fn wake(&self) {
         let path = self.wake_pipe_path();
-        // A plain file would take the byte and wake nobody; one to be afraid of is none of ours.
+        // Never write to a regular file here.
         if !is_pipe(&path) {
             return;
         }
-        // Without a reader this fails at once: then nobody is to be woken.
-        let door = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let _ = door.and_then(|mut door| door.write_all(b"!"));
+        // Fails at once without a reader.
+        let pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let _ = pipe.and_then(|mut pipe| pipe.write_all(b"!"));
     }
 
-    /// Forgets what was asked of a loop that is gone.
     pub fn clear_requests(&self) {
         let _ = std::fs::remove_file(self.request_path());
     }
 
-    /// The door at which others knock, made anew.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn create_wake_pipe(&self) -> io::Result<OwnedFd> {
         let path = self.wake_pipe_path();
         if !is_pipe(&path) {
             let _ = std::fs::remove_file(&path);
             create_named_pipe(&path)?;
         }
-        // Open for both, so that there is never an end of it.
-        let door: File =
+        // Open for writing, too: otherwise the pipe ends with its last writer.
+        let pipe: File =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        Ok(door.into())
+        Ok(pipe.into())
     }
 
     fn take_request(&self) -> Option<WorkerRequest> {
-        // Taken by a new name first: one that comes meanwhile is not lost.
+        // Renamed first, to not lose a request that arrives now.
         let taken = self.path.join("request.taken");
         std::fs::rename(self.request_path(), &taken).ok()?;
         let text = std::fs::read(&taken);
@@ -98,15 +84,15 @@ impl Worker {
     }
 }
 
-/// What the loop wrote last, for whoever has to write it again.
+/// The state that the loop wrote last.
 pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
 
-/// The loop's side: it takes requests, and sees to it that whoever knocks finds a state.
+/// Takes requests for the loop and repairs its state file.
 #[derive(Debug)]
 pub struct WorkerControl {
     pub worker: Worker,
     pub shared_state: SharedState,
-    /// Its directory, as it was when the loop began.
+    /// The directory's identity at the start of the loop.
     pub directory_id: Option<(u64, u64)>,
 }
 
@@ -115,21 +101,20 @@ impl ControlSource for WorkerControl {
         if self.obstacle().is_some() {
             return Vec::new();
         }
-        if let Some(kept) = self.shared_state.borrow().as_ref() {
-            // Somebody removed it, or wrote there what only the loop can know. What cannot be written is
-            // tried again with every event.
+        if let Some(state) = self.shared_state.borrow().as_ref() {
+            // The file was removed or edited. Write errors are retried at the next event.
             match self.worker.load_state() {
-                StoredState::State(there)
-                    if (there.status, there.pid) == (kept.status, kept.pid) => {}
-                StoredState::State(there) => {
-                    let max_iterations = there.max_iterations;
-                    let _ = self.worker.save(&WorkerState { max_iterations, ..kept.clone() });
+                StoredState::State(found)
+                    if (found.status, found.pid) == (state.status, state.pid) => {}
+                StoredState::State(found) => {
+                    let max_iterations = found.max_iterations;
+                    let _ = self.worker.save(&WorkerState { max_iterations, ..state.clone() });
                 }
-                // Somebody may be about to write it: an editor that saves in place leaves half of it
-                // there for a moment. Whoever needs it can wait, sets it aside and knocks.
+                // An editor may be saving it in place. Commands that need it wait, move it aside
+                // and wake the loop.
                 StoredState::Invalid(_) => {}
                 StoredState::Missing => {
-                    let _ = self.worker.save(kept);
+                    let _ = self.worker.save(state);
                 }
             }
         }
@@ -149,12 +134,12 @@ impl ControlSource for WorkerControl {
 
 impl Worker {
     fn requests(&self) -> Vec<ControlRequest> {
-        let Some(wish) = self.take_request() else { return Vec::new() };
-        vec![match wish {
+        let Some(request) = self.take_request() else { return Vec::new() };
+        vec![match request {
             WorkerRequest::Pause => ControlRequest::Pause,
             WorkerRequest::Kill => ControlRequest::End,
             WorkerRequest::Resume => {
-                // Somebody may have changed the limit in the file.
+                // The user may have edited the limit.
                 let max_iterations = match self.load_state() {
                     StoredState::State(state) if state.max_iterations > 0 => {
                         Some(state.max_iterations)
@@ -211,7 +196,7 @@ mod tests {
         }
         let names = ["state.json.broken", "state.json.broken-2"];
         assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
-        // What only the loop knows is not for others to say; the limit is.
+        // Only the limit may be edited.
         let said = WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
         worker.save(&said).unwrap();
         assert_eq!(control.take(), []);
@@ -230,7 +215,7 @@ mod tests {
         let mut control =
             WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
         assert_eq!(control.obstacle(), None);
-        // One that is made while the other is still there cannot be taken for it.
+        // Created while the other exists, so it has a different inode.
         std::fs::rename(&worker.path, dir.path().join("gone")).unwrap();
         assert!(control.obstacle().is_some());
         worker.create().unwrap();
