@@ -1,5 +1,3 @@
-//! The `ralph` program. All of it is in the library.
-
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
