@@ -19,7 +19,6 @@ pub mod workers;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Runs the program and returns its exit code.
 pub fn main() -> u8 {
     let args: Vec<_> = std::env::args_os().collect();
     let name = args.first().and_then(|name| Path::new(name).file_name());

@@ -1,4 +1,4 @@
-//! The plugin for Claude Code from `plugin/`, embedded, so its version always matches.
+//! The plugin for Claude Code, embedded: its version always matches.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,6 @@ use ralph_store::save::{PendingSave, save_all};
 
 #[derive(Debug)]
 pub struct PluginFile {
-    /// Relative to the plugin's directory.
     pub path: &'static str,
     pub text: &'static str,
 }
@@ -43,7 +42,7 @@ pub const FILES: &[PluginFile] = files! {
     "templates/tasks-template.json",
 };
 
-/// Writes all files or none. Replaces the plugin's own files only with `force`.
+/// All files or none.
 pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     if directory.exists() && !directory.is_dir() {
         return Err(Error::input(format!("not a directory: {}", directory.display())));
@@ -82,7 +81,6 @@ fn write_error(path: &Path, err: &io::Error) -> Error {
     Error::input(format!("cannot write {}: {err}", path.display()))
 }
 
-/// Executable for everyone who may read it.
 fn make_executable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let mut permissions = fs::metadata(path)?.permissions();
@@ -166,7 +164,6 @@ mod tests {
     #[test]
     fn failed_plugin_export_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        // A directory blocks a file.
         fs::create_dir_all(dir.path().join("templates/prompt.md/x")).unwrap();
         assert!(export(dir.path(), true).is_err());
         assert_eq!(below(dir.path()), BTreeMap::new());

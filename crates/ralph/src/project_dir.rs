@@ -43,7 +43,7 @@ pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
     }
 }
 
-/// The current directory as the shell names it (`PWD`), if that is correct: it may contain links.
+/// As the shell names it (`PWD`), if that is correct: it may contain links.
 fn current_dir() -> std::io::Result<PathBuf> {
     let directory = std::env::current_dir()?;
     let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
@@ -194,8 +194,8 @@ impl ProjectKind {
     }
 }
 
-/// Whether this is `$RALPH_HOME`, which is above everything in a home directory. It has runs if the
-/// user once tried ralph there.
+/// `$RALPH_HOME` has runs if the user once tried ralph in the home directory, which is above
+/// everything.
 fn is_home(ralph_dir: &Path) -> bool {
     home::ralph_home(|name| std::env::var_os(name)).is_some_and(|home| home == ralph_dir)
 }
@@ -208,7 +208,7 @@ fn check_not_subdirectory(project: &Project) -> Result<(), Error> {
     if own_kind == ProjectKind::Configured || root.join(".git").exists() {
         return Ok(());
     }
-    // Runs above count only within the same repository: the user may have tried ralph in `/tmp`.
+    // Runs above count only within the repository: the user may have tried ralph in `/tmp`.
     let in_repository = root.ancestors().any(|dir| dir.join(".git").exists());
     for above in root.ancestors().skip(1) {
         let kind = ProjectKind::of(above);

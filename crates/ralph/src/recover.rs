@@ -18,13 +18,12 @@ pub(super) fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error
     ))
 }
 
-/// Prints the warnings at once.
 pub(super) fn remove_planted_files(project: &Path) -> Result<(), Error> {
     clean_stale_sandboxes(project)?.iter().for_each(|message| super::cli::warn(message));
     Ok(())
 }
 
-/// For commands that read nothing of the project: only warns.
+/// For commands that read nothing of the project.
 pub(super) fn clean_best_effort(project: &Path) {
     let (warnings, stuck) = collect_cleanup(project);
     warnings.iter().chain(&stuck).for_each(|message| super::cli::warn(message));
@@ -50,7 +49,6 @@ pub(super) fn restore_modes() {
     }
 }
 
-/// Returns warnings, and what could not be cleaned up in this project.
 fn collect_cleanup(project: &Path) -> (Vec<String>, Option<String>) {
     let (mut warnings, mut stuck) = (Vec::new(), Vec::new());
     let Ok(base) = scratch::sandboxes() else { return (warnings, None) };

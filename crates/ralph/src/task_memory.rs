@@ -20,7 +20,6 @@ pub(super) struct TaskMemory {
     pub(super) changes: ListChanges,
     /// For messages: `run 20261113-202752-0a1b`.
     source: Option<String>,
-    /// Why there is no ledger.
     pub(super) ledger_problem: Option<String>,
 }
 
@@ -29,8 +28,7 @@ pub(super) fn ledger_paths(project: &Project, documents: &Documents) -> LedgerPa
     LedgerPaths::new(home.as_deref(), project, &documents.path(TASKS))
 }
 
-/// `has_guardrails`: guardrails of the settings count as checks. Fails if removed stories could go
-/// unnoticed.
+/// Fails if removed stories could go unnoticed. `has_guardrails`: those count as checks.
 pub(super) fn load_memory(
     project: &Project,
     documents: &Documents,
@@ -101,7 +99,6 @@ pub(super) fn load_run_memory(
     })
 }
 
-/// Whether the story was in the list at the last run.
 pub(super) fn knows_story(project: &Project, documents: &Documents, id: &str) -> bool {
     match ledger_paths(project, documents).load_last().last {
         LastRun::Run(_, ledger) => ledger.knows_story(id),
@@ -109,7 +106,7 @@ pub(super) fn knows_story(project: &Project, documents: &Documents, id: &str) ->
     }
 }
 
-/// The number of stories that were removed but are still owed.
+/// Removed, but still owed.
 pub(super) fn missing_story_count(
     project: &Project,
     documents: &Documents,
@@ -294,7 +291,6 @@ fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, HistoryEx
     Ok((versions, extent))
 }
 
-/// Whether the last journal knew more stories, or reported problems.
 fn journal_mismatch_warning(project: &Project, list: &TaskList) -> Option<String> {
     let runs = runs::list(&project.runs_dir()).ok()?;
     runs.iter().rev().find_map(|run| {

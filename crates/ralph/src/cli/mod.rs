@@ -1,4 +1,4 @@
-//! The command line: command definitions, dispatch and exit codes.
+//! Command definitions, dispatch and exit codes.
 //!
 //! Help, man pages, completions and the command reference are generated from these definitions.
 
@@ -195,11 +195,10 @@ pub fn definition() -> clap::Command {
 }
 
 pub fn main(mut args: Vec<OsString>) -> u8 {
-    // `ralph help --help` shows the help.
     if args.get(1).is_some_and(|command| command == "help") {
         args.retain(|arg| arg != "--help" && arg != "-h");
     }
-    // Scripts and shell prompts ask for this often: skip building all other definitions.
+    // Scripts and shell prompts ask for this often: skip the other definitions.
     if let [_, only] = args.as_slice()
         && (only == "--version" || only == "-v")
     {
@@ -238,7 +237,6 @@ fn is_worker_command(args: &[OsString]) -> bool {
     false
 }
 
-/// Prints the requested help, or the error with the prefix of all errors.
 fn print_parse_error(err: &clap::Error) -> u8 {
     if err.use_stderr() {
         let text = err.render();
@@ -321,14 +319,14 @@ pub fn print_error(error: &Error) {
         io::stderr().write_all(format!("{}\n", strip_control_chars(&error.to_string())).as_bytes());
 }
 
-/// Prints a warning. Write errors are ignored.
+/// Ignores write errors.
 pub fn warn(message: &str) {
     let _ = io::stderr()
         .lock()
         .write_all(format!("ralph: warning: {}\n", strip_control_chars(message)).as_bytes());
 }
 
-/// Prints an answer. A closed pipe is not an error.
+/// A closed pipe is not an error.
 pub fn print(text: &str) -> Result<u8, Error> {
     write_part(text).map(|_| 0)
 }

@@ -37,7 +37,7 @@ struct AgentRow {
     agent: &'static str,
     program: Option<String>,
     version: Option<String>,
-    /// False if agents can write to the program, which is then not run for its version.
+    /// A program that agents can write to is not run for its version.
     is_trusted: bool,
     recorded: Option<&'static str>,
     is_recorded: bool,
@@ -93,22 +93,19 @@ impl AgentRow {
 #[derive(Debug)]
 pub(super) struct InstalledAgent {
     pub(super) path: String,
-    /// The first line of the output of `--version`.
     pub(super) version_output: Option<String>,
-    /// Whether it may run outside the sandbox.
     pub(super) is_trusted: bool,
 }
 
-/// Shown instead of a version for programs that agents can write to.
 pub(super) const UNTRUSTED_LABEL: &str = "not run: agents can write there";
 
-/// Looks for an agent on the user's `PATH`, as a run does, and queries its version.
+/// Looks on the user's `PATH`, as a run does.
 pub(super) fn find_installed(name: &str, dir: &Path) -> Option<InstalledAgent> {
     let path = process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)?;
     Some(query_version(&path, &["--version"], dir))
 }
 
-/// Queries a program's version, unless `args` is empty or agents can write to the program.
+/// Runs the program, unless `args` is empty or agents can write to it.
 pub(super) fn query_version(path: &Path, args: &[&str], dir: &Path) -> InstalledAgent {
     let is_trusted = trust::may_run_outside(path);
     let words: Vec<OsString> = args.iter().map(Into::into).collect();

@@ -96,18 +96,18 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
         Error::input(format!("cannot write {}: {err}", path.display()))
             .hint("what was there is there still")
     };
-    let place = archive::create(root, &format!("{today}-{label}"), &files)
+    let archive_dir = archive::create(root, &format!("{today}-{label}"), &files)
         .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
     let reset = write_fresh_documents(project, &documents, &today).map_err(|(path, err)| {
-        // Do not leave the documents both here and in the archive.
-        let _ = std::fs::remove_dir_all(&place);
+        // Keep only one copy of the documents.
+        let _ = std::fs::remove_dir_all(&archive_dir);
         unwritable(&path, &err)
     })?;
     reset_ledgers(project, &documents);
-    let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
+    let shown = archive_dir.strip_prefix(root).unwrap_or(&archive_dir).display().to_string();
     let text = archived_message(&shown, list.as_ref(), doubts.as_deref());
-    let set_aside: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
-    let paths: Vec<&Path> = set_aside.iter().chain(&reset).map(PathBuf::as_path).collect();
+    let archived: Vec<PathBuf> = files.iter().map(|(name, _)| archive_dir.join(name)).collect();
+    let paths: Vec<&Path> = archived.iter().chain(&reset).map(PathBuf::as_path).collect();
     commit(root, &paths, &shown, text)
 }
 
@@ -183,7 +183,6 @@ fn archived_message(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) 
     }
 }
 
-/// Commits the paths and prints `text` with the result.
 fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result<u8, Error> {
     match git::commit_paths(root, paths, &format!("chore: archive {shown}")) {
         Ok(git::CommitResult::Created { commit, left_out }) => {

@@ -78,7 +78,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
 const ROOT_WARNING: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
                     IS_SANDBOX=1 if this machine is one";
 
-/// Whether claude refuses to skip permissions: as root, unless `IS_SANDBOX` is set.
+/// As root, claude refuses to skip permissions, unless `IS_SANDBOX` is set.
 fn refuses_root() -> bool {
     rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
 }
@@ -99,7 +99,6 @@ fn describe(found: agents::InstalledAgent, was_asked: bool) -> String {
     }
 }
 
-/// Describes the settings, and whether they are invalid.
 fn settings_status(sources: &Sources) -> (String, bool) {
     match config::load(sources) {
         Ok(loaded) if loaded.files.is_empty() => ("none; `ralph init` writes some".into(), false),

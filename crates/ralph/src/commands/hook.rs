@@ -1,5 +1,4 @@
-//! `ralph hook` through clap: with flags or for help. Claude Code's calls take the fast path in
-//! `main`.
+//! `ralph hook` with flags or for help. Other calls take the fast path in `main`.
 
 use clap::Args;
 
@@ -20,7 +19,6 @@ pub struct HookArgs {
     pub name: String,
 }
 
-/// The exit code is always 0: the answer is in the output.
 pub fn hook(args: HookArgs) -> u8 {
     hooks::main(&[args.name.into()]);
     0

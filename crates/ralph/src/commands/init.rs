@@ -29,7 +29,6 @@ use crate::recover;
 
 pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 
-/// The schema file beside the settings, which refer to it.
 const SCHEMA_FILE: &str = "settings.schema.json";
 
 #[derive(Debug, Clone)]
@@ -39,7 +38,7 @@ struct InitOptions {
     sandbox: fn(&Project, &str) -> Option<Backend>,
 }
 
-/// Runs `ralph init` in the terminal. Nothing is written on an error.
+/// Writes nothing on an error.
 pub fn init(project: &Project) -> Result<u8, Error> {
     recover::remove_planted_files(project.root())?;
     let stdin = io::stdin();
@@ -79,7 +78,6 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
             Ok(Some(answers)) => answers,
             Ok(None) => return Ok(0),
             Err(abort) => {
-                // End the line of the prompt.
                 let _ = ask.print("\n");
                 return Err(match abort {
                     Abort::Interrupted => {
@@ -102,7 +100,6 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
         let name = config::display_name(&path);
         Error::config(format!("{name}: cannot be written: {error}"))
     })?;
-    // The files are written: ignore a failing terminal.
     let _ = ask.print(&format!("\nSettings written to {name}\n"));
     for (path, _) in &prompts {
         let _ = ask.print(&format!("Prompt written to {}\n", config::display_name(path)));
@@ -115,7 +112,7 @@ struct InitAnswers {
     prompts: Vec<(PathBuf, &'static str)>,
 }
 
-/// Returns `None` if the user keeps the existing settings.
+/// `None` if the user keeps the existing settings.
 fn ask_settings(
     options: &InitOptions,
     sources: &Sources,

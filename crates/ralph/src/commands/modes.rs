@@ -101,7 +101,6 @@ pub struct AdHocArgs {
 pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
 pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
 
-/// The project's own prompts, by mode.
 pub const PROMPTS_DIR: &str = ".ralph/prompts";
 
 const NO_PLAN_MESSAGE: &str = "Implementation plan not found. Run 'ralph plan' first.";
@@ -167,7 +166,6 @@ fn select_prompt(
     }
 }
 
-/// One of the three commands, with its prompt.
 struct Mode {
     defaults: Defaults,
     source: PromptSource,
@@ -270,7 +268,7 @@ fn loop_file(
     }
 }
 
-/// The variables of templates. The loop file overrides defaults, which override the environment.
+/// The loop file overrides defaults, which override the environment.
 fn template_variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let environment: BTreeMap<String, String> =
@@ -289,7 +287,6 @@ fn template_variables(mode: &'static str, file: BTreeMap<String, String>) -> Var
     Variables::Template { mode, given: values, environment }
 }
 
-/// Refuses a prompt that uses `SPECS_DIR` if that directory does not exist.
 fn check_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
     let Some(specs) = variables.value("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
@@ -306,14 +303,13 @@ fn check_specs(project: &Project, template: &str, variables: &Variables) -> Resu
         .hint("SPECS_DIR in .ralph/config names another directory"))
 }
 
-/// The specifications directory, if it is empty.
 fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v str> {
     let specs = variables.value("SPECS_DIR")?;
     let is_empty = std::fs::read_dir(project.root().join(specs)).ok()?.next().is_none();
     is_empty.then_some(specs)
 }
 
-/// Fails before anything is spent if the first iteration could not start.
+/// Finds errors before anything is spent.
 fn check_prompt(
     project: &Project,
     spec: &RunSpec,
@@ -331,7 +327,7 @@ fn check_prompt(
     }
     let (filled, _) = variables.expand(&template, 1, spec.rules.max_iterations);
     if needs_signal && !spec.completion.is_requested_by(&filled) {
-        // A prompt from the command line or a pipe has no file name.
+        // Piped prompts have no name.
         let name = match spec.prompt {
             PromptSource::Text(_) => "the prompt".to_owned(),
             _ => name,

@@ -53,13 +53,11 @@ pub(super) fn today() -> String {
     jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
 }
 
-/// The project directory's name, for unnamed work.
 pub(super) fn default_name(project: &Project) -> String {
     let name = project.root().file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| "project".to_owned())
 }
 
-/// The branch in the template.
 pub(super) const UNNAMED_BRANCH: &str = "ralph/feature-name";
 
 /// Changes nothing on an error.
@@ -71,7 +69,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     }
     let name = requested.map_or_else(|| default_name(project), |name| name.trim().to_owned());
     let branch = requested.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
-    // No run may be using the documents, nor leftovers of a killed run still be writing them.
+    // No run may be using the documents, nor a killed run's leftovers be writing them.
     launch::recover(project)?;
     let _idle = if args.force { session::lock_project_idle(project)? } else { None };
     let home = home::ralph_home(|name| std::env::var_os(name));
@@ -90,15 +88,15 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     }
     let fresh =
         documents.initial_documents(NewDocuments { name: &name, branch: &branch, date: &today() });
-    let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
-    let there: Vec<String> = fresh
+    let exists = |name: &str| documents.path(name).symlink_metadata().is_ok();
+    let existing: Vec<String> = fresh
         .iter()
-        .filter(|(name, _)| is_there(name))
+        .filter(|(name, _)| exists(name))
         .map(|(name, _)| documents.display_path(name))
         .collect();
-    if !there.is_empty() && !args.force {
-        let (are, it) = if there.len() == 1 { ("is", "it") } else { ("are", "them") };
-        return Err(Error::input(format!("{} {are} there already", there.join(", ")))
+    if !existing.is_empty() && !args.force {
+        let (are, it) = if existing.len() == 1 { ("is", "it") } else { ("are", "them") };
+        return Err(Error::input(format!("{} {are} there already", existing.join(", ")))
             .hint(format!(
                 "`{}` sets finished work aside and begins anew",
                 documents.command_line("ralph archive")

@@ -102,7 +102,6 @@ pub struct ResumeRequest {
     pub state: resume::ResumeState,
     /// The template variables saved at the start, if any.
     pub variables: Option<BTreeMap<String, String>>,
-    /// Warnings about changed settings.
     pub warnings: Vec<String>,
 }
 
@@ -127,7 +126,6 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     let has_runs = project.runs_dir().is_dir();
     let project = crate::project_dir::require_project(place, has_runs)?;
     if !args.dry_run {
-        // Also sends the notification that the interrupted run missed.
         session::recover(&project, crate::cli::warn)?;
         notify_command::send_missed(&project, None, crate::cli::warn)?;
     }
@@ -194,7 +192,6 @@ fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, 
     worker::resume(selection, limits)
 }
 
-/// The project's workers that are neither running nor complete.
 fn resumable_workers(project: &Project) -> Vec<String> {
     let here = project.root().to_string_lossy();
     let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
@@ -210,14 +207,13 @@ fn find_worker(run: &str) -> Option<String> {
     Workers::open_user_dir().ok()?.find_by_run(run).map(|(worker, _)| worker.name)
 }
 
-/// The worker of this run, if it runs in another directory, such as its worktree.
+/// The worker of this run, if that is elsewhere, such as in a worktree.
 fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
     let here = runs::list(&project.runs_dir()).unwrap_or_default();
     let is_here = here.iter().any(|it| it.id.starts_with(run));
     (is_run_id_like(run) && !is_here).then(|| find_worker(run)).flatten()
 }
 
-/// A run and the state to resume from.
 struct ResumableRun {
     dir: RunDir,
     state: resume::ResumeState,
@@ -256,27 +252,27 @@ impl ResumableRun {
 
     fn start_record(&self) -> Result<StartRecord, Error> {
         let id = &self.dir.id;
-        let again = "start it again with the command that started it";
+        let start_again_hint = "start it again with the command that started it";
         match self.dir.read_start(ralph_home().as_deref()) {
             Ok(Some(record)) => Ok(record),
             Ok(None) if self.state.is_new => {
-                Err(Error::input(format!("run {id} was cut off before it began")).hint(again))
+                Err(Error::input(format!("run {id} was cut off before it began"))
+                    .hint(start_again_hint))
             }
             Ok(None) => {
                 let message = format!("run {id} cannot go on: nothing tells how it was started");
-                Err(Error::input(message).hint(again))
+                Err(Error::input(message).hint(start_again_hint))
             }
             Err(err) => {
                 let path =
                     self.dir.settings_path(ralph_home().as_deref()).with_file_name("start.json");
                 let message = format!("run {id} cannot go on: cannot read {}", path.display());
-                Err(Error::input(format!("{message}: {err}")).hint(again))
+                Err(Error::input(format!("{message}: {err}")).hint(start_again_hint))
             }
         }
     }
 }
 
-/// The named run, or the last incomplete one.
 fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumableRun>, Error> {
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
@@ -288,10 +284,10 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
         return find_by_prefix(runs, wanted).map(|dir| Some(ResumableRun::read(dir)));
     }
     // Skip runs that were killed before anything was recorded.
-    let began = |dir: &RunDir| {
+    let has_started = |dir: &RunDir| {
         dir.has_started() || matches!(dir.read_start(ralph_home().as_deref()), Ok(Some(_)))
     };
-    let runs: Vec<RunDir> = runs.into_iter().filter(began).collect();
+    let runs: Vec<RunDir> = runs.into_iter().filter(has_started).collect();
     if runs.is_empty() {
         return Err(no_runs_error());
     }
@@ -299,7 +295,6 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
     Ok(candidates.find(|run| !run.is_complete() && run.state.summary.command != "spawn"))
 }
 
-/// Restarts the run with its saved arguments and state.
 fn restart(
     project: &Project,
     run: ResumableRun,
@@ -309,10 +304,12 @@ fn restart(
     let ResumableRun { dir, state } = run;
     let id = dir.id.clone();
     let parsed = Cli::try_parse_from(record.args()).map_err(|err| {
-        let said = err.to_string();
-        let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        Error::input(format!("run {id} cannot go on: its command line is not understood: {said}"))
-            .hint("was it started by another version of ralph? start it again")
+        let message = err.to_string();
+        let message = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Error::input(format!(
+            "run {id} cannot go on: its command line is not understood: {message}"
+        ))
+        .hint("was it started by another version of ralph? start it again")
     })?;
     let (mut place, mut command) = (parsed.project, parsed.command);
     let mut directory = record.directory();
@@ -328,7 +325,7 @@ fn restart(
     }
     crate::project_dir::refuse_link_out(&directory)?;
     crate::project_dir::resolve_paths_from_project(&place, &mut command);
-    let Some(mut said) = SavedArgs::of(&mut command) else {
+    let Some(mut saved) = SavedArgs::of(&mut command) else {
         let word = record.args().get(1).map(|word| word.to_string_lossy().into_owned());
         let word = word.unwrap_or_default();
         return Err(Error::input(format!(
@@ -336,10 +333,10 @@ fn restart(
         ))
         .hint(format!("start it again: ralph {word}")));
     };
-    said.restore_piped_prompt(record);
+    saved.restore_piped_prompt(record);
     // Limits are already part of the saved settings.
-    said.clear_limits();
-    let mut warnings = changed_settings_warning(project, &dir, said.common, said.config.as_ref());
+    saved.clear_limits();
+    let mut warnings = changed_settings_warning(project, &dir, saved.common, saved.config.as_ref());
     if let Some(original) = moved_from {
         warnings.push(format!(
             "this project is not where run {id} began ({}): it goes on here, in {}",
@@ -350,7 +347,7 @@ fn restart(
     if state.is_new {
         warnings.push(format!("run {id} was cut off before it began, and begins now"));
     }
-    let common = said.common;
+    let common = saved.common;
     common.settings = Some(dir.settings_path(ralph_home().as_deref()));
     common.max_iterations = args.max_iterations;
     common.budget = args.budget;
@@ -378,7 +375,6 @@ fn is_same_dir(first: &Path, second: &Path) -> bool {
     first == second || first.canonicalize().is_ok_and(|first| first == second)
 }
 
-/// The saved arguments of a loop command.
 struct SavedArgs<'a> {
     common: &'a mut LoopArgs,
     prompt: &'a mut PromptArgs,
@@ -448,7 +444,7 @@ fn changed_settings_warning(
 ) -> Vec<String> {
     let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
     let Some(saved) = time(&dir.settings_path(ralph_home().as_deref())) else { return Vec::new() };
-    // A named file that is gone counts as changed.
+    // A missing file counts as changed.
     let gone = config.filter(|path| time(path).is_none()).cloned();
     let changed = |path: &PathBuf| {
         time(path).is_some_and(|changed| changed > saved) || gone.as_ref() == Some(path)
@@ -479,7 +475,7 @@ mod tests {
 
     #[test]
     fn resume_takes_piped_prompt_from_start_record() {
-        let note = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
+        let record = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
         for words in [
             &["ralph", "run", "-f", "/dev/fd/63"][..],
             &["ralph", "prompt", "/dev/fd/63", "3"],
@@ -487,16 +483,16 @@ mod tests {
             &["ralph", "plan", "-f", "/dev/stdin"],
         ] {
             let mut command = parsed(words);
-            let mut said = SavedArgs::of(&mut command).unwrap();
-            said.restore_piped_prompt(&note);
-            assert_eq!(said.prompt.prompt.as_deref(), Some("text"), "{words:?}");
-            assert_eq!(said.prompt.prompt_file, None);
-            assert!(said.file.is_none_or(|file| file.is_none()));
+            let mut saved = SavedArgs::of(&mut command).unwrap();
+            saved.restore_piped_prompt(&record);
+            assert_eq!(saved.prompt.prompt.as_deref(), Some("text"), "{words:?}");
+            assert_eq!(saved.prompt.prompt_file, None);
+            assert!(saved.file.is_none_or(|file| file.is_none()));
         }
         let mut command = parsed(&["ralph", "work"]);
-        let mut said = SavedArgs::of(&mut command).unwrap();
-        said.restore_piped_prompt(&note);
-        assert_eq!(said.prompt.prompt, None, "work has a prompt of its own");
+        let mut saved = SavedArgs::of(&mut command).unwrap();
+        saved.restore_piped_prompt(&record);
+        assert_eq!(saved.prompt.prompt, None, "work has a prompt of its own");
         assert!(SavedArgs::of(&mut parsed(&["ralph", "demo"])).is_none());
     }
 }

@@ -126,13 +126,12 @@ pub(super) fn locate_run(
     own: impl FnOnce() -> Result<Project, Error>,
     wanted: Option<&str>,
 ) -> Result<(Project, RunDir), Error> {
-    // Run ids take precedence over worker names.
     let run = wanted.filter(|name| is_run_id_like(name));
     let name = wanted.filter(|_| run.is_none());
     if let Some(worker) = name.and_then(|name| Workers::open_user_dir().ok()?.find(name).ok()) {
-        let nothing =
+        let no_run_error =
             || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
-        return worker.run().ok_or_else(nothing);
+        return worker.run().ok_or_else(no_run_error);
     }
     let found = own().and_then(|project| {
         let dir = find_run(list_runs(&project)?, wanted)?;
@@ -160,7 +159,6 @@ pub(super) fn is_run_id_like(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
-/// The named run, or the last one that started.
 pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let Some(prefix) = wanted else {
         return all.into_iter().rev().find(RunDir::has_started).ok_or_else(no_runs_error);
@@ -179,7 +177,6 @@ pub(super) fn no_runs_error() -> Error {
     Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
 }
 
-/// Finds the only run whose id starts with `prefix`.
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
     let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
     match (matches.next(), matches.next()) {

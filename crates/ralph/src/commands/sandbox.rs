@@ -73,7 +73,6 @@ pub enum SandboxCommand {
     },
 }
 
-/// The most standard input that a command is given.
 const MAX_STDIN: u64 = 64 << 20;
 
 pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
@@ -94,7 +93,6 @@ pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error>
     }
 }
 
-/// The settings of the agent and its sandbox.
 struct SandboxSetup {
     settings: Settings,
     env: Vec<(OsString, Option<OsString>)>,
@@ -136,7 +134,7 @@ impl SandboxSetup {
 }
 
 enum TrialResult {
-    /// With the milliseconds to start and probe it.
+    /// With its start time in milliseconds.
     Holds(Box<dyn Sandbox>, u128),
     /// The program is installed. The sandbox is not made to find out more: that takes minutes.
     NotTried,
@@ -164,7 +162,6 @@ pub(super) fn usable_backend(project: &Project, agent: &str) -> Option<Backend> 
         .find(|backend| !matches!(try_backend(*backend, &request), TrialResult::Unavailable(_)))
 }
 
-/// Whether a sandbox works, and the line for `ralph doctor`.
 pub(super) fn diagnosis(project: &Project) -> (bool, String) {
     let setup = match SandboxSetup::load(project) {
         Ok(setup) => setup,
@@ -176,7 +173,6 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
         let usable = match try_backend(backend, &setup.request(project)) {
             TrialResult::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
             TrialResult::NotTried => format!("{name} is here"),
-            // Reported only if no better backend works.
             TrialResult::Unavailable(unusable) => {
                 failed.push((backend, unusable));
                 continue;
@@ -360,7 +356,7 @@ fn select_sandbox(
     name: Option<&str>,
     request: &SandboxRequest<'_>,
 ) -> Result<Box<dyn Sandbox>, Error> {
-    let asked = match name {
+    let requested = match name {
         None => RequestedBackend::Any { required: true },
         Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
             Some(backend) => RequestedBackend::Named(backend, SelectionOrigin::User),
@@ -371,16 +367,15 @@ fn select_sandbox(
             }
         },
     };
-    let memory = BackendRecord::load(request.project, &asked)?;
-    let choice = selection::select_backend(&asked, request, &memory)?;
-    memory.save(&asked, &choice)?;
-    match choice {
+    let memory = BackendRecord::load(request.project, &requested)?;
+    let selection_result = selection::select_backend(&requested, request, &memory)?;
+    memory.save(&requested, &selection_result)?;
+    match selection_result {
         Selection::Found { sandbox, .. } => Ok(sandbox),
         Selection::None | Selection::Unavailable(_) => Err(Error::input("there is no sandbox")),
     }
 }
 
-/// Runs a program inside and forwards its output.
 fn run(
     inside: &mut dyn Sandbox,
     launch: &Launch<'_>,
@@ -461,7 +456,7 @@ fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<
     let mut raw = before.clone();
     raw.make_raw();
     termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-    // Copying threads that end with the process.
+    // The threads end with the process.
     let (mut keys, mut typed) = (io::stdin(), std::fs::File::from(ours.try_clone()?));
     std::thread::spawn(move || io::copy(&mut keys, &mut typed));
     let mut shown = std::fs::File::from(ours);

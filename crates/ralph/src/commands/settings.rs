@@ -38,7 +38,6 @@ pub struct SettingsArgs {
     pub schema: bool,
 }
 
-/// The column of the origin comment, unless the value is longer.
 const COMMENT_COLUMN: usize = 44;
 
 #[derive(Debug, Clone, Default)]
@@ -61,7 +60,6 @@ pub fn settings(place: &ProjectArgs, args: SettingsArgs) -> Result<u8, Error> {
     print_settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
 }
 
-/// Prints the settings or the schema. Warnings go to `err`.
 fn print_settings(
     options: &SettingsOptions,
     out: &mut dyn Write,
@@ -90,7 +88,6 @@ fn print_settings(
     }
 }
 
-/// All settings, with secrets redacted.
 fn effective_settings(loaded: &LoadedSettings) -> Value {
     // Settings come from JSON, so they always serialize.
     let mut document = serde_json::to_value(&loaded.settings).unwrap_or_default();
@@ -98,7 +95,7 @@ fn effective_settings(loaded: &LoadedSettings) -> Value {
     document
 }
 
-/// `.ralph/config` and the settings that it overrides.
+/// `.ralph/config` and the settings with it.
 pub(super) struct LoopFileView {
     pub(super) path: PathBuf,
     read: Result<(LoopFile, LoadedSettings), Error>,
@@ -128,7 +125,6 @@ impl LoopFileView {
         self.read.as_ref().map_or(&[], |(file, _)| &file.warnings)
     }
 
-    /// The settings that come from it, with their lines.
     fn settings(&self) -> Vec<(String, Value, &SettingOrigin)> {
         let Ok((file, loaded)) = &self.read else { return Vec::new() };
         let is_its = |origin: &SettingOrigin| match origin {
@@ -223,7 +219,6 @@ fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String
     table
 }
 
-/// Writes a setting and its origin, without a line end.
 fn row(table: &mut String, key: &str, value: &Value, origin: &SettingOrigin) {
     let value = json_writer::compact(value).unwrap_or_default();
     let setting = format!("{} = {value}", strip_control_chars(key));

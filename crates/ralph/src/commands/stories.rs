@@ -7,13 +7,11 @@ use ralph_report::width;
 use ralph_tasks::order::{self, StoryStatus};
 use ralph_tasks::{Story, TaskList};
 
-/// The most blockers that a row names.
 const MAX_WAITS: usize = 3;
 const MAX_ID: usize = 24;
 const MAX_TITLE: usize = 120;
 
-/// One row per story in file order, cut to `room` columns. `gone` counts stories that were removed
-/// from the list but are still owed.
+/// One row per story, cut to `room` columns. `gone` stories were removed but are still owed.
 pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> String {
     let mut out = String::new();
     let project = sanitize(&list.project, MAX_TITLE);
@@ -67,14 +65,14 @@ pub fn progress_text(done: usize, total: usize) -> String {
     }
 }
 
-fn blocked_by(list: &TaskList, waits: &[usize]) -> String {
-    let ids: Vec<String> = waits
+fn blocked_by(list: &TaskList, blockers: &[usize]) -> String {
+    let ids: Vec<String> = blockers
         .iter()
         .take(MAX_WAITS)
         .filter_map(|at| list.stories.get(*at))
         .map(|story| sanitize(&story.id, MAX_ID))
         .collect();
-    let more = match waits.len().saturating_sub(MAX_WAITS) {
+    let more = match blockers.len().saturating_sub(MAX_WAITS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

@@ -170,7 +170,6 @@ pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
     }
 }
 
-/// Reads the task list, without checking its stories.
 pub fn read(documents: &Documents) -> Result<TaskList, Error> {
     let bytes = documents.read_tasks().map_err(|err| unreadable_error(documents, &err))?;
     let emptied = documents::without_placeholder(&String::from_utf8_lossy(&bytes));
@@ -250,7 +249,6 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
     }
 }
 
-/// The story as in the file, plus its state.
 fn story_json(list: &TaskList, story: &Story, status: &StoryStatus, next: Option<&str>) -> String {
     let mut value = story.source.clone();
     let (state, blockers) = match status {
@@ -270,7 +268,6 @@ fn story_json(list: &TaskList, story: &Story, status: &StoryStatus, next: Option
 }
 
 fn to_json(value: &Value) -> String {
-    // Values read from JSON always serialize.
     json_writer::compact(value).unwrap_or_default() + "\n"
 }
 
@@ -369,7 +366,6 @@ fn add(
     }
 }
 
-/// Trims a text that must be a single line.
 fn one_line<'a>(label: &str, text: &'a str) -> Result<&'a str, Error> {
     let text = text.trim();
     if text.is_empty() {
@@ -384,7 +380,6 @@ fn one_line<'a>(label: &str, text: &'a str) -> Result<&'a str, Error> {
     Ok(text)
 }
 
-/// Trims a text and normalizes its line ends.
 fn normalize_lines(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
 }
@@ -395,7 +390,6 @@ fn next_free_id(list: &TaskList) -> String {
     format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
 }
 
-/// Writes whole numbers without a fraction.
 fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]

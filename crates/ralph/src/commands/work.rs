@@ -182,7 +182,6 @@ fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
     .hint("if not, put back what is gone; git may have it")
 }
 
-/// The guardrails of the settings, and the verify commands.
 fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpec> {
     let mut guardrails = rules::guardrail_specs(&loaded.settings);
     for command in ledger.verify_commands() {
@@ -198,7 +197,6 @@ fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpe
     guardrails
 }
 
-/// The prompt of the command line, the documents' prompt, or the built-in one.
 fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
     if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
         return prompt::prompt_source(&args.prompt, &args.common);

@@ -4,11 +4,8 @@ use super::schema::quote;
 use ralph_events::redact::redact_command;
 use ralph_events::text;
 
-/// Returns the arguments of `agent.flags`.
-///
-/// An element is one argument, with its quotes. Only a flag together with its value, such as
-/// `"--model opus"`, is split as a shell would: its first word must be a plain flag name. So
-/// `"--prompt=be brief"` and `"be brief"` are not split.
+/// An element is one argument. Only a flag with its value, such as `"--model opus"`, is split as in
+/// a shell; `"--prompt=be brief"` and `"be brief"` are not.
 pub fn agent_args(flags: &[String]) -> Result<Vec<String>, String> {
     let mut args = Vec::with_capacity(flags.len());
     for (index, flag) in flags.iter().enumerate() {

@@ -1,7 +1,6 @@
 //! Checks a document against the settings schema.
 //!
-//! Unlike deserializing, it finds all problems, names the key of each, and works for files,
-//! environment and flags.
+//! Unlike deserializing, it finds all problems and names their keys.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +13,7 @@ use ralph_events::redact;
 use ralph_events::text;
 use ralph_sandbox::hosts::HostAllowList;
 
-/// All problems of a settings document, as `key: problem`.
+/// As `key: problem`.
 pub(crate) fn find_problems(document: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema(), document, "", &mut problems);
@@ -98,7 +97,7 @@ fn check_number(schema: &Value, value: &Value, path: &str, problems: &mut Vec<St
     };
     let largest = match schema["format"].as_str() {
         Some("uint32") => f64::from(u32::MAX),
-        // The largest f64 below 2^64, up to rounding.
+        // The largest f64 below 2^64.
         Some("uint64") => 18_446_744_073_709_549_568.0,
         _ => f64::MAX,
     };
@@ -191,7 +190,7 @@ fn alternatives(names: &[String]) -> String {
     }
 }
 
-/// A value for an error message: shortened, and hidden if it may be a secret.
+/// Shortened, and hidden if it may be a secret.
 fn describe_value(path: &str, value: &Value) -> String {
     let kind = match value {
         Value::Null => return "null".to_owned(),
@@ -233,7 +232,7 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
     }
 }
 
-/// The key that was probably meant: a sibling with a similar name, or a key of this name elsewhere.
+/// A similar sibling, or a key of this name elsewhere.
 fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
     let sibling = nearest_name(key, keys(siblings).map(|key| key.name));
     if let Some((name, _)) = sibling {

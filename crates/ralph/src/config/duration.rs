@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Marks durations in the schema, for the check.
+/// For the check.
 pub(crate) const FORMAT: &str = "ralph-duration";
 
 /// Keeps computed deadlines from overflowing.
@@ -17,7 +17,7 @@ const MAX_DURATION: Time = Time::from_secs(100 * 365 * 24 * 60 * 60);
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A duration: `"6h"`, `"1h30m"`, `"90s"`, or a number of seconds; at most a hundred years.
+/// `"6h"`, `"1h30m"`, `"90s"`, or a number of seconds; at most a hundred years.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(Time);
 
@@ -36,12 +36,11 @@ impl Duration {
         self.0.is_zero()
     }
 
-    /// The duration, or `None` for zero, which means "no limit".
+    /// Zero means "no limit".
     pub fn limit(self) -> Option<Time> {
         (!self.is_zero()).then_some(self.0)
     }
 
-    /// Parses `6h`, `1h 30m`, `2d`, `500ms`, or seconds as in `90` and `0.5`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.starts_with(|c: char| c.is_ascii_digit())
@@ -85,7 +84,6 @@ impl Duration {
         }
     }
 
-    /// Serializes as a number, for keys named after seconds.
     pub(crate) fn as_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.0.subsec_nanos() == 0 {
             serializer.serialize_u64(self.0.as_secs())

@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::schema::{self, SchemaKey};
 use ralph_events::env_names::{self, PREFIX};
 
-/// Variables with other purposes.
 pub const RESERVED_VARIABLES: [&str; 7] = [
     env_names::RALPH_HOME,
     env_names::RUN_ID,
@@ -36,7 +35,6 @@ pub(crate) struct EnvSettings {
     pub(crate) problems: Vec<String>,
 }
 
-/// The variable for a key path.
 pub fn variable_name(keys: &[&str]) -> String {
     let mut name = String::from(PREFIX);
     for (index, key) in keys.iter().enumerate() {
@@ -94,7 +92,7 @@ pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
     environment
 }
 
-/// `RALPH_AGENT__ENV__NAME` is the entry `NAME` of `agent.env`, which takes any key.
+/// `RALPH_AGENT__ENV__NAME` is the entry `NAME` of `agent.env`.
 fn map_entry(
     known: &BTreeMap<String, (Vec<String>, &'static Value)>,
     variable: &str,
@@ -123,8 +121,7 @@ fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &s
     }
 }
 
-/// Converts text to the type in the schema. Text that does not fit stays text, for the check to
-/// report.
+/// Text that does not fit the schema stays text, for the check to report.
 fn parse_value(schema: &Value, text: &str) -> Result<Value, String> {
     let allows = |name| schema::allows(schema, name);
     let trimmed = text.trim();

@@ -15,17 +15,15 @@ use ralph_store::user_files;
 /// Guards against devices and log files.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The columns of a line shown around an error.
 const EXCERPT_COLUMNS: usize = 120;
 
-/// The message names the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SettingsFileError {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-/// Reads the document at `path`, called `name` in messages; `None` if it does not exist.
+/// `name` is for messages. `None` if the file does not exist.
 pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, SettingsFileError> {
     let unreadable = |error: &io::Error| SettingsFileError {
         message: format!("{name}: cannot be read: {error}"),
@@ -76,14 +74,14 @@ pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, SettingsFileError
 
 fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileError {
     let problem = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let problem = problem.strip_suffix(&place).unwrap_or(&problem);
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let problem = problem.strip_suffix(&position).unwrap_or(&problem);
 
-    // At the end of the text, the error may be past the last line.
+    // At the end of the text, it may be past the last line.
     let number = error.line().max(1);
     let line = text.split('\n').nth(number - 1).unwrap_or_default();
     let line = line.strip_suffix('\r').unwrap_or(line);
-    // serde_json's column counts bytes from 1 and names the last byte read.
+    // serde_json counts bytes from 1 and names the last byte read.
     let mut start = error.column().saturating_sub(1).min(line.len());
     while !line.is_char_boundary(start) {
         start -= 1;
@@ -112,8 +110,7 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileE
     }
 }
 
-/// The part of a line around an error, without control characters, which could move the caret or
-/// steer the terminal.
+/// Without control characters, which could move the caret or steer the terminal.
 fn excerpt(before: &str, after: &str) -> (String, String) {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let length = before.chars().count();
@@ -129,7 +126,7 @@ fn excerpt(before: &str, after: &str) -> (String, String) {
     (head, tail)
 }
 
-/// A document without duplicate keys. [`Value`] would silently keep only the last one.
+/// Refuses duplicate keys; [`Value`] would silently keep the last one.
 struct StrictValue(Value);
 
 impl<'de> Deserialize<'de> for StrictValue {

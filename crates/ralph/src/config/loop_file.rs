@@ -14,16 +14,13 @@ use ralph_events::error::Error;
 use ralph_events::text;
 use ralph_store::user_files;
 
-/// Relative to `.ralph`.
 pub const FILE: &str = "config";
 
 /// Guards against devices and log files.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The program if `AGENT_TYPE` is `text` and none is named.
 const DEFAULT_TEXT_AGENT: &str = "cline";
 
-/// The names with a special meaning.
 const KNOWN_VARIABLES: [&str; 9] = [
     "AGENT_TYPE",
     "AGENT_CLI",
@@ -38,14 +35,12 @@ const KNOWN_VARIABLES: [&str; 9] = [
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopFile {
-    /// All assignments, for prompts.
     pub variables: BTreeMap<String, String>,
-    /// The settings. Exported variables are in `agent.env`.
+    /// Exported variables are in `agent.env`.
     pub overlay: Vec<FlagSetting>,
     pub warnings: Vec<String>,
 }
 
-/// Returns `None` if the file does not exist.
 pub fn read(
     path: &Path,
     known: impl Fn(&str) -> Option<String>,
@@ -79,7 +74,7 @@ fn parse(
     })?;
     let warnings: Vec<String> =
         warnings.into_iter().map(|it| format!("{name}:{}: {}", it.line, it.message)).collect();
-    // As in a shell, the last assignment counts; empty means unset.
+    // The last assignment counts; empty means unset.
     let assigned: BTreeMap<&str, &EnvAssignment> =
         assignments.iter().map(|set| (set.name.as_str(), set)).collect();
     let value = |name: &str| assigned.get(name).copied().filter(|set| !set.value.is_empty());
@@ -161,7 +156,6 @@ fn parse(
     Ok(LoopFile { variables, overlay, warnings })
 }
 
-/// The known name that an unknown one resembles.
 fn nearest_variable(name: &str) -> Option<&'static str> {
     if KNOWN_VARIABLES.contains(&name) {
         return None;
@@ -202,7 +196,6 @@ mod tests {
             ("MAXITERATIONS", Some("MAX_ITERATIONS")),
             ("AGENT_ARG", Some("AGENT_ARGS")),
             ("SPEC_DIR", Some("SPECS_DIR")),
-            // User-defined.
             ("AGENT_NAME", None),
             ("MAX_FILES", None),
             ("SPECS", None),

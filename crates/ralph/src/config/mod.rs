@@ -1,8 +1,8 @@
 //! Loads the settings and records the origin of each value.
 //!
 //! Layers, lowest first: defaults, `.ralph/settings.json`, `.ralph/settings.local.json`, `RALPH_…`
-//! variables, flags. Objects merge, arrays and scalars replace. Every layer is checked against the
-//! same [`schema`]; all problems are reported together.
+//! variables, flags. Objects merge, arrays and scalars replace. All problems of all layers are
+//! reported together.
 
 pub mod args;
 pub(crate) mod check;
@@ -28,9 +28,8 @@ use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 
 pub const DIRECTORY: &str = ".ralph";
-/// The project's settings, in [`DIRECTORY`].
 pub const FILE: &str = "settings.json";
-/// A person's own settings, merged over [`FILE`].
+/// Merged over [`FILE`].
 pub const LOCAL_FILE: &str = "settings.local.json";
 
 /// Settings that apply to one agent program only.
@@ -50,16 +49,15 @@ pub struct FlagSetting {
     /// Such as `agent.command`.
     pub key: &'static str,
     pub value: Value,
-    /// As the user knows it: `--max-iterations`.
+    /// Such as `--max-iterations`.
     pub name: String,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     pub project_dir: PathBuf,
-    /// `--settings`: replaces the project's file. Local settings are then read beside it.
+    /// `--settings`. Local settings are then read beside it.
     pub settings_path: Option<PathBuf>,
-    /// From [`std::env::vars_os`].
     pub env: Vec<(OsString, OsString)>,
     pub flags: Vec<FlagSetting>,
     /// Settings from another file, such as `.ralph/config`; they override the settings files.
@@ -67,7 +65,6 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The files of the project's and the local settings.
     pub fn files(&self) -> (PathBuf, PathBuf) {
         let project = match &self.settings_path {
             Some(path) => path.clone(),
@@ -82,7 +79,6 @@ impl Sources {
 pub enum SettingOrigin {
     #[default]
     Default,
-    /// Relative to the current directory.
     File(String),
     Environment(String),
     Flag(String),
@@ -104,13 +100,11 @@ pub struct LoadedSettings {
     pub settings: Settings,
     /// By path. An array is one value.
     pub origins: BTreeMap<String, SettingOrigin>,
-    /// The files that exist, in order.
     pub files: Vec<PathBuf>,
     pub warnings: Vec<String>,
 }
 
 impl LoadedSettings {
-    /// Whether any layer set this key or one inside it.
     pub fn is_set(&self, key: &str) -> bool {
         self.origins.iter().any(|(path, origin)| {
             *origin != SettingOrigin::Default && (path == key || is_path_inside(path, key))
@@ -121,9 +115,8 @@ impl LoadedSettings {
 /// The settings files, valid or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExistingSettings {
-    /// Project and local settings merged, as far as they are valid JSON.
+    /// As far as they are valid JSON.
     pub document: Value,
-    /// Whether local settings exist.
     pub with_overlay: bool,
     pub problems: Vec<String>,
 }
@@ -188,7 +181,7 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
         layers.add(nest_value(entry.key.split('.'), entry.value.clone()), &entry.name, &origin);
     }
 
-    // A variable set for one run means that run's agent, so reset before adding the environment.
+    // A variable set for one run means that run's agent.
     layers.reset_agent_settings(&sources.flags, SettingOrigin::Flag);
     let environment = env::read(sources.env.iter().cloned());
     if !sources.flags.iter().any(|flag| flag.key == "agent.command") {
@@ -234,7 +227,7 @@ impl SettingsLayers {
         }
     }
 
-    /// Merges a document, unless it has problems, which are reported under `name`.
+    /// Skips a document with problems.
     fn add(&mut self, mut document: Value, name: &str, origin: &SettingOrigin) {
         normalize(&mut document);
         let problems = check::find_problems(&document);
@@ -276,7 +269,7 @@ impl SettingsLayers {
             let error = Error::config(self.problems.join("\n"));
             return Err(self.hints.into_iter().fold(error, Error::hint));
         }
-        // Documents that passed the check always deserialize, unless a new key has a bug.
+        // Documents that passed the check always deserialize.
         let broken = |error: serde_json::Error| Error::config(format!("settings: {error}"));
         let settings: Settings = serde_json::from_value(self.merged).map_err(broken)?;
         let effective = serde_json::to_value(&settings).map_err(broken)?;
@@ -289,7 +282,7 @@ impl SettingsLayers {
     }
 }
 
-/// The agent by its type, or by its program's name, if ralph knows it.
+/// By its type, or by its program's name.
 fn known_agent<'a>(kind: Option<&'a str>, program: Option<&'a str>) -> Option<&'a str> {
     let name = || Path::new(program?).file_name()?.to_str();
     kind.or_else(name).filter(|name| *name != "text" && ralph_agents::by_name(name).is_some())
@@ -299,8 +292,7 @@ pub fn merge_documents(base: &mut Value, overlay: Value) {
     merge(base, overlay, "", &mut |_| {});
 }
 
-/// Merges objects, replaces anything else. `written` gets the path of every replaced or added
-/// value.
+/// `written` gets the path of every replaced or added value.
 fn merge(base: &mut Value, overlay: Value, path: &str, written: &mut dyn FnMut(&str)) {
     match (base, overlay) {
         (Value::Object(base), Value::Object(overlay)) => {
@@ -331,7 +323,6 @@ fn notify_written(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Records an origin and drops those of replaced values.
 fn record_origin(
     origins: &mut BTreeMap<String, SettingOrigin>,
     path: &str,
@@ -341,12 +332,11 @@ fn record_origin(
     origins.insert(path.to_owned(), origin.clone());
 }
 
-/// Whether `path` is inside the value at `outer`.
 fn is_path_inside(path: &str, outer: &str) -> bool {
     path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
-/// All values by path, in order. Arrays and empty objects are values.
+/// Arrays and empty objects are values.
 pub fn leaf_values(document: &Value) -> Vec<(String, &Value)> {
     fn collect<'v>(value: &'v Value, path: &str, all: &mut Vec<(String, &'v Value)>) {
         match value {
@@ -368,7 +358,7 @@ fn nest_value<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) 
     keys.rev().fold(value, |value, key| Value::Object(Map::from_iter([(key.to_owned(), value)])))
 }
 
-/// Fail actions are case-insensitive; later code expects capitals.
+/// Fail actions are case-insensitive in files.
 fn normalize(document: &mut Value) {
     let guardrails = document.get_mut("guardrails").and_then(Value::as_array_mut);
     for guardrail in guardrails.into_iter().flatten() {
@@ -386,7 +376,6 @@ pub fn fail_action(name: &str) -> Option<FailAction> {
         .find(|action| action.as_str().eq_ignore_ascii_case(name))
 }
 
-/// A path relative to the current directory.
 pub fn display_name(path: &Path) -> String {
     relative_name(std::env::current_dir().ok().as_deref(), path)
 }

@@ -1,6 +1,6 @@
-//! The JSON Schema of the settings, and functions to query it.
+//! The JSON Schema of the settings.
 //!
-//! They support only the part of JSON Schema that our types produce, which a test enforces.
+//! Supports only the part of JSON Schema that our types produce, which a test enforces.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use super::settings::Settings;
 use ralph_events::control_chars::is_invisible;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    // Editors support draft 7 best. Without references, a walk is a plain recursion.
+    // Editors support draft 7 best.
     let generator = SchemaSettings::draft07()
         .with(|settings| settings.inline_subschemas = true)
         .into_generator();
@@ -25,7 +25,6 @@ pub fn schema() -> &'static Value {
     &SCHEMA
 }
 
-/// The output of `ralph settings --schema`.
 pub fn schema_text() -> String {
     format!("{:#}\n", schema())
 }
@@ -48,7 +47,7 @@ fn simplify_schema(schema: &mut Value) {
     }
 }
 
-/// The path of `key` in the object at `parent`: `agent.flags`, `agent.env["a b"]`.
+/// `agent.flags`, `agent.env["a b"]`.
 pub(crate) fn join(parent: &str, key: &str) -> String {
     let plain = !key.is_empty()
         && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '-'));
@@ -73,7 +72,6 @@ pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = SchemaKey<'_>> {
         .map(|(name, schema)| SchemaKey { name, schema })
 }
 
-/// Whether values may have this JSON Schema type.
 pub(crate) fn allows(schema: &Value, name: &str) -> bool {
     match &schema["type"] {
         Value::String(only) => only == name,
@@ -82,7 +80,6 @@ pub(crate) fn allows(schema: &Value, name: &str) -> bool {
     }
 }
 
-/// The values that a schema enumerates, if it does.
 pub(super) fn literals(schema: &Value) -> Option<Vec<&Value>> {
     if let Some(all) = schema["enum"].as_array() {
         return Some(all.iter().collect());
@@ -112,7 +109,7 @@ pub(super) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Quotes text on one line and escapes invisible characters, which could steer a terminal.
+/// Escapes invisible characters, which could steer a terminal.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -128,7 +125,7 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// Calls `visit` for every key, parents first.
+/// Parents first.
 pub(crate) fn walk<'s>(
     schema: &'s Value,
     parent: &str,
@@ -141,7 +138,7 @@ pub(crate) fn walk<'s>(
     }
 }
 
-/// The most similar candidate, if any is close, with its similarity from 0 to 1.
+/// With its similarity, from 0 to 1.
 pub(crate) fn nearest_name<'c>(
     name: &str,
     candidates: impl Iterator<Item = &'c str>,
@@ -157,8 +154,7 @@ pub(crate) fn nearest_name<'c>(
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// Removes case and separators. Truncates, because comparing takes time proportional to both
-/// lengths.
+/// Truncates: comparing is quadratic.
 pub(super) fn normalize_name(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
@@ -172,7 +168,6 @@ mod tests {
     use super::super::duration::{self, Duration};
     use super::*;
 
-    /// The check ignores keywords that it does not know.
     #[test]
     fn schema_uses_known_keywords_and_describes_every_key() {
         fn hold(path: &str, schema: &Value, described: bool) {

@@ -1,6 +1,4 @@
-//! Every setting with its type, default and description.
-//!
-//! The JSON Schema is generated from these types; doc comments become its descriptions.
+//! Every setting. The JSON Schema is generated from these types; doc comments become descriptions.
 
 use std::collections::BTreeMap;
 

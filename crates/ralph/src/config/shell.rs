@@ -1,7 +1,6 @@
 //! Parses shell assignments as data; runs nothing.
 //!
-//! A file that only assigns means the same when a shell sources it. Anything that a shell would
-//! execute, or that needs a real shell to evaluate, is an error.
+//! Anything that a shell would execute, or that needs a real shell to evaluate, is an error.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -13,7 +12,6 @@ use ralph_engine::template::is_part_of_name;
 pub struct EnvAssignment {
     pub name: String,
     pub value: String,
-    /// Counted from 1.
     pub line: usize,
     /// By `export`, or because the environment already has the name.
     pub exported: bool,
@@ -68,7 +66,6 @@ struct LoopFileParser<'t, K> {
     line: usize,
     known: K,
     assignments: Vec<EnvAssignment>,
-    /// With or without a value.
     exported: HashSet<String>,
     warnings: Vec<LoopFileProblem>,
 }
@@ -98,7 +95,6 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    /// Returns false at the end of the file.
     fn skip_to_statement(&mut self) -> bool {
         loop {
             match self.peek() {
@@ -114,7 +110,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    /// One assignment, or `export` with any number of names.
+    /// One assignment, or `export` with names.
     fn statement(&mut self) -> Result<(), LoopFileProblem> {
         let name = self.name();
         let blank_follows = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n'));
@@ -165,7 +161,6 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(())
     }
 
-    /// A value: quoted and unquoted parts up to the next blank.
     fn word(&mut self) -> Result<String, LoopFileProblem> {
         let mut word = String::new();
         self.tilde(&mut word);
@@ -200,7 +195,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(word)
     }
 
-    /// Expands `~` at the start of a value and after each colon.
+    /// At the start of a value and after each colon.
     fn tilde(&mut self, word: &mut String) {
         if self.peek() != Some('~') {
             return;
@@ -262,7 +257,6 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         )
     }
 
-    /// After a `$`: a variable, or a literal dollar sign.
     fn expansion(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         self.next();
         match self.peek() {
@@ -287,7 +281,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(())
     }
 
-    /// `${NAME}` and `${NAME:-text}`, after the brace.
+    /// `${NAME}` and `${NAME:-text}`.
     fn braced(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         let line = self.line;
         let name = self.name();
@@ -332,7 +326,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         set.map(|set| set.value.clone()).or_else(|| (self.known)(name))
     }
 
-    /// Unset variables are empty, as in a shell, with a warning.
+    /// As in a shell, but with a warning.
     fn unknown(&mut self, name: &str) -> String {
         let message = format!("there is no variable {name}; it counts as empty");
         self.warnings.push(LoopFileProblem { line: self.line, message, hint: QUOTE_HINT });

@@ -76,7 +76,6 @@ impl Project {
         load(&self.sources).unwrap()
     }
 
-    /// The printed error, with the directory as `DIR`.
     fn error(&self) -> String {
         let error = load(&self.sources).unwrap_err();
         assert_eq!(error.exit_code(), 2);
@@ -307,9 +306,8 @@ proptest! {
         prop_assert_eq!(merged(once.clone(), b), once);
     }
 
-    /// Holds only for layers that agree on which values are objects, as checked layers do except
-    /// for null: an object under a scalar under an object is kept in one order and lost in the
-    /// other.
+    /// Only for layers that agree on which values are objects: an object under a scalar under an
+    /// object is kept in one order and lost in the other.
     #[test]
     fn settings_merge_is_associative(
         a in flat_document(), b in flat_document(), c in flat_document()
@@ -351,7 +349,6 @@ proptest! {
     }
 }
 
-/// `a` is a scalar or an array, `o` an object, if present.
 fn flat_document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!(null)),

@@ -1,6 +1,6 @@
 //! The scripted agent of `ralph demo`.
 //!
-//! Like any agent, it remembers nothing between two starts: its prompt decides what it does.
+//! Like any agent, it remembers nothing: its prompt decides what it does.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,23 +12,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Lets a person follow. The demo has about eighteen steps.
+/// About eighteen steps, slow enough to follow.
 const STEP_DELAY: Duration = Duration::from_millis(1200);
 
 enum DemoStep {
     /// `{case}` is the failing case from the prompt.
     Text(&'static str),
-    /// Claims completion, unless the last command failed.
+    /// Unless the last command failed.
     Claim(&'static str),
-    /// A todo list with this many entries done.
+    /// With this many entries done.
     Plan(&'static [&'static str], usize),
     Read(&'static str),
-    /// Replaces the first text by the second.
     Edit(&'static str, &'static str, &'static str),
     Run(&'static str),
 }
 
-/// Used if the prompt reports no failure.
 const FIRST_ATTEMPT: &[DemoStep] = &[
     DemoStep::Text("I'll read the script and its test first."),
     DemoStep::Read("slugify.sh"),
@@ -45,7 +43,6 @@ const FIRST_ATTEMPT: &[DemoStep] = &[
 const FIRST_PLAN: &[&str] =
     &["Read slugify.sh and test.sh", "Make names lower-case", "Try it on a title"];
 
-/// Used if the prompt reports a failing case.
 const SECOND_ATTEMPT: &[DemoStep] = &[
     DemoStep::Text("Not done after all. This fails: {case}"),
     DemoStep::Plan(SECOND_PLAN, 0),
@@ -96,10 +93,9 @@ pub fn agent_main(args: &[OsString]) -> u8 {
 struct DemoAgent<'a, W> {
     out: W,
     directory: &'a Path,
-    /// Print claude's stream instead of plain text.
     stream: bool,
     pace: Duration,
-    /// Messages to the "model" so far; tool ids and costs derive from it.
+    /// Tool ids and costs derive from it.
     messages: u64,
     output_tokens: u64,
     last_text: String,
@@ -192,7 +188,6 @@ impl<W: Write> DemoAgent<'_, W> {
         }
     }
 
-    /// Reports a tool call, performs it, reports its result.
     fn tool(
         &mut self,
         name: &str,
@@ -238,7 +233,7 @@ impl<W: Write> DemoAgent<'_, W> {
     }
 }
 
-/// The first failing case in the prompt, as the test prints it.
+/// As the test prints it.
 fn failing_case(prompt: &str) -> Option<&str> {
     prompt.lines().find_map(|line| line.trim_start().strip_prefix("FAIL "))
 }
@@ -269,7 +264,6 @@ fn session_id() -> &'static str {
     "00000000-0000-4000-8000-00000000de30"
 }
 
-/// The usage of a conversation, mostly cache reads.
 fn usage(messages: u64, output_tokens: u64) -> Value {
     json!({
         "input_tokens": 4 * messages,
@@ -279,7 +273,6 @@ fn usage(messages: u64, output_tokens: u64) -> Value {
     })
 }
 
-/// The price with a real model, in US dollars.
 fn cost(usage: &Value) -> f64 {
     const MILLION: f64 = 1_000_000.0;
     let tokens = |name: &str| usage[name].as_f64().unwrap_or(0.0) / MILLION;
@@ -313,7 +306,6 @@ mod tests {
         output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The next iteration's prompt, as the loop composes it.
     fn with_feedback(prompt: &str, output: &str) -> String {
         format!(
             "{prompt}\n\nGuardrail \"sh test.sh\" failed with exit code 1.\n\

@@ -1,8 +1,8 @@
-//! The project and the agent of `ralph demo`: a real run without account, network or cost.
+//! A real run without account, network or cost.
 //!
 //! The agent is scripted, but it edits files, runs the test and learns of failures only from its
-//! prompt. It first fixes half of the problem and claims completion; the guardrail refutes that,
-//! and the second iteration fixes the rest.
+//! prompt. It fixes half of the problem and claims completion; the guardrail refutes that, and the
+//! second iteration fixes the rest.
 
 mod agent;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 
 pub use agent::agent_main;
 
-/// The program name that selects the agent in `main`.
+/// `main` recognizes the agent by this name.
 pub const AGENT_NAME: &str = "demo-agent";
 
 const FILES: [(&str, &str); 4] = [
@@ -22,7 +22,6 @@ const FILES: [(&str, &str); 4] = [
     (".ralph/settings.json", include_str!("project/settings.json")),
 ];
 
-/// A project that is ready for a run once the git commands have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demo {
     pub prompt_file: &'static str,

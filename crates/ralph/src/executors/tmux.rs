@@ -8,16 +8,13 @@ use ralph_events::env_names;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_process::trust::OutsideCommand;
 
-/// The session that contains every worker's window.
 pub const SESSION_NAME: &str = "ralph";
 
-/// Allows for tmux to start its server.
+/// Includes starting the server.
 const TMUX_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The delay between typed text and Enter.
 const BEFORE_ENTER: Duration = Duration::from_millis(300);
 
-/// A tmux server, running or not.
 #[derive(Debug, Clone)]
 pub struct Tmux {
     socket: Option<PathBuf>,
@@ -69,8 +66,7 @@ impl Tmux {
     /// Opens a window that runs a command, without a shell, and closes with it. The command must
     /// change its directory itself: tmux would expand `#(…)` in a directory argument.
     pub fn open(&self, name: &str, command: &[OsString]) -> Result<TmuxWindow, Error> {
-        // The user's configuration may destroy unattached sessions, so this has to be in the same
-        // call.
+        // The user's configuration may destroy unattached sessions: set this in the same call.
         let session = format!("={SESSION_NAME}:");
         let keep_session = [";", "set-option", "-t", &session, "destroy-unattached", "off"];
         let full_command = |words: &[&str]| {
@@ -123,14 +119,13 @@ impl Tmux {
         self.windows().into_iter().find(|window| window.name == name)
     }
 
-    /// Closes a window and ends what runs in it.
     pub fn close(&self, window: &TmuxWindow) {
         let _ = self.query_tmux(&["kill-window", "-t", &window.id]);
     }
 
     pub fn type_line(&self, window: &TmuxWindow, text: &str) -> Result<(), Error> {
         self.query_tmux(&["send-keys", "-t", &window.id, "-l", "--", text])?;
-        // Programs that detect pasting would take an immediate Enter as part of the text.
+        // Some programs take an immediate Enter for part of a paste.
         std::thread::sleep(BEFORE_ENTER);
         self.query_tmux(&["send-keys", "-t", &window.id, "Enter"]).map(|_| ())
     }

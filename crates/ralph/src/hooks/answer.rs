@@ -1,10 +1,10 @@
-//! The output of a hook: one JSON object and exit code 0, or nothing, which changes nothing.
+//! The output of a hook: one JSON object, or nothing, which changes nothing.
 
 use serde_json::json;
 
 use ralph_events::json_writer;
 
-/// Claude Code truncates longer texts.
+/// Claude Code passes no more to the model.
 const MAX_TEXT_CHARS: usize = 9_999;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,9 +12,8 @@ pub enum HookOutput {
     None,
     /// Denies the tool call and tells the model why.
     Deny(String),
-    /// Allows the tool call; tells model and user.
+    /// Allows the call; tells model and user.
     Warn(String),
-    /// Tells the model something after a tool call.
     Context(String),
     /// Keeps the model from stopping and tells it why.
     Block(String),

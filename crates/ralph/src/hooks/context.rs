@@ -12,15 +12,13 @@ use ralph_events::text;
 /// Percent of the window.
 const THRESHOLDS: [u8; 5] = [50, 60, 70, 80, 90];
 
-/// The context window of most models, in tokens.
 const DEFAULT_WINDOW: u64 = 200_000;
 const LARGE_WINDOW: u64 = 1_000_000;
 
 /// For transcripts without token counts.
 const CHARS_PER_TOKEN: u64 = 4;
 
-/// How much of the transcript's end to read: more if the last answer is not in it, because tools
-/// have printed a lot since.
+/// Read more of the end if the last answer is not in it.
 const TAIL_SIZES: [u64; 3] = [16 << 10, 512 << 10, 8 << 20];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +42,8 @@ impl ContextUsage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// An agent that works through a task list.
     TaskList,
-    /// An agent of another loop.
     Loop,
-    /// A person's own session.
     Person,
 }
 
@@ -92,8 +87,6 @@ pub(super) fn alert(threshold: u8, usage: ContextUsage, audience: Audience) -> S
     )
 }
 
-/// Computes the usage from a transcript. `window` is the size that the user configured.
-///
 /// Uses the token counts that Claude Code records, or else the file's size.
 pub(super) fn context_usage(transcript: &Path, window: Option<u64>) -> io::Result<ContextUsage> {
     // Opening anything else, such as a FIFO, could block.
@@ -113,7 +106,6 @@ fn estimate_tokens(size: u64, window: u64) -> u64 {
     (size / CHARS_PER_TOKEN).min(window)
 }
 
-/// The tokens of the last answer, searched backwards from the end.
 fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<u64>> {
     let mut bytes = Vec::new();
     for tail in TAIL_SIZES {
@@ -130,7 +122,7 @@ fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option
     Ok(None)
 }
 
-/// The usage of the last line that has one. The first line may be incomplete; it does not parse.
+/// The first line may be incomplete; it does not parse.
 fn last_usage(lines: &[u8]) -> Option<u64> {
     let usage = memmem::Finder::new(b"\"usage\"");
     let mut rest = lines;
@@ -256,7 +248,6 @@ mod tests {
             // Not the last line, far from the end, and without a newline.
             (format!("{last}\n{filler}{filler}"), 1_507),
             (format!("{filler}{last}"), 1_507),
-            // A subagent's, a synthetic answer, and a tool's output.
             (
                 format!(
                     "{last}\n{}\n{}\n{{\"type\":\"user\",\"message\":{{\"usage\":{{\"input_tokens\":5}}}}}}\n",
@@ -274,7 +265,6 @@ mod tests {
     #[test]
     fn larger_context_window_is_detected_by_counted_tokens() {
         assert_eq!(fill_of(answer(300_000, 0).as_bytes()).window, LARGE_WINDOW);
-        // An estimate is no evidence of a larger window.
         assert_eq!(fill_of(&[b'x'; 1_000_000]).window, DEFAULT_WINDOW);
     }
 
@@ -293,7 +283,6 @@ mod tests {
                 self.0.seek(to)
             }
         }
-        // A sparse file.
         let file = tempfile::NamedTempFile::new().unwrap();
         let size = 100 << 20;
         file.as_file().set_len(size).unwrap();

@@ -5,10 +5,9 @@ use std::io::{self, Read};
 
 use ralph_agents::json::{RawJson, RawText};
 
-/// More than any tool call has.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// A hook call. Unknown fields are ignored, because new versions of Claude Code add some.
+/// Unknown fields are ignored: new versions of Claude Code add some.
 #[derive(Debug, Default)]
 pub(super) struct HookInput<'a> {
     pub(super) session_id: Cow<'a, str>,
@@ -19,13 +18,12 @@ pub(super) struct HookInput<'a> {
     pub(super) tool_name: Option<Cow<'a, str>>,
     /// Unparsed: it may contain a whole file.
     pub(super) tool_input: Option<RawJson<'a>>,
-    /// The model continues because a stop hook has already blocked it.
+    /// A stop hook has already blocked it once.
     pub(super) stop_hook_active: bool,
 }
 
 pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
-    // Fits most inputs; unused capacity costs nothing. From 128 KB on, the C library maps fresh
-    // memory for each allocation.
+    // Fits most inputs. From 128 KB on, the C library maps fresh memory for each allocation.
     let mut bytes = Vec::with_capacity(120 << 10);
     stdin.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -52,7 +50,7 @@ impl<'a> HookInput<'a> {
         }
     }
 
-    /// `None` if the value has the wrong type, or if the field is repeated and therefore ambiguous.
+    /// `None` for the wrong type, or a repeated field, which is ambiguous.
     fn read_field(&mut self, field: &str, value: RawJson<'a>) -> Option<()> {
         match field {
             "session_id" => self.session_id = value.as_text()?.text(),

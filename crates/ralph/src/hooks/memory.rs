@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use ralph_store::private_files;
 use ralph_store::save::save_privately;
 
-/// No session is continued after this time.
 const SESSION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The longest file name made from an id.
 const MAX_FILE_NAME: usize = 100;
 
 #[derive(Debug)]
@@ -32,7 +30,6 @@ pub(super) struct HookSession {
 /// The session that the loop started. Its agent may start others, which inherit its environment.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LoopSession {
-    /// Identifies the start of an agent within a run.
     #[serde(default)]
     pub(super) start: String,
     #[serde(default)]
@@ -48,7 +45,7 @@ impl SessionStore {
         read(&self.session_file(id))
     }
 
-    /// Updates a session under a lock. `change` returns `None` if there is nothing to save.
+    /// `change` returns `None` if there is nothing to save.
     pub(super) fn update_session<T>(
         &self,
         id: &str,
@@ -57,7 +54,7 @@ impl SessionStore {
         self.update(&self.session_file(id), change)
     }
 
-    /// Removes a session, and all expired ones.
+    /// Also removes expired ones.
     pub(super) fn remove_session(&self, id: &str) {
         let _ = fs::remove_file(self.session_file(id));
         let old = SystemTime::now().checked_sub(SESSION_LIFETIME);
@@ -107,12 +104,11 @@ impl SessionStore {
     }
 }
 
-/// Unreadable files count as empty.
 fn read<D: DeserializeOwned + Default>(path: &Path) -> D {
     fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// Encodes an id as a file name: injective, and without path separators.
+/// Injective, and without path separators.
 fn file_name(word: &str) -> String {
     let mut name = String::new();
     for byte in word.bytes() {
@@ -196,7 +192,6 @@ mod tests {
         assert!(memory.claim_session("run", "1.1", "outer").unwrap());
         assert!(!memory.claim_session("run", "1.1", "inner").unwrap());
         assert!(memory.claim_session("run", "1.1", "outer").unwrap());
-        // The next attempt is a new agent.
         assert!(memory.claim_session("run", "1.2", "next").unwrap());
         assert!(!memory.claim_session("run", "1.2", "outer").unwrap());
         assert!(memory.claim_session("other run", "1.2", "outer").unwrap());

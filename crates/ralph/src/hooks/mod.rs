@@ -1,7 +1,7 @@
 //! Answers Claude Code's hooks.
 //!
-//! Runs at every tool call, so it starts no programs and reads little. Hooks fail open, except
-//! `pre-tool-use`, which fails closed.
+//! The tool hooks run at every tool call: they start no programs and read little. Hooks fail open,
+//! except `pre-tool-use`, which fails closed.
 
 mod answer;
 mod context;
@@ -27,21 +27,18 @@ use ralph_process as process;
 use ralph_store::home::ralph_home;
 use ralph_tasks::documents::{Documents, TASKS};
 
-/// As in `hooks.json`.
 pub const HOOK_NAMES: [&str; 4] = ["session-start", "pre-tool-use", "post-tool-use", "stop"];
 
 /// Below our hook timeout of 10 s: Claude Code takes a timeout for consent.
 const VERDICT_TIMEOUT_SECONDS: u32 = 7;
 
-/// The exit code is always 0, because Claude Code takes 2 for a denial and reports others as
-/// errors.
+/// Exits with 0: Claude Code takes 2 for a denial and reports other codes as errors.
 pub fn main(args: &[OsString]) {
     let name = args.first().map(OsString::as_os_str).unwrap_or_default();
     let variable = |name: &str| std::env::var_os(name);
     if name == "pre-tool-use" && (HookContext { variable: &variable }).run().is_some() {
         arm_deny_on_timeout();
     }
-    // Unbuffered: a buffer would only mean more reads.
     let stdin = io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let (answer, message) = match stdin {
         Ok(stdin) => handle(name, stdin, &variable),
@@ -78,7 +75,7 @@ fn arm_deny_on_timeout() {
     process::arm(VERDICT_TIMEOUT_SECONDS, denial("took too long").into());
 }
 
-/// Returns a hook's answer and a message for standard error. `variable` reads the environment.
+/// Also returns a message for standard error.
 pub fn handle(
     name: &OsStr,
     stdin: impl Read,
@@ -87,7 +84,7 @@ pub fn handle(
     let context = &HookContext { variable };
     let read_input = || input::read(stdin);
     let hook: fn(&[u8], &HookContext<'_>) -> io::Result<HookOutput> = match name.to_str() {
-        // Answers even to input that cannot be read.
+        // Answers even unreadable input.
         Some("pre-tool-use") => {
             return (pre_tool_use::pre_tool_use(read_input(), context), None);
         }
@@ -116,7 +113,6 @@ impl HookContext<'_> {
         (self.variable)(name).and_then(|value| value.into_string().ok())
     }
 
-    /// The run that started the agent, if any.
     fn run(&self) -> Option<String> {
         self.text(RUN_ID).filter(|run| !run.is_empty())
     }
@@ -139,7 +135,7 @@ impl HookContext<'_> {
         })
     }
 
-    /// Ignores a repository in the home directory itself, which is usually for dotfiles.
+    /// A repository in the home directory itself is usually for dotfiles.
     fn repository<'p>(&self, directory: &'p Path) -> Option<&'p Path> {
         let home = (self.variable)("HOME").map(PathBuf::from);
         directory
@@ -149,7 +145,6 @@ impl HookContext<'_> {
     }
 }
 
-/// Resets the thresholds.
 fn session_start(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOutput> {
     let Ok(input) = HookInput::parse(bytes) else { return Ok(HookOutput::None) };
     let memory = context.memory()?;
@@ -162,10 +157,9 @@ fn session_start(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOutp
     Ok(HookOutput::None)
 }
 
-/// Reports a filling context.
 fn post_tool_use(bytes: &[u8], hook_context: &HookContext<'_>) -> io::Result<HookOutput> {
     let Ok(input) = HookInput::parse(bytes) else { return Ok(HookOutput::None) };
-    // A subagent has its own context, which is not in this transcript.
+    // A subagent's context is not in this transcript.
     let (None, Some(transcript)) = (&input.agent_id, &input.transcript_path) else {
         return Ok(HookOutput::None);
     };
@@ -181,7 +175,7 @@ fn post_tool_use(bytes: &[u8], hook_context: &HookContext<'_>) -> io::Result<Hoo
     if usage.newly_crossed(memory.session(&input.session_id).fired).is_none() {
         return Ok(HookOutput::None);
     }
-    // Save first: an alert that cannot be recorded would repeat at every call.
+    // Saved first, or it would repeat at every call.
     let crossed = memory.update_session(&input.session_id, |session| {
         usage.newly_crossed(session.fired).inspect(|threshold| session.fired = *threshold)
     })?;

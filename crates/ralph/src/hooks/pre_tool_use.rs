@@ -19,8 +19,7 @@ use ralph_shell_policy::{CommandAllowList, Context, Verdict};
 
 const MAX_LINKS: usize = 40;
 
-/// The part of the tool's input that the policy reads. Skips the rest, which may be a whole file,
-/// for speed. `None` if it is no object.
+/// Skips the rest, which may be a whole file, for speed. `None` if it is no object.
 fn relevant_input(input: RawJson<'_>) -> Option<Value> {
     let mut relevant = serde_json::Map::new();
     let mut all_read = true;
@@ -58,12 +57,10 @@ pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, context: &HookContext<'_>
         });
     }
     let call = input.and_then(|input| HookToolCall::of(&input));
-    // Free the input's memory before judging.
     drop(bytes);
     match call.map(|call| judge(&call, &project, &hooks, context)) {
         Ok(verdict) => match (&verdict, verdict.message()) {
             (Verdict::Deny(_), Some(message)) => HookOutput::Deny(message),
-            // The other hook warns.
             (Verdict::Warn(_), _) if is_duplicate_hook(context) => HookOutput::None,
             (Verdict::Warn(_), Some(message)) => HookOutput::Warn(message),
             _ => HookOutput::None,
@@ -112,7 +109,6 @@ fn judge(
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
     let home = (hook_context.variable)("HOME").map(PathBuf::from);
     let (allow, _) = CommandAllowList::parse(hooks.allow.iter().map(String::as_str));
-    // Cached: the policy asks for the same paths repeatedly.
     let resolved = RefCell::new(HashMap::new());
     let context = Context {
         project: &project,
@@ -132,8 +128,8 @@ fn judge(
     policy::judge_tool(&context, &call.tool, &call.input)
 }
 
-/// Resolves all links of an absolute path that need not exist. As in the kernel, `..` applies after
-/// links. `None` for link loops and unreadable directories.
+/// Resolves all links; the path need not exist. As in the kernel, `..` applies after links. `None`
+/// for link loops and unreadable directories.
 fn resolve(path: &Path) -> Option<PathBuf> {
     let mut remaining: VecDeque<OsString> = path_parts(path);
     let mut resolved = PathBuf::from("/");

@@ -1,4 +1,4 @@
-//! The settings of hooks, read without checking the whole file: a run does that at its start.
+//! Hook settings, read without the full check, which a run does at its start.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -16,7 +16,6 @@ const MAX_BYTES: u64 = 16 << 20;
 pub(super) struct HookRules {
     pub(super) always: bool,
     pub(super) allow: Vec<String>,
-    /// The file that cannot be read, and why.
     pub(super) error: Option<String>,
 }
 

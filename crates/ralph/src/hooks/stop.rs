@@ -1,4 +1,4 @@
-//! Keeps a loop's agent from stopping while its task list is invalid or its work uncommitted.
+//! Keeps an agent from stopping with an invalid task list or uncommitted work.
 
 use std::io;
 use std::path::Path;
@@ -45,7 +45,6 @@ pub(super) fn stop(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOu
     Ok(if reasons.is_empty() { HookOutput::None } else { HookOutput::Block(reasons.join("\n\n")) })
 }
 
-/// The run's ledger, if it is readable from here.
 fn ledger(
     run: &str,
     project: &Path,
@@ -92,7 +91,6 @@ fn task_list_objection(
 }
 
 fn uncommitted_work(project: &Path) -> Option<String> {
-    // Without a repository there is nothing to commit.
     let files = git::list_uncommitted(project).unwrap_or_default();
     let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
     (!files.is_empty()).then(|| uncommitted_message(&files, keeps_progress))

@@ -20,10 +20,9 @@ pub(super) fn ignore_marker(project: &Project, spec: &RunSpec) -> Option<String>
     saved.err().map(|err| not_writable_warning(project, ".gitignore", &err))
 }
 
-/// The mode of an agent without a sandbox.
 pub(super) const UNSANDBOXED_MODE: &str = "direct";
 
-/// Creates the marker, which is removed on drop. `mode` names the sandbox.
+/// `mode` names the sandbox.
 pub(super) fn create_marker(
     project: &Project,
     spec: &RunSpec,
@@ -36,7 +35,7 @@ pub(super) fn create_marker(
         max_iterations: spec.rules.max_iterations,
         mode: mode.to_owned(),
         run_id: spec.run_id.clone(),
-        // Skip a path that is not UTF-8, which JSON cannot hold.
+        // JSON cannot hold other paths.
         ralph_dir: tasks.path.parent().filter(|dir| dir.to_str().is_some()).map(Into::into),
     };
     ActiveMarker::create(project.root(), active)

@@ -63,7 +63,7 @@ pub(super) fn agent_spec(
         .map(|(name, value)| (name.into(), Some(value.into())))
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
-    // Passes the commit identity on to a Docker sandbox, which does not inherit the environment.
+    // A Docker sandbox does not inherit these.
     for (name, value) in git::commit_identity_env(project.root()) {
         if !env.iter().any(|(chosen, _)| chosen == name) {
             env.push((name.into(), Some(value.into())));
@@ -116,8 +116,8 @@ pub(super) fn agent_spec(
     Ok(spec)
 }
 
-/// Without a sandbox, the hook is the only check of tool calls. Not with `agent.args`, which are
-/// all arguments.
+/// Without a sandbox, only the hook checks tool calls. `agent.args` are all arguments, so they
+/// exclude it.
 pub(super) fn inject_hook(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
     if spec.autonomous
         && !spec.sandboxed
@@ -146,8 +146,8 @@ pub(super) fn agent_warnings(agent: &AgentSpec) -> impl Iterator<Item = String> 
             let default_args = default_args.iter().filter_map(|arg| arg.to_str());
             let mut asks_for_json = default_args.filter(|arg| arg.contains("json"));
             // Any JSON option will do.
-            let asked = args.iter().any(|arg| arg.contains("json"));
-            asks_for_json.find(|_| !asked).map(|flag| {
+            let has_json_arg = args.iter().any(|arg| arg.contains("json"));
+            asks_for_json.find(|_| !has_json_arg).map(|flag| {
                 format!(
                     "agent.args are all arguments that {name} gets, and without {flag} among them \
                      what it prints is not understood; agent.flags are added to ralph's own"

@@ -22,14 +22,12 @@ pub(crate) struct BackgroundRun {
     pub(crate) tracker: WorkerTracker,
     /// Wakes the run for control requests.
     pub(crate) wake_pipe: OwnedFd,
-    /// The run to resume.
     pub(crate) resume: Option<String>,
     /// The agent has a screen of its own in the window.
     pub(crate) interactive: bool,
 }
 
 impl BackgroundRun {
-    /// Connects control requests and returns the reporters.
     pub(super) fn attach(
         self,
         session: &mut RunSession,

@@ -11,7 +11,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     let (run, iteration) = (&spec.rules.budget, &spec.rules.iteration_budget);
     let cost = run.cost_usd.or(iteration.cost_usd).is_some();
     let tokens = run.tokens.or(iteration.tokens).is_some();
-    // Modes that report no usage at all, and the remedy.
+    // Modes that report no usage, and the remedy.
     let mute = match &spec.agent {
         agent if agent.interactive => Some((" on its own screen", "leave --interactive out")),
         agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
@@ -29,7 +29,6 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
         if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
         mute.map_or("", |(how, _)| how)
     ));
-    // Do not suggest what is already set.
     let has_tokens = run.tokens.or(iteration.tokens).is_some();
     let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
     let can_count = mute.is_none() && key == "costUsd" && adapter.reports_tokens();
@@ -47,7 +46,6 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     })
 }
 
-/// Warns if the prompt never asks for the completion signal. Task lists need none.
 pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     if spec.tasks.is_some() {
         return None;
@@ -62,7 +60,6 @@ pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     })
 }
 
-/// Refuses to resume a run that could not do anything.
 pub(super) fn check_budget_left(
     spec: &RunSpec,
     run: &str,

@@ -26,7 +26,7 @@ fn describe_budget(spec: &RunSpec) -> String {
 
 pub(super) fn dry_run(
     spec: &RunSpec,
-    choice: &Selection,
+    selection: &Selection,
     loaded: &LoadedSettings,
 ) -> Result<u8, Error> {
     let agent = &spec.agent;
@@ -64,12 +64,12 @@ pub(super) fn dry_run(
         ),
         ("Complete", format!("when {}", spec.describe_completion())),
         ("Limit", {
-            let most = spec.rules.max_iterations;
-            format!("{most} iteration{}", if most == 1 { "" } else { "s" })
+            let limit = spec.rules.max_iterations;
+            format!("{limit} iteration{}", if limit == 1 { "" } else { "s" })
         }),
         ("Budget", describe_budget(spec)),
     ];
-    let sandbox = match choice {
+    let sandbox = match selection {
         Selection::None => "none".to_owned(),
         Selection::Found { sandbox, .. } => {
             format!("{}, tried out just now", sandbox.backend().name())

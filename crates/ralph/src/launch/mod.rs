@@ -65,10 +65,8 @@ pub(super) struct Defaults {
     /// Something besides guardrails can veto a completion.
     pub(super) gates: bool,
     pub(super) sandbox: SandboxBackend,
-    /// Write a session log to `.ralph/logs`.
     pub(super) session_log: bool,
     pub(super) exit_without_prompt: u8,
-    /// A prompt file may be empty.
     pub(super) empty_prompt: bool,
     /// `SIGTERM` pauses the run.
     pub(super) term_pauses: bool,
@@ -113,7 +111,6 @@ pub(super) fn settings_files(
     [settings, local, config]
 }
 
-/// With display names.
 pub(super) fn named_settings_files(
     project: &Project,
     args: &LoopArgs,
@@ -192,7 +189,7 @@ impl LaunchPlan<'_> {
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        // A resumed run may have uncommitted work of its own.
+        // It may be the resumed run's own work.
         let is_resumed_worker =
             background.as_ref().is_some_and(|background| background.resume.is_some());
         let is_new = args.resume.is_none() && !is_resumed_worker;
@@ -231,7 +228,7 @@ impl LaunchPlan<'_> {
         self.run(spec, selection, preface, background)
     }
 
-    /// What `ralph resume` needs.
+    /// For `ralph resume`.
     fn start_details(&self, spec: &RunSpec) -> Result<StartDetails, Error> {
         let settings = serde_json::to_value(&self.settings.settings)
             .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
@@ -420,7 +417,6 @@ pub(crate) fn load_from_project(
     if let Some((program, rest, name)) = agent {
         flag("agent.command", json!(program), name);
         if let Some(rest) = rest {
-            // All arguments, besides those that ralph adds.
             flag("agent.flags", json!(rest), name);
             flag("agent.args", json!(null), name);
         }
@@ -506,7 +502,6 @@ pub(crate) fn recover(project: &Project) -> Result<(), Error> {
     super::recover::remove_planted_files(project.root())
 }
 
-/// The settings that differ from the defaults, redacted.
 fn effective_settings_line(loaded: &LoadedSettings) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
     redact::redact(&mut document);

@@ -10,10 +10,10 @@ use ralph_engine::prompt::compose;
 use ralph_events::error::Error;
 use ralph_store::user_files;
 
-/// Bounds prompts from pipes and devices.
+/// For pipes and devices.
 const MAX_PIPED_PROMPT_BYTES: u64 = 64 << 20;
 
-/// The prompt of `-p` or `-f`, checked now, before anything is spent.
+/// Checked now, before anything is spent.
 pub(crate) fn prompt_source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
     prompt_source_or_empty(args, run, false)
 }
@@ -44,7 +44,7 @@ fn prompt_file_or_empty(
     may_be_empty: bool,
 ) -> Result<PromptSource, Error> {
     match read_file(path, may_be_empty) {
-        // An agent that runs after all reads the file again and reports the error.
+        // Reported when an agent needs it after all.
         Err(_) if run.only_checks => Ok(PromptSource::File(absolute_path(path))),
         read => read,
     }
@@ -89,7 +89,6 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
     Ok(PromptSource::File(absolute_path(path)))
 }
 
-/// Returns the current text and its name.
 pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
@@ -105,7 +104,6 @@ pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Err
     }
 }
 
-/// `--print-prompt`: the prompt of the first iteration.
 pub(super) fn print_prompt(
     source: &PromptSource,
     variables: Option<&Variables>,

@@ -19,7 +19,6 @@ use ralph_store::log_files::{self, LogFile};
 use ralph_store::project::Project;
 
 impl LoopArgs {
-    /// Whether the agent's output is shown live.
     pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
         self.output != OutputMode::Json && settings.stream_agent_output && !self.quiet
     }
@@ -71,8 +70,7 @@ impl Sink for LogSink {
     }
 }
 
-/// Creates a session log and prunes old ones. `before` is the world of a resumed run, whose journal
-/// the log counts.
+/// `resumed` is the world of a resumed run, whose journal the log counts.
 pub(super) fn session_log(
     project: &Project,
     keep: Retention,

@@ -88,7 +88,6 @@ pub(super) fn scm_spec(settings: &Settings, project: &Path) -> Result<Option<Scm
     }
 }
 
-/// Cannot overflow: settings allow at most a hundred years.
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -16,7 +16,6 @@ use ralph_store::project::Project;
 
 use super::LaunchPlan;
 
-/// Selects and tries the requested sandbox.
 pub(super) fn select_sandbox(
     spec: &mut RunSpec,
     project: &Project,
@@ -63,7 +62,7 @@ pub(super) fn select_sandbox(
     Ok(selection)
 }
 
-/// A settings file counts as the user's only if agents can write to none of them.
+/// A file counts as the user's only if agents can write to no settings file.
 fn selection_origin(loaded: &LoadedSettings) -> SelectionOrigin {
     match loaded.origins.get("sandbox.backend") {
         None | Some(SettingOrigin::Default) => SelectionOrigin::Default,
@@ -119,7 +118,6 @@ pub(super) fn sandbox_events(
     }
 }
 
-/// Why bwrap is not used, if landlock is.
 fn weaker_backend_warning(
     used: Backend,
     passed_over: &[(Backend, BackendError)],

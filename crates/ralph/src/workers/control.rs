@@ -1,7 +1,7 @@
 //! Requests to a worker's loop.
 //!
-//! A request is a file, so it survives without a reader; the last one counts. A named pipe wakes
-//! the loop.
+//! A request is a file: it survives without a reader; the last one counts. A named pipe wakes the
+//! loop.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -84,7 +84,6 @@ impl Worker {
     }
 }
 
-/// The state that the loop wrote last.
 pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
 
 /// Takes requests for the loop and repairs its state file.
@@ -92,7 +91,7 @@ pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
 pub struct WorkerControl {
     pub worker: Worker,
     pub shared_state: SharedState,
-    /// The directory's identity at the start of the loop.
+    /// At the start.
     pub directory_id: Option<(u64, u64)>,
 }
 
@@ -181,27 +180,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
-        let kept = Rc::new(RefCell::new(Some(state.clone())));
-        let place = worker.directory();
-        let mut control =
-            WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
-        for spoilt in ["", "{\"status\": \"run"] {
-            std::fs::write(worker.state_path(), spoilt).unwrap();
+        let shared_state = Rc::new(RefCell::new(Some(state.clone())));
+        let directory_id = worker.directory();
+        let mut control = WorkerControl { worker: worker.clone(), shared_state, directory_id };
+        for damaged in ["", "{\"status\": \"run"] {
+            std::fs::write(worker.state_path(), damaged).unwrap();
             assert_eq!(control.take(), []);
-            let there = std::fs::read_to_string(worker.state_path()).unwrap();
-            assert_eq!(there, spoilt, "somebody may be writing it");
+            let found = std::fs::read_to_string(worker.state_path()).unwrap();
+            assert_eq!(found, damaged, "somebody may be writing it");
             worker.move_aside();
             assert_eq!(control.take(), []);
-            assert!(matches!(worker.load_state(), StoredState::State(there) if *there == state));
+            assert!(matches!(worker.load_state(), StoredState::State(found) if *found == state));
         }
         let names = ["state.json.broken", "state.json.broken-2"];
         assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
         // Only the limit may be edited.
-        let said = WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
-        worker.save(&said).unwrap();
+        let edited =
+            WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
+        worker.save(&edited).unwrap();
         assert_eq!(control.take(), []);
         let expected = WorkerState { max_iterations: 9, ..state };
-        assert!(matches!(worker.load_state(), StoredState::State(there) if *there == expected));
+        assert!(matches!(worker.load_state(), StoredState::State(found) if *found == expected));
         assert_eq!(control.obstacle(), None);
     }
 
@@ -210,12 +209,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
         worker.create().unwrap();
-        let kept = Rc::new(RefCell::new(Some(WorkerState::default())));
-        let place = worker.directory();
-        let mut control =
-            WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
+        let shared_state = Rc::new(RefCell::new(Some(WorkerState::default())));
+        let directory_id = worker.directory();
+        let mut control = WorkerControl { worker: worker.clone(), shared_state, directory_id };
         assert_eq!(control.obstacle(), None);
-        // Created while the other exists, so it has a different inode.
         std::fs::rename(&worker.path, dir.path().join("gone")).unwrap();
         assert!(control.obstacle().is_some());
         worker.create().unwrap();
@@ -229,12 +226,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         std::fs::write(worker.wake_pipe_path(), "in the way").unwrap();
-        let door = worker.create_wake_pipe().unwrap();
+        let pipe = worker.create_wake_pipe().unwrap();
         let mut byte = [0; 8];
-        assert!(rustix::io::read(&door, &mut byte).is_err(), "nobody has knocked");
+        assert!(rustix::io::read(&pipe, &mut byte).is_err(), "nobody has knocked");
         worker.send_request(WorkerRequest::Pause).unwrap();
-        assert_eq!(rustix::io::read(&door, &mut byte), Ok(1));
-        drop(door);
+        assert_eq!(rustix::io::read(&pipe, &mut byte), Ok(1));
+        drop(pipe);
         worker.send_request(WorkerRequest::Pause).unwrap();
     }
 }

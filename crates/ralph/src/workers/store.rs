@@ -57,7 +57,7 @@ pub struct LaunchRecord {
     pub directory: PathBuf,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree: Option<Worktree>,
-    /// The total budget, if changed since the spawn.
+    /// If changed since the spawn.
     #[serde(default, skip_serializing_if = "Budget::is_none")]
     pub budget: Budget,
 }
@@ -75,7 +75,6 @@ impl Workers {
         Workers { root }
     }
 
-    /// The worker need not exist.
     pub fn by_name(&self, name: &str) -> Result<Worker, Error> {
         if is_valid_name(name) {
             return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
@@ -106,7 +105,6 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The only worker whose run id starts with `prefix`.
     pub fn find_by_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
         let runs = self.all().ok()?.into_iter().filter_map(|worker| {
             let (_, run) = worker.run()?;
@@ -168,7 +166,6 @@ impl Workers {
         })
     }
 
-    /// `None` if another command holds the lock longer than that.
     fn lock_within(&self, timeout: Duration, worker: &Worker) -> Result<Option<WorkerLock>, Error> {
         private_files::create_dir_all(&self.root).map_err(|err| store_error(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
@@ -191,7 +188,6 @@ impl Workers {
         }
     }
 
-    /// Locks the first free name of `worker-1`, `worker-2`, ….
     pub fn lock_new(&self) -> Result<(Worker, WorkerLock), Error> {
         let mut number = 1_u32;
         loop {
@@ -208,7 +204,7 @@ impl Workers {
     }
 }
 
-/// Removes its file on drop if the worker does not exist.
+/// Removes its file if the worker does not exist.
 #[derive(Debug)]
 pub struct WorkerLock {
     path: PathBuf,
@@ -253,7 +249,6 @@ impl Worker {
         private_files::create_dir_all(&self.path)
     }
 
-    /// Moves its files out of the way and returns the new path.
     pub fn archive(&self) -> io::Result<Option<PathBuf>> {
         let aside = self.path.with_file_name(format!(".{}.before", self.name));
         match std::fs::remove_dir_all(&aside) {
@@ -273,13 +268,12 @@ impl Worker {
         }
     }
 
-    /// The directory's identity: a new directory at this path differs.
+    /// Tells a new directory at this path from the old one.
     pub fn directory(&self) -> Option<(u64, u64)> {
         let meta = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_dir)?;
         Some((meta.dev(), meta.ino()))
     }
 
-    /// An edited limit that is invalid.
     pub fn invalid_limit(&self) -> Option<String> {
         let text = std::fs::read(self.state_path()).ok()?;
         let state: serde_json::Map<String, serde_json::Value> =
@@ -294,7 +288,7 @@ impl Worker {
         is_locked(&self.path)
     }
 
-    /// Makes this process the only writer of the state, as the loop is.
+    /// The lock of the only writer of the state: the loop, or a command without one.
     pub fn claim(&self) -> io::Result<File> {
         lock::lock_within(&self.path, CLAIM_TIMEOUT)
     }
@@ -316,7 +310,6 @@ impl Worker {
             return None;
         }
         let mut state = self.state_from_journal().filter(|state| state.status.has_ended())?;
-        // The user may have edited the limit.
         state.max_iterations = saved.max_iterations;
         Some(state)
     }
@@ -366,7 +359,6 @@ impl Worker {
         }
     }
 
-    /// The project and the run, if it has one.
     pub fn run(&self) -> Option<(Project, RunDir)> {
         let StoredState::State(state) = self.load_state() else { return None };
         let (project, id) = (Project::new(state.directory.into()), state.run_id?);
@@ -383,7 +375,7 @@ impl Worker {
         save_privately(&self.state_path(), text.as_bytes())
     }
 
-    /// Moves an unreadable state aside without overwriting earlier ones, and returns its path.
+    /// Never overwrites an earlier one.
     pub fn move_aside(&self) -> Option<PathBuf> {
         let aside = self.free_backup_name();
         std::fs::rename(self.state_path(), &aside).ok().map(|()| aside)
@@ -396,7 +388,6 @@ impl Worker {
         names.find(|path| path.symlink_metadata().is_err()).unwrap_or(first)
     }
 
-    /// Keeps the unreadable state of the previous worker with this name.
     pub fn repair_invalid(&self, previous: &Path) {
         let old = Worker { name: self.name.clone(), path: previous.to_owned() };
         if let StoredState::Invalid(_) = old.load_state() {
@@ -467,7 +458,7 @@ impl Worker {
     pub fn take_environment(&self) -> Option<Vec<(String, String)>> {
         let path = self.environment_path();
         let text = std::fs::read(&path).ok()?;
-        // If it cannot be removed, do not use it, or it would be taken again and again.
+        // Otherwise it would be taken again and again.
         std::fs::remove_file(&path).ok()?;
         serde_json::from_slice(&text).ok()
     }
@@ -482,12 +473,10 @@ impl Worker {
         let _ = std::fs::remove_file(self.reserve_path());
     }
 
-    /// Records why the loop could not start.
     pub fn save_failure(&self, error: &Error) {
         self.release();
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
-        // Without it, the waiting process reports an unknown reason.
         let _ = save_without_sync(&self.failure_path(), text.to_string().as_bytes());
     }
 

@@ -33,7 +33,7 @@ pub enum WatchResult<T> {
 }
 
 impl<'w> WorkerWatcher<'w> {
-    /// Starts watching: later changes are not missed.
+    /// Later changes are not missed.
     pub fn new(worker: &'w Worker) -> Self {
         let changes = system::watch_files(&worker.path);
         WorkerWatcher { worker, changes, end: None, interrupts: None }
@@ -84,7 +84,6 @@ impl<'w> WorkerWatcher<'w> {
         }
     }
 
-    /// Waits without interrupts.
     pub fn wait_for_within<T>(
         &mut self,
         timeout: Duration,
@@ -96,10 +95,8 @@ impl<'w> WorkerWatcher<'w> {
         }
     }
 
-    /// Waits for a change.
     pub fn wait(&mut self, longest: Duration) {
         if self.end.is_none() && !self.track_process() {
-            // It has just ended.
             return;
         }
         let signals = self.interrupts.map(Interrupts::fd);
@@ -107,7 +104,6 @@ impl<'w> WorkerWatcher<'w> {
         let mut polled: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let timeout = rustix::time::Timespec::try_from(longest).ok();
-        // The caller checks again in any case.
         let _ = rustix::event::poll(&mut polled, timeout.as_ref());
         let ended = self.end.is_some()
             && polled
@@ -122,7 +118,7 @@ impl<'w> WorkerWatcher<'w> {
         }
     }
 
-    /// Opens the loop's process. Returns false if it has just ended.
+    /// Returns false if it has just ended.
     fn track_process(&mut self) -> bool {
         let StoredState::State(state) = self.worker.load_state() else { return true };
         if !self.worker.is_alive() {
@@ -142,7 +138,7 @@ mod system {
     use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
     use rustix::process::{Pid, PidfdFlags};
 
-    /// Files are saved by renaming them into place.
+    /// Files are saved by renaming.
     pub(super) fn watch_files(directory: &Path) -> Option<OwnedFd> {
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
         let events = WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;

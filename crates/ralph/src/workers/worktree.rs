@@ -25,12 +25,11 @@ pub struct Worktree {
     pub path: PathBuf,
     /// The project's directory within the worktree.
     pub directory: PathBuf,
-    /// The common git directory.
     pub git_dir: PathBuf,
     pub branch: String,
-    /// Created with the worktree, so it may be removed with it.
+    /// May be removed with the worktree.
     pub new_branch: bool,
-    /// Copied files, relative to the worktree; not the agent's work.
+    /// Not the agent's work.
     #[serde(default)]
     pub copied: Vec<String>,
 }
@@ -53,7 +52,6 @@ impl Worktree {
         };
         let _lock = lock_worktrees(&git_dir)?;
         let mut worktree = Worktree::plan(project, &top, git_dir, worker, branch)?;
-        // Nothing of this existed before, so it can be undone.
         match worktree.populate(project, copy) {
             Ok(()) => Ok(worktree),
             Err(error) => {
@@ -74,7 +72,7 @@ impl Worktree {
             return Err(Error::input("the repository has no commit for a worktree to start from")
                 .hint("commit something first"));
         }
-        // Also from within another worktree, it goes beside the main one.
+        // Never inside another worktree.
         let main = match git_dir.file_name() {
             Some(name) if name == ".git" => git_dir.parent().unwrap_or(top),
             _ => top,
@@ -154,7 +152,7 @@ impl Worktree {
     }
 
     pub fn undo(&self) {
-        // Errors here would hide the first one.
+        // Report only the first error.
         let _ = self.remove_directory();
         if self.new_branch {
             let _ = self.git(&["branch", "-D", "--", &self.branch]);

@@ -4,9 +4,8 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// A source of answers: the terminal, or a script in tests.
+/// The terminal, or a script in tests.
 pub(super) trait Prompter {
-    /// Shows the prompt and returns the answer without its line end.
     fn prompt_line(&mut self, prompt: &str) -> Result<String, Abort>;
 
     fn print(&mut self, text: &str) -> Result<(), Abort>;
@@ -48,7 +47,6 @@ pub(super) fn required(
     }
 }
 
-/// Asks until the answer is blank or a positive integer.
 pub(super) fn positive_integer(
     ask: &mut dyn Prompter,
     prompt: &str,
@@ -67,7 +65,7 @@ pub(super) fn positive_integer(
     }
 }
 
-/// Asks an optional question; end of input means no answer.
+/// End of input means no answer.
 pub(super) fn optional(ask: &mut dyn Prompter, question: &str) -> Result<Option<String>, Abort> {
     match ask.prompt_line(question) {
         Err(Abort::EndOfInput) => {

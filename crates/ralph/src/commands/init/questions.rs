@@ -14,7 +14,6 @@ use super::ask::{
     Abort, Prompter, is_yes, optional, or_default, parse_list, positive_integer, required,
 };
 
-/// Asks in the order of the settings file.
 pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let command = required(
         ask,
@@ -95,7 +94,6 @@ fn ask_scm(ask: &mut dyn Prompter) -> Result<Option<Value>, Abort> {
     Ok(Some(json!({"command": command, "tasks": tasks})))
 }
 
-/// Offers to write the starter prompts of `plan` and `build` that are missing.
 pub(super) fn offer_starter_prompts(
     project: &Project,
     ask: &mut dyn Prompter,

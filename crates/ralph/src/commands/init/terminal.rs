@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::ask::{Abort, Prompter};
 
-/// Prompts on a terminal in its usual mode, with the kernel's line editing. Signals arrive by a
-/// pipe that is polled with the input, so `Ctrl+C` interrupts at once.
+/// Leaves line editing to the kernel. Signals arrive by a pipe that is polled with the input:
+/// `Ctrl+C` interrupts at once.
 pub(super) struct TerminalPrompter<'fd, O> {
     input: BorrowedFd<'fd>,
     output: O,

@@ -6,7 +6,6 @@ use serde_json::json;
 use super::*;
 use crate::commands::modes;
 
-/// Scripted answers; records the screen.
 struct Script {
     answers: VecDeque<&'static str>,
     screen: String,
@@ -19,7 +18,6 @@ impl Prompter for Script {
             None => Err(Abort::EndOfInput),
             Some("^C") => Err(Abort::Interrupted),
             Some(answer) => {
-                // A terminal echoes the input.
                 writeln!(self.screen, "{answer}").unwrap();
                 Ok(answer.to_owned())
             }

@@ -18,13 +18,12 @@ use ralph_events::error::Error;
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 
-/// A loop answers at once unless the machine is very busy.
+/// Much longer than a loop takes on an idle machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The timeout if the loop may have nothing to answer.
+/// For a loop that may have nothing to answer.
 const OPTIONAL_REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The time for a loop to end its agent.
 const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long `kill --all` waits for a command that is spawning or resuming a worker.
@@ -77,7 +76,7 @@ pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Erro
     let workers = Workers::open_user_dir()?;
     let is_resumable = |worker: &Worker| match worker.load_state() {
         StoredState::State(state) => can_resume(&state, worker.is_alive()),
-        // `resume_one` tries to recover the state from the journal.
+        // May be rebuilt from the journal.
         StoredState::Invalid(_) => !worker.is_alive(),
         StoredState::Missing => false,
     };
@@ -95,7 +94,6 @@ pub struct NewLimits {
     pub(crate) budget: Budget,
 }
 
-/// Paused, or interrupted without having ended.
 fn can_resume(state: &WorkerState, alive: bool) -> bool {
     if alive { state.status == WorkerStatus::Paused } else { !state.status.has_ended() }
 }
@@ -138,7 +136,7 @@ fn resume_one(
             None => {}
         }
     }
-    // A loop that has just ended is about to exit.
+    // Just ended, and about to exit.
     let alive = alive && !(state.status.has_ended() && wait_or_kill(worker));
     if alive && !can_resume(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
@@ -169,7 +167,7 @@ fn resume_one(
             ));
             return Ok(());
         }
-        // The user has presumably fixed the cause of the failures.
+        // The user has presumably fixed the cause.
         state.consecutive_failures = 0;
     }
     if alive {
@@ -291,7 +289,6 @@ fn end_dead_worker(worker: &Worker) -> Result<(), Error> {
         .map_err(|err| worker_files_error(worker, &err))
 }
 
-/// Kills the processes of a loop that is gone, and closes its window.
 fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
         process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
@@ -308,7 +305,7 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
         return kill_all(&workers);
     }
     let selected = selection.select(&workers, |worker| !has_ended(worker))?;
-    // Ask all first: the agents use their grace periods at the same time.
+    // Ask all first, for the grace periods to overlap.
     let mut asked = Vec::new();
     for worker in selected.iter().flatten().filter(|worker| selected.len() > 1 && worker.is_alive())
     {
@@ -327,27 +324,26 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
     if let Err(err) = workers.record_kill_all() {
         warn(&format!("a worker that is just being spawned may be missed: {err}"));
     }
-    let mut seen: Vec<String> = Vec::new();
+    let mut handled: Vec<String> = Vec::new();
     let mut failed = None;
     loop {
         let mut selected = workers.locked_workers()?;
         selected.extend(workers.all()?.into_iter().filter(|worker| !has_ended(worker)));
         selected.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         selected.dedup_by(|a, b| a.name == b.name);
-        selected.retain(|worker| !seen.contains(&worker.name));
+        selected.retain(|worker| !handled.contains(&worker.name));
         if selected.is_empty() {
             break;
         }
-        // Ask all first: the agents use their grace periods at the same time.
+        // Ask all first, for the grace periods to overlap.
         for worker in selected.iter().filter(|worker| worker.is_alive()) {
             let _ = worker.send_request(WorkerRequest::Kill);
         }
-        seen.extend(selected.iter().map(|worker| worker.name.clone()));
+        handled.extend(selected.iter().map(|worker| worker.name.clone()));
         let all = selected.into_iter().map(Ok).collect();
         let killed = for_each_worker(all, |worker| {
             let was_over = has_ended(worker);
             let _held = workers.lock_for(START_TIMEOUT, worker)?;
-            // The other command may have removed or ended it.
             if !worker.path.exists() || was_over && has_ended(worker) {
                 return Ok(());
             }
@@ -361,21 +357,20 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
     }
     match failed {
         Some(error) => Err(error),
-        None if seen.is_empty() => crate::cli::print("no worker is running\n"),
+        None if handled.is_empty() => crate::cli::print("no worker is running\n"),
         None => Ok(0),
     }
 }
 
 fn has_ended(worker: &Worker) -> bool {
-    // An incomplete or missing state does not count as running.
+    // An unreadable state does not count as running.
     !worker.is_alive()
         && !matches!(worker.load_state(), StoredState::State(state) if !state.status.has_ended())
 }
 
-/// Kills a worker whose lock is held. `asked` tells that a kill request was already sent.
+/// `asked`: a kill request was already sent.
 fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
     let name = &worker.name;
-    // A worker with a broken state is killed, too.
     let state = repaired_state(worker).unwrap_or_default();
     if !worker.is_alive() && state.status.has_ended() && !asked {
         warn(&format!("worker '{name}' is not running"));
@@ -403,7 +398,7 @@ pub(super) fn wait_or_kill(worker: &Worker) -> bool {
     if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
         return true;
     }
-    // It holds its lock, so the pid in its state is still its own.
+    // It holds its lock, so the pid is still its own.
     if let StoredState::State(state) = worker.load_state()
         && let Some(pid) = state.pid
     {

@@ -22,21 +22,19 @@ impl WorkerRow {
         WorkerRow { state: worker.load_state(), alive: worker.is_alive(), worker }
     }
 
-    /// The status word that scripts rely on.
+    /// For scripts: must not change.
     fn status(&self) -> &'static str {
         match &self.state {
             StoredState::State(state) if state.status.has_ended() || self.alive => {
                 state.status.as_str()
             }
             StoredState::State(state) if state.status == WorkerStatus::Paused => "paused",
-            // The loop should be running, but is gone.
             StoredState::State(_) => "gone",
             StoredState::Missing if self.alive => "starting",
             StoredState::Missing | StoredState::Invalid(_) => "unknown",
         }
     }
 
-    /// The status for people.
     fn described_status(&self) -> String {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
         let word = match (state.status, state.outcome) {
@@ -75,7 +73,7 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     })
 }
 
-/// The text may come from an agent or a file name.
+/// The text may come from an agent.
 fn sanitize(text: &str) -> String {
     strip_control_chars(text)
 }
@@ -86,12 +84,11 @@ fn to_json_array(all: &[WorkerRow]) -> String {
 }
 
 fn to_json(value: &serde_json::Value) -> String {
-    // Plain values always serialize.
     json_writer::pretty(value).unwrap_or_default() + "\n"
 }
 
 fn to_json_object(row: &WorkerRow) -> serde_json::Value {
-    let (state, trouble) = match &row.state {
+    let (state, error) = match &row.state {
         StoredState::State(state) => (Some(state), None),
         StoredState::Missing => (None, None),
         StoredState::Invalid(why) => (None, Some(why)),
@@ -111,11 +108,10 @@ fn to_json_object(row: &WorkerRow) -> serde_json::Value {
             "ralph_iteration": state.map_or(0, |state| state.current_iteration),
         },
         "state": state,
-        "error": trouble,
+        "error": error,
     })
 }
 
-/// From start to end, or to now, without pauses.
 fn elapsed_ms(state: &WorkerState) -> Option<u64> {
     let now = match &state.ended {
         Some(ended) if state.status.has_ended() => ended.parse().ok()?,
@@ -124,7 +120,7 @@ fn elapsed_ms(state: &WorkerState) -> Option<u64> {
     state.elapsed_ms(now)
 }
 
-/// A duration with two units: `12s`, `3m 42s`, `5h 7m`.
+/// `12s`, `3m 42s`, `5h 7m`.
 fn rough_duration(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..3600 => format_duration(seconds * 1000, " "),
@@ -180,7 +176,6 @@ fn table(all: &[WorkerRow]) -> String {
     table
 }
 
-/// Formats a time of `state.json`.
 fn format_time(stamp: &str) -> String {
     stamp.replacen('T', " ", 1).split('.').next().unwrap_or_default().to_owned()
 }

@@ -27,7 +27,7 @@ pub(super) fn print_live(
             let size = rustix::termios::tcgetwinsize(&stdout).ok();
             let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
             let clear = if previous.is_empty() { "\x1b[2J" } else { "" };
-            // Cursor home, clear each line before writing it, then clear the rest: no flicker.
+            // Clear line by line, to avoid flicker.
             let text =
                 fit_to_terminal(&text, size.filter(|(columns, rows)| *columns > 0 && *rows > 0));
             let lines: String = text.lines().map(|line| format!("\x1b[K{line}\n")).collect();
@@ -44,18 +44,17 @@ pub(super) fn print_live(
     }
 }
 
-/// Waits for the next refresh. Returns false if the reader is gone.
+/// Returns false if the reader is gone.
 fn wait_for_refresh(stdout: &std::io::Stdout) -> bool {
-    // No events requested: poll reports errors and hangups anyway.
+    // poll reports hangups even without requested events.
     let mut polled = [PollFd::new(stdout, PollFlags::empty())];
     !matches!(rustix::event::poll(&mut polled, Some(&REFRESH_INTERVAL)), Ok(1..))
 }
 
-/// Cuts a text to the terminal's size: lines that wrap or scroll would break the update in place.
+/// Lines that wrap or scroll would break the update in place.
 fn fit_to_terminal(text: &str, size: Option<(usize, usize)>) -> String {
     let Some((columns, rows)) = size else { return text.to_owned() };
     let lines: Vec<&str> = text.lines().collect();
-    // The cursor occupies the last row.
     let room = rows.saturating_sub(1).max(1);
     let shown = if lines.len() <= room { lines.len() } else { room - 1 };
     let mut fitting = String::new();

@@ -25,7 +25,7 @@ use ralph_report::worker_lines::WorkerTracker;
 use ralph_report::{Backpressure, Reporter};
 use ralph_store::project::Project;
 
-/// Checks again after this time even if no change was noticed.
+/// In case a change goes unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
@@ -42,7 +42,6 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         color_errors: capable.color_errors,
         ..Style::default()
     };
-    // Same output as in the window.
     let tracker =
         WorkerTracker::new(worker.load_start_state().unwrap_or_default(), TimeZone::system());
     let mut reporter =
@@ -64,9 +63,8 @@ fn follow(
     let mut line = Vec::new();
     let mut ended = false;
     loop {
-        // Before reading: the last entries of a loop that ends now are still read.
+        // Asked first: the last entries are still read.
         let alive = worker.is_some_and(Worker::is_alive);
-        // An incomplete line stays in the buffer.
         while journal::read_line(&mut reader, &mut line)? != LineRead::End {
             if !line.is_empty() && !line.ends_with(b"\n") {
                 break;
@@ -103,7 +101,7 @@ pub fn attach(args: &SelectionArgs) -> Result<u8, Error> {
     let inside = std::env::var_os("TMUX");
     let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
     let Some((program, rest)) = command.split_first() else { return Ok(0) };
-    // Unset `TMUX` to allow nested clients, except to switch the current one.
+    // Unset `TMUX` to allow nested clients.
     let keeps_tmux = rest.iter().any(|word| word == "switch-client");
     let changes = trust::outside_env(&[]);
     let is_changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
@@ -136,7 +134,6 @@ pub fn wait(selection: &WorkerSelection) -> Result<u8, Error> {
     let selected = selection.select(&workers, Worker::is_alive)?;
     // A missing worker fails at once, not after hours.
     let selected = selected.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // A failed worker does not stop the wait for the others.
     let ends: Vec<_> = selected.iter().map(|worker| wait_for(worker, None)).collect();
     let codes = ends.into_iter().collect::<Result<Vec<u8>, _>>()?;
     Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
@@ -148,7 +145,7 @@ pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Resul
     let name = &worker.name;
     let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
     let ended = watch.wait_for(None, POLL_INTERVAL, || {
-        // Before reading: the final state of a loop that ends now is still read.
+        // Asked first: the final state is still read.
         let alive = worker.is_alive();
         let state = match worker.state() {
             Ok(state) => state,

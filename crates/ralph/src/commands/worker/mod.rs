@@ -1,4 +1,4 @@
-//! The worker commands: their arguments and help.
+//! The worker commands.
 
 mod control;
 mod list;
@@ -99,7 +99,7 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
-/// Shorter timeout: an agent's own screen shows activity at once.
+/// A screen shows activity at once.
 const INTERACTIVE_DEFAULTS: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
 
 fn defaults(args: &SpawnArgs) -> &'static Defaults {

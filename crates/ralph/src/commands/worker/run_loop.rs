@@ -21,7 +21,7 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
-/// Describe the window's terminal: not inherited from the spawning process.
+/// These describe the window's terminal, not the spawner's.
 const WINDOW_VARIABLES: [&str; 6] =
     ["TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "COLORTERM"];
 
@@ -95,7 +95,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let CliCommand::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
-    // The directory of the spawn, whose settings apply.
+    // Its settings apply, also in a worktree.
     let home = project_dir::open_project(&parsed.project)?;
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
@@ -121,7 +121,6 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
     };
-    // The journal may be gone with the work tree.
     let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
     let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));

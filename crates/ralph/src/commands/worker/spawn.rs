@@ -18,10 +18,8 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::lock;
 use ralph_store::project::Project;
 
-/// Warn above this limit, because of the cost.
 const MANY_ITERATIONS: u32 = 50;
 
-/// The time for a loop to start its first iteration.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 const WINDOW_CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -58,7 +56,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         defaults: defaults(args),
         settings: &loaded,
     };
-    // Report errors here, where the user sees them, not in the window.
+    // Report errors here, not in the window.
     let spec = run_loop::run_spec(&start, args)?;
     if args.common.print_prompt {
         return start.print_prompt(&spec.prompt, None);
@@ -151,7 +149,7 @@ impl SpawnAttempt<'_> {
 
     fn undo(self) {
         let SpawnAttempt { worker, launch, previous_files, .. } = self;
-        // Ignore errors here, to report the first one.
+        // Report only the first error.
         let _ = worker.remove();
         if let Some(worktree) = launch.worktree {
             worktree.undo();
@@ -169,7 +167,6 @@ impl SpawnAttempt<'_> {
     }
 }
 
-/// The command line, with the worker's name added if it is missing.
 fn arguments(name: &str) -> Result<Vec<String>, Error> {
     let args: Result<Vec<String>, OsString> =
         std::env::args_os().map(OsString::into_string).collect();
@@ -185,7 +182,7 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
     Ok(args)
 }
 
-/// A name stays taken while its worker runs or is paused, even if the process is gone.
+/// The name of a paused or running worker stays taken, even if its process is gone.
 fn check_name_free(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
     let taken = |how: &str| {
@@ -266,7 +263,6 @@ fn warn_uncommitted(project: &Project, spec: &RunSpec) {
         PromptSource::File(path) => path.strip_prefix(project.root()).ok().and_then(Path::to_str),
         _ => None,
     };
-    // If git fails, `Worktree::create` reports why.
     let mut files = git::list_uncommitted(project.root()).unwrap_or_default();
     files.retain(|file| Some(file.as_str()) != prompt);
     if let [first, rest @ ..] = files.as_slice() {
@@ -290,8 +286,8 @@ fn warn_missing_copies(project: &Project, copy: &[String]) {
     }
 }
 
-/// Opens a worker's window and waits until its loop has started. `is_new` tells its state from an
-/// older one. Closes the window on failure.
+/// Waits until the loop has started. `is_new` tells its state from an older one. Closes the window
+/// on failure.
 pub(super) fn open_window(
     worker: &Worker,
     interrupts: Option<Interrupts>,
