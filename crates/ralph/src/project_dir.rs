@@ -17,7 +17,7 @@ use ralph_store::relocation::DirIdentity;
 
 use super::cli::CliCommand;
 use super::cli::args::ProjectArgs;
-use super::commands::modes::PROMPTS_DIR;
+use super::commands::mode::PROMPTS_DIR;
 
 pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
     super::recover::restore_modes();

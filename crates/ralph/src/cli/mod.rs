@@ -58,16 +58,16 @@ pub enum CliCommand {
     Run(Box<crate::commands::run::RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = crate::commands::modes::PLAN_EXAMPLES)]
-    Plan(Box<crate::commands::modes::ModeArgs>),
+    #[command(after_help = crate::commands::plan::EXAMPLES)]
+    Plan(Box<crate::commands::mode::ModeArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = crate::commands::modes::BUILD_EXAMPLES)]
-    Build(Box<crate::commands::modes::ModeArgs>),
+    #[command(after_help = crate::commands::build::EXAMPLES)]
+    Build(Box<crate::commands::mode::ModeArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
-    #[command(after_help = crate::commands::modes::PROMPT_EXAMPLES)]
-    Prompt(Box<crate::commands::modes::AdHocArgs>),
+    #[command(after_help = crate::commands::prompt::EXAMPLES)]
+    Prompt(Box<crate::commands::prompt::AdHocArgs>),
 
     /// Work off a task list, one story an iteration, until every story passes.
     #[command(after_help = crate::commands::work::EXAMPLES)]
@@ -182,12 +182,12 @@ pub enum CliCommand {
     Plugin(crate::commands::plugin::PluginArgs),
 
     /// Print a script that completes ralph's commands in your shell.
-    #[command(after_help = crate::commands::generated::COMPLETIONS_EXAMPLES)]
-    Completions(crate::commands::generated::CompletionsArgs),
+    #[command(after_help = crate::commands::completions::EXAMPLES)]
+    Completions(crate::commands::completions::CompletionsArgs),
 
     /// Write the man pages.
-    #[command(after_help = crate::commands::generated::MAN_EXAMPLES)]
-    Man(crate::commands::generated::ManArgs),
+    #[command(after_help = crate::commands::man::EXAMPLES)]
+    Man(crate::commands::man::ManArgs),
 }
 
 pub fn definition() -> clap::Command {
@@ -266,10 +266,10 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Run(args) => {
             crate::commands::run::run(&for_loop(&args.common)?, &args, Vec::new())
         }
-        CliCommand::Plan(args) => crate::commands::modes::plan(&for_loop(&args.common)?, *args),
-        CliCommand::Build(args) => crate::commands::modes::build(&for_loop(&args.common)?, *args),
+        CliCommand::Plan(args) => crate::commands::plan::plan(&for_loop(&args.common)?, *args),
+        CliCommand::Build(args) => crate::commands::build::build(&for_loop(&args.common)?, *args),
         CliCommand::Prompt(args) => {
-            crate::commands::modes::prompt(&for_loop(&args.mode.common)?, *args)
+            crate::commands::prompt::prompt(&for_loop(&args.mode.common)?, *args)
         }
         CliCommand::Work(args) => crate::commands::work::work(&for_loop(&args.common)?, &args),
         CliCommand::New(args) => crate::commands::new::new(&own()?, &args),
@@ -299,8 +299,8 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Sandbox(command) => crate::commands::sandbox::sandbox(&project()?, &command),
         CliCommand::Hook(args) => Ok(crate::commands::hook::hook(args)),
         CliCommand::Plugin(args) => crate::commands::plugin::plugin(&args),
-        CliCommand::Completions(args) => crate::commands::generated::completions(&args),
-        CliCommand::Man(args) => crate::commands::generated::man(&args),
+        CliCommand::Completions(args) => crate::commands::completions::completions(&args),
+        CliCommand::Man(args) => crate::commands::man::man(&args),
     }
 }
 

@@ -22,7 +22,7 @@ use ralph_store::start_record::StartRecord;
 
 use super::runs::{find_by_prefix, is_run_id_like, list_runs, no_runs_error};
 use super::worker::{self, NewLimits, WorkerSelection};
-use super::{modes, run, work};
+use super::{build, plan, prompt, run, work};
 use crate::cli::args::{BudgetArgs, LoopArgs, OutputMode, ProjectArgs, PromptArgs};
 use crate::cli::{Cli, CliCommand, print};
 
@@ -363,9 +363,9 @@ fn restart(
     let _ = std::env::set_current_dir(&directory);
     match command {
         CliCommand::Run(args) => run::run(project, &args, Vec::new()),
-        CliCommand::Plan(args) => modes::plan(project, *args),
-        CliCommand::Build(args) => modes::build(project, *args),
-        CliCommand::Prompt(args) => modes::prompt(project, *args),
+        CliCommand::Plan(args) => plan::plan(project, *args),
+        CliCommand::Build(args) => build::build(project, *args),
+        CliCommand::Prompt(args) => prompt::prompt(project, *args),
         CliCommand::Work(args) => work::work(project, &args),
         _ => Ok(exit_code::USAGE),
     }

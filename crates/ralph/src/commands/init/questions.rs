@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::commands::modes;
+use crate::commands::build::BUILD_PROMPT;
+use crate::commands::mode::PROMPTS_DIR;
+use crate::commands::plan::PLAN_PROMPT;
 use crate::config;
 use ralph_sandbox::Backend;
 use ralph_store::project::Project;
@@ -98,8 +100,8 @@ pub(super) fn offer_starter_prompts(
     project: &Project,
     ask: &mut dyn Prompter,
 ) -> Result<Vec<(PathBuf, &'static str)>, Abort> {
-    let directory = project.root().join(modes::PROMPTS_DIR);
-    let mut missing = vec![("plan.md", modes::PLAN_PROMPT), ("build.md", modes::BUILD_PROMPT)];
+    let directory = project.root().join(PROMPTS_DIR);
+    let mut missing = vec![("plan.md", PLAN_PROMPT), ("build.md", BUILD_PROMPT)];
     missing.retain(|(name, _)| directory.join(name).symlink_metadata().is_err());
     if missing.is_empty() {
         return Ok(Vec::new());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::*;
-use crate::commands::modes;
+use crate::commands::build::BUILD_PROMPT;
 
 struct Script {
     answers: VecDeque<&'static str>,
@@ -242,7 +242,7 @@ fn init_writes_missing_starter_prompts_on_request() {
     assert!(screen.ends_with("\nPrompt written to .ralph/prompts/build.md\n"), "{screen}");
     assert_eq!(fs::read_to_string(&plan).unwrap(), "mine");
     let build = fs::read_to_string(project.path("prompts/build.md")).unwrap();
-    assert_eq!(build, modes::BUILD_PROMPT);
+    assert_eq!(build, BUILD_PROMPT);
     let (_, screen) = project.init(&["y", "claude", "", "", "", "", ""]);
     assert!(!screen.contains("starter"), "there is nothing left to offer: {screen}");
 }

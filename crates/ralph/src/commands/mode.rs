@@ -1,5 +1,4 @@
-//! `ralph plan`, `ralph build`, `ralph prompt`: loops with template prompts, a shared plan and
-//! session logs.
+//! What `plan`, `build` and `prompt` share: template prompts, a plan, session logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,43 +18,6 @@ use ralph_store::project::Project;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 use crate::recover;
-
-pub const PLAN_EXAMPLES: &str = "\
-Examples:
-  Write .ralph/implementation_plan.md from the specifications in specs/:
-    ralph plan -- claude
-
-  With the agent of .ralph/config or the settings, at most three times:
-    ralph plan 3
-
-  See what the agent is asked:
-    ralph plan --print-prompt
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-pub const BUILD_EXAMPLES: &str = "\
-Examples:
-  Up to 20 tasks of the plan that `ralph plan` wrote:
-    ralph build 20
-
-  With other variables and another agent:
-    ralph build --config ci.config
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-pub const PROMPT_EXAMPLES: &str = "\
-Examples:
-  ralph prompt prompts/refactor-analysis.md
-  ralph prompt prompts/refactor-analysis.md 5 -- codex
-
-The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
-
-Exit codes:
-  0 complete, or the limit reached   1 the prompt does not have the signal
-  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
-  5 complete, but an SCM task failed   130 interrupted";
 
 /// What plan, build and prompt take.
 #[derive(Debug, Args)]
@@ -83,64 +45,19 @@ pub struct ModeArgs {
     pub common: LoopArgs,
 }
 
-#[derive(Debug, Args)]
-pub struct AdHocArgs {
-    /// The file with what to ask the agent. It is read again for each iteration.
-    #[arg(
-        value_name = "FILE",
-        conflicts_with_all = ["prompt", "prompt_file"],
-        required_unless_present_any = ["prompt", "prompt_file"]
-    )]
-    pub file: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
-}
-
-/// Used if the project has no prompt of its own.
-pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
-pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
-
 pub const PROMPTS_DIR: &str = ".ralph/prompts";
 
 const NO_PLAN_MESSAGE: &str = "Implementation plan not found. Run 'ralph plan' first.";
 
-const DEFAULTS: Defaults = Defaults {
+pub(super) const DEFAULTS: Defaults = Defaults {
     exit_at_limit: exit_code::SUCCESS,
     stderr_counts_as_output: true,
     session_log: true,
     ..Defaults::RUN
 };
 
-pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
-    let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
-    recover(project, &args.common)?;
-    let source = select_prompt(project, &args, "plan", built_in)?;
-    let defaults = Defaults { command: "plan", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
-}
-
-pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
-    let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
-    recover(project, &args.common)?;
-    let source = select_prompt(project, &args, "build", built_in)?;
-    let defaults = Defaults { command: "build", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
-}
-
-pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
-    let AdHocArgs { file, mode } = args;
-    recover(project, &mode.common)?;
-    let source = match &file {
-        Some(path) => prompt::prompt_file(path, &mode.common)?,
-        None => prompt::prompt_source(&mode.prompt, &mode.common)?,
-    };
-    let defaults = Defaults { command: "prompt", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
-}
-
 /// Recovers before reading a prompt or a loop file, which an agent may have planted.
-fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+pub(super) fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
     if args.dry_run || args.print_prompt {
         recover::remove_planted_files(project.root())
     } else {
@@ -149,7 +66,7 @@ fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
 }
 
 /// The prompt of the command line, the project's own for this mode, or the built-in one.
-fn select_prompt(
+pub(super) fn select_prompt(
     project: &Project,
     args: &ModeArgs,
     mode: &str,
@@ -166,15 +83,15 @@ fn select_prompt(
     }
 }
 
-struct Mode {
-    defaults: Defaults,
-    source: PromptSource,
-    needs_plan: bool,
-    needs_signal: bool,
+pub(super) struct Mode {
+    pub(super) defaults: Defaults,
+    pub(super) source: PromptSource,
+    pub(super) needs_plan: bool,
+    pub(super) needs_signal: bool,
 }
 
 impl Mode {
-    fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
+    pub(super) fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
         let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
