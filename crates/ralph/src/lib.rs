@@ -3,6 +3,8 @@
 //! It turns a command line into a run and hands that to `ralph-driver`. How a run proceeds is
 //! decided in `ralph-engine` and must not depend on anything here.
 
+#![forbid(unsafe_code)]
+
 pub mod cli;
 pub mod commands;
 pub mod config;
