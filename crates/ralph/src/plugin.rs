@@ -123,7 +123,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("deep/ralph");
         export(&target, false).unwrap();
-        assert_eq!(below(&target), below(&source));
+        assert_eq!(below(&target), below(source));
     }
 
     #[test]
