@@ -119,7 +119,7 @@ pub(super) fn missing_story_count(
     review.progress.map_or(0, |progress| progress.total - list.stories.len())
 }
 
-/// What contradicts a list whose stories are all marked as passing.
+/// Reasons to doubt a list whose stories are all marked as passing.
 pub(super) fn completeness_doubts(
     project: &Project,
     documents: &Documents,

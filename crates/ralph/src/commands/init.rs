@@ -1,6 +1,6 @@
 //! `ralph init`: asks a few questions and writes `.ralph/settings.json`.
 //!
-//! Questions go through [`Prompter`](ask::Prompter), which tests script.
+//! Questions go through `Prompter`, which tests script.
 
 mod ask;
 mod questions;

@@ -1,7 +1,7 @@
 //! Turns a command line into a run.
 //!
-//! Every loop command loads the settings ([`load`]), builds a [`RunSpec`](ralph_driver::run_spec::RunSpec) from a [`LaunchPlan`] and
-//! hands it to the driver. The commands differ in their [`Defaults`].
+//! Every loop command loads the settings (`load`), builds a `RunSpec` from a `LaunchPlan` and hands
+//! it to the driver. The commands differ in their `Defaults`.
 
 mod active_marker;
 mod agent;

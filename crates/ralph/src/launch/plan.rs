@@ -94,7 +94,7 @@ impl LaunchPlan<'_> {
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        // It may be the resumed run's own work.
+        // Uncommitted changes may be the resumed run's own.
         let is_resumed_worker =
             background.as_ref().is_some_and(|background| background.resume.is_some());
         let is_new = args.resume.is_none() && !is_resumed_worker;
