@@ -1,15 +1,19 @@
-//! The commands, a file each.
+//! The commands, one file each.
 
 pub mod agents;
 pub mod archive;
+pub mod build;
+pub mod completions;
 pub mod demo;
 pub mod doctor;
-pub mod generated;
 pub mod hook;
 pub mod init;
-pub mod modes;
+pub mod man;
+pub mod mode;
 pub mod new;
+pub mod plan;
 pub mod plugin;
+pub mod prompt;
 pub mod report;
 pub mod resume;
 pub mod run;

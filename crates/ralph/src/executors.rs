@@ -1,3 +1,3 @@
-//! Places where a run can be executed.
+//! Where runs execute.
 
 pub mod tmux;

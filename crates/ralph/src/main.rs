@@ -1,4 +1,4 @@
-//! The `ralph` program. All of it is in the library.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! The plugin for Claude Code, as it is in `plugin/`: part of the program, so that the two always fit
-//! together.
+//! The plugin for Claude Code, embedded: its version always matches.
 
 use std::fs;
 use std::io;
@@ -8,10 +7,8 @@ use std::path::Path;
 use ralph_events::error::Error;
 use ralph_store::save::{PendingSave, save_all};
 
-/// One file of it.
 #[derive(Debug)]
 pub struct PluginFile {
-    /// From the plugin's directory on.
     pub path: &'static str,
     pub text: &'static str,
 }
@@ -28,7 +25,7 @@ macro_rules! files {
     };
 }
 
-/// All of it. A test holds this to the directory.
+/// A test compares this with the directory.
 pub const FILES: &[PluginFile] = files! {
     ".claude-plugin/plugin.json",
     "README.md",
@@ -45,11 +42,7 @@ pub const FILES: &[PluginFile] = files! {
     "templates/tasks-template.json",
 };
 
-/// Writes the plugin to a directory, all of it or nothing. Files of the same names are replaced only with
-/// `force`; others that are there are nobody's business.
-///
-/// # Errors
-/// Something is in the way, or the directory cannot be written.
+/// All files or none.
 pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     if directory.exists() && !directory.is_dir() {
         return Err(Error::input(format!("not a directory: {}", directory.display())));
@@ -60,10 +53,10 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
         replace: force,
     };
     let files: Vec<PendingSave> = FILES.iter().map(saving).collect();
-    let in_the_way: Vec<&Path> =
+    let existing: Vec<&Path> =
         files.iter().map(|file| file.path.as_path()).filter(|path| path_exists(path)).collect();
-    if let (false, Some(first)) = (force, in_the_way.first()) {
-        let more = match in_the_way.len() {
+    if let (false, Some(first)) = (force, existing.first()) {
+        let more = match existing.len() {
             1 => String::new(),
             n => format!(" and {} more", n - 1),
         };
@@ -79,7 +72,7 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Even as a link that leads nowhere.
+/// Includes dangling links.
 fn path_exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -88,7 +81,6 @@ fn write_error(path: &Path, err: &io::Error) -> Error {
     Error::input(format!("cannot write {}: {err}", path.display()))
 }
 
-/// By everybody who may read it.
 fn make_executable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let mut permissions = fs::metadata(path)?.permissions();
@@ -107,15 +99,14 @@ mod tests {
     use super::*;
     use ralph_tasks::documents::TEMPLATES;
 
-    /// Every file below a directory, with whether it is executable.
     fn below(directory: &Path) -> BTreeMap<String, (String, bool)> {
         let mut found = BTreeMap::new();
-        let mut left = vec![directory.to_owned()];
-        while let Some(next) = left.pop() {
+        let mut pending = vec![directory.to_owned()];
+        while let Some(next) = pending.pop() {
             for entry in fs::read_dir(next).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    left.push(path);
+                    pending.push(path);
                     continue;
                 }
                 let mode = path.metadata().unwrap().permissions().mode();
@@ -132,7 +123,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("deep/ralph");
         export(&target, false).unwrap();
-        assert_eq!(below(&target), below(&source));
+        assert_eq!(below(&target), below(source));
     }
 
     #[test]
@@ -147,7 +138,7 @@ mod tests {
     fn plugin_version_matches_program() {
         let manifest: Value = serde_json::from_str(FILES[0].text).unwrap();
         assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
-        // Claude Code loads them by itself, and refuses a manifest that names them as well.
+        // Claude Code finds the hooks itself and refuses a manifest that names them.
         assert_eq!(manifest.get("hooks"), None);
     }
 
@@ -173,7 +164,6 @@ mod tests {
     #[test]
     fn failed_plugin_export_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        // A directory where a file has to go.
         fs::create_dir_all(dir.path().join("templates/prompt.md/x")).unwrap();
         assert!(export(dir.path(), true).is_err());
         assert_eq!(below(dir.path()), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! Which project a command is about, and whether that can be meant.
+//! Finds the project that a command works on.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,22 @@ use ralph_store::relocation::DirIdentity;
 
 use super::cli::CliCommand;
 use super::cli::args::ProjectArgs;
-use super::commands::modes::PROMPTS_DIR;
+use super::commands::mode::PROMPTS_DIR;
 
-/// The project that a command is about, by its whole path.
-pub(super) fn open_project(place: &ProjectArgs) -> Result<Project, Error> {
+pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
     super::recover::restore_modes();
-    let here = current_dir();
-    let path = match (&place.project_dir, here) {
-        (Some(path), Ok(here)) => here.join(path),
+    let current = current_dir();
+    let path = match (&args.project_dir, current) {
+        (Some(path), Ok(current)) => current.join(path),
         (Some(path), Err(_)) => path.clone(),
-        (None, Ok(here)) => here,
+        (None, Ok(current)) => current,
         (None, Err(err)) => {
             let message = format!("the current directory is gone or cannot be read: {err}");
             return Err(Error::input(message));
         }
     };
     refuse_link_out(&path)?;
-    let path = place.project_dir.as_ref().unwrap_or(&path);
+    let path = args.project_dir.as_ref().unwrap_or(&path);
     let root = path
         .canonicalize()
         .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
@@ -44,19 +43,17 @@ pub(super) fn open_project(place: &ProjectArgs) -> Result<Project, Error> {
     }
 }
 
-/// The current directory, by the name that the shell shows if that is right: it may pass through links.
+/// As the shell names it (`PWD`), if that is correct: it may contain links.
 fn current_dir() -> std::io::Result<PathBuf> {
-    let here = std::env::current_dir()?;
+    let directory = std::env::current_dir()?;
     let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
-    let shown = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
-    let shown = shown.filter(|path| identity(path).is_some_and(|it| identity(&here) == Some(it)));
-    Ok(shown.unwrap_or(here))
+    let pwd = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+    let pwd = pwd.filter(|path| identity(path).is_some_and(|it| identity(&directory) == Some(it)));
+    Ok(pwd.unwrap_or(directory))
 }
 
-/// Refuses to work in a directory that a link of an agent may lead to: the agent of the next run could write there.
-///
-/// # Errors
-/// There is such a link on the way to `path`.
+/// Refuses a path through a link in an agent-writable directory: an agent may have planted it to
+/// get write access to its target.
 pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
     let Some(EscapingLink { link, dir, target }) = trust::find_escaping_link(path) else {
         return Ok(());
@@ -68,7 +65,7 @@ pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
     .hint(format!("if you mean that directory: -C {target}")))
 }
 
-/// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
+/// `root` must be free of links. Declares it untrusted outside the sandbox.
 pub(super) fn declare_project(root: PathBuf) -> Project {
     let home = home::ralph_home(|name| std::env::var_os(name));
     if let Some(Err(err)) = home.map(|home| project_record::adopt_moved_project(&home, &root)) {
@@ -100,13 +97,12 @@ pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// Declares what the settings let agents write to.
 pub(super) fn declare_agent_writable(settings: &Settings, project: &Project) {
     let dirs = sandbox::writable_dirs(&settings.sandbox, project.root());
     dirs.iter().for_each(|dir| trust::declare_agent_writable(dir));
 }
 
-/// Remembers that agents work in a project, and where else they can write. What it returns is a warning.
+/// Records where agents of this project can write. Returns a warning on failure.
 pub(super) fn record_project(project: &Project, writable: &[PathBuf]) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name))?;
     let root = project.root();
@@ -125,10 +121,10 @@ pub(super) fn record_project(project: &Project, writable: &[PathBuf]) -> Option<
     ))
 }
 
-/// Files that are named on the command line of a loop are looked for where it works, as `git -C` does.
-pub(super) fn resolve_paths_from_project(place: &ProjectArgs, command: &mut CliCommand) {
-    let Some(dir) = &place.project_dir else { return };
-    let there = |path: &mut Option<PathBuf>| {
+/// With `-C`, files named on the command line are relative to that directory, as with `git -C`.
+pub(super) fn resolve_paths_from_project(args: &ProjectArgs, command: &mut CliCommand) {
+    let Some(dir) = &args.project_dir else { return };
+    let resolve = |path: &mut Option<PathBuf>| {
         if let Some(path) = path.as_mut().filter(|path| *path != Path::new("-")) {
             *path = dir.join(&*path);
         }
@@ -136,29 +132,26 @@ pub(super) fn resolve_paths_from_project(place: &ProjectArgs, command: &mut CliC
     let (common, prompt) = match command {
         CliCommand::Run(args) => (&mut args.common, &mut args.prompt),
         CliCommand::Plan(args) | CliCommand::Build(args) => {
-            there(&mut args.config);
+            resolve(&mut args.config);
             (&mut args.common, &mut args.prompt)
         }
         CliCommand::Prompt(args) => {
-            there(&mut args.file);
-            there(&mut args.mode.config);
+            resolve(&mut args.file);
+            resolve(&mut args.mode.config);
             (&mut args.mode.common, &mut args.mode.prompt)
         }
         CliCommand::Work(args) => (&mut args.common, &mut args.prompt),
         CliCommand::Spawn(args) => (&mut args.common, &mut args.prompt),
         _ => return,
     };
-    there(&mut common.settings);
-    there(&mut prompt.prompt_file);
+    resolve(&mut common.settings);
+    resolve(&mut prompt.prompt_file);
 }
 
-/// The same for a command that works with what a project has: its settings, runs or documents. With
-/// `alone`, somebody said that those of no other directory are meant.
-///
-/// # Errors
-/// It is a part of another project, or there is no place for what is ralph's.
-pub(super) fn require_project(place: &ProjectArgs, alone: bool) -> Result<Project, Error> {
-    let project = open_project(place)?;
+/// Opens a project for a command that uses its settings, runs or documents. `alone` allows a
+/// subdirectory of another project.
+pub(super) fn require_project(args: &ProjectArgs, alone: bool) -> Result<Project, Error> {
+    let project = open_project(args)?;
     check_ralph_dir(&project)?;
     if !alone {
         check_not_subdirectory(&project)?;
@@ -166,7 +159,6 @@ pub(super) fn require_project(place: &ProjectArgs, alone: bool) -> Result<Projec
     Ok(project)
 }
 
-/// The place for everything that is ralph's must not be taken by a file.
 fn check_ralph_dir(project: &Project) -> Result<(), Error> {
     let ralph_dir = project.ralph_dir();
     match ralph_dir.symlink_metadata() {
@@ -179,13 +171,10 @@ fn check_ralph_dir(project: &Project) -> Result<(), Error> {
     }
 }
 
-/// What a directory is to ralph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ProjectKind {
     NotAProject,
-    /// There were runs in it.
     HasRuns,
-    /// Somebody has settled there how ralph is to work.
     Configured,
 }
 
@@ -205,26 +194,25 @@ impl ProjectKind {
     }
 }
 
-/// Whether this is where ralph keeps what belongs to no project. Somebody may have tried it out there
-/// once, and everything of a person's is below that.
+/// `$RALPH_HOME` has runs if the user once tried ralph in the home directory, which is above
+/// everything.
 fn is_home(ralph_dir: &Path) -> bool {
     home::ralph_home(|name| std::env::var_os(name)).is_some_and(|home| home == ralph_dir)
 }
 
-/// In a subdirectory the settings of the project, and with them its guardrails, would silently not
-/// apply, and a second run could work on the same files.
+/// In a subdirectory, the project's settings and guardrails would silently not apply, and a second
+/// run could change the same files.
 fn check_not_subdirectory(project: &Project) -> Result<(), Error> {
     let root = project.root();
-    let here = ProjectKind::of(root);
-    if here == ProjectKind::Configured || root.join(".git").exists() {
+    let own_kind = ProjectKind::of(root);
+    if own_kind == ProjectKind::Configured || root.join(".git").exists() {
         return Ok(());
     }
-    // Runs above say something of this directory only if it is the same repository: somebody may have tried
-    // ralph out in `/tmp`.
+    // Runs above count only within the repository: the user may have tried ralph in `/tmp`.
     let in_repository = root.ancestors().any(|dir| dir.join(".git").exists());
     for above in root.ancestors().skip(1) {
-        let standing = ProjectKind::of(above);
-        if standing > here && (standing == ProjectKind::Configured || in_repository) {
+        let kind = ProjectKind::of(above);
+        if kind > own_kind && (kind == ProjectKind::Configured || in_repository) {
             let above = above.display();
             return Err(Error::input(format!(
                 "{} is a part of the project in {above}",

@@ -1,5 +1,4 @@
-//! What is known of a task list before a run starts: by the ledger of the last run, or, where there is none, by the
-//! history of the file in git.
+//! What ralph knows of a task list before a run: from the last run's ledger, or from git.
 
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -16,34 +15,28 @@ use ralph_tasks::{TaskList, verdict};
 
 use super::commands::tasks;
 
-/// The memory of a list.
 pub(super) struct TaskMemory {
     pub(super) ledger: Ledger,
     pub(super) changes: ListChanges,
-    /// Where it comes from, for people: `run 20261113-202752-0a1b`.
+    /// For messages: `run 20261113-202752-0a1b`.
     source: Option<String>,
-    /// Says that the ledger cannot be read, or that there is no record at all.
     pub(super) ledger_problem: Option<String>,
 }
 
-/// The places of the ledgers for these documents.
 pub(super) fn ledger_paths(project: &Project, documents: &Documents) -> LedgerPaths {
     let home = home::ralph_home(|name| std::env::var_os(name));
     LedgerPaths::new(home.as_deref(), project, &documents.path(TASKS))
 }
 
-/// Reads the list and recalls what is known of it. `has_guardrails`: those of the settings prove something, too.
-///
-/// # Errors
-/// The list cannot be read, or nothing tells whether an agent took something out of it.
+/// Fails if removed stories could go unnoticed. `has_guardrails`: those count as checks.
 pub(super) fn load_memory(
     project: &Project,
     documents: &Documents,
-    places: &LedgerPaths,
+    paths: &LedgerPaths,
     has_guardrails: bool,
 ) -> Result<(TaskList, TaskMemory), Error> {
     let list = tasks::read_valid(documents)?;
-    let LastLedger { last, unreadable } = places.load_last();
+    let LastLedger { last, unreadable } = paths.load_last();
     let lost = (!unreadable.is_empty()).then(|| {
         format!(
             "ledgers of {} cannot be read: {}",
@@ -55,7 +48,7 @@ pub(super) fn load_memory(
         LastRun::Run(run, ledger) if lost.is_none() => {
             TaskMemory::from_ledger(&run, *ledger, &list, has_guardrails)
         }
-        // A later run may have known more: nothing is forgiven.
+        // A later, unreadable ledger may have known more.
         LastRun::Run(run, ledger) => TaskMemory {
             ledger_problem: lost,
             ..TaskMemory::from_ledger(&run, ledger.reopened(), &list, has_guardrails)
@@ -68,19 +61,15 @@ pub(super) fn load_memory(
     Ok((list, memory))
 }
 
-/// The same for a run that is resumed, by its own ledger. A list that is broken in the middle of a run is a matter for
-/// its agent.
-///
-/// # Errors
-/// As [`recall`].
+/// For a resumed run, by its own ledger. A list that is broken in mid-run is left to its agent.
 pub(super) fn load_run_memory(
     project: &Project,
     documents: &Documents,
-    places: &LedgerPaths,
+    paths: &LedgerPaths,
     run: &str,
     has_guardrails: bool,
 ) -> Result<(TaskList, TaskMemory), Error> {
-    let Ok(ledger) = places.read(run) else {
+    let Ok(ledger) = paths.read(run) else {
         let list = tasks::read_valid(documents)?;
         let lost = format!(
             "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
@@ -110,7 +99,6 @@ pub(super) fn load_run_memory(
     })
 }
 
-/// Whether a story was in the list when a run last saw it.
 pub(super) fn knows_story(project: &Project, documents: &Documents, id: &str) -> bool {
     match ledger_paths(project, documents).load_last().last {
         LastRun::Run(_, ledger) => ledger.knows_story(id),
@@ -118,7 +106,7 @@ pub(super) fn knows_story(project: &Project, documents: &Documents, id: &str) ->
     }
 }
 
-/// How many stories are gone from the list that it owes by what is known of it.
+/// Removed, but still owed.
 pub(super) fn missing_story_count(
     project: &Project,
     documents: &Documents,
@@ -131,25 +119,24 @@ pub(super) fn missing_story_count(
     review.progress.map_or(0, |progress| progress.total - list.stories.len())
 }
 
-/// What is known that speaks against a list of which every story is marked as passing.
+/// Reasons to doubt a list whose stories are all marked as passing.
 pub(super) fn completeness_doubts(
     project: &Project,
     documents: &Documents,
     list: &TaskList,
 ) -> Option<String> {
-    let (source, mut ledger, since) = compare_with_last_run(project, documents, list)?;
-    let mut against = since.losses();
+    let (source, mut ledger, list_changes) = compare_with_last_run(project, documents, list)?;
+    let mut doubts = list_changes.losses();
     let review = ledger.review(&Ok(list.clone()));
     let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
-    against.extend(vetoes);
+    doubts.extend(vetoes);
     if !review.unverified.is_empty() {
-        against.push(format!("no check has passed on {}", changes::first_few(&review.unverified)));
+        doubts.push(format!("no check has passed on {}", changes::first_few(&review.unverified)));
     }
-    let few = verdict::first_few(&against);
+    let few = verdict::first_few(&doubts);
     (!few.is_empty()).then(|| format!("by what {source} knows, the work is not complete: {few}"))
 }
 
-/// What the last run knows of the list, or else git, and what became of the list since.
 fn compare_with_last_run(
     project: &Project,
     documents: &Documents,
@@ -157,8 +144,8 @@ fn compare_with_last_run(
 ) -> Option<(String, Ledger, ListChanges)> {
     match ledger_paths(project, documents).load_last().last {
         LastRun::Run(run, ledger) => {
-            let (ledger, since) = ledger.after_previous_run(list, true);
-            Some((format!("run {run}"), ledger, since))
+            let (ledger, list_changes) = ledger.after_previous_run(list, true);
+            Some((format!("run {run}"), ledger, list_changes))
         }
         LastRun::Reset => None,
         LastRun::Unknown => {
@@ -170,7 +157,6 @@ fn compare_with_last_run(
 }
 
 impl TaskMemory {
-    /// Knows the list as it is and nothing else.
     pub(super) fn from_list(list: &TaskList) -> TaskMemory {
         TaskMemory {
             ledger: Ledger::new(list),
@@ -180,10 +166,8 @@ impl TaskMemory {
         }
     }
 
-    /// Rebuilds the memory from git. `lost` says why the ledger of the last run cannot be used.
-    ///
-    /// # Errors
-    /// The history cannot be read, or not to its beginning: a story may have been dropped, and nothing would tell.
+    /// Rebuilds the memory from git. `lost` says why the ledger is unusable. Fails if the history
+    /// is incomplete: a removed story would go unnoticed.
     fn from_history(
         project: &Project,
         documents: &Documents,
@@ -197,13 +181,13 @@ impl TaskMemory {
                 .hint(hint)
                 .hint(format!("`{accept}` takes the list as it is"))
         };
-        let (versions, reach) = committed_versions(documents).map_err(|err| {
+        let (versions, extent) = committed_versions(documents).map_err(|err| {
             unknown(
                 format!("its history cannot be read: {}", err.message),
                 "see what git says there",
             )
         })?;
-        if reach == HistoryExtent::Truncated {
+        if extent == HistoryExtent::Truncated {
             let why = "this is a shallow clone, and its history is cut off".to_owned();
             return Err(unknown(why, "get all of it: git fetch --unshallow"));
         }
@@ -223,8 +207,13 @@ impl TaskMemory {
         }
         Ok(match lost {
             Some(lost) => {
-                let (ledger, since) = Ledger::with_marks_in_doubt(list);
-                TaskMemory { ledger, changes: since, source: None, ledger_problem: Some(lost) }
+                let (ledger, list_changes) = Ledger::with_marks_in_doubt(list);
+                TaskMemory {
+                    ledger,
+                    changes: list_changes,
+                    source: None,
+                    ledger_problem: Some(lost),
+                }
             }
             None => {
                 let message = format!(
@@ -236,13 +225,12 @@ impl TaskMemory {
         })
     }
 
-    /// What a run knew, and what became of the list since.
     fn from_ledger(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> TaskMemory {
         let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
-        let (ledger, since) = ledger.after_previous_run(list, has_checks);
+        let (ledger, list_changes) = ledger.after_previous_run(list, has_checks);
         TaskMemory {
             ledger,
-            changes: since,
+            changes: list_changes,
             source: Some(format!("run {run}")),
             ledger_problem: None,
         }
@@ -252,7 +240,6 @@ impl TaskMemory {
         self.source.as_deref().unwrap_or_default()
     }
 
-    /// The warnings before a run begins.
     pub(super) fn warnings(
         &self,
         documents: &Documents,
@@ -288,23 +275,22 @@ impl TaskMemory {
     }
 }
 
-/// The committed versions of the list, the newest first, back to where the present list began: the file's creation, or
-/// the template that `ralph archive` and `ralph new --force` write.
+/// The committed versions, newest first, back to the file's creation or to the template that `ralph
+/// archive` and `ralph new --force` write.
 fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, HistoryExtent), Error> {
     let path = documents.path(TASKS);
     let path = path.canonicalize().unwrap_or(path);
     let mut versions = Vec::new();
-    let reach = file_versions(&path, |text| {
+    let extent = file_versions(&path, |text| {
         let is_template = without_placeholder(text).is_some();
         if !is_template && let Ok(list) = task_list::parse(text.as_bytes()) {
             versions.push(list);
         }
         !is_template
     })?;
-    Ok((versions, reach))
+    Ok((versions, extent))
 }
 
-/// Says if the journal of the last `ralph work` knew more stories than the list has, or found something missing.
 fn journal_mismatch_warning(project: &Project, list: &TaskList) -> Option<String> {
     let runs = runs::list(&project.runs_dir()).ok()?;
     runs.iter().rev().find_map(|run| {

@@ -1,4 +1,4 @@
-//! What more than one command takes: where to work, what to ask, what completes a loop, what it may use up.
+//! Arguments shared by several commands.
 
 use std::path::PathBuf;
 
@@ -145,11 +145,11 @@ pub struct LoopArgs {
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
 
-    /// The run to go on with. No flag says this: it is `ralph resume` that does.
+    /// Set by `ralph resume` only.
     #[arg(skip)]
     pub resume: Option<ResumeRequest>,
 
-    /// What it was about needs neither agent nor prompt, so that neither has to be there.
+    /// Only pending checks remain, so neither agent nor prompt is needed.
     #[arg(skip)]
     pub only_checks: bool,
 }
@@ -193,7 +193,6 @@ impl BudgetArgs {
     }
 }
 
-/// A limit of iterations.
 pub fn parse_iterations(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| format!("it must be a whole number from 1 to {}", u32::MAX))

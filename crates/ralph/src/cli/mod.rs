@@ -1,7 +1,6 @@
-//! The command line: which commands there are, and the way from what was said to an exit code.
+//! Command definitions, dispatch and exit codes.
 //!
-//! Each command has a file with its flags, its examples and what it does. Help, man pages, shell
-//! completions and the command reference are made from these definitions.
+//! Help, man pages, completions and the command reference are generated from these definitions.
 
 pub mod args;
 
@@ -59,16 +58,16 @@ pub enum CliCommand {
     Run(Box<crate::commands::run::RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = crate::commands::modes::PLAN_EXAMPLES)]
-    Plan(Box<crate::commands::modes::ModeArgs>),
+    #[command(after_help = crate::commands::plan::EXAMPLES)]
+    Plan(Box<crate::commands::mode::ModeArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = crate::commands::modes::BUILD_EXAMPLES)]
-    Build(Box<crate::commands::modes::ModeArgs>),
+    #[command(after_help = crate::commands::build::EXAMPLES)]
+    Build(Box<crate::commands::mode::ModeArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
-    #[command(after_help = crate::commands::modes::PROMPT_EXAMPLES)]
-    Prompt(Box<crate::commands::modes::AdHocArgs>),
+    #[command(after_help = crate::commands::prompt::EXAMPLES)]
+    Prompt(Box<crate::commands::prompt::AdHocArgs>),
 
     /// Work off a task list, one story an iteration, until every story passes.
     #[command(after_help = crate::commands::work::EXAMPLES)]
@@ -183,26 +182,23 @@ pub enum CliCommand {
     Plugin(crate::commands::plugin::PluginArgs),
 
     /// Print a script that completes ralph's commands in your shell.
-    #[command(after_help = crate::commands::generated::COMPLETIONS_EXAMPLES)]
-    Completions(crate::commands::generated::CompletionsArgs),
+    #[command(after_help = crate::commands::completions::EXAMPLES)]
+    Completions(crate::commands::completions::CompletionsArgs),
 
     /// Write the man pages.
-    #[command(after_help = crate::commands::generated::MAN_EXAMPLES)]
-    Man(crate::commands::generated::ManArgs),
+    #[command(after_help = crate::commands::man::EXAMPLES)]
+    Man(crate::commands::man::ManArgs),
 }
 
-/// The definition of the whole command line.
 pub fn definition() -> clap::Command {
     Cli::command()
 }
 
-/// Does what the command line says.
 pub fn main(mut args: Vec<OsString>) -> u8 {
-    // Whoever asks how to ask for help is to be helped.
     if args.get(1).is_some_and(|command| command == "help") {
         args.retain(|arg| arg != "--help" && arg != "-h");
     }
-    // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
+    // Scripts and shell prompts ask for this often: skip the other definitions.
     if let [_, only] = args.as_slice()
         && (only == "--version" || only == "-v")
     {
@@ -225,8 +221,7 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     exit_code(result)
 }
 
-/// Commands for workers, which exit with 1 where others exit with 2 for a command line that is wrong. `resume`
-/// is for every run.
+/// Commands that exit with 1, not 2, on a bad command line.
 const WORKER_COMMANDS: [&str; 11] =
     ["spawn", "ls", "status", "pause", "kill", "rm", "logs", "attach", "wait", "send", "template"];
 
@@ -242,18 +237,16 @@ fn is_worker_command(args: &[OsString]) -> bool {
     false
 }
 
-/// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
 fn print_parse_error(err: &clap::Error) -> u8 {
     if err.use_stderr() {
         let text = err.render();
         let color = Capabilities::for_stdio().color_errors;
         let text = if color { text.ansi().to_string() } else { text.to_string() };
         let text = match err.kind() {
-            // Help in place of a command is no error of anybody's.
+            // Not an error: shown for a bare `ralph`.
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => text,
             _ => text.replacen("error:", "ralph: error:", 1),
         };
-        // If nobody reads it, nobody needs it.
         let _ = io::stderr().lock().write_all(text.as_bytes());
     } else if let Err(err) = handle_write_result(err.print().and_then(|()| io::stdout().flush())) {
         return exit_code(Err(err));
@@ -273,10 +266,10 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Run(args) => {
             crate::commands::run::run(&for_loop(&args.common)?, &args, Vec::new())
         }
-        CliCommand::Plan(args) => crate::commands::modes::plan(&for_loop(&args.common)?, *args),
-        CliCommand::Build(args) => crate::commands::modes::build(&for_loop(&args.common)?, *args),
+        CliCommand::Plan(args) => crate::commands::plan::plan(&for_loop(&args.common)?, *args),
+        CliCommand::Build(args) => crate::commands::build::build(&for_loop(&args.common)?, *args),
         CliCommand::Prompt(args) => {
-            crate::commands::modes::prompt(&for_loop(&args.mode.common)?, *args)
+            crate::commands::prompt::prompt(&for_loop(&args.mode.common)?, *args)
         }
         CliCommand::Work(args) => crate::commands::work::work(&for_loop(&args.common)?, &args),
         CliCommand::New(args) => crate::commands::new::new(&own()?, &args),
@@ -306,8 +299,8 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Sandbox(command) => crate::commands::sandbox::sandbox(&project()?, &command),
         CliCommand::Hook(args) => Ok(crate::commands::hook::hook(args)),
         CliCommand::Plugin(args) => crate::commands::plugin::plugin(&args),
-        CliCommand::Completions(args) => crate::commands::generated::completions(&args),
-        CliCommand::Man(args) => crate::commands::generated::man(&args),
+        CliCommand::Completions(args) => crate::commands::completions::completions(&args),
+        CliCommand::Man(args) => crate::commands::man::man(&args),
     }
 }
 
@@ -326,27 +319,26 @@ pub fn print_error(error: &Error) {
         io::stderr().write_all(format!("{}\n", strip_control_chars(&error.to_string())).as_bytes());
 }
 
-/// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
+/// Ignores write errors.
 pub fn warn(message: &str) {
     let _ = io::stderr()
         .lock()
         .write_all(format!("ralph: warning: {}\n", strip_control_chars(message)).as_bytes());
 }
 
-/// Prints an answer. A reader that went away has seen enough.
+/// A closed pipe is not an error.
 pub fn print(text: &str) -> Result<u8, Error> {
     write_part(text).map(|_| 0)
 }
 
-/// Prints a part of an answer, and tells whether anybody is there to read the rest.
+/// Prints part of an answer. Returns false if the reader has closed the pipe.
 pub fn write_part(text: &str) -> Result<bool, Error> {
     let mut stdout = io::stdout().lock();
     handle_write_result(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
-/// What is to be made of an attempt to write to standard output.
-fn handle_write_result(written: io::Result<()>) -> Result<bool, Error> {
-    match written {
+fn handle_write_result(result: io::Result<()>) -> Result<bool, Error> {
+    match result {
         Ok(()) => Ok(true),
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(err) => Err(Error::failed(format!("cannot write to standard output: {err}"))),

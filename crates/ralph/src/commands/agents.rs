@@ -1,4 +1,4 @@
-//! `ralph agents`: the adapters, and which of their programs are here.
+//! `ralph agents`: the known agents and their installed versions.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -30,33 +30,26 @@ pub struct AgentsArgs {
     pub json: bool,
 }
 
-/// How long a program may take to tell its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An adapter, and the program that it would start.
 #[derive(Debug, Serialize)]
 struct AgentRow {
     agent: &'static str,
-    /// Where it is; none if it is not installed.
     program: Option<String>,
-    /// As far as it tells.
     version: Option<String>,
-    /// Whether it was run to tell its version. A program that agents can write to is not run.
+    /// A program that agents can write to is not run for its version.
     is_trusted: bool,
-    /// The version that the adapter was tested with.
     recorded: Option<&'static str>,
     is_recorded: bool,
     install: &'static str,
 }
 
-/// # Errors
-/// Standard output cannot be written.
 pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
-    // Each is told at once, because some programs take a while to tell their version.
+    // Print row by row: some programs are slow to report their version.
     for adapter in agents::all().iter().filter(|adapter| adapter.name() != "text") {
         let found = find_installed(adapter.name(), project.root());
-        let said = found.as_ref().and_then(|found| found.version_output.as_deref());
-        let version = said.map(|said| version_number(said).unwrap_or(said).to_owned());
+        let output = found.as_ref().and_then(|found| found.version_output.as_deref());
+        let version = output.map(|output| version_number(output).unwrap_or(output).to_owned());
         let recorded = adapter.recorded_version();
         let row = AgentRow {
             agent: adapter.name(),
@@ -97,42 +90,37 @@ impl AgentRow {
     }
 }
 
-/// A program that is here.
 #[derive(Debug)]
 pub(super) struct InstalledAgent {
     pub(super) path: String,
-    /// The first line of what it said when it was asked for its version.
     pub(super) version_output: Option<String>,
-    /// Whether it may be run outside the sandbox.
     pub(super) is_trusted: bool,
 }
 
-/// Stands where the version of a program would be that lies where agents can write.
 pub(super) const UNTRUSTED_LABEL: &str = "not run: agents can write there";
 
-/// Looks for an agent on the user's `PATH`, as a run does, and asks it for its version.
+/// Looks on the user's `PATH`, as a run does.
 pub(super) fn find_installed(name: &str, dir: &Path) -> Option<InstalledAgent> {
     let path = process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)?;
     Some(query_version(&path, &["--version"], dir))
 }
 
-/// Asks a program for its version with `args`, if there are any and agents cannot write to it.
+/// Runs the program, unless `args` is empty or agents can write to it.
 pub(super) fn query_version(path: &Path, args: &[&str], dir: &Path) -> InstalledAgent {
     let is_trusted = trust::may_run_outside(path);
     let words: Vec<OsString> = args.iter().map(Into::into).collect();
     let run =
         || OutsideCommand::find(path.as_os_str(), &[]).ok()?.run(&words, dir, VERSION_TIMEOUT).ok();
     let output = if is_trusted && !args.is_empty() { run() } else { None };
-    let said = output.and_then(|output| {
+    let first_line = output.and_then(|output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text::first_line(&text).map(str::to_owned)
     });
-    InstalledAgent { path: path.display().to_string(), version_output: said, is_trusted }
+    InstalledAgent { path: path.display().to_string(), version_output: first_line, is_trusted }
 }
 
-/// The number in what a program says of its version.
-fn version_number(said: &str) -> Option<&str> {
-    said.split_whitespace().find_map(|word| {
+fn version_number(output: &str) -> Option<&str> {
+    output.split_whitespace().find_map(|word| {
         let word = word.trim_end_matches(['.', ',', ';', ')']).trim_start_matches(['(', 'v']);
         let is_number = word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         is_number.then_some(word)

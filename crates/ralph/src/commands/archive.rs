@@ -1,4 +1,4 @@
-//! `ralph archive`: sets the documents of finished work aside and begins anew.
+//! `ralph archive`: archives a finished task list and starts fresh.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,11 +38,9 @@ pub struct ArchiveArgs {
     pub place: DocumentsArgs,
 }
 
-/// What is set aside. The prompt stays: it is the project's, not the work's.
+/// The prompt stays: it belongs to the project.
 const ARCHIVED_DOCUMENTS: [&str; 3] = [PRD, TASKS, PROGRESS];
 
-/// # Errors
-/// There is nothing to archive, a run is going on, something cannot be written, or git refused.
 pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
     let root = project.root();
@@ -50,7 +48,7 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let _idle = session::lock_project_idle(project)?;
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;
-    // A change that is under way goes into the archive, not into nothing.
+    // Wait for a pending edit, to have it in the archive.
     let _held = match documents.lock() {
         Err(err) if err.kind() == io::ErrorKind::TimedOut => {
             return Err(Error::input(format!(
@@ -98,18 +96,18 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
         Error::input(format!("cannot write {}: {err}", path.display()))
             .hint("what was there is there still")
     };
-    let place = archive::create(root, &format!("{today}-{label}"), &files)
+    let archive_dir = archive::create(root, &format!("{today}-{label}"), &files)
         .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
     let reset = write_fresh_documents(project, &documents, &today).map_err(|(path, err)| {
-        // Without this there would be two of everything.
-        let _ = std::fs::remove_dir_all(&place);
+        // Keep only one copy of the documents.
+        let _ = std::fs::remove_dir_all(&archive_dir);
         unwritable(&path, &err)
     })?;
     reset_ledgers(project, &documents);
-    let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
+    let shown = archive_dir.strip_prefix(root).unwrap_or(&archive_dir).display().to_string();
     let text = archived_message(&shown, list.as_ref(), doubts.as_deref());
-    let set_aside: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
-    let paths: Vec<&Path> = set_aside.iter().chain(&reset).map(PathBuf::as_path).collect();
+    let archived: Vec<PathBuf> = files.iter().map(|(name, _)| archive_dir.join(name)).collect();
+    let paths: Vec<&Path> = archived.iter().chain(&reset).map(PathBuf::as_path).collect();
     commit(root, &paths, &shown, text)
 }
 
@@ -132,7 +130,6 @@ fn refuse_unfinished(
         .hint(format!("`{archive}` archives it as it is")))
 }
 
-/// What there is to be set aside.
 fn collect_documents(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
     let mut files = Vec::new();
     for name in ARCHIVED_DOCUMENTS {
@@ -157,7 +154,6 @@ fn collect_documents(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>
     Ok(files)
 }
 
-/// What the archive is called, after its date.
 fn label(
     project: &Project,
     wanted: Option<&str>,
@@ -174,7 +170,6 @@ fn label(
     }
 }
 
-/// Where it is now, and how far the work had come.
 fn archived_message(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> String {
     let Some(list) = list else {
         return format!("Archived to {shown}; its task list could not be read.\n");
@@ -188,7 +183,6 @@ fn archived_message(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) 
     }
 }
 
-/// Commits these paths, and prints what became of that after the `text` that is told anyway.
 fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result<u8, Error> {
     match git::commit_paths(root, paths, &format!("chore: archive {shown}")) {
         Ok(git::CommitResult::Created { commit, left_out }) => {
@@ -210,8 +204,8 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
         }
         Err(err) => {
             crate::cli::print(&text)?;
-            let said = err.message.replace('\n', "\n  ");
-            let error = Error::new(ErrorKind::Scm, format!("it is not committed: {said}"));
+            let message = err.message.replace('\n', "\n  ");
+            let error = Error::new(ErrorKind::Scm, format!("it is not committed: {message}"));
             let error = err.hints.into_iter().fold(error, Error::hint);
             return Err(
                 error.hint(format!("nothing is lost: {shown} is complete; commit it yourself"))
@@ -221,7 +215,7 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
     crate::cli::print(&text)
 }
 
-/// Whether nobody has written anything since the documents were made.
+/// Whether the documents are still as `ralph new` wrote them.
 fn is_unmodified(
     documents: &Documents,
     files: &[(&str, Vec<u8>)],
@@ -240,7 +234,7 @@ fn is_unmodified(
     files.iter().all(is_fresh)
 }
 
-/// Puts fresh documents in the place of those that were set aside, and tells which were written.
+/// Returns the paths written.
 fn write_fresh_documents(
     project: &Project,
     documents: &Documents,

@@ -27,11 +27,9 @@ pub struct DemoArgs {
     pub keep: bool,
 }
 
-/// # Errors
-/// The scratch repository could not be made.
 pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     use_trusted_path()?;
-    let cannot = |err: std::io::Error| {
+    let scratch_error = |err: std::io::Error| {
         Error::failed(format!("cannot make the scratch repository: {err}"))
             .hint("it goes where TMPDIR says, or to /tmp")
     };
@@ -39,20 +37,20 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         .prefix("ralph-demo-")
         .disable_cleanup(args.keep)
         .tempdir()
-        .map_err(cannot)?;
+        .map_err(scratch_error)?;
     let dir = scratch.path().join("project");
-    std::fs::create_dir(&dir).map_err(cannot)?;
-    let prepared = demo::prepare(&dir).map_err(cannot)?;
+    std::fs::create_dir(&dir).map_err(scratch_error)?;
+    let prepared = demo::prepare(&dir).map_err(scratch_error)?;
     let project = Project::new(dir.clone());
-    // What a run writes by itself is not to appear among the work of the agent.
-    project.prepare().map_err(cannot)?;
+    // Keeps ralph's own files out of the agent's changes.
+    project.prepare().map_err(scratch_error)?;
     for step in prepared.git {
         run_git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
     }
-    // The agent is this program under another name, as `main` sees.
+    // `main` recognizes the agent by the name of this link.
     let agent = scratch.path().join(demo::AGENT_NAME);
-    let me = std::env::current_exe().map_err(cannot)?;
-    std::os::unix::fs::symlink(me, &agent).map_err(cannot)?;
+    let me = std::env::current_exe().map_err(scratch_error)?;
+    std::os::unix::fs::symlink(me, &agent).map_err(scratch_error)?;
 
     crate::cli::print(&format!(
         "A scratch repository whose test, `{}`, fails, and an agent that claims too early\n\
@@ -65,7 +63,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         flag("agent.command", json!(agent)),
         flag("agent.flags", json!(if args.fast { vec!["--fast"] } else { vec![] })),
         flag("agent.type", json!("claude")),
-        // It asks for no approvals, so that there are none to switch off and to warn of.
+        // Avoids the warning about switched-off approvals.
         flag("agent.autonomous", json!(false)),
     ];
     let run = RunArgs {
@@ -90,8 +88,8 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Starts this command again if the `PATH` has directories that agents can write to: the scripts of the demonstration
-/// run outside a sandbox and find programs by name.
+/// Restarts if agents can write to a directory on the `PATH`: the demo's scripts run outside a
+/// sandbox.
 fn use_trusted_path() -> Result<(), Error> {
     let trusted = trust::outside_path();
     if trust::user_path().as_ref() == Some(&trusted) {

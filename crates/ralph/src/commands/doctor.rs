@@ -1,4 +1,4 @@
-//! `ralph doctor`: what is here, and what to do about what is not.
+//! `ralph doctor`: checks the installation and says how to fix problems.
 
 use std::ffi::OsStr;
 
@@ -14,10 +14,7 @@ use ralph_store::project::Project;
 
 pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
 
-/// Prints what is there. The exit code is 2 if the settings or `.ralph/config` are wrong.
-///
-/// # Errors
-/// Standard output cannot be written.
+/// Exits with 2 if the settings or `.ralph/config` are invalid.
 pub fn doctor(project: &Project) -> Result<u8, Error> {
     let dir = project.root();
     recover::clean_best_effort(dir);
@@ -50,10 +47,10 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
             Err(_) => row(&mut out, name, None, otherwise),
         }
     }
-    let (works, what) = sandbox::diagnosis(project);
-    row(&mut out, "sandbox", works.then(|| what.clone()), &what);
+    let (works, diagnosis) = sandbox::diagnosis(project);
+    row(&mut out, "sandbox", works.then(|| diagnosis.clone()), &diagnosis);
     out.push_str("\nThis project\n");
-    // A name may hold anything, and a terminal obeys a lot.
+    // A directory name may contain terminal escapes.
     let mut shown = Vec::new();
     push_one_line(&dir.to_string_lossy(), 500, "…", &mut shown);
     out.push_str(&format!("  directory  {}\n", String::from_utf8_lossy(&shown)));
@@ -64,9 +61,9 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     };
     let (settings, mut is_wrong) = settings_status(&sources);
     out.push_str(&format!("  settings   {settings}\n"));
-    if let Some(look) = LoopFileView::at(&sources) {
-        let name = config::display_name(&look.path);
-        match look.problem() {
+    if let Some(view) = LoopFileView::at(&sources) {
+        let name = config::display_name(&view.path);
+        match view.problem() {
             None => out.push_str(&format!("  config     {name}, for plan, build and prompt\n")),
             Some(error) => {
                 is_wrong = true;
@@ -81,14 +78,14 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
 const ROOT_WARNING: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
                     IS_SANDBOX=1 if this machine is one";
 
-/// Whether claude refuses to skip permissions: it does as root, unless `IS_SANDBOX` is set.
+/// As root, claude refuses to skip permissions, unless `IS_SANDBOX` is set.
 fn refuses_root() -> bool {
     rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
 }
 
 fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
     match found {
-        Some(what) => out.push_str(&format!("  ok       {name:<9} {what}\n")),
+        Some(description) => out.push_str(&format!("  ok       {name:<9} {description}\n")),
         None => out.push_str(&format!("  missing  {name:<9} {otherwise}\n")),
     }
 }
@@ -102,7 +99,6 @@ fn describe(found: agents::InstalledAgent, was_asked: bool) -> String {
     }
 }
 
-/// The settings in words, and whether they are wrong.
 fn settings_status(sources: &Sources) -> (String, bool) {
     match config::load(sources) {
         Ok(loaded) if loaded.files.is_empty() => ("none; `ralph init` writes some".into(), false),

@@ -1,4 +1,4 @@
-//! `ralph hook`, where it is said in another way than Claude Code says it: with flags, or to be helped.
+//! `ralph hook` with flags or for help. Other calls take the fast path in `main`.
 
 use clap::Args;
 
@@ -19,7 +19,6 @@ pub struct HookArgs {
     pub name: String,
 }
 
-/// Answers as it would without flags. The exit code of an answer is always 0.
 pub fn hook(args: HookArgs) -> u8 {
     hooks::main(&[args.name.into()]);
     0

@@ -1,7 +1,6 @@
 //! `ralph init`: asks a few questions and writes `.ralph/settings.json`.
 //!
-//! What is asked, and what becomes of the answers, is a function of an [`Ask`]; the terminal is one
-//! of those, a script in a test is another.
+//! Questions go through `Prompter`, which tests script.
 
 mod ask;
 mod questions;
@@ -30,21 +29,16 @@ use crate::recover;
 
 pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 
-/// The schema's file, beside the settings that refer to it.
 const SCHEMA_FILE: &str = "settings.schema.json";
 
-/// What `ralph init` was asked for.
 #[derive(Debug, Clone)]
 struct InitOptions {
     project_dir: PathBuf,
-    /// Tells the sandbox that this agent would get in the project, if one works.
+    /// Returns the sandbox that this agent would get in the project.
     sandbox: fn(&Project, &str) -> Option<Backend>,
 }
 
-/// Carries out `ralph init` in the terminal.
-///
-/// # Errors
-/// No terminal, a write that failed, or an interruption; nothing is written then.
+/// Writes nothing on an error.
 pub fn init(project: &Project) -> Result<u8, Error> {
     recover::remove_planted_files(project.root())?;
     let stdin = io::stdin();
@@ -62,15 +56,11 @@ pub fn init(project: &Project) -> Result<u8, Error> {
     init_with(&options, &mut terminal)
 }
 
-/// Carries out `ralph init` with the answers of `ask`.
-///
-/// # Errors
-/// As [`init`].
 fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error> {
     let sources = Sources { project_dir: options.project_dir.clone(), ..Sources::default() };
     let (path, _) = sources.files();
     let name = config::display_name(&path);
-    // Better said before a dozen questions than after them.
+    // Fail before the questions, not after.
     if path.is_dir() {
         return Err(Error::config(format!("{name}: is a directory, a file is needed")));
     }
@@ -88,7 +78,6 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
             Ok(Some(answers)) => answers,
             Ok(None) => return Ok(0),
             Err(abort) => {
-                // The cursor is behind a prompt. Nobody may be there to see it moved.
                 let _ = ask.print("\n");
                 return Err(match abort {
                     Abort::Interrupted => {
@@ -111,7 +100,6 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
         let name = config::display_name(&path);
         Error::config(format!("{name}: cannot be written: {error}"))
     })?;
-    // It is written, whether or not there is still somebody to be told.
     let _ = ask.print(&format!("\nSettings written to {name}\n"));
     for (path, _) in &prompts {
         let _ = ask.print(&format!("Prompt written to {}\n", config::display_name(path)));
@@ -119,13 +107,12 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
     Ok(0)
 }
 
-/// What is to be written.
 struct InitAnswers {
     document: Value,
     prompts: Vec<(PathBuf, &'static str)>,
 }
 
-/// Everything between the start and the write; `None` if the settings are to stay as they are.
+/// `None` if the user keeps the existing settings.
 fn ask_settings(
     options: &InitOptions,
     sources: &Sources,
@@ -160,7 +147,7 @@ fn ask_settings(
     Ok(Some(InitAnswers { document, prompts }))
 }
 
-/// Writes the settings and, before them, the schema that they refer to and the prompts.
+/// Writes the schema and the prompts first: the settings refer to them.
 fn write(
     project: &Project,
     path: &Path,
@@ -177,7 +164,7 @@ fn write(
         fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
     }
     save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())?;
-    // What comes next may be a `git add`: local settings have no place in it.
+    // Creates `.gitignore`, which keeps local settings out of a following `git add`.
     project.prepare().map_err(|error| (project.ralph_dir(), error))?;
     for (path, text) in prompts {
         if let Some(directory) = path.parent() {

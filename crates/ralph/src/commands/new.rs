@@ -1,4 +1,4 @@
-//! `ralph new`: the documents of a task list.
+//! `ralph new`: creates the documents of a task list.
 
 use std::path::PathBuf;
 
@@ -49,31 +49,27 @@ impl DocumentsArgs {
     }
 }
 
-/// Today, as people write it.
 pub(super) fn today() -> String {
     jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
 }
 
-/// What work is called that nobody has given a name.
 pub(super) fn default_name(project: &Project) -> String {
     let name = project.root().file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| "project".to_owned())
 }
 
-/// The branch that the template names.
 pub(super) const UNNAMED_BRANCH: &str = "ralph/feature-name";
 
-/// # Errors
-/// Documents are there already, or cannot be written; nothing is then changed.
+/// Changes nothing on an error.
 pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
-    let given = args.name.as_deref().or(args.feature_name.as_deref());
-    if given.is_some_and(|name| name.trim().is_empty()) {
+    let requested = args.name.as_deref().or(args.feature_name.as_deref());
+    if requested.is_some_and(|name| name.trim().is_empty()) {
         return Err(Error::usage("the name is empty").hint("ralph new \"Password reset\""));
     }
-    let name = given.map_or_else(|| default_name(project), |name| name.trim().to_owned());
-    let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
-    // Not while somebody works by them, nor while one is still writing whose run was cut off.
+    let name = requested.map_or_else(|| default_name(project), |name| name.trim().to_owned());
+    let branch = requested.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
+    // No run may be using the documents, nor a killed run's leftovers be writing them.
     launch::recover(project)?;
     let _idle = if args.force { session::lock_project_idle(project)? } else { None };
     let home = home::ralph_home(|name| std::env::var_os(name));
@@ -92,15 +88,15 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     }
     let fresh =
         documents.initial_documents(NewDocuments { name: &name, branch: &branch, date: &today() });
-    let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
-    let there: Vec<String> = fresh
+    let exists = |name: &str| documents.path(name).symlink_metadata().is_ok();
+    let existing: Vec<String> = fresh
         .iter()
-        .filter(|(name, _)| is_there(name))
+        .filter(|(name, _)| exists(name))
         .map(|(name, _)| documents.display_path(name))
         .collect();
-    if !there.is_empty() && !args.force {
-        let (are, it) = if there.len() == 1 { ("is", "it") } else { ("are", "them") };
-        return Err(Error::input(format!("{} {are} there already", there.join(", ")))
+    if !existing.is_empty() && !args.force {
+        let (are, it) = if existing.len() == 1 { ("is", "it") } else { ("are", "them") };
+        return Err(Error::input(format!("{} {are} there already", existing.join(", ")))
             .hint(format!(
                 "`{}` sets finished work aside and begins anew",
                 documents.command_line("ralph archive")
@@ -116,7 +112,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         })
         .collect();
     let ignore = match active_marker::gitignore_with_marker(project.root()) {
-        // Git does not read it there either.
+        // A link out of the project, which git does not follow either.
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
             crate::cli::warn(&format!(
                 "{} is not added to .gitignore: {err}",
@@ -153,7 +149,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     ))
 }
 
-/// Keeps earlier runs from judging a list that takes the place of another.
+/// Stops earlier runs' ledgers from being held against a replaced list.
 pub(super) fn reset_ledgers(project: &Project, documents: &Documents) {
     if let Err(err) = task_memory::ledger_paths(project, documents).reset() {
         let name = documents.display_path(TASKS);

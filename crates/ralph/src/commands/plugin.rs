@@ -1,4 +1,4 @@
-//! `ralph plugin`: what Claude Code installs.
+//! `ralph plugin`: exports the plugin for Claude Code.
 
 use std::path::PathBuf;
 
@@ -33,8 +33,6 @@ pub enum PluginCommand {
     },
 }
 
-/// # Errors
-/// It cannot be written there.
 pub fn plugin(args: &PluginArgs) -> Result<u8, Error> {
     let PluginCommand::Export { directory, force } = &args.command;
     plugin::export(directory, *force)?;

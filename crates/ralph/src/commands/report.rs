@@ -1,4 +1,4 @@
-//! `ralph report`: what a run came to.
+//! `ralph report`: summarizes a run.
 
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
@@ -46,8 +46,6 @@ pub enum ReportFormat {
     Json,
 }
 
-/// # Errors
-/// There is no such run.
 pub fn report(
     own: impl FnOnce() -> Result<Project, Error>,
     args: &ReportArgs,
@@ -57,10 +55,10 @@ pub fn report(
     if let Some(time_ms) = resume::last_alive_ms(&dir, reading.last_ms()) {
         reading.note_alive(time_ms);
     }
-    let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
-    let mut facts = reading.facts(going_on);
-    // Somebody may be about it right now.
-    facts.untold &= going_on.is_none();
+    let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
+    let mut facts = reading.facts(running_at);
+    // A run in progress may be about to send the notification.
+    facts.untold &= running_at.is_none();
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }

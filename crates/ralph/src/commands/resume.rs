@@ -1,4 +1,4 @@
-//! `ralph resume`: goes on with a run that was left, or with a worker.
+//! `ralph resume`: continues an interrupted run or a worker.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use ralph_store::start_record::StartRecord;
 
 use super::runs::{find_by_prefix, is_run_id_like, list_runs, no_runs_error};
 use super::worker::{self, NewLimits, WorkerSelection};
-use super::{modes, run, work};
+use super::{build, plan, prompt, run, work};
 use crate::cli::args::{BudgetArgs, LoopArgs, OutputMode, ProjectArgs, PromptArgs};
 use crate::cli::{Cli, CliCommand, print};
 
@@ -96,19 +96,15 @@ pub struct ResumeArgs {
     pub dry_run: bool,
 }
 
-/// A run to go on with.
 #[derive(Debug, Clone)]
 pub struct ResumeRequest {
     pub run: String,
     pub state: resume::ResumeState,
-    /// What its templates were given; `None` if it had none, or nobody noted it.
+    /// The template variables saved at the start, if any.
     pub variables: Option<BTreeMap<String, String>>,
-    /// What there is to say of its settings.
     pub warnings: Vec<String>,
 }
 
-/// # Errors
-/// There is no such run, it cannot go on, or whatever else keeps it from starting.
 pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     if args.all {
         return resume_workers(&WorkerSelection::all(), &args);
@@ -130,11 +126,10 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     let has_runs = project.runs_dir().is_dir();
     let project = crate::project_dir::require_project(place, has_runs)?;
     if !args.dry_run {
-        // One that still tells of an end would have told of it, too.
         session::recover(&project, crate::cli::warn)?;
         notify_command::send_missed(&project, None, crate::cli::warn)?;
     }
-    let Some(left) = select_run(&project, args.runs.first().map(String::as_str))? else {
+    let Some(run) = select_run(&project, args.runs.first().map(String::as_str))? else {
         let names = resumable_workers(&project);
         return match names.first() {
             None => print("nothing to resume: every run of this project is complete\n"),
@@ -144,40 +139,38 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
             )),
         };
     };
-    session::refuse_links(&project, &left.dir)?;
-    let id = &left.dir.id;
-    if is_running(&left.dir) {
-        let pid = left.state.summary.pid;
+    session::refuse_links(&project, &run.dir)?;
+    let id = &run.dir.id;
+    if is_running(&run.dir) {
+        let pid = run.state.summary.pid;
         return Err(Error::input(format!("run {id} is still going on (process {pid})"))
             .hint("wait for it to end, or stop it first"));
     }
-    if left.is_complete() {
-        return left.print_nothing_to_do();
+    if run.is_complete() {
+        return run.print_nothing_to_do();
     }
-    if left.state.summary.command == "spawn" {
+    if run.state.summary.command == "spawn" {
         return match find_worker(id) {
             Some(name) => resume_workers(&WorkerSelection::single(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
                 .hint("ralph spawn starts a new one")),
         };
     }
-    left.refuse_lost()?;
-    let note = left.start_record()?;
-    let dir = left.dir.clone();
-    restart(&project, left, &note, args).or_else(|err| {
-        // Another ralph may have gone on with it while this one waited for its turn.
-        let left = ResumableRun::read(dir);
-        if left.is_complete() { left.print_nothing_to_do() } else { Err(err) }
+    run.refuse_lost()?;
+    let record = run.start_record()?;
+    let dir = run.dir.clone();
+    restart(&project, run, &record, args).or_else(|err| {
+        // Another process may have completed it while this one waited for the lock.
+        let run = ResumableRun::read(dir);
+        if run.is_complete() { run.print_nothing_to_do() } else { Err(err) }
     })
 }
 
-/// Where ralph keeps what agents cannot reach.
 fn ralph_home() -> Option<PathBuf> {
     home::ralph_home(|name| std::env::var_os(name))
 }
 
-/// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
-/// about to notice.
+/// Retries: a run that was just killed may have left a child that still holds the lock.
 fn is_running(dir: &RunDir) -> bool {
     lock::holds_for(session::LOCK_RETRY_FOR, || dir.is_running())
 }
@@ -186,9 +179,9 @@ fn is_worker(name: &str) -> bool {
     Workers::open_user_dir().is_ok_and(|workers| workers.find(name).is_ok())
 }
 
-fn resume_workers(which: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
-    let more = NewLimits { iterations: args.max_iterations, budget: args.budget.budget() };
-    if which.all && (more.iterations.is_some() || !more.budget.is_none()) {
+fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
+    let limits = NewLimits { iterations: args.max_iterations, budget: args.budget.budget() };
+    if selection.all && (limits.iterations.is_some() || !limits.budget.is_none()) {
         return Err(Error::usage("--all is about workers, each of which has limits of its own")
             .hint("name those that are to have others: ralph resume agent -n 40"));
     }
@@ -196,34 +189,31 @@ fn resume_workers(which: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Erro
         return Err(Error::usage("--dry-run is about runs, and a worker was named")
             .hint("`ralph status` tells how a worker was spawned"));
     }
-    worker::resume(which, more)
+    worker::resume(selection, limits)
 }
 
-/// The workers of a project that are neither at work nor complete.
 fn resumable_workers(project: &Project) -> Vec<String> {
     let here = project.root().to_string_lossy();
     let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
-    let left = workers.into_iter().filter(|worker| {
+    let resumable = workers.into_iter().filter(|worker| {
         matches!(worker.load_state(), StoredState::State(state)
             if state.directory == here && !state.is_complete())
             && !worker.is_alive()
     });
-    left.map(|worker| worker.name).collect()
+    resumable.map(|worker| worker.name).collect()
 }
 
-/// The worker that has this run.
 fn find_worker(run: &str) -> Option<String> {
     Workers::open_user_dir().ok()?.find_by_run(run).map(|(worker, _)| worker.name)
 }
 
-/// The same, if it works elsewhere: in a worktree of its own.
+/// The worker of this run, if that is elsewhere, such as in a worktree.
 fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
     let here = runs::list(&project.runs_dir()).unwrap_or_default();
     let is_here = here.iter().any(|it| it.id.starts_with(run));
     (is_run_id_like(run) && !is_here).then(|| find_worker(run)).flatten()
 }
 
-/// A run as it was left.
 struct ResumableRun {
     dir: RunDir,
     state: resume::ResumeState,
@@ -231,22 +221,21 @@ struct ResumableRun {
 
 impl ResumableRun {
     fn read(dir: RunDir) -> ResumableRun {
-        let found = resume::ResumeState::load(&dir);
-        ResumableRun { dir, state: found }
+        let state = resume::ResumeState::load(&dir);
+        ResumableRun { dir, state }
     }
 
     fn is_complete(&self) -> bool {
         matches!(self.state.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
     }
 
-    /// There is nothing to go on with.
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
         let summary = &self.state.summary;
         print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
         Ok(summary.exit_code.unwrap_or(exit_code::SUCCESS))
     }
 
-    /// What it has come to is known.
+    /// Refuses a run that started but whose journal cannot be read.
     fn refuse_lost(&self) -> Result<(), Error> {
         if !self.state.is_lost {
             return Ok(());
@@ -261,30 +250,29 @@ impl ResumableRun {
             .hint("or start the run again with the command that started it, which begins at nothing"))
     }
 
-    /// How it was started.
     fn start_record(&self) -> Result<StartRecord, Error> {
         let id = &self.dir.id;
-        let again = "start it again with the command that started it";
+        let start_again_hint = "start it again with the command that started it";
         match self.dir.read_start(ralph_home().as_deref()) {
-            Ok(Some(note)) => Ok(note),
+            Ok(Some(record)) => Ok(record),
             Ok(None) if self.state.is_new => {
-                Err(Error::input(format!("run {id} was cut off before it began")).hint(again))
+                Err(Error::input(format!("run {id} was cut off before it began"))
+                    .hint(start_again_hint))
             }
             Ok(None) => {
                 let message = format!("run {id} cannot go on: nothing tells how it was started");
-                Err(Error::input(message).hint(again))
+                Err(Error::input(message).hint(start_again_hint))
             }
             Err(err) => {
                 let path =
                     self.dir.settings_path(ralph_home().as_deref()).with_file_name("start.json");
                 let message = format!("run {id} cannot go on: cannot read {}", path.display());
-                Err(Error::input(format!("{message}: {err}")).hint(again))
+                Err(Error::input(format!("{message}: {err}")).hint(start_again_hint))
             }
         }
     }
 }
 
-/// The run that was named, or the last one that did not complete, if there is one.
 fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumableRun>, Error> {
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
@@ -295,68 +283,71 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
         }
         return find_by_prefix(runs, wanted).map(|dir| Some(ResumableRun::read(dir)));
     }
-    // What was cut off before anything of it was noted is no run.
-    let began = |dir: &RunDir| {
+    // Skip runs that were killed before anything was recorded.
+    let has_started = |dir: &RunDir| {
         dir.has_started() || matches!(dir.read_start(ralph_home().as_deref()), Ok(Some(_)))
     };
-    let runs: Vec<RunDir> = runs.into_iter().filter(began).collect();
+    let runs: Vec<RunDir> = runs.into_iter().filter(has_started).collect();
     if runs.is_empty() {
         return Err(no_runs_error());
     }
-    let mut lefts = runs.into_iter().rev().map(ResumableRun::read);
-    Ok(lefts.find(|left| !left.is_complete() && left.state.summary.command != "spawn"))
+    let mut candidates = runs.into_iter().rev().map(ResumableRun::read);
+    Ok(candidates.find(|run| !run.is_complete() && run.state.summary.command != "spawn"))
 }
 
-/// Starts the run again, as it was started, with all that it had come to.
 fn restart(
     project: &Project,
-    left: ResumableRun,
-    note: &StartRecord,
+    run: ResumableRun,
+    record: &StartRecord,
     args: ResumeArgs,
 ) -> Result<u8, Error> {
-    let ResumableRun { dir, state: found } = left;
+    let ResumableRun { dir, state } = run;
     let id = dir.id.clone();
-    let parsed = Cli::try_parse_from(note.args()).map_err(|err| {
-        let said = err.to_string();
-        let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        Error::input(format!("run {id} cannot go on: its command line is not understood: {said}"))
-            .hint("was it started by another version of ralph? start it again")
+    let parsed = Cli::try_parse_from(record.args()).map_err(|err| {
+        let message = err.to_string();
+        let message = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Error::input(format!(
+            "run {id} cannot go on: its command line is not understood: {message}"
+        ))
+        .hint("was it started by another version of ralph? start it again")
     })?;
     let (mut place, mut command) = (parsed.project, parsed.command);
-    let mut directory = note.directory();
-    let moved_from =
-        found.original_directory.as_deref().filter(|began| !is_same_dir(began, project.root()));
-    if let Some(began) = moved_from {
-        // The same place of this project, whatever is where the other one was.
-        let below = directory.strip_prefix(began).map(|below| project.root().join(below));
+    let mut directory = record.directory();
+    let moved_from = state
+        .original_directory
+        .as_deref()
+        .filter(|original| !is_same_dir(original, project.root()));
+    if let Some(original) = moved_from {
+        // The project was moved: use the same subdirectory here.
+        let below = directory.strip_prefix(original).map(|below| project.root().join(below));
         directory = below.ok().filter(|it| it.is_dir()).unwrap_or(project.root().to_owned());
         place.project_dir = place.project_dir.map(|_| project.root().to_owned());
     }
     crate::project_dir::refuse_link_out(&directory)?;
     crate::project_dir::resolve_paths_from_project(&place, &mut command);
-    let Some(mut said) = SavedArgs::of(&mut command) else {
-        let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
+    let Some(mut saved) = SavedArgs::of(&mut command) else {
+        let word = record.args().get(1).map(|word| word.to_string_lossy().into_owned());
         let word = word.unwrap_or_default();
         return Err(Error::input(format!(
             "run {id} is that of `ralph {word}`, which cannot go on"
         ))
         .hint(format!("start it again: ralph {word}")));
     };
-    said.restore_piped_prompt(note);
-    // Numbers before this have gone into the settings that were kept.
-    said.clear_limits();
-    let mut warnings = changed_settings_warning(project, &dir, said.common, said.config.as_ref());
-    if let Some(began) = moved_from {
+    saved.restore_piped_prompt(record);
+    // Limits are already part of the saved settings.
+    saved.clear_limits();
+    let mut warnings = changed_settings_warning(project, &dir, saved.common, saved.config.as_ref());
+    if let Some(original) = moved_from {
         warnings.push(format!(
             "this project is not where run {id} began ({}): it goes on here, in {}",
-            began.display(),
+            original.display(),
             project.root().display()
         ));
     }
-    if found.is_new {
+    if state.is_new {
         warnings.push(format!("run {id} was cut off before it began, and begins now"));
     }
-    let common = said.common;
+    let common = saved.common;
     common.settings = Some(dir.settings_path(ralph_home().as_deref()));
     common.max_iterations = args.max_iterations;
     common.budget = args.budget;
@@ -365,27 +356,25 @@ fn restart(
         (common.verbose, common.quiet) = (args.verbose, args.quiet);
     }
     common.output = args.output.unwrap_or(common.output);
-    common.only_checks = found.progress.needs_only_checks();
+    common.only_checks = state.progress.needs_only_checks();
     common.resume =
-        Some(ResumeRequest { run: id, state: found, variables: note.variables.clone(), warnings });
-    // Paths are relative to where it was started; if that is gone, whoever needs it says so.
+        Some(ResumeRequest { run: id, state, variables: record.variables.clone(), warnings });
+    // Paths are relative to the original directory; if it is gone, their users report it.
     let _ = std::env::set_current_dir(&directory);
     match command {
         CliCommand::Run(args) => run::run(project, &args, Vec::new()),
-        CliCommand::Plan(args) => modes::plan(project, *args),
-        CliCommand::Build(args) => modes::build(project, *args),
-        CliCommand::Prompt(args) => modes::prompt(project, *args),
+        CliCommand::Plan(args) => plan::plan(project, *args),
+        CliCommand::Build(args) => build::build(project, *args),
+        CliCommand::Prompt(args) => prompt::prompt(project, *args),
         CliCommand::Work(args) => work::work(project, &args),
         _ => Ok(exit_code::USAGE),
     }
 }
 
-/// Both are the same directory, by whatever name.
-fn is_same_dir(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().is_ok_and(|one| one == other)
+fn is_same_dir(first: &Path, second: &Path) -> bool {
+    first == second || first.canonicalize().is_ok_and(|first| first == second)
 }
 
-/// What was said to a command that loops.
 struct SavedArgs<'a> {
     common: &'a mut LoopArgs,
     prompt: &'a mut PromptArgs,
@@ -429,9 +418,9 @@ impl<'a> SavedArgs<'a> {
         })
     }
 
-    /// What came by a pipe when the run began comes from the note now.
-    fn restore_piped_prompt(&mut self, note: &StartRecord) {
-        let Some(text) = &note.prompt else { return };
+    /// Takes a prompt that was piped in from the start record.
+    fn restore_piped_prompt(&mut self, record: &StartRecord) {
+        let Some(text) = &record.prompt else { return };
         let file = self.prompt.prompt_file.take();
         let file = file.or_else(|| self.file.as_mut().and_then(|file| file.take()));
         if file.is_some() {
@@ -446,7 +435,7 @@ impl<'a> SavedArgs<'a> {
     }
 }
 
-/// Says which settings do not apply because they were changed after the run had begun.
+/// Warns about settings changed since the run started, which do not apply.
 fn changed_settings_warning(
     project: &Project,
     dir: &RunDir,
@@ -454,11 +443,11 @@ fn changed_settings_warning(
     config: Option<&PathBuf>,
 ) -> Vec<String> {
     let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
-    let Some(kept) = time(&dir.settings_path(ralph_home().as_deref())) else { return Vec::new() };
-    // What was named and is gone is a change, too.
+    let Some(saved) = time(&dir.settings_path(ralph_home().as_deref())) else { return Vec::new() };
+    // A missing file counts as changed.
     let gone = config.filter(|path| time(path).is_none()).cloned();
     let changed = |path: &PathBuf| {
-        time(path).is_some_and(|changed| changed > kept) || gone.as_ref() == Some(path)
+        time(path).is_some_and(|changed| changed > saved) || gone.as_ref() == Some(path)
     };
     let changed =
         crate::launch::settings_files(project, common, config).into_iter().filter(changed);
@@ -486,7 +475,7 @@ mod tests {
 
     #[test]
     fn resume_takes_piped_prompt_from_start_record() {
-        let note = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
+        let record = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
         for words in [
             &["ralph", "run", "-f", "/dev/fd/63"][..],
             &["ralph", "prompt", "/dev/fd/63", "3"],
@@ -494,16 +483,16 @@ mod tests {
             &["ralph", "plan", "-f", "/dev/stdin"],
         ] {
             let mut command = parsed(words);
-            let mut said = SavedArgs::of(&mut command).unwrap();
-            said.restore_piped_prompt(&note);
-            assert_eq!(said.prompt.prompt.as_deref(), Some("text"), "{words:?}");
-            assert_eq!(said.prompt.prompt_file, None);
-            assert!(said.file.is_none_or(|file| file.is_none()));
+            let mut saved = SavedArgs::of(&mut command).unwrap();
+            saved.restore_piped_prompt(&record);
+            assert_eq!(saved.prompt.prompt.as_deref(), Some("text"), "{words:?}");
+            assert_eq!(saved.prompt.prompt_file, None);
+            assert!(saved.file.is_none_or(|file| file.is_none()));
         }
         let mut command = parsed(&["ralph", "work"]);
-        let mut said = SavedArgs::of(&mut command).unwrap();
-        said.restore_piped_prompt(&note);
-        assert_eq!(said.prompt.prompt, None, "work has a prompt of its own");
+        let mut saved = SavedArgs::of(&mut command).unwrap();
+        saved.restore_piped_prompt(&record);
+        assert_eq!(saved.prompt.prompt, None, "work has a prompt of its own");
         assert!(SavedArgs::of(&mut parsed(&["ralph", "demo"])).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! `ralph run`: a prompt of one's own, until the agent gives the completion response.
+//! `ralph run`: loops over a prompt until the agent gives the completion response.
 
 use clap::Args;
 
@@ -36,15 +36,12 @@ pub struct RunArgs {
     pub common: LoopArgs,
 }
 
-/// Runs the loop. `extra` is for settings that no flag can say.
-///
-/// # Errors
-/// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
+/// `extra` holds settings that have no flag.
 pub fn run(project: &Project, args: &RunArgs, extra: Vec<FlagSetting>) -> Result<u8, Error> {
     let prompt = prompt::prompt_source(&args.prompt, &args.common)?;
     let loaded = launch::load(project, &args.common, Vec::new(), extra)?;
-    let usual = || rules::configured_response(&loaded.settings);
-    let completion = rules::completion_rule(&args.completion, usual)?;
+    let default = || rules::configured_response(&loaded.settings);
+    let completion = rules::completion_rule(&args.completion, default)?;
     let defaults = &Defaults::RUN;
     let start =
         LaunchPlan { project, origin: project, args: &args.common, defaults, settings: &loaded };

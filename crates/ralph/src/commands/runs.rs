@@ -1,4 +1,4 @@
-//! `ralph runs` and `ralph replay`: what has happened, read from the journals.
+//! `ralph runs` and `ralph replay`: past runs, read from their journals.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -53,8 +53,6 @@ pub struct ReplayArgs {
     pub output: OutputMode,
 }
 
-/// # Errors
-/// The directory of runs cannot be read.
 pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
     let rows: Vec<RunRow> =
         list_runs(project)?.iter().filter(|dir| dir.has_started()).map(run_row).collect();
@@ -88,8 +86,6 @@ fn run_row(dir: &RunDir) -> RunRow {
     RunRow { run, running: dir.is_running() }
 }
 
-/// # Errors
-/// There is no such run.
 pub fn replay(
     own: impl FnOnce() -> Result<Project, Error>,
     args: &ReplayArgs,
@@ -125,22 +121,17 @@ pub fn replay(
     Ok(0)
 }
 
-/// A run by its name, or that of a worker, and the project that it is in: that of the command, or wherever a worker has
-/// such a run.
-///
-/// # Errors
-/// There is none.
+/// Finds a run by id or worker name, in this project or in a worker's, and returns its project.
 pub(super) fn locate_run(
     own: impl FnOnce() -> Result<Project, Error>,
     wanted: Option<&str>,
 ) -> Result<(Project, RunDir), Error> {
-    // A run is meant before a worker is.
     let run = wanted.filter(|name| is_run_id_like(name));
     let name = wanted.filter(|_| run.is_none());
     if let Some(worker) = name.and_then(|name| Workers::open_user_dir().ok()?.find(name).ok()) {
-        let nothing =
+        let no_run_error =
             || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
-        return worker.run().ok_or_else(nothing);
+        return worker.run().ok_or_else(no_run_error);
     }
     let found = own().and_then(|project| {
         let dir = find_run(list_runs(&project)?, wanted)?;
@@ -152,17 +143,14 @@ pub(super) fn locate_run(
     })
 }
 
-/// The journal of a run. That of one whose project is gone is kept elsewhere.
-///
-/// # Errors
-/// It cannot be read.
+/// Reads a run's journal, or its copy if the project is gone.
 pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
     let path = dir.journal();
     dir.read_journal().or_else(|err| {
         let home = home::ralph_home(|name| std::env::var_os(name));
-        let kept = home.map(|home| journal_copies::second_name(&home, &dir.id));
-        let kept = kept.and_then(|kept| runs::read_journal(&kept).ok());
-        kept.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
+        let copy = home.map(|home| journal_copies::second_name(&home, &dir.id));
+        let copy = copy.and_then(|copy| runs::read_journal(&copy).ok());
+        copy.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
     })
 }
 
@@ -171,10 +159,6 @@ pub(super) fn is_run_id_like(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
-/// The run that was named, or the last one. What was cut off before its first word is none.
-///
-/// # Errors
-/// There is none.
 pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let Some(prefix) = wanted else {
         return all.into_iter().rev().find(RunDir::has_started).ok_or_else(no_runs_error);
@@ -193,10 +177,6 @@ pub(super) fn no_runs_error() -> Error {
     Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
 }
 
-/// Whatever has the name of a run that begins like this.
-///
-/// # Errors
-/// There is nothing, or more than one.
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
     let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
     match (matches.next(), matches.next()) {

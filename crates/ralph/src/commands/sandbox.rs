@@ -1,4 +1,4 @@
-//! `ralph sandbox`: which ones work here, a look inside, and what there is of them.
+//! `ralph sandbox`: checks, enters, lists and removes sandboxes.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
@@ -73,11 +73,8 @@ pub enum SandboxCommand {
     },
 }
 
-/// What is read at most for a command that is given something on standard input.
 const MAX_STDIN: u64 = 64 << 20;
 
-/// # Errors
-/// There is no sandbox, or standard output cannot be written.
 pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
     match command {
         SandboxCommand::Check | SandboxCommand::Shell { .. } => {
@@ -96,7 +93,6 @@ pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error>
     }
 }
 
-/// What the settings say of the agent and its sandbox.
 struct SandboxSetup {
     settings: Settings,
     env: Vec<(OsString, Option<OsString>)>,
@@ -137,18 +133,17 @@ impl SandboxSetup {
     }
 }
 
-/// What came of trying a backend.
 enum TrialResult {
-    /// It holds; so many milliseconds to start it and to try it.
+    /// With its start time in milliseconds.
     Holds(Box<dyn Sandbox>, u128),
-    /// There is a program for it. Making one takes minutes, so that nobody does it to look.
-    FailsHere,
+    /// The program is installed. The sandbox is not made to find out more: that takes minutes.
+    NotTried,
     Unavailable(BackendError),
 }
 
 fn try_backend(backend: Backend, request: &SandboxRequest<'_>) -> TrialResult {
     if backend == Backend::Docker && matches!(docker::exists(request.project), Ok(false)) {
-        return TrialResult::FailsHere;
+        return TrialResult::NotTried;
     }
     let started = Instant::now();
     match sandbox::prepare(backend, request) {
@@ -157,29 +152,27 @@ fn try_backend(backend: Backend, request: &SandboxRequest<'_>) -> TrialResult {
     }
 }
 
-/// The sandbox that a run of `agent` would get in this project, if any works.
+/// The sandbox that a run of `agent` would get in this project.
 pub(super) fn usable_backend(project: &Project, agent: &str) -> Option<Backend> {
-    let said = SandboxSetup { settings: Settings::default(), env: Vec::new() };
+    let setup = SandboxSetup { settings: Settings::default(), env: Vec::new() };
     let request =
-        SandboxRequest { adapter: agents::for_command(agent).name(), ..said.request(project) };
+        SandboxRequest { adapter: agents::for_command(agent).name(), ..setup.request(project) };
     Backend::ALL
         .into_iter()
         .find(|backend| !matches!(try_backend(*backend, &request), TrialResult::Unavailable(_)))
 }
 
-/// What `ralph doctor` says of sandboxes: whether there is one, and a line.
 pub(super) fn diagnosis(project: &Project) -> (bool, String) {
-    let said = match SandboxSetup::load(project) {
-        Ok(said) => said,
+    let setup = match SandboxSetup::load(project) {
+        Ok(setup) => setup,
         Err(_) => SandboxSetup { settings: Settings::default(), env: Vec::new() },
     };
     let mut failed = Vec::new();
     for backend in Backend::ALL {
         let name = backend.name();
-        let usable = match try_backend(backend, &said.request(project)) {
+        let usable = match try_backend(backend, &setup.request(project)) {
             TrialResult::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
-            TrialResult::FailsHere => format!("{name} is here"),
-            // One that is merely not installed is only worth a word if there is no better one.
+            TrialResult::NotTried => format!("{name} is here"),
             TrialResult::Unavailable(unusable) => {
                 failed.push((backend, unusable));
                 continue;
@@ -200,13 +193,13 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
 }
 
 fn check(project: &Project) -> Result<u8, Error> {
-    let said = SandboxSetup::load(project)?;
+    let setup = SandboxSetup::load(project)?;
     let mut usable = 0;
     let mut out = String::new();
     for backend in Backend::ALL {
         let name = backend.name();
-        match try_backend(backend, &said.request(project)) {
-            TrialResult::FailsHere => {
+        match try_backend(backend, &setup.request(project)) {
+            TrialResult::NotTried => {
                 usable += 1;
                 out.push_str(&format!(
                     "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
@@ -217,11 +210,12 @@ fn check(project: &Project) -> Result<u8, Error> {
                 out.push_str(&format!(
                     "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
                 ));
-                let kept = sandbox.withheld().join(", ");
-                let kept = format!("kept from the agent: {kept}; sandbox.env passes one on");
-                let kept = (!sandbox.withheld().is_empty()).then_some(kept);
+                let withheld = sandbox.withheld().join(", ");
+                let withheld =
+                    format!("kept from the agent: {withheld}; sandbox.env passes one on");
+                let withheld = (!sandbox.withheld().is_empty()).then_some(withheld);
                 let notes = sandbox.notes().into_iter();
-                for line in notes.chain(sandbox.limits()).chain(kept) {
+                for line in notes.chain(sandbox.limits()).chain(withheld) {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }
@@ -295,10 +289,9 @@ fn rm(name: &str) -> Result<u8, Error> {
 }
 
 fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Result<u8, Error> {
-    let said = SandboxSetup::load(project)?;
-    let request = said.request(project);
-    // As for a run: what is ours has to be there before whoever is inside, or what a run makes meanwhile would be
-    // taken for theirs.
+    let setup = SandboxSetup::load(project)?;
+    let request = setup.request(project);
+    // Create ralph's files first, as a run does: files that appear later are taken for the agent's.
     project.prepare_all().map_err(|err| {
         Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
     })?;
@@ -359,12 +352,11 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     })
 }
 
-/// The sandbox of this name, or the first that works.
 fn select_sandbox(
     name: Option<&str>,
     request: &SandboxRequest<'_>,
 ) -> Result<Box<dyn Sandbox>, Error> {
-    let asked = match name {
+    let requested = match name {
         None => RequestedBackend::Any { required: true },
         Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
             Some(backend) => RequestedBackend::Named(backend, SelectionOrigin::User),
@@ -375,16 +367,15 @@ fn select_sandbox(
             }
         },
     };
-    let memory = BackendRecord::load(request.project, &asked)?;
-    let choice = selection::select_backend(&asked, request, &memory)?;
-    memory.save(&asked, &choice)?;
-    match choice {
+    let memory = BackendRecord::load(request.project, &requested)?;
+    let selection_result = selection::select_backend(&requested, request, &memory)?;
+    memory.save(&requested, &selection_result)?;
+    match selection_result {
         Selection::Found { sandbox, .. } => Ok(sandbox),
         Selection::None | Selection::Unavailable(_) => Err(Error::input("there is no sandbox")),
     }
 }
 
-/// Runs a program inside and passes on what it prints.
 fn run(
     inside: &mut dyn Sandbox,
     launch: &Launch<'_>,
@@ -395,12 +386,12 @@ fn run(
     system.set_wake_pipe(inside.take_wake_pipe());
     let (child, _) = sandbox::start(inside, &mut system, launch, terminal.map(AsFd::as_fd))?;
     let mut buf = Vec::new();
-    let mut told: Vec<Refusal> = Vec::new();
+    let mut reported: Vec<Refusal> = Vec::new();
     let mut signals = 0;
     loop {
-        let happened = system.wait(None, &mut buf);
+        let occurrence = system.wait(None, &mut buf);
         for refusal in inside.refusals() {
-            if !told.contains(&refusal) {
+            if !reported.contains(&refusal) {
                 print_warning(&format!(
                     "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",
                     refusal.host,
@@ -408,10 +399,10 @@ fn run(
                     refusal.reason(),
                     refusal.allow_entry()
                 ));
-                told.push(refusal);
+                reported.push(refusal);
             }
         }
-        match happened {
+        match occurrence {
             Occurrence::Output(_, Stream::Stdout) => {
                 let _ = io::stdout().write_all(&buf);
             }
@@ -436,12 +427,11 @@ fn run(
     }
 }
 
-fn print_warning(what: &str) {
-    let _ = io::stderr().write_all(format!("ralph: sandbox: {what}\r\n").as_bytes());
+fn print_warning(message: &str) {
+    let _ = io::stderr().write_all(format!("ralph: sandbox: {message}\r\n").as_bytes());
 }
 
-/// The same, with a terminal of its own: that of the user is not there inside, so that nobody in there
-/// can type into it.
+/// Runs a program on a pty of its own: nothing inside can type into the user's terminal.
 fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = rustix::pty::openpt(flags)?;
@@ -466,14 +456,14 @@ fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<
     let mut raw = before.clone();
     raw.make_raw();
     termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-    // Two threads that do nothing but copy; they go with the process.
+    // The threads end with the process.
     let (mut keys, mut typed) = (io::stdin(), std::fs::File::from(ours.try_clone()?));
     std::thread::spawn(move || io::copy(&mut keys, &mut typed));
     let mut shown = std::fs::File::from(ours);
     let screen = std::thread::spawn(move || io::copy(&mut shown, &mut io::stdout()));
     let exit = run(inside, launch, Some(&theirs), copy_size);
     drop(theirs);
-    // The last words are on their way; reading ends once nobody has the other side any more.
+    // Drain the output: the copy ends when no process has the other side open.
     let _ = screen.join();
     termios::tcsetattr(io::stdin(), OptionalActions::Now, &before)?;
     exit

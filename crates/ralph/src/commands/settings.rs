@@ -1,4 +1,4 @@
-//! `ralph settings`: the effective settings, and where each value came from.
+//! `ralph settings`: the effective settings and their origins.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -38,21 +38,15 @@ pub struct SettingsArgs {
     pub schema: bool,
 }
 
-/// Where the comment with the origin starts, unless a value is longer.
 const COMMENT_COLUMN: usize = 44;
 
-/// What `ralph settings` was asked for.
 #[derive(Debug, Clone, Default)]
 struct SettingsOptions {
-    /// Print the JSON Schema rather than the settings.
     schema: bool,
-    /// Print for a program rather than for a person.
     json: bool,
     sources: Sources,
 }
 
-/// # Errors
-/// There is no such project, its settings are wrong, or standard output cannot be written.
 pub fn settings(place: &ProjectArgs, args: SettingsArgs) -> Result<u8, Error> {
     let alone = args.settings.is_some() || args.schema;
     let sources = Sources {
@@ -66,7 +60,6 @@ pub fn settings(place: &ProjectArgs, args: SettingsArgs) -> Result<u8, Error> {
     print_settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
 }
 
-/// Shows what was asked for. Warnings go to `err`.
 fn print_settings(
     options: &SettingsOptions,
     out: &mut dyn Write,
@@ -77,9 +70,8 @@ fn print_settings(
     } else {
         let loaded = config::load(&options.sources)?;
         let loop_file = LoopFileView::at(&options.sources);
-        let told = loop_file.iter().flat_map(LoopFileView::warnings);
-        for warning in loaded.warnings.iter().chain(told) {
-            // Nobody to warn is no reason not to answer.
+        let warnings = loop_file.iter().flat_map(LoopFileView::warnings);
+        for warning in loaded.warnings.iter().chain(warnings) {
             let _ = writeln!(err, "ralph: warning: {warning}");
         }
         if options.json {
@@ -89,25 +81,23 @@ fn print_settings(
         }
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has seen enough, such as `head`.
+        // A closed pipe, such as `head`'s.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(Error::failed(format!("the settings could not be printed: {error}"))),
         Ok(()) => Ok(0),
     }
 }
 
-/// All settings as a document, without what must not be shown.
 fn effective_settings(loaded: &LoadedSettings) -> Value {
-    // Settings came from JSON and have no keys but strings: they always serialize.
+    // Settings come from JSON, so they always serialize.
     let mut document = serde_json::to_value(&loaded.settings).unwrap_or_default();
     redact::redact(&mut document);
     document
 }
 
-/// What the file for `plan`, `build` and `prompt` does to the settings of a project that has one.
+/// `.ralph/config` and the settings with it.
 pub(super) struct LoopFileView {
     pub(super) path: PathBuf,
-    /// What it says, and the settings with it; or what is wrong with it.
     read: Result<(LoopFile, LoadedSettings), Error>,
 }
 
@@ -127,7 +117,6 @@ impl LoopFileView {
         Some(LoopFileView { path, read })
     }
 
-    /// What is wrong with it.
     pub(super) fn problem(&self) -> Option<&Error> {
         self.read.as_ref().err()
     }
@@ -136,11 +125,10 @@ impl LoopFileView {
         self.read.as_ref().map_or(&[], |(file, _)| &file.warnings)
     }
 
-    /// The settings that come from it, each with its line.
     fn settings(&self) -> Vec<(String, Value, &SettingOrigin)> {
         let Ok((file, loaded)) = &self.read else { return Vec::new() };
         let is_its = |origin: &SettingOrigin| match origin {
-            SettingOrigin::File(name) => file.overlay.iter().any(|said| said.name == *name),
+            SettingOrigin::File(name) => file.overlay.iter().any(|entry| entry.name == *name),
             _ => false,
         };
         let document = effective_settings(loaded);
@@ -154,7 +142,6 @@ impl LoopFileView {
             .collect()
     }
 
-    /// The names that it has for prompts.
     fn variables(&self) -> Vec<&str> {
         self.read
             .as_ref()
@@ -175,8 +162,8 @@ fn as_json(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String 
         "files": files,
         "warnings": loaded.warnings,
     });
-    if let Some(look) = loop_file {
-        let settings: Vec<Value> = look
+    if let Some(view) = loop_file {
+        let settings: Vec<Value> = view
             .settings()
             .into_iter()
             .map(|(key, value, origin)| {
@@ -184,11 +171,11 @@ fn as_json(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String 
             })
             .collect();
         document["config"] = json!({
-            "file": look.path.display().to_string(),
-            "problem": look.problem().map(|problem| problem.message.clone()),
+            "file": view.path.display().to_string(),
+            "problem": view.problem().map(|problem| problem.message.clone()),
             "settings": settings,
-            "variables": look.variables(),
-            "warnings": look.warnings(),
+            "variables": view.variables(),
+            "warnings": view.warnings(),
         });
     }
     json_writer::pretty(&document).unwrap_or_default() + "\n"
@@ -210,15 +197,15 @@ fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String
         }
         table.push('\n');
     }
-    if let Some(look) = loop_file {
-        let name = config::display_name(&look.path);
-        let Some(problem) = look.problem() else {
+    if let Some(view) = loop_file {
+        let name = config::display_name(&view.path);
+        let Some(problem) = view.problem() else {
             table.push_str(&format!("\n# for plan, build and prompt, by {name}:\n"));
-            for (key, value, origin) in look.settings() {
+            for (key, value, origin) in view.settings() {
                 row(&mut table, &key, &value, origin);
                 table.push('\n');
             }
-            let variables = look.variables();
+            let variables = view.variables();
             if !variables.is_empty() {
                 table.push_str(&format!("# variables for prompts: {}\n", variables.join(", ")));
             }
@@ -232,7 +219,6 @@ fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String
     table
 }
 
-/// A setting and where it came from, without the end of the line.
 fn row(table: &mut String, key: &str, value: &Value, origin: &SettingOrigin) {
     let value = json_writer::compact(value).unwrap_or_default();
     let setting = format!("{} = {value}", strip_control_chars(key));
@@ -243,7 +229,7 @@ fn row(table: &mut String, key: &str, value: &Value, origin: &SettingOrigin) {
     table.push_str(&origin.to_string());
 }
 
-/// What commands make of a setting that nobody gave, where that is not in the value itself.
+/// The per-command default, for settings whose default is not a value.
 fn default_by_command(key: &str) -> Option<&'static str> {
     let mut schema = schema::schema();
     for key in key.split('.') {

@@ -1,4 +1,4 @@
-//! `ralph tasks`: the stories of a task list, for people.
+//! The text output of `ralph tasks`.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,11 @@ use ralph_report::width;
 use ralph_tasks::order::{self, StoryStatus};
 use ralph_tasks::{Story, TaskList};
 
-/// How many stories are named that another waits for.
 const MAX_WAITS: usize = 3;
 const MAX_ID: usize = 24;
 const MAX_TITLE: usize = 120;
 
-/// The list, a line for each story in the order of the file; no wider than `room` where that is told.
-/// `gone` more are owed that it has lost.
+/// One row per story, cut to `room` columns. `gone` stories were removed but are still owed.
 pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> String {
     let mut out = String::new();
     let project = sanitize(&list.project, MAX_TITLE);
@@ -29,8 +27,8 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
         .stories
         .iter()
         .zip(order::story_statuses(list))
-        .map(|(story, standing)| {
-            let state = match standing {
+        .map(|(story, status)| {
+            let state = match status {
                 StoryStatus::Passes => "passes".to_owned(),
                 StoryStatus::Ready if next == Some(&story.id) => "next".to_owned(),
                 StoryStatus::Ready => "ready".to_owned(),
@@ -60,7 +58,6 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
     out
 }
 
-/// How many pass of how many.
 pub fn progress_text(done: usize, total: usize) -> String {
     match total {
         1 => format!("{done} of 1 story passes"),
@@ -68,30 +65,29 @@ pub fn progress_text(done: usize, total: usize) -> String {
     }
 }
 
-fn blocked_by(list: &TaskList, waits: &[usize]) -> String {
-    let ids: Vec<String> = waits
+fn blocked_by(list: &TaskList, blockers: &[usize]) -> String {
+    let ids: Vec<String> = blockers
         .iter()
         .take(MAX_WAITS)
         .filter_map(|at| list.stories.get(*at))
         .map(|story| sanitize(&story.id, MAX_ID))
         .collect();
-    let more = match waits.len().saturating_sub(MAX_WAITS) {
+    let more = match blockers.len().saturating_sub(MAX_WAITS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     format!("waits for {}{more}", ids.join(", "))
 }
 
-/// A story with all that it says.
 pub fn story_text(story: &Story) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}  {}", sanitize(&story.id, MAX_ID), sanitize(&story.title, MAX_TITLE));
     let passes = if story.passes { "passes" } else { "does not pass yet" };
     let _ = writeln!(out, "priority {}, {passes}", story.priority);
-    for (what, ids) in [("depends on", &story.depends_on), ("replaces", &story.replaces)] {
+    for (label, ids) in [("depends on", &story.depends_on), ("replaces", &story.replaces)] {
         if !ids.is_empty() {
             let ids: Vec<String> = ids.iter().map(|id| sanitize(id, MAX_ID)).collect();
-            let _ = writeln!(out, "{what} {}", ids.join(", "));
+            let _ = writeln!(out, "{label} {}", ids.join(", "));
         }
     }
     paragraph("", &story.description, &mut out);
@@ -111,7 +107,7 @@ fn paragraph(title: &str, text: &str, out: &mut String) {
     }
 }
 
-/// What an agent wrote must not steer the terminal.
+/// Agents write these texts: they must not contain terminal escapes.
 fn sanitize(text: &str, max: usize) -> String {
     let mut out = Vec::new();
     width::push_one_line(text, max, "...", &mut out);

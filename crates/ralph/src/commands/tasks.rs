@@ -1,4 +1,4 @@
-//! `ralph tasks`: the stories of the task list, for people and for scripts.
+//! `ralph tasks`: shows and edits the stories of a task list.
 
 use std::io;
 
@@ -153,14 +153,12 @@ pub struct SetArgs {
     pub depends_on: Vec<String>,
 }
 
-/// A number that JSON has.
+/// JSON has no infinities and no NaN.
 fn parse_finite(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if number.is_finite() { Ok(number) } else { Err("it is not a finite number".to_owned()) }
 }
 
-/// # Errors
-/// There is no list, it is broken, or the change would break it.
 pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
     match &args.command {
@@ -172,10 +170,6 @@ pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
     }
 }
 
-/// Reads the list of these documents.
-///
-/// # Errors
-/// It is not there, or no list.
 pub fn read(documents: &Documents) -> Result<TaskList, Error> {
     let bytes = documents.read_tasks().map_err(|err| unreadable_error(documents, &err))?;
     let emptied = documents::without_placeholder(&String::from_utf8_lossy(&bytes));
@@ -183,10 +177,7 @@ pub fn read(documents: &Documents) -> Result<TaskList, Error> {
     tasks::parse(&bytes).map_err(|broken| invalid_list_error(documents, &broken.problems))
 }
 
-/// Reads a list that is to be worked off, with nothing wrong with it.
-///
-/// # Errors
-/// It is not there, no list, still the template, or something is wrong with it.
+/// Reads a task list that is ready to be worked on.
 pub fn read_valid(documents: &Documents) -> Result<TaskList, Error> {
     let list = read(documents)?;
     if list.stories.is_empty() {
@@ -219,7 +210,6 @@ fn unreadable_error(documents: &Documents, err: &io::Error) -> Error {
     }
 }
 
-/// The list has these problems.
 pub(super) fn invalid_list_error(documents: &Documents, problems: &[TaskProblem]) -> Error {
     let name = documents.display_path(TASKS);
     let lines: Vec<String> = tasks::first_problems(problems)
@@ -240,14 +230,14 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
             OutputStream::stdout().width(),
         ),
         TasksFormat::Json => {
-            let standings = order::story_statuses(&list);
+            let statuses = order::story_statuses(&list);
             let next = order::next(&list).map(|story| story.id.as_str());
-            let rows = list.stories.iter().zip(&standings);
-            rows.map(|(story, standing)| story_json(&list, story, standing, next)).collect()
+            let rows = list.stories.iter().zip(&statuses);
+            rows.map(|(story, status)| story_json(&list, story, status, next)).collect()
         }
     };
     crate::cli::print(&text)?;
-    // What an agent has marked is its word; a run may know better.
+    // Marks are the agent's claim; the ledger may disagree.
     if (list.is_complete() || gone > 0)
         && let Some(doubts) = task_memory::completeness_doubts(project, documents, &list)
     {
@@ -259,32 +249,25 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
     }
 }
 
-/// A story for programs: as it is in the file, and how it stands.
-fn story_json(
-    list: &TaskList,
-    story: &Story,
-    standing: &StoryStatus,
-    next: Option<&str>,
-) -> String {
+fn story_json(list: &TaskList, story: &Story, status: &StoryStatus, next: Option<&str>) -> String {
     let mut value = story.source.clone();
-    let (state, waits) = match standing {
+    let (state, blockers) = match status {
         StoryStatus::Passes => ("passes", &[][..]),
         StoryStatus::Ready if next == Some(&story.id) => ("next", &[][..]),
         StoryStatus::Ready => ("ready", &[][..]),
-        StoryStatus::Blocked(waits) => ("waits", waits.as_slice()),
+        StoryStatus::Blocked(blockers) => ("waits", blockers.as_slice()),
     };
-    let waits: Vec<&str> = waits
+    let blockers: Vec<&str> = blockers
         .iter()
         .filter_map(|at| list.stories.get(*at))
         .map(|story| story.id.as_str())
         .collect();
     value["state"] = json!(state);
-    value["waitsFor"] = json!(waits);
+    value["waitsFor"] = json!(blockers);
     to_json(&value)
 }
 
 fn to_json(value: &Value) -> String {
-    // What was read from JSON always has a form.
     json_writer::compact(value).unwrap_or_default() + "\n"
 }
 
@@ -346,7 +329,7 @@ fn add(
     format: TasksFormat,
 ) -> Result<u8, Error> {
     let title = one_line("the title", &args.title)?;
-    let given = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
+    let requested_id = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
     let criteria: Vec<String> = args.criteria.iter().map(|text| normalize_lines(text)).collect();
     if criteria.iter().any(String::is_empty) {
         return Err(Error::usage("a criterion is empty")
@@ -354,9 +337,9 @@ fn add(
     }
     let mut id = String::new();
     edit_list(documents, |text, list| {
-        id = given.map_or_else(|| next_free_id(list), str::to_owned);
+        id = requested_id.map_or_else(|| next_free_id(list), str::to_owned);
         for replaced in &args.replaces {
-            // It may be gone from the list already.
+            // It may already be gone from the list.
             if !task_memory::knows_story(project, documents, replaced) {
                 find(documents, list, replaced)?;
             }
@@ -383,39 +366,35 @@ fn add(
     }
 }
 
-/// A text of one line, without what is around it.
-fn one_line<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
+fn one_line<'a>(label: &str, text: &'a str) -> Result<&'a str, Error> {
     let text = text.trim();
     if text.is_empty() {
-        return Err(Error::usage(format!("{what} is empty")));
+        return Err(Error::usage(format!("{label} is empty")));
     }
     if text.chars().any(char::is_control) {
         return Err(Error::usage(format!(
-            "{what} has a line break, a tab or another control character in it: {text:?}"
+            "{label} has a line break, a tab or another control character in it: {text:?}"
         ))
         .hint("write it on one line; --description has room for more"));
     }
     Ok(text)
 }
 
-/// A text of any number of lines, without what is around it, and with line ends of one kind.
 fn normalize_lines(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
 }
 
-/// The first id of the usual form after all that are there.
 fn next_free_id(list: &TaskList) -> String {
     let numbers =
         list.stories.iter().filter_map(|story| story.id.strip_prefix("US-")?.parse::<u32>().ok());
     format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
 }
 
-/// Whole numbers are written as such.
 fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
-        let whole = number as i64;
-        json!(whole)
+        let integer = number as i64;
+        json!(integer)
     } else {
         json!(number)
     }
@@ -468,7 +447,7 @@ fn set(documents: &Documents, args: &SetArgs, format: TasksFormat) -> Result<u8,
     }
 }
 
-/// Changes the list unless that would make something wrong with it that was not wrong before.
+/// Edits the list, unless that would introduce a new problem.
 fn edit_list(
     documents: &Documents,
     edit: impl FnOnce(&str, &TaskList) -> Result<Option<String>, Error>,

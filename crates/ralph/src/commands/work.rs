@@ -1,4 +1,4 @@
-//! `ralph work`: works a task list off.
+//! `ralph work`: works through a task list.
 
 use std::path::Path;
 
@@ -32,7 +32,6 @@ Examples:
 It is done when every story passes and so does every command in verifyCommands, whether or not the agent
 says so. A list that is done already is verified first.";
 
-/// What the agent says when all is done.
 const COMPLETION_PROMISE: &str = "COMPLETE";
 
 const DEFAULTS: Defaults = Defaults {
@@ -63,8 +62,6 @@ pub struct WorkArgs {
     pub common: LoopArgs,
 }
 
-/// # Errors
-/// There is no list, something is wrong with it, or whatever else keeps the run from starting.
 pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let documents = args.place.documents(project);
@@ -74,33 +71,33 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
             .print_prompt(&prompt, Some(&Variables::RunFigures));
     }
     let name = documents.display_path(TASKS);
-    let places = task_memory::ledger_paths(project, &documents);
-    let snapshots = places.ledger_dir().map(Path::to_owned);
+    let paths = task_memory::ledger_paths(project, &documents);
+    let snapshots = paths.ledger_dir().map(Path::to_owned);
     let resume = args.common.resume.as_ref();
-    // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
-    // come to remember anything.
-    let begins = resume.is_none_or(|resume| !resume.state.progress.has_started());
-    let own = resume.filter(|it| !begins || places.read(&it.run).is_ok());
+    // A run interrupted before its first iteration starts anew, with its own ledger if it saved
+    // one.
+    let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
+    let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
     let has_guardrails = !loaded.settings.guardrails.is_empty();
-    let accepted = args.accept_list && own.is_none();
-    let (list, memory) = match own {
-        // What was accepted when the run began is part of its ledger.
-        Some(resume) => load_run_memory(project, &documents, &places, &resume.run, has_guardrails),
+    let accepted = args.accept_list && own_run.is_none();
+    let (list, memory) = match own_run {
+        // Its ledger already includes what was accepted at the start.
+        Some(resume) => load_run_memory(project, &documents, &paths, &resume.run, has_guardrails),
         None if accepted => tasks::read_valid(&documents).map(|list| {
             let memory = TaskMemory::from_list(&list);
             (list, memory)
         }),
-        None => load_memory(project, &documents, &places, has_guardrails),
+        None => load_memory(project, &documents, &paths, has_guardrails),
     }
-    .map_err(|err| match places.newest_file() {
+    .map_err(|err| match paths.newest_file() {
         Some(path) => err.hint(format!(
             "what its stories were when the last run saw them is in {}",
             path.display()
         )),
         None => err,
     })?;
-    // A run that goes on in the middle has an iteration to do, whatever its list says.
-    let mut complete = begins && list.is_complete();
+    // A run resumed in mid-iteration continues it even if the list is complete.
+    let mut complete = is_first_start && list.is_complete();
     if complete && !memory.changes.losses().is_empty() {
         if resume.is_none() {
             return Err(list_shrunk_error(&documents, &memory));
@@ -108,7 +105,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         complete = false;
     }
     let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
-    // What an agent marked that answered is judged by the checks of its answer, which are run now.
+    // The checks of a pending answer run now and judge its marks.
     let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
     loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
     let guardrails = work_guardrails(&loaded, &memory.ledger);
@@ -121,7 +118,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
             ));
         }
         memory.ledger_problem.iter().for_each(|message| crate::cli::warn(message));
-        if accepted && let Err(err) = places.accept(&memory.ledger) {
+        if accepted && let Err(err) = paths.accept(&memory.ledger) {
             crate::cli::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
         }
         let n = list.stories.len();
@@ -135,8 +132,8 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
              guardrails, so that the agent's word is all there is"
         ));
     }
-    let usual = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
-    let completion = rules::completion_rule(&args.completion, usual)?;
+    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
+    let completion = rules::completion_rule(&args.completion, default)?;
     let start = launch_plan(project, args, &loaded);
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
@@ -171,7 +168,6 @@ fn launch_plan<'a>(
     }
 }
 
-/// Every story passes, but the list has lost something since the last run.
 fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
     Error::input(format!(
         "every story of {} passes, but it is not as {} left it: {}",
@@ -186,11 +182,9 @@ fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
     .hint("if not, put back what is gone; git may have it")
 }
 
-/// The guardrails of the settings, and the commands that verify the stories.
 fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpec> {
     let mut guardrails = rules::guardrail_specs(&loaded.settings);
     for command in ledger.verify_commands() {
-        // Twice the same would only take twice as long.
         if !guardrails.iter().any(|guardrail| guardrail.command == *command) {
             guardrails.push(GuardrailSpec {
                 command: command.clone(),
@@ -203,7 +197,6 @@ fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpe
     guardrails
 }
 
-/// What was said on the command line, or the prompt among the documents, or ralph's own.
 fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
     if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
         return prompt::prompt_source(&args.prompt, &args.common);
@@ -212,7 +205,7 @@ fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource,
     if path.symlink_metadata().is_err() {
         return Ok(PromptSource::TaskList(documents.prompt()));
     }
-    // The agent can reach it, and must not be able to end the run by that.
+    // The agent can delete this file, which must not end the run.
     Ok(match prompt::prompt_file(&path, &args.common)? {
         PromptSource::File(path) => {
             PromptSource::FileOrDefault { path, otherwise: documents.prompt() }

@@ -1,18 +1,11 @@
-//! The elements of `agent.flags` as single arguments.
+//! Splits `agent.flags` into arguments.
 
 use super::schema::quote;
 use ralph_events::redact::redact_command;
 use ralph_events::text;
 
-/// The arguments that `agent.flags` stands for.
-///
-/// An element is one argument, as it is, quotes and all. The exception is a flag written together
-/// with its value, such as `"--model opus"`: if the first word of an element is the name of a flag
-/// and nothing else, the element is split as a shell would split it. So `"--prompt=be brief"` and
-/// `"be brief"` stay whole.
-///
-/// # Errors
-/// The element's index and what is wrong with it, if its quotes do not match.
+/// An element is one argument. Only a flag with its value, such as `"--model opus"`, is split as in
+/// a shell; `"--prompt=be brief"` and `"be brief"` are not.
 pub fn agent_args(flags: &[String]) -> Result<Vec<String>, String> {
     let mut args = Vec::with_capacity(flags.len());
     for (index, flag) in flags.iter().enumerate() {
@@ -21,7 +14,6 @@ pub fn agent_args(flags: &[String]) -> Result<Vec<String>, String> {
     Ok(args)
 }
 
-/// The arguments that one element stands for.
 pub(crate) fn split(element: &str) -> Result<Vec<String>, String> {
     let mut words = element.split_whitespace();
     let first = words.next().unwrap_or_default();

@@ -1,7 +1,6 @@
-//! The check of a document against the schema of the settings.
+//! Checks a document against the settings schema.
 //!
-//! What is gained over deserializing at once: all problems of a file rather than the first, each with
-//! the path of its key, and the same check for files, environment and flags.
+//! Unlike deserializing, it finds all problems and names their keys.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +13,7 @@ use ralph_events::redact;
 use ralph_events::text;
 use ralph_sandbox::hosts::HostAllowList;
 
-/// Everything that is wrong with a document of settings, each as `key: what is wrong`.
+/// As `key: problem`.
 pub(crate) fn find_problems(document: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema(), document, "", &mut problems);
@@ -98,7 +97,7 @@ fn check_number(schema: &Value, value: &Value, path: &str, problems: &mut Vec<St
     };
     let largest = match schema["format"].as_str() {
         Some("uint32") => f64::from(u32::MAX),
-        // The next float below 2^64 is what a JSON number can hold without doubt.
+        // The largest f64 below 2^64.
         Some("uint64") => 18_446_744_073_709_549_568.0,
         _ => f64::MAX,
     };
@@ -191,7 +190,7 @@ fn alternatives(names: &[String]) -> String {
     }
 }
 
-/// A value as an error names it: short, and not at all if it may be a secret.
+/// Shortened, and hidden if it may be a secret.
 fn describe_value(path: &str, value: &Value) -> String {
     let kind = match value {
         Value::Null => return "null".to_owned(),
@@ -233,8 +232,7 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
     }
 }
 
-/// The known key that was most likely meant: a sibling that is spelt alike, else a key of the same
-/// name that belongs elsewhere.
+/// A similar sibling, or a key of this name elsewhere.
 fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
     let sibling = nearest_name(key, keys(siblings).map(|key| key.name));
     if let Some((name, _)) = sibling {

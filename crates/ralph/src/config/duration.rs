@@ -1,4 +1,4 @@
-//! Lengths of time as people write them in settings.
+//! Durations in settings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,16 +8,16 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// The `format` of a duration in the schema, by which the check of a file knows it.
+/// For the check.
 pub(crate) const FORMAT: &str = "ralph-duration";
 
-/// Nothing is waited for longer than this, and times computed from it cannot overflow a clock.
+/// Keeps computed deadlines from overflowing.
 const MAX_DURATION: Time = Time::from_secs(100 * 365 * 24 * 60 * 60);
 
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A length of time: `"6h"`, `"1h30m"`, `"90s"`, or a number of seconds. At most a hundred years.
+/// `"6h"`, `"1h30m"`, `"90s"`, or a number of seconds; at most a hundred years.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(Time);
 
@@ -36,12 +36,11 @@ impl Duration {
         self.0.is_zero()
     }
 
-    /// The time, unless it is zero, which in settings means "no limit".
+    /// Zero means "no limit".
     pub fn limit(self) -> Option<Time> {
         (!self.is_zero()).then_some(self.0)
     }
 
-    /// Reads `6h`, `1h 30m`, `2d`, `500ms`, or seconds as in `90` and `0.5`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.starts_with(|c: char| c.is_ascii_digit())
@@ -57,7 +56,7 @@ impl Duration {
             let number: u64 = rest[..digits].parse().ok()?;
             rest = &rest[digits..];
             let letters = rest.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(rest.len());
-            // Units go from large to small, each once: "30m1h" is more likely a slip than a wish.
+            // Each unit once, from large to small: "30m1h" is probably a mistake.
             let unit = UNITS.iter().position(|(name, _)| *name == &rest[..letters])?;
             if unit < next_unit {
                 return None;
@@ -77,7 +76,6 @@ impl Duration {
         (time <= MAX_DURATION).then_some(Duration(time))
     }
 
-    /// The duration that a value in a settings file stands for.
     pub(crate) fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text),
@@ -86,7 +84,6 @@ impl Duration {
         }
     }
 
-    /// Serializes as a number, for a key whose name says that it holds seconds.
     pub(crate) fn as_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.0.subsec_nanos() == 0 {
             serializer.serialize_u64(self.0.as_secs())
@@ -95,7 +92,6 @@ impl Duration {
         }
     }
 
-    /// As [`Duration::as_seconds`], for a key that may be unset.
     #[expect(clippy::ref_option, reason = "the shape that serde asks for")]
     pub(crate) fn maybe_as_seconds<S: Serializer>(
         value: &Option<Self>,

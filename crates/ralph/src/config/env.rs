@@ -1,8 +1,7 @@
-//! `RALPH_…` variables as settings.
+//! Settings from `RALPH_…` variables.
 //!
 //! `RALPH_MAXIMUM_ITERATIONS` is `maximumIterations`, `RALPH_AGENT__COMMAND` is `agent.command`:
-//! capitals and underscores for camel case, two underscores between levels. The text becomes what
-//! the schema says the key holds.
+//! underscores for camel case, two between levels. The schema gives the type of the value.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +11,6 @@ use serde_json::Value;
 use super::schema::{self, SchemaKey};
 use ralph_events::env_names::{self, PREFIX};
 
-/// Variables that ralph uses for other ends.
 pub const RESERVED_VARIABLES: [&str; 7] = [
     env_names::RALPH_HOME,
     env_names::RUN_ID,
@@ -23,16 +21,13 @@ pub const RESERVED_VARIABLES: [&str; 7] = [
     env_names::GUARDED,
 ];
 
-/// A setting that a variable gave.
 #[derive(Debug, PartialEq)]
 pub(crate) struct EnvSetting {
-    /// The keys from the top level down.
     pub(crate) keys: Vec<String>,
     pub(crate) value: Value,
     pub(crate) variable: String,
 }
 
-/// What the environment says, and what is odd about it.
 #[derive(Debug, Default)]
 pub(crate) struct EnvSettings {
     pub(crate) settings: Vec<EnvSetting>,
@@ -40,7 +35,6 @@ pub(crate) struct EnvSettings {
     pub(crate) problems: Vec<String>,
 }
 
-/// The name of the variable for a key of the settings, given by the keys from the top level down.
 pub fn variable_name(keys: &[&str]) -> String {
     let mut name = String::from(PREFIX);
     for (index, key) in keys.iter().enumerate() {
@@ -57,7 +51,6 @@ pub fn variable_name(keys: &[&str]) -> String {
     name
 }
 
-/// Reads all variables that are ours; the order of `variables` does not matter.
 pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> EnvSettings {
     let mut known: BTreeMap<String, (Vec<String>, &'static Value)> = BTreeMap::new();
     schema::walk(schema::schema(), "", &mut |path, SchemaKey { name, schema }| {
@@ -76,7 +69,7 @@ pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
         .filter(|(name, _)| !RESERVED_VARIABLES.contains(&name.as_str()))
         .collect();
-    // An object goes before what is in it, whatever the order of the environment.
+    // Sorts an object before its members.
     ours.sort();
 
     let mut environment = EnvSettings::default();
@@ -99,7 +92,7 @@ pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
     environment
 }
 
-/// `RALPH_AGENT__ENV__NAME` is the entry `NAME` of `agent.env`, whose keys are anybody's.
+/// `RALPH_AGENT__ENV__NAME` is the entry `NAME` of `agent.env`.
 fn map_entry(
     known: &BTreeMap<String, (Vec<String>, &'static Value)>,
     variable: &str,
@@ -117,7 +110,7 @@ fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &s
     let names = known.keys().map(String::as_str);
     let shown = schema::quote(variable);
     let shown = shown.trim_matches('"');
-    // What all names have in common would make any two of them look alike.
+    // The common prefix would make all names look alike.
     let candidates = names.map(|name| name.strip_prefix(PREFIX).unwrap_or(name));
     let own = variable.strip_prefix(PREFIX).unwrap_or(variable);
     match schema::nearest_name(own, candidates) {
@@ -128,8 +121,7 @@ fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &s
     }
 }
 
-/// The text of a variable as the value that the schema asks for. What does not fit is handed on as
-/// text, for the check to complain about.
+/// Text that does not fit the schema stays text, for the check to report.
 fn parse_value(schema: &Value, text: &str) -> Result<Value, String> {
     let allows = |name| schema::allows(schema, name);
     let trimmed = text.trim();

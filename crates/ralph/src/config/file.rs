@@ -1,4 +1,4 @@
-//! Reading a settings file, and saying what is wrong with one that cannot be read.
+//! Reads settings files and explains syntax errors.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,20 +12,18 @@ use unicode_width::UnicodeWidthStr as _;
 use super::schema::quote;
 use ralph_store::user_files;
 
-/// No settings are larger than this; a device or somebody's log may be.
+/// Guards against devices and log files.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// How many columns of a line are shown around the place of an error.
 const EXCERPT_COLUMNS: usize = 120;
 
-/// Why a file is no document. The message names the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SettingsFileError {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-/// The document in the file at `path`, called `name` in messages; `None` if there is no such file.
+/// `name` is for messages. `None` if the file does not exist.
 pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, SettingsFileError> {
     let unreadable = |error: &io::Error| SettingsFileError {
         message: format!("{name}: cannot be read: {error}"),
@@ -53,7 +51,6 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, SettingsFil
     parse(&bytes, name).map(Some)
 }
 
-/// The document that the bytes of a file hold.
 pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, SettingsFileError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
@@ -76,15 +73,15 @@ pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, SettingsFileError
 }
 
 fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileError {
-    let what = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let what = what.strip_suffix(&place).unwrap_or(&what);
+    let problem = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let problem = problem.strip_suffix(&position).unwrap_or(&problem);
 
-    // At the end of the text the place may be past the last line.
+    // At the end of the text, it may be past the last line.
     let number = error.line().max(1);
     let line = text.split('\n').nth(number - 1).unwrap_or_default();
     let line = line.strip_suffix('\r').unwrap_or(line);
-    // The column counts bytes and names the one that was read last, from 1.
+    // serde_json counts bytes from 1 and names the last byte read.
     let mut start = error.column().saturating_sub(1).min(line.len());
     while !line.is_char_boundary(start) {
         start -= 1;
@@ -93,7 +90,7 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileE
 
     let hint = if after.starts_with("//") || after.starts_with("/*") || after.starts_with('#') {
         Some("comments are not allowed in JSON".to_owned())
-    } else if what == "trailing comma" {
+    } else if problem == "trailing comma" {
         Some("remove the comma before the closing bracket".to_owned())
     } else if after.starts_with('\'') {
         Some("JSON has double quotes only".to_owned())
@@ -106,15 +103,14 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileE
     let caret = " ".repeat(before.width());
     SettingsFileError {
         message: format!(
-            "{name}:{number}:{column}: not valid JSON: {what}\n  \
+            "{name}:{number}:{column}: not valid JSON: {problem}\n  \
              {number} | {before}{after}\n  {gutter} | {caret}^"
         ),
         hint,
     }
 }
 
-/// The part of a line that is near the place between `before` and `after`, without characters that
-/// would move the caret or that a terminal would act upon.
+/// Without control characters, which could move the caret or steer the terminal.
 fn excerpt(before: &str, after: &str) -> (String, String) {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let length = before.chars().count();
@@ -130,8 +126,7 @@ fn excerpt(before: &str, after: &str) -> (String, String) {
     (head, tail)
 }
 
-/// A document in which no object has the same key twice. Plain [`Value`] lets the last one win, and
-/// half of somebody's settings would have no effect without a word.
+/// Refuses duplicate keys; [`Value`] would silently keep the last one.
 struct StrictValue(Value);
 
 impl<'de> Deserialize<'de> for StrictValue {

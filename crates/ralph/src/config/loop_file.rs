@@ -1,5 +1,5 @@
-//! `.ralph/config`: shell assignments for `plan`, `build` and `prompt`. Some of them are settings under
-//! other names; all of them are variables for prompts.
+//! `.ralph/config`: shell assignments for `plan`, `build` and `prompt`. All of them are prompt
+//! variables; some also change settings.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,16 +14,13 @@ use ralph_events::error::Error;
 use ralph_events::text;
 use ralph_store::user_files;
 
-/// The file's name, inside of `.ralph`.
 pub const FILE: &str = "config";
 
-/// No config is larger than this; a device or somebody's log may be.
+/// Guards against devices and log files.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The program that is meant when only plain text is asked for.
 const DEFAULT_TEXT_AGENT: &str = "cline";
 
-/// The names that mean something here.
 const KNOWN_VARIABLES: [&str; 9] = [
     "AGENT_TYPE",
     "AGENT_CLI",
@@ -36,20 +33,14 @@ const KNOWN_VARIABLES: [&str; 9] = [
     "SPECS_DIR",
 ];
 
-/// What the file says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopFile {
-    /// Everything that it sets, for prompts.
     pub variables: BTreeMap<String, String>,
-    /// What it says of settings. What programs are to see is among them, as the agent's environment.
+    /// Exported variables are in `agent.env`.
     pub overlay: Vec<FlagSetting>,
     pub warnings: Vec<String>,
 }
 
-/// Reads the file; `None` if it is not there.
-///
-/// # Errors
-/// It cannot be read, or is not what it should be; with the line.
 pub fn read(
     path: &Path,
     known: impl Fn(&str) -> Option<String>,
@@ -83,12 +74,12 @@ fn parse(
     })?;
     let warnings: Vec<String> =
         warnings.into_iter().map(|it| format!("{name}:{}: {}", it.line, it.message)).collect();
-    // The last word on each name, as in a shell; and what is empty is as good as unset.
-    let given: BTreeMap<&str, &EnvAssignment> =
+    // The last assignment counts; empty means unset.
+    let assigned: BTreeMap<&str, &EnvAssignment> =
         assignments.iter().map(|set| (set.name.as_str(), set)).collect();
-    let value = |name: &str| given.get(name).copied().filter(|set| !set.value.is_empty());
+    let value = |name: &str| assigned.get(name).copied().filter(|set| !set.value.is_empty());
     let mut overlay = Vec::new();
-    let mut say = |key, value: Value, set: &EnvAssignment| {
+    let mut override_setting = |key, value: Value, set: &EnvAssignment| {
         overlay.push(FlagSetting {
             key,
             value,
@@ -104,12 +95,16 @@ fn parse(
             (None, true) => DEFAULT_TEXT_AGENT,
             (None, false) => set.value.as_str(),
         };
-        say("agent.command", json!(command), set);
-        // Text is what it prints, whoever it is.
+        override_setting("agent.command", json!(command), set);
+        // `text` describes the output, not the agent.
         let named = kind.filter(|_| !is_text);
-        say("agent.type", named.map_or(Value::Null, |kind| json!(kind.value)), kind.unwrap_or(set));
+        override_setting(
+            "agent.type",
+            named.map_or(Value::Null, |kind| json!(kind.value)),
+            kind.unwrap_or(set),
+        );
         if let Some(kind) = kind.filter(|_| is_text) {
-            say("agent.outputFormat", json!("text"), kind);
+            override_setting("agent.outputFormat", json!("text"), kind);
         }
     }
     if let Some(set) = value("AGENT_ARGS") {
@@ -117,7 +112,7 @@ fn parse(
             Error::config(format!("{name}:{}: AGENT_ARGS: a quote is not closed", set.line))
                 .hint("it is split into arguments as a shell would")
         })?;
-        say("agent.args", json!(args), set);
+        override_setting("agent.args", json!(args), set);
     }
     for (variable, key) in [
         ("AGENT_OUTPUT_FORMAT", "agent.outputFormat"),
@@ -125,18 +120,18 @@ fn parse(
         ("AGENT_DISPLAY_FILTER", "agent.displayFilter"),
     ] {
         if let Some(set) = value(variable) {
-            say(key, json!(set.value), set);
+            override_setting(key, json!(set.value), set);
         }
     }
-    for (variable, key, least) in
+    for (variable, key, minimum) in
         [("MAX_RETRIES", "retry.max", 0), ("MAX_ITERATIONS", "maximumIterations", 1)]
     {
         let Some(set) = value(variable) else { continue };
         match set.value.trim().parse::<u32>() {
-            Ok(number) if number >= least => say(key, json!(number), set),
+            Ok(number) if number >= minimum => override_setting(key, json!(number), set),
             _ => {
                 return Err(Error::config(format!(
-                    "{name}:{} ({variable}): must be a whole number from {least} to {}, not {}",
+                    "{name}:{} ({variable}): must be a whole number from {minimum} to {}, not {}",
                     set.line,
                     u32::MAX,
                     quote(&text::truncate(&set.value, 40, "…"))
@@ -145,36 +140,35 @@ fn parse(
         }
     }
 
-    let odd = given.values().filter_map(|set| {
+    let lookalikes = assigned.values().filter_map(|set| {
         let known = nearest_variable(&set.name)?;
         Some(format!(
             "{name}:{}: {} is only a variable for prompts; did you mean {known}?",
             set.line, set.name
         ))
     });
-    let warnings = warnings.into_iter().chain(odd).collect();
+    let warnings = warnings.into_iter().chain(lookalikes).collect();
 
-    for set in given.values().filter(|set| set.exported) {
-        say("agent.env", json!({ &set.name: set.value }), set);
+    for set in assigned.values().filter(|set| set.exported) {
+        override_setting("agent.env", json!({ &set.name: set.value }), set);
     }
-    let variables = given.values().map(|set| (set.name.clone(), set.value.clone())).collect();
+    let variables = assigned.values().map(|set| (set.name.clone(), set.value.clone())).collect();
     Ok(LoopFile { variables, overlay, warnings })
 }
 
-/// The name that means something here and that this one, which does not, is nearly the same as.
 fn nearest_variable(name: &str) -> Option<&'static str> {
     if KNOWN_VARIABLES.contains(&name) {
         return None;
     }
     let upper = name.to_ascii_uppercase();
-    let one = singular(&upper);
+    let upper_singular = singular(&upper);
     KNOWN_VARIABLES.into_iter().find(|known| {
         strsim::osa_distance(&upper, known) <= 1
-            || strsim::osa_distance(&one, &singular(known)) <= 1
+            || strsim::osa_distance(&upper_singular, &singular(known)) <= 1
     })
 }
 
-/// A name that is one of several, as one: `MAX_RETRIES` as `MAX_RETRY`.
+/// `MAX_RETRIES` becomes `MAX_RETRY`.
 fn singular(name: &str) -> String {
     match name.strip_suffix('S') {
         None => name.to_owned(),
@@ -202,7 +196,6 @@ mod tests {
             ("MAXITERATIONS", Some("MAX_ITERATIONS")),
             ("AGENT_ARG", Some("AGENT_ARGS")),
             ("SPEC_DIR", Some("SPECS_DIR")),
-            // Anybody's own.
             ("AGENT_NAME", None),
             ("MAX_FILES", None),
             ("SPECS", None),

@@ -1,14 +1,15 @@
-//! Settings: files, environment and flags become one [`Settings`], and each value's origin is known.
+//! Loads the settings and records the origin of each value.
 //!
-//! Layers, each over the one before: defaults, `.ralph/settings.json`, `.ralph/settings.local.json`,
-//! `RALPH_…` variables, flags. Objects merge, arrays and scalars replace. Every layer is checked
-//! against the same [`schema`], and all problems of all layers are reported together.
+//! Layers, lowest first: defaults, `.ralph/settings.json`, `.ralph/settings.local.json`, `RALPH_…`
+//! variables, flags. Objects merge, arrays and scalars replace. All problems of all layers are
+//! reported together.
 
 pub mod args;
 pub(crate) mod check;
 pub mod duration;
 pub mod env;
 mod file;
+mod layers;
 pub mod loop_file;
 pub mod schema;
 pub mod settings;
@@ -23,56 +24,38 @@ use serde_json::{Map, Value};
 
 pub use self::args::agent_args;
 pub use self::duration::Duration;
+pub use self::layers::merge_documents;
+use self::layers::{SettingsLayers, is_path_inside};
 pub use self::settings::Settings;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 
-/// The directory in a project that belongs to ralph.
 pub const DIRECTORY: &str = ".ralph";
-/// The settings of a project, inside of [`DIRECTORY`].
 pub const FILE: &str = "settings.json";
-/// The settings of one person, merged over [`FILE`].
+/// Merged over [`FILE`].
 pub const LOCAL_FILE: &str = "settings.local.json";
 
-/// Settings that are only about the program that they were made for.
-const AGENT_SPECIFIC_KEYS: [&str; 8] = [
-    "agent.flags",
-    "agent.type",
-    "agent.model",
-    "agent.promptVia",
-    "agent.args",
-    "agent.outputFormat",
-    "agent.responseFilter",
-    "agent.displayFilter",
-];
-
-/// A setting that a flag gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlagSetting {
-    /// The setting's path, such as `agent.command`.
+    /// Such as `agent.command`.
     pub key: &'static str,
     pub value: Value,
-    /// The flag as the user knows it: `--max-iterations`.
+    /// Such as `--max-iterations`.
     pub name: String,
 }
 
-/// Where settings come from.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     pub project_dir: PathBuf,
-    /// `--settings`: this file rather than the project's. The local settings are then those beside
-    /// it.
+    /// `--settings`. Local settings are then read beside it.
     pub settings_path: Option<PathBuf>,
-    /// The whole environment, as from [`std::env::vars_os`].
     pub env: Vec<(OsString, OsString)>,
     pub flags: Vec<FlagSetting>,
-    /// What another file than the settings says, over the settings files; a flag's name is then that of
-    /// the file.
+    /// Settings from another file, such as `.ralph/config`; they override the settings files.
     pub overlay: Vec<FlagSetting>,
 }
 
 impl Sources {
-    /// The file of the project's settings and the file of local ones.
     pub fn files(&self) -> (PathBuf, PathBuf) {
         let project = match &self.settings_path {
             Some(path) => path.clone(),
@@ -83,16 +66,12 @@ impl Sources {
     }
 }
 
-/// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum SettingOrigin {
     #[default]
     Default,
-    /// A file, by the name that a person in the current directory would use.
     File(String),
-    /// The variable.
     Environment(String),
-    /// The flag.
     Flag(String),
 }
 
@@ -107,20 +86,16 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// Settings with their history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedSettings {
     pub settings: Settings,
-    /// Where each value came from, by its path. Arrays are one value.
+    /// By path. An array is one value.
     pub origins: BTreeMap<String, SettingOrigin>,
-    /// The files that were there, in order.
     pub files: Vec<PathBuf>,
-    /// What is odd but not wrong.
     pub warnings: Vec<String>,
 }
 
 impl LoadedSettings {
-    /// Whether somebody gave the setting at this path, or one inside of it, a value.
     pub fn is_set(&self, key: &str) -> bool {
         self.origins.iter().any(|(path, origin)| {
             *origin != SettingOrigin::Default && (path == key || is_path_inside(path, key))
@@ -128,19 +103,17 @@ impl LoadedSettings {
     }
 }
 
-/// The settings files of a project as they are, right or wrong.
+/// The settings files, valid or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExistingSettings {
-    /// The project's settings with the local ones merged over them, as far as they are JSON.
+    /// As far as they are valid JSON.
     pub document: Value,
-    /// Whether there were local settings to merge.
     pub with_overlay: bool,
-    /// What is wrong with them, a line each.
     pub problems: Vec<String>,
 }
 
-/// What is there of settings, for somebody who is about to replace them; `None` if the project has
-/// none, whether or not there are local ones.
+/// For `init`, which replaces the settings. `None` if the project has none; local settings do not
+/// count.
 pub fn read_existing(sources: &Sources) -> Option<ExistingSettings> {
     let (project, local) = sources.files();
     let mut existing = ExistingSettings {
@@ -154,8 +127,8 @@ pub fn read_existing(sources: &Sources) -> Option<ExistingSettings> {
             Ok(Some(mut document)) => {
                 normalize(&mut document);
                 let problems = check::find_problems(&document);
-                let named = problems.iter().map(|problem| format!("{name}: {problem}"));
-                existing.problems.extend(named);
+                let prefixed = problems.iter().map(|problem| format!("{name}: {problem}"));
+                existing.problems.extend(prefixed);
                 merge_documents(&mut existing.document, document);
                 existing.with_overlay = is_local;
             }
@@ -167,17 +140,14 @@ pub fn read_existing(sources: &Sources) -> Option<ExistingSettings> {
     Some(existing)
 }
 
-/// Collects the settings of all layers.
-///
-/// # Errors
-/// Everything that is wrong in any layer, a line each.
+/// Loads all layers. The error lists all problems.
 pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
     let mut layers = SettingsLayers::new();
     let mut files = Vec::new();
 
     let (project, local) = sources.files();
     let optional = sources.settings_path.is_none();
-    // With `--settings .ralph/settings.local.json` the file is not its own overlay.
+    // With `--settings .ralph/settings.local.json`, the file is not its own overlay.
     let overlay = (local != project).then_some((&local, true));
     for (path, optional) in std::iter::once((&project, optional)).chain(overlay) {
         let name = display_name(path);
@@ -186,7 +156,7 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
                 files.push(path.clone());
                 layers.add(document, &name, &SettingOrigin::File(name.clone()));
             }
-            // A link that leads nowhere is a mistake, and no reason to do without.
+            // A dangling link is an error, not a missing file.
             Ok(None) if optional && path.symlink_metadata().is_err() => {}
             Ok(None) => layers.problems.push(format!("{name}: no such file")),
             Err(unreadable) => {
@@ -197,28 +167,28 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
     }
 
     layers.reset_agent_settings(&sources.overlay, SettingOrigin::Flag);
-    for given in &sources.overlay {
-        let origin = SettingOrigin::File(given.name.clone());
-        layers.add(nest_value(given.key.split('.'), given.value.clone()), &given.name, &origin);
+    for entry in &sources.overlay {
+        let origin = SettingOrigin::File(entry.name.clone());
+        layers.add(nest_value(entry.key.split('.'), entry.value.clone()), &entry.name, &origin);
     }
 
-    // Whoever sets a variable for one run means the agent of that run.
+    // A variable set for one run means that run's agent.
     layers.reset_agent_settings(&sources.flags, SettingOrigin::Flag);
     let environment = env::read(sources.env.iter().cloned());
     if !sources.flags.iter().any(|flag| flag.key == "agent.command") {
-        let mut given = environment.settings.iter();
+        let mut entry = environment.settings.iter();
         let command =
-            given.find(|given| given.keys == ["agent", "command"]).map(|given| FlagSetting {
+            entry.find(|entry| entry.keys == ["agent", "command"]).map(|entry| FlagSetting {
                 key: "agent.command",
-                value: given.value.clone(),
-                name: given.variable.clone(),
+                value: entry.value.clone(),
+                name: entry.variable.clone(),
             });
         layers.reset_agent_settings(command.as_slice(), SettingOrigin::Environment);
     }
     layers.problems.extend(environment.problems);
-    for given in environment.settings {
-        let origin = SettingOrigin::Environment(given.variable);
-        let document = nest_value(given.keys.iter().map(String::as_str), given.value);
+    for entry in environment.settings {
+        let origin = SettingOrigin::Environment(entry.variable);
+        let document = nest_value(entry.keys.iter().map(String::as_str), entry.value);
         layers.add(document, &origin.to_string(), &origin);
     }
     for flag in &sources.flags {
@@ -230,142 +200,7 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
     layers.finish(files, environment.warnings)
 }
 
-/// The merge of the documents of several layers over the defaults, and what was wrong with them.
-struct SettingsLayers {
-    merged: Value,
-    origins: BTreeMap<String, SettingOrigin>,
-    problems: Vec<String>,
-    hints: Vec<String>,
-}
-
-impl SettingsLayers {
-    fn new() -> Self {
-        SettingsLayers {
-            merged: Value::Object(Map::new()),
-            origins: BTreeMap::new(),
-            problems: Vec::new(),
-            hints: Vec::new(),
-        }
-    }
-
-    /// Puts a document over the layers so far, unless it has problems, which are then reported
-    /// under `name`.
-    fn add(&mut self, mut document: Value, name: &str, origin: &SettingOrigin) {
-        normalize(&mut document);
-        let problems = check::find_problems(&document);
-        if problems.is_empty() {
-            merge(&mut self.merged, document, "", &mut |path| {
-                record_origin(&mut self.origins, path, origin);
-            });
-        } else {
-            let named = problems.iter().map(|problem| format!("{name}: {problem}"));
-            self.problems.extend(named);
-        }
-    }
-
-    /// If what comes next names an agent, and it is another than the one of the layers so far, what these say
-    /// of theirs is not for it. Where they name none, they mean whichever is run.
-    fn reset_agent_settings(&mut self, next: &[FlagSetting], origin: fn(String) -> SettingOrigin) {
-        let Some(program) = next.iter().find(|flag| flag.key == "agent.command") else { return };
-        let named = self.merged.pointer("/agent/command").and_then(Value::as_str);
-        if named.is_none_or(|named| named.is_empty() || program.value == named) {
-            return;
-        }
-        // One that is known is the same wherever its program is, and whatever that is called.
-        let kind = next.iter().find(|flag| flag.key == "agent.type");
-        let next_one =
-            known_agent(kind.and_then(|kind| kind.value.as_str()), program.value.as_str());
-        let kind = self.merged.pointer("/agent/type").and_then(Value::as_str);
-        if next_one.is_some() && next_one == known_agent(kind, named) {
-            return;
-        }
-        let origin = origin(program.name.clone());
-        for key in AGENT_SPECIFIC_KEYS {
-            let nothing = if key == "agent.flags" { Value::Array(Vec::new()) } else { Value::Null };
-            self.add(nest_value(key.split('.'), nothing), &program.name, &origin);
-        }
-    }
-
-    fn finish(self, files: Vec<PathBuf>, warnings: Vec<String>) -> Result<LoadedSettings, Error> {
-        if !self.problems.is_empty() {
-            let error = Error::config(self.problems.join("\n"));
-            return Err(self.hints.into_iter().fold(error, Error::hint));
-        }
-        // What every layer's check let pass deserializes, and settings are always JSON. Should a
-        // new key ever break that, it is an error like any other.
-        let broken = |error: serde_json::Error| Error::config(format!("settings: {error}"));
-        let settings: Settings = serde_json::from_value(self.merged).map_err(broken)?;
-        let effective = serde_json::to_value(&settings).map_err(broken)?;
-        let mut origins = BTreeMap::new();
-        for (path, _) in leaf_values(&effective) {
-            let origin = self.origins.get(&path).cloned().unwrap_or_default();
-            origins.insert(path, origin);
-        }
-        Ok(LoadedSettings { settings, origins, files, warnings })
-    }
-}
-
-/// The agent that is meant, if it is one that is known: by its type, or else by the name of its program.
-fn known_agent<'a>(kind: Option<&'a str>, program: Option<&'a str>) -> Option<&'a str> {
-    let name = || Path::new(program?).file_name()?.to_str();
-    kind.or_else(name).filter(|name| *name != "text" && ralph_agents::by_name(name).is_some())
-}
-
-/// Merges documents as the layers of settings are merged.
-pub fn merge_documents(base: &mut Value, overlay: Value) {
-    merge(base, overlay, "", &mut |_| {});
-}
-
-/// Puts `overlay` over `base`: objects merge, anything else replaces. `written` is told the path of
-/// every value that was replaced or added as a whole.
-fn merge(base: &mut Value, overlay: Value, path: &str, written: &mut dyn FnMut(&str)) {
-    match (base, overlay) {
-        (Value::Object(base), Value::Object(overlay)) => {
-            for (key, value) in overlay {
-                let path = schema::join(path, &key);
-                match base.get_mut(&key) {
-                    Some(existing) => merge(existing, value, &path, written),
-                    None => {
-                        notify_written(&value, &path, written);
-                        base.insert(key, value);
-                    }
-                }
-            }
-        }
-        (base, overlay) => {
-            notify_written(&overlay, path, written);
-            *base = overlay;
-        }
-    }
-}
-
-/// Tells `written` of a new value and of all that is in it.
-fn notify_written(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
-    written(path);
-    if let Value::Object(map) = value {
-        for (key, value) in map {
-            notify_written(value, &schema::join(path, key), written);
-        }
-    }
-}
-
-/// Records the origin of a value, and forgets those of values that it took the place of.
-fn record_origin(
-    origins: &mut BTreeMap<String, SettingOrigin>,
-    path: &str,
-    origin: &SettingOrigin,
-) {
-    origins.retain(|known, _| !is_path_inside(known, path));
-    origins.insert(path.to_owned(), origin.clone());
-}
-
-/// Whether `path` leads to something inside of the value at `outer`.
-fn is_path_inside(path: &str, outer: &str) -> bool {
-    path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
-}
-
-/// All values of a document by their paths, in order. An array, and an object with nothing in it,
-/// is one value.
+/// Arrays and empty objects are values.
 pub fn leaf_values(document: &Value) -> Vec<(String, &Value)> {
     fn collect<'v>(value: &'v Value, path: &str, all: &mut Vec<(String, &'v Value)>) {
         match value {
@@ -383,12 +218,11 @@ pub fn leaf_values(document: &Value) -> Vec<(String, &Value)> {
     all
 }
 
-/// A document that holds one value.
 fn nest_value<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) -> Value {
     keys.rev().fold(value, |value, key| Value::Object(Map::from_iter([(key.to_owned(), value)])))
 }
 
-/// Fail actions are taken in any case; from here on they are in capitals.
+/// Fail actions are case-insensitive in files.
 fn normalize(document: &mut Value) {
     let guardrails = document.get_mut("guardrails").and_then(Value::as_array_mut);
     for guardrail in guardrails.into_iter().flatten() {
@@ -400,23 +234,20 @@ fn normalize(document: &mut Value) {
     }
 }
 
-/// The fail action of this name, in any case.
 pub fn fail_action(name: &str) -> Option<FailAction> {
     [FailAction::Append, FailAction::Prepend, FailAction::Replace]
         .into_iter()
         .find(|action| action.as_str().eq_ignore_ascii_case(name))
 }
 
-/// A path as a person in the current directory would name it.
 pub fn display_name(path: &Path) -> String {
     relative_name(std::env::current_dir().ok().as_deref(), path)
 }
 
-/// A path as a person in the directory `here` would name it.
-fn relative_name(here: Option<&Path>, path: &Path) -> String {
+fn relative_name(directory: Option<&Path>, path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
-    let path = match here {
-        Some(here) => path.strip_prefix(here).unwrap_or(path),
+    let path = match directory {
+        Some(directory) => path.strip_prefix(directory).unwrap_or(path),
         None => path,
     };
     path.display().to_string()

@@ -1,7 +1,6 @@
-//! The JSON Schema of the settings, and the way around in it.
+//! The JSON Schema of the settings.
 //!
-//! Only the part of JSON Schema that our own types produce is understood; a test holds the schema to
-//! that part.
+//! Supports only the part of JSON Schema that our types produce, which a test enforces.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -13,7 +12,7 @@ use super::settings::Settings;
 use ralph_events::control_chars::is_invisible;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    // Draft 7 is what editors understand best, and without references a walk is a plain recursion.
+    // Editors support draft 7 best.
     let generator = SchemaSettings::draft07()
         .with(|settings| settings.inline_subschemas = true)
         .into_generator();
@@ -22,19 +21,16 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     schema
 });
 
-/// The JSON Schema of a settings file.
 pub fn schema() -> &'static Value {
     &SCHEMA
 }
 
-/// The schema as `ralph settings --schema` prints it and `ralph init` writes it.
 pub fn schema_text() -> String {
-    // Alternate formatting of a `Value` is pretty-printed JSON and cannot fail.
     format!("{:#}\n", schema())
 }
 
-/// Takes out what helps nobody in an editor: line breaks of source code in descriptions, and whole
-/// objects as defaults, which completion would paste.
+/// Removes line breaks from descriptions, and object defaults, which editors would paste on
+/// completion.
 fn simplify_schema(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -51,7 +47,7 @@ fn simplify_schema(schema: &mut Value) {
     }
 }
 
-/// The path of `key` inside of the object at `parent`: `agent.flags`, `agent.env["a b"]`.
+/// `agent.flags`, `agent.env["a b"]`.
 pub(crate) fn join(parent: &str, key: &str) -> String {
     let plain = !key.is_empty()
         && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '-'));
@@ -62,14 +58,12 @@ pub(crate) fn join(parent: &str, key: &str) -> String {
     }
 }
 
-/// A key of the settings as the schema has it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SchemaKey<'s> {
     pub(crate) name: &'s str,
     pub(crate) schema: &'s Value,
 }
 
-/// The keys that an object may have.
 pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = SchemaKey<'_>> {
     schema["properties"]
         .as_object()
@@ -78,7 +72,6 @@ pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = SchemaKey<'_>> {
         .map(|(name, schema)| SchemaKey { name, schema })
 }
 
-/// Whether values may be of the given type, in the words of JSON Schema.
 pub(crate) fn allows(schema: &Value, name: &str) -> bool {
     match &schema["type"] {
         Value::String(only) => only == name,
@@ -87,7 +80,6 @@ pub(crate) fn allows(schema: &Value, name: &str) -> bool {
     }
 }
 
-/// All values that a schema lists one by one, if that is what it does.
 pub(super) fn literals(schema: &Value) -> Option<Vec<&Value>> {
     if let Some(all) = schema["enum"].as_array() {
         return Some(all.iter().collect());
@@ -117,14 +109,13 @@ pub(super) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Text in double quotes, on one line, with nothing in it that a terminal would act upon.
+/// Escapes invisible characters, which could steer a terminal.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             c if is_invisible(c) => {
-                // Writing to a `String` cannot fail.
                 let _ = write!(quoted, "\\u{:04x}", u32::from(c));
             }
             c => quoted.push(c),
@@ -134,7 +125,7 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// Calls `visit` with every key of the settings, objects before what is in them.
+/// Parents first.
 pub(crate) fn walk<'s>(
     schema: &'s Value,
     parent: &str,
@@ -147,7 +138,7 @@ pub(crate) fn walk<'s>(
     }
 }
 
-/// The candidate that is spelt most like `name`, if any is close, and how close, from 0 to 1.
+/// With its similarity, from 0 to 1.
 pub(crate) fn nearest_name<'c>(
     name: &str,
     candidates: impl Iterator<Item = &'c str>,
@@ -155,16 +146,15 @@ pub(crate) fn nearest_name<'c>(
     let name = normalize_name(name);
     candidates
         .map(|candidate| {
-            let likeness =
+            let similarity =
                 strsim::normalized_damerau_levenshtein(&name, &normalize_name(candidate));
-            (candidate, likeness)
+            (candidate, similarity)
         })
-        .filter(|(_, likeness)| *likeness > 0.6)
+        .filter(|(_, similarity)| *similarity > 0.6)
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// A name without what people vary: case and separators. Cut, because comparing takes time in
-/// proportion to both lengths.
+/// Truncates: comparing is quadratic.
 pub(super) fn normalize_name(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
@@ -178,7 +168,6 @@ mod tests {
     use super::super::duration::{self, Duration};
     use super::*;
 
-    /// The check would let pass what it does not understand.
     #[test]
     fn schema_uses_known_keywords_and_describes_every_key() {
         fn hold(path: &str, schema: &Value, described: bool) {

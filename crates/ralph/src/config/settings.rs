@@ -1,7 +1,4 @@
-//! The settings: every key, its type, its default and its description, defined once.
-//!
-//! The JSON Schema is generated from these types, files are checked against that schema, and the
-//! text of a description is the doc comment of its field.
+//! Every setting. The JSON Schema is generated from these types; doc comments become descriptions.
 
 use std::collections::BTreeMap;
 
@@ -227,7 +224,6 @@ pub enum AgentType {
 }
 
 impl AgentType {
-    /// The name of the adapter.
     pub fn as_str(self) -> &'static str {
         match self {
             AgentType::Claude => "claude",

@@ -1,7 +1,6 @@
-//! Files of shell assignments, read as data: `NAME=value` with a shell's quoting, and nothing is run.
+//! Parses shell assignments as data; runs nothing.
 //!
-//! Such a file could be sourced by a shell and would mean the same, as far as it only assigns. What a
-//! shell would execute is an error with its line, and so is what would need a whole shell to know.
+//! Anything that a shell would execute, or that needs a real shell to evaluate, is an error.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -9,18 +8,15 @@ use std::str::Chars;
 
 use ralph_engine::template::is_part_of_name;
 
-/// A variable that a file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvAssignment {
     pub name: String,
     pub value: String,
-    /// Where it begins, counted from 1.
     pub line: usize,
-    /// Programs see it: `export` was said of it, or they see a variable of that name already.
+    /// By `export`, or because the environment already has the name.
     pub exported: bool,
 }
 
-/// What is wrong, and in which line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopFileProblem {
     pub line: usize,
@@ -28,18 +24,15 @@ pub struct LoopFileProblem {
     pub hint: &'static str,
 }
 
-/// All assignments of a file in their order, and what is odd about them. `known` are the variables
-/// from before, for values that refer to others.
-///
-/// # Errors
-/// The first thing that is not an assignment.
+/// Returns the assignments in order, and warnings. `known` looks up variables of the environment.
+/// Fails at the first thing that is not an assignment.
 pub fn parse(
     text: &str,
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<(Vec<EnvAssignment>, Vec<LoopFileProblem>), LoopFileProblem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(at) = text.find('\0') {
-        // No variable can hold it, and no program be given it.
+        // Variables cannot contain NUL.
         return Err(LoopFileProblem {
             line: text[..at].matches('\n').count() + 1,
             message: "a NUL character".to_owned(),
@@ -73,7 +66,6 @@ struct LoopFileParser<'t, K> {
     line: usize,
     known: K,
     assignments: Vec<EnvAssignment>,
-    /// Names that were exported, whether or not they had a value then.
     exported: HashSet<String>,
     warnings: Vec<LoopFileProblem>,
 }
@@ -103,7 +95,6 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    /// Goes to where the next statement begins, if there is one.
     fn skip_to_statement(&mut self) -> bool {
         loop {
             match self.peek() {
@@ -119,7 +110,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    /// One assignment, or `export` with any number of names.
+    /// One assignment, or `export` with names.
     fn statement(&mut self) -> Result<(), LoopFileProblem> {
         let name = self.name();
         let blank_follows = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n'));
@@ -170,7 +161,6 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(())
     }
 
-    /// A value: quoted and unquoted stretches up to the next blank.
     fn word(&mut self) -> Result<String, LoopFileProblem> {
         let mut word = String::new();
         self.tilde(&mut word);
@@ -205,7 +195,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(word)
     }
 
-    /// `~` for the home, at the beginning of a value and of each entry of a list such as `PATH`.
+    /// At the start of a value and after each colon.
     fn tilde(&mut self, word: &mut String) {
         if self.peek() != Some('~') {
             return;
@@ -260,11 +250,13 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         }
     }
 
-    fn execution_error<T>(&self, what: &str) -> Result<T, LoopFileProblem> {
-        self.problem(format!("{what} would run a command, and nothing here is run"), QUOTE_HINT)
+    fn execution_error<T>(&self, construct: &str) -> Result<T, LoopFileProblem> {
+        self.problem(
+            format!("{construct} would run a command, and nothing here is run"),
+            QUOTE_HINT,
+        )
     }
 
-    /// What follows a dollar sign: a reference to another variable, or only the sign.
     fn expansion(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         self.next();
         match self.peek() {
@@ -289,7 +281,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         Ok(())
     }
 
-    /// `${NAME}` and `${NAME:-text}`, after the brace.
+    /// `${NAME}` and `${NAME:-text}`.
     fn braced(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         let line = self.line;
         let name = self.name();
@@ -298,15 +290,15 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
             operator.push(c);
             self.next();
         }
-        let usual = match operator.as_str() {
+        let default = match operator.as_str() {
             "" => None,
             ":-" | "-" => {
-                let mut usual = String::new();
+                let mut default = String::new();
                 while let Some(c) = self.peek().filter(|c| !"}$`'\"\\\n".contains(*c)) {
-                    usual.push(c);
+                    default.push(c);
                     self.next();
                 }
-                Some(usual)
+                Some(default)
             }
             _ => {
                 return self
@@ -325,7 +317,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
             }
         };
         let value = self.value(&name).filter(|value| operator != ":-" || !value.is_empty());
-        word.push_str(&value.or(usual).unwrap_or_else(|| self.unknown(&name)));
+        word.push_str(&value.or(default).unwrap_or_else(|| self.unknown(&name)));
         Ok(())
     }
 
@@ -334,7 +326,7 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
         set.map(|set| set.value.clone()).or_else(|| (self.known)(name))
     }
 
-    /// What has no value is nothing, as in a shell, but somebody should know.
+    /// As in a shell, but with a warning.
     fn unknown(&mut self, name: &str) -> String {
         let message = format!("there is no variable {name}; it counts as empty");
         self.warnings.push(LoopFileProblem { line: self.line, message, hint: QUOTE_HINT });

@@ -1,4 +1,4 @@
-//! Layers, end to end: files in a directory, an environment, flags.
+//! Tests of all layers together.
 
 use std::fs;
 
@@ -76,7 +76,6 @@ impl Project {
         load(&self.sources).unwrap()
     }
 
-    /// The error as it is printed, with the directory as `DIR`.
     fn error(&self) -> String {
         let error = load(&self.sources).unwrap_err();
         assert_eq!(error.exit_code(), 2);
@@ -265,7 +264,7 @@ fn settings_merge_by_key() {
     }
 }
 
-/// Documents with few different keys, so that layers meet.
+/// Few different keys, for layers to overlap.
 fn document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -307,8 +306,8 @@ proptest! {
         prop_assert_eq!(merged(once.clone(), b), once);
     }
 
-    /// Only for layers that agree on what is an object, as checked layers do but for null: an object
-    /// under a scalar under an object is forgotten by one order and kept by the other.
+    /// Only for layers that agree on which values are objects: an object under a scalar under an
+    /// object is kept in one order and lost in the other.
     #[test]
     fn settings_merge_is_associative(
         a in flat_document(), b in flat_document(), c in flat_document()
@@ -325,7 +324,7 @@ proptest! {
         layers.add(document.clone(), "x", &origin);
         let valid = layers.problems.is_empty();
         let result = layers.finish(Vec::new(), Vec::new());
-        // What the check lets pass is what deserializes.
+        // The check accepts exactly what deserializes.
         prop_assert_eq!(valid, result.is_ok(), "{:?}", result);
         if let Ok(loaded) = result {
             let effective = serde_json::to_value(&loaded.settings).unwrap();
@@ -350,7 +349,6 @@ proptest! {
     }
 }
 
-/// Documents in which `a` is a scalar or an array and `o` an object, if there.
 fn flat_document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!(null)),

@@ -1,6 +1,6 @@
-//! The agent of the demonstration: a script, and the little that it takes to perform it.
+//! The scripted agent of `ralph demo`.
 //!
-//! It has no memory between two starts, as no agent has: what it does is decided by its prompt.
+//! Like any agent, it remembers nothing: its prompt decides what it does.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,25 +12,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The pause before each thing that it says or does, so that a person can follow. The whole
-/// demonstration has about eighteen of them.
+/// About eighteen steps, slow enough to follow.
 const STEP_DELAY: Duration = Duration::from_millis(1200);
 
-/// Something that the agent says or does.
 enum DemoStep {
-    /// Words. `{case}` is the failing case from the prompt.
+    /// `{case}` is the failing case from the prompt.
     Text(&'static str),
-    /// Words that claim the work to be done; but not if the last command has failed.
+    /// Unless the last command failed.
     Claim(&'static str),
-    /// Its plan, with this many entries done.
+    /// With this many entries done.
     Plan(&'static [&'static str], usize),
     Read(&'static str),
-    /// Puts a text of a file in the place of another.
     Edit(&'static str, &'static str, &'static str),
     Run(&'static str),
 }
 
-/// What it does when nothing in the prompt tells of a failure.
 const FIRST_ATTEMPT: &[DemoStep] = &[
     DemoStep::Text("I'll read the script and its test first."),
     DemoStep::Read("slugify.sh"),
@@ -47,7 +43,6 @@ const FIRST_ATTEMPT: &[DemoStep] = &[
 const FIRST_PLAN: &[&str] =
     &["Read slugify.sh and test.sh", "Make names lower-case", "Try it on a title"];
 
-/// What it does when the prompt tells of a case that failed.
 const SECOND_ATTEMPT: &[DemoStep] = &[
     DemoStep::Text("Not done after all. This fails: {case}"),
     DemoStep::Plan(SECOND_PLAN, 0),
@@ -68,18 +63,17 @@ const SECOND_PLAN: &[&str] =
 
 const COMMIT_MESSAGE: &str = "Turn any title into a clean page name";
 
-/// Plays the agent: the prompt comes by standard input, `--fast` leaves the pauses out, and claude's
-/// own `--output-format stream-json` asks for the stream rather than for text. Other arguments are
-/// claude's too and have no meaning here. Gives the exit code.
+/// Reads the prompt from standard input. `--fast` skips the delays, claude's `stream-json` selects
+/// its stream format; claude's other arguments are ignored. Returns the exit code.
 pub fn agent_main(args: &[OsString]) -> u8 {
-    let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
+    let has_arg = |wanted: &str| args.iter().any(|arg| arg == wanted);
     let mut prompt = Vec::new();
-    let played = io::stdin().read_to_end(&mut prompt).and_then(|_| {
+    let result = io::stdin().read_to_end(&mut prompt).and_then(|_| {
         let mut agent = DemoAgent {
             out: io::stdout().lock(),
             directory: &std::env::current_dir()?,
-            stream: has("stream-json"),
-            pace: if has("--fast") { Duration::ZERO } else { STEP_DELAY },
+            stream: has_arg("stream-json"),
+            pace: if has_arg("--fast") { Duration::ZERO } else { STEP_DELAY },
             messages: 0,
             output_tokens: 0,
             last_text: String::new(),
@@ -87,11 +81,9 @@ pub fn agent_main(args: &[OsString]) -> u8 {
         };
         agent.answer(&String::from_utf8_lossy(&prompt))
     });
-    match played {
+    match result {
         Ok(()) => 0,
         Err(error) => {
-            // Whoever does not listen to standard output may still listen to this; if not, the exit
-            // code is all there is.
             let _ = writeln!(io::stderr(), "demo agent: {error}");
             1
         }
@@ -101,13 +93,11 @@ pub fn agent_main(args: &[OsString]) -> u8 {
 struct DemoAgent<'a, W> {
     out: W,
     directory: &'a Path,
-    /// Speak claude's stream; plain text otherwise.
     stream: bool,
     pace: Duration,
-    /// Messages to the "model" so far, which tool calls and costs are counted by.
+    /// Tool ids and costs derive from it.
     messages: u64,
     output_tokens: u64,
-    /// The last words.
     last_text: String,
     command_failed: bool,
 }
@@ -125,7 +115,7 @@ impl<W: Write> DemoAgent<'_, W> {
         } else {
             let steps = if case.is_some() { SECOND_ATTEMPT } else { FIRST_ATTEMPT };
             if case.is_some() {
-                // What the guardrail found is on the screen now, and worth a moment.
+                // Time to read the guardrail's output.
                 thread::sleep(2 * self.pace);
             }
             for step in steps {
@@ -198,7 +188,6 @@ impl<W: Write> DemoAgent<'_, W> {
         }
     }
 
-    /// A tool call: announced, done, reported.
     fn tool(
         &mut self,
         name: &str,
@@ -235,7 +224,6 @@ impl<W: Write> DemoAgent<'_, W> {
         }))
     }
 
-    /// A line of the stream. Each is seen as soon as it is printed.
     fn print(&mut self, line: &Value) -> io::Result<()> {
         if self.stream {
             writeln!(self.out, "{line}")?;
@@ -245,7 +233,7 @@ impl<W: Write> DemoAgent<'_, W> {
     }
 }
 
-/// The first failing case that the prompt tells of, as the test prints it.
+/// As the test prints it.
 fn failing_case(prompt: &str) -> Option<&str> {
     prompt.lines().find_map(|line| line.trim_start().strip_prefix("FAIL "))
 }
@@ -258,9 +246,8 @@ fn edit(path: &Path, old: &str, new: &str) -> Result<(), String> {
     fs::write(path, text.replacen(old, new, 1)).map_err(|error| error.to_string())
 }
 
-/// Runs a command as an agent's tool does. Everything that ralph starts is started by `process`, which
-/// watches over it; but this runs in the agent, another process that happens to be the same program. It
-/// starts things as any agent does, behind ralph's back, and ralph ends them together with it.
+/// Runs a command as an agent's tool does. Only ralph itself must start programs through `process`;
+/// this is the agent, whose children ralph kills with it.
 fn run(directory: &Path, command: &str) -> Result<String, String> {
     let output = Command::new("sh")
         .args(["-c", command])
@@ -277,7 +264,6 @@ fn session_id() -> &'static str {
     "00000000-0000-4000-8000-00000000de30"
 }
 
-/// What a conversation of this many messages would use: all but a little is read from the cache.
 fn usage(messages: u64, output_tokens: u64) -> Value {
     json!({
         "input_tokens": 4 * messages,
@@ -287,7 +273,6 @@ fn usage(messages: u64, output_tokens: u64) -> Value {
     })
 }
 
-/// What that would cost with a real model, in US dollars.
 fn cost(usage: &Value) -> f64 {
     const MILLION: f64 = 1_000_000.0;
     let tokens = |name: &str| usage[name].as_f64().unwrap_or(0.0) / MILLION;
@@ -301,7 +286,6 @@ fn cost(usage: &Value) -> f64 {
 mod tests {
     use super::*;
 
-    /// What the agent prints for a prompt, without pauses.
     fn play(directory: &Path, stream: bool, prompt: &str) -> String {
         let mut out = Vec::new();
         let mut agent = DemoAgent {
@@ -322,7 +306,6 @@ mod tests {
         output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The prompt of the next iteration, as the loop composes it.
     fn with_feedback(prompt: &str, output: &str) -> String {
         format!(
             "{prompt}\n\nGuardrail \"sh test.sh\" failed with exit code 1.\n\

@@ -1,13 +1,8 @@
-//! `ralph demo`: a whole run to look at, with no account, no network and no cost.
+//! A real run without account, network or cost.
 //!
-//! [`prepare`] writes a small project whose test fails, [`agent_main`] is an agent that works on it.
-//! The agent is scripted, but what it does is real: it speaks claude's stream, edits the files, runs
-//! the test, and learns of what it got wrong from its prompt only. Everything else in the run, from
-//! the guardrail to the commit, is ralph at work as with any other agent.
-//!
-//! In the first iteration the agent repairs half of the problem and claims to be done. The guardrail
-//! shows that it is not; in the second iteration the agent finds the failing case in its prompt and
-//! repairs the rest.
+//! The agent is scripted, but it edits files, runs the test and learns of failures only from its
+//! prompt. It fixes half of the problem and claims completion; the guardrail refutes that, and the
+//! second iteration fixes the rest.
 
 mod agent;
 
@@ -17,10 +12,9 @@ use std::path::Path;
 
 pub use agent::agent_main;
 
-/// The name under which this program is the agent.
+/// `main` recognizes the agent by this name.
 pub const AGENT_NAME: &str = "demo-agent";
 
-/// The files of the project.
 const FILES: [(&str, &str); 4] = [
     ("slugify.sh", include_str!("project/slugify.sh")),
     ("test.sh", include_str!("project/test.sh")),
@@ -28,15 +22,13 @@ const FILES: [(&str, &str); 4] = [
     (".ralph/settings.json", include_str!("project/settings.json")),
 ];
 
-/// A project that is ready for a run, once it is a git repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demo {
-    /// The prompt's file, relative to the project.
     pub prompt_file: &'static str,
-    /// The command that fails now and passes at the end, for people to try.
+    /// Fails before the run, passes after it.
     pub test_command: &'static str,
-    /// What git is to be called with, in this order and in the project. A newcomer may have neither
-    /// a name set nor want each commit of a demonstration signed, so the repository says for itself.
+    /// Git commands to run in order. The repository gets its own name and no signing: the user may
+    /// have no name configured, and signing may ask for a passphrase.
     pub git: &'static [&'static [&'static str]],
 }
 
@@ -53,8 +45,7 @@ const DEMO: Demo = Demo {
     ],
 };
 
-/// Writes the project into a directory, which is made if it is not there. Nothing that exists is
-/// overwritten: that is an error.
+/// Writes the project into a directory. Fails rather than overwrite a file.
 pub fn prepare(dir: &Path) -> io::Result<Demo> {
     for (name, content) in FILES {
         let path = dir.join(name);

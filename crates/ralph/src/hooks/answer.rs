@@ -1,30 +1,25 @@
-//! What Claude Code understands of a hook: one JSON object on standard output and exit code 0, or
-//! nothing at all, which lets things go their way.
+//! The output of a hook: one JSON object, or nothing, which changes nothing.
 
 use serde_json::json;
 
 use ralph_events::json_writer;
 
-/// The longest text that Claude Code hands on to the model, in characters.
+/// Claude Code passes no more to the model.
 const MAX_TEXT_CHARS: usize = 9_999;
 
-/// What a hook has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookOutput {
-    /// Everything goes its way.
     None,
-    /// The tool is not to be used. The model is told why.
+    /// Denies the tool call and tells the model why.
     Deny(String),
-    /// The tool may be used, but model and user are told something.
+    /// Allows the call; tells model and user.
     Warn(String),
-    /// The model is told something after a tool was used.
     Context(String),
-    /// The model is not to stop yet. It is told why.
+    /// Keeps the model from stopping and tells it why.
     Block(String),
 }
 
 impl HookOutput {
-    /// What goes to standard output.
     pub fn json(&self) -> Option<String> {
         let short =
             |text: &str| ralph_events::text::truncate(text, MAX_TEXT_CHARS, "…").into_owned();
@@ -35,7 +30,7 @@ impl HookOutput {
                 "permissionDecision": "deny",
                 "permissionDecisionReason": short(reason),
             }}),
-            // No decision: where a person is asked for permission, that person still is.
+            // No decision: a user who is asked for permission is still asked.
             HookOutput::Warn(text) => json!({
                 "systemMessage": short(text),
                 "hookSpecificOutput": {

@@ -1,4 +1,4 @@
-//! The context monitor: how full the model's context is, told at a few thresholds, once each.
+//! The context monitor: reports once at each threshold how full the model's context is.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -9,22 +9,18 @@ use serde::Deserialize;
 
 use ralph_events::text;
 
-/// In percent of the window.
+/// Percent of the window.
 const THRESHOLDS: [u8; 5] = [50, 60, 70, 80, 90];
 
-/// The window of most models, in tokens.
 const DEFAULT_WINDOW: u64 = 200_000;
-/// That of those that have more.
 const LARGE_WINDOW: u64 = 1_000_000;
 
-/// What a token is in a transcript that does not tell of any.
+/// For transcripts without token counts.
 const CHARS_PER_TOKEN: u64 = 4;
 
-/// How much of the end of a transcript is looked at: usually the least, more if the last answer is not
-/// in it. Between that and the end is what the tools have printed since.
+/// Read more of the end if the last answer is not in it.
 const TAIL_SIZES: [u64; 3] = [16 << 10, 512 << 10, 8 << 20];
 
-/// How much of the context is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContextUsage {
     tokens: u64,
@@ -36,7 +32,7 @@ impl ContextUsage {
         self.tokens.saturating_mul(100) / self.window.max(1)
     }
 
-    /// The highest threshold that was reached and lies above what was told of before.
+    /// The highest threshold reached that is above `fired`.
     pub(super) fn newly_crossed(self, fired: u8) -> Option<u8> {
         let percent = self.percent();
         let reached = THRESHOLDS.into_iter().rfind(|threshold| u64::from(*threshold) <= percent)?;
@@ -44,26 +40,22 @@ impl ContextUsage {
     }
 }
 
-/// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// An agent of a loop that works off a task list.
     TaskList,
-    /// An agent of another loop.
     Loop,
-    /// A session of a person.
     Person,
 }
 
-/// What is said at a threshold: a word for how serious it is, and facts. Text in the tone of an order that
-/// comes from nobody the model knows is what it is trained to distrust.
-pub(super) fn alert(threshold: u8, fill: ContextUsage, audience: Audience) -> String {
+/// The text for a threshold: a severity and facts. Models are trained to distrust orders from
+/// unknown sources.
+pub(super) fn alert(threshold: u8, usage: ContextUsage, audience: Audience) -> String {
     let (severity, room) = match threshold {
         ..70 => ("NOTICE", "The current task has to fit into the rest."),
         70..90 => ("WARNING", "There is room to finish and commit it, not to start another task."),
         90.. => ("CRITICAL", "There is no room for new work, only to wrap up."),
     };
-    let after = match (audience, severity) {
+    let consequence = match (audience, severity) {
         (Audience::TaskList, "NOTICE") => {
             " Follow-up work that is added to ralph/tasks.json as a story is picked up by the next \
              iteration."
@@ -88,19 +80,16 @@ pub(super) fn alert(threshold: u8, fill: ContextUsage, audience: Audience) -> St
         }
     };
     format!(
-        "{severity}: about {}% of the context window is used ({} of {} tokens). {room}{after}",
-        fill.percent(),
-        text::format_count(fill.tokens),
-        text::format_count(fill.window)
+        "{severity}: about {}% of the context window is used ({} of {} tokens). {room}{consequence}",
+        usage.percent(),
+        text::format_count(usage.tokens),
+        text::format_count(usage.window)
     )
 }
 
-/// How full the context is of which this is the transcript. `window` is the size that the user set.
-///
-/// Claude Code writes to the transcript what the model service counted; without that the size of the file
-/// has to do.
+/// Uses the token counts that Claude Code records, or else the file's size.
 pub(super) fn context_usage(transcript: &Path, window: Option<u64>) -> io::Result<ContextUsage> {
-    // Opening something else, such as a pipe, could wait for ever.
+    // Opening anything else, such as a FIFO, could block.
     let size = match std::fs::metadata(transcript)? {
         meta if meta.is_file() => meta.len(),
         _ => return Err(io::ErrorKind::InvalidInput.into()),
@@ -113,20 +102,18 @@ pub(super) fn context_usage(transcript: &Path, window: Option<u64>) -> io::Resul
     Ok(ContextUsage { tokens: counted.unwrap_or_else(|| estimate_tokens(size, window)), window })
 }
 
-/// The tokens of a transcript of this size: no context is fuller than full.
 fn estimate_tokens(size: u64, window: u64) -> u64 {
     (size / CHARS_PER_TOKEN).min(window)
 }
 
-/// What the last answer took, looked for from the end of the file backwards.
 fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<u64>> {
     let mut bytes = Vec::new();
-    for look in TAIL_SIZES {
-        let start = size.saturating_sub(look);
+    for tail in TAIL_SIZES {
+        let start = size.saturating_sub(tail);
         file.seek(SeekFrom::Start(start))?;
         bytes.clear();
-        bytes.reserve(usize::try_from(look).unwrap_or_default() + 1);
-        file.by_ref().take(look).read_to_end(&mut bytes)?;
+        bytes.reserve(usize::try_from(tail).unwrap_or_default() + 1);
+        file.by_ref().take(tail).read_to_end(&mut bytes)?;
         let found = last_usage(&bytes);
         if found.is_some() || start == 0 {
             return Ok(found);
@@ -135,7 +122,7 @@ fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option
     Ok(None)
 }
 
-/// Of the last line that tells of any. The first line may be a part of one, which parses as nothing.
+/// The first line may be incomplete; it does not parse.
 fn last_usage(lines: &[u8]) -> Option<u64> {
     let usage = memmem::Finder::new(b"\"usage\"");
     let mut rest = lines;
@@ -157,7 +144,7 @@ fn usage_of(line: &[u8]) -> Option<u64> {
     struct TranscriptLine {
         #[serde(rename = "type")]
         kind: String,
-        /// A subagent's, which has a context of its own.
+        /// From a subagent, which has its own context.
         #[serde(rename = "isSidechain", default)]
         is_sidechain: bool,
         message: TranscriptMessage,
@@ -185,7 +172,7 @@ fn usage_of(line: &[u8]) -> Option<u64> {
         .saturating_add(usage.cache_creation_input_tokens)
         .saturating_add(usage.cache_read_input_tokens)
         .saturating_add(usage.output_tokens);
-    // An answer that Claude Code made up itself, to tell of an error, took nothing.
+    // Claude Code's own error messages have a usage of zero.
     (tokens > 0).then_some(tokens)
 }
 
@@ -225,7 +212,7 @@ mod tests {
             (180_000, 80, Some(90)),
             (500_000, 0, Some(90)),
             (500_000, 90, None),
-            // After the conversation was summarised.
+            // After compaction.
             (20_000, 90, None),
         ] {
             assert_eq!(of(tokens).newly_crossed(fired), expected, "{tokens} after {fired}");
@@ -254,14 +241,13 @@ mod tests {
         for (content, tokens) in [
             (String::new(), 0),
             ("x".repeat(400_000), 100_000),
-            // No context is fuller than full, however large its transcript is.
+            // Capped at the window.
             ("x".repeat(1_000_000), 200_000),
             (format!("{last}\n{}\n", "x".repeat(9 << 20)), 200_000),
             (format!("{}\n{last}\n", answer(9_000, 1)), 1_507),
-            // Not the last line, nor near the end, nor with a newline.
+            // Not the last line, far from the end, and without a newline.
             (format!("{last}\n{filler}{filler}"), 1_507),
             (format!("{filler}{last}"), 1_507),
-            // A subagent's, a made-up answer, and the words in a tool's output.
             (
                 format!(
                     "{last}\n{}\n{}\n{{\"type\":\"user\",\"message\":{{\"usage\":{{\"input_tokens\":5}}}}}}\n",
@@ -279,7 +265,6 @@ mod tests {
     #[test]
     fn larger_context_window_is_detected_by_counted_tokens() {
         assert_eq!(fill_of(answer(300_000, 0).as_bytes()).window, LARGE_WINDOW);
-        // A guess proves nothing.
         assert_eq!(fill_of(&[b'x'; 1_000_000]).window, DEFAULT_WINDOW);
     }
 
@@ -298,7 +283,6 @@ mod tests {
                 self.0.seek(to)
             }
         }
-        // A hole in the file takes no room on the disk.
         let file = tempfile::NamedTempFile::new().unwrap();
         let size = 100 << 20;
         file.as_file().set_len(size).unwrap();

@@ -1,33 +1,29 @@
-//! What Claude Code tells a hook on its standard input.
+//! The input of a hook.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
 
 use ralph_agents::json::{RawJson, RawText};
 
-/// More than any tool call; what is larger is not looked at.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// One question. Unknown fields are passed over, since each version of Claude Code has new ones. Those
-/// that are missing are empty, and whoever needs one has to look.
+/// Unknown fields are ignored: new versions of Claude Code add some.
 #[derive(Debug, Default)]
 pub(super) struct HookInput<'a> {
     pub(super) session_id: Cow<'a, str>,
     pub(super) transcript_path: Option<Cow<'a, str>>,
     pub(super) cwd: Option<Cow<'a, str>>,
-    /// Set for what a subagent does.
+    /// Set for subagents.
     pub(super) agent_id: Option<Cow<'a, str>>,
     pub(super) tool_name: Option<Cow<'a, str>>,
-    /// As it is written: it may hold a whole file.
+    /// Unparsed: it may contain a whole file.
     pub(super) tool_input: Option<RawJson<'a>>,
-    /// A stop hook has kept it from stopping already, and it goes on because of that.
+    /// A stop hook has already blocked it once.
     pub(super) stop_hook_active: bool,
 }
 
-/// Reads all of standard input.
 pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
-    // Most questions fit, and what is not used costs nothing. From 128 KB on the C library asks the kernel for
-    // memory of its own, which is not used again when it is free.
+    // Fits most inputs. From 128 KB on, the C library maps fresh memory for each allocation.
     let mut bytes = Vec::with_capacity(120 << 10);
     stdin.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -37,27 +33,24 @@ pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl<'a> HookInput<'a> {
-    /// # Errors
-    /// It is no JSON object, or a field in it is not what it has to be.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, String> {
         let mut input = HookInput::default();
-        let mut wrong = None;
+        let mut invalid = None;
         let document = RawJson::from_document(bytes);
         let members = document.for_each_member(|key, value| {
             let key = RawText::from_quoted(key).text();
             if input.read_field(&key, value).is_none() {
-                wrong.get_or_insert(key);
+                invalid.get_or_insert(key);
             }
         });
         members.ok_or("it is no JSON object")?;
-        match wrong {
+        match invalid {
             Some(field) => Err(format!("its {field:?} is not what it has to be")),
             None => Ok(input),
         }
     }
 
-    /// Takes a field. `None` if it is of another kind than it has to be, or comes a second time, since then
-    /// nobody knows which is meant.
+    /// `None` for the wrong type, or a repeated field, which is ambiguous.
     fn read_field(&mut self, field: &str, value: RawJson<'a>) -> Option<()> {
         match field {
             "session_id" => self.session_id = value.as_text()?.text(),

@@ -1,4 +1,4 @@
-//! What hooks remember from one call to the next, under `$RALPH_HOME/hooks`.
+//! State that hooks keep between calls, in `$RALPH_HOME/hooks`.
 
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
@@ -11,30 +11,25 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use ralph_store::private_files;
 use ralph_store::save::save_privately;
 
-/// Nobody comes back to a session after this.
 const SESSION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The longest name of a file that is made from somebody else's word.
 const MAX_FILE_NAME: usize = 100;
 
-/// The directory that holds it.
 #[derive(Debug)]
 pub(super) struct SessionStore {
     directory: PathBuf,
 }
 
-/// What is known of a session.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HookSession {
-    /// The highest threshold that was told of.
+    /// The highest threshold reported.
     #[serde(default)]
     pub(super) fired: u8,
 }
 
-/// Which session the loop itself started. An agent may start others, and they have its environment.
+/// The session that the loop started. Its agent may start others, which inherit its environment.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LoopSession {
-    /// The start of an agent that this is about.
     #[serde(default)]
     pub(super) start: String,
     #[serde(default)]
@@ -50,8 +45,7 @@ impl SessionStore {
         read(&self.session_file(id))
     }
 
-    /// Changes what is known of a session, while no other hook does. `change` tells whether there is
-    /// anything to save.
+    /// `change` returns `None` if there is nothing to save.
     pub(super) fn update_session<T>(
         &self,
         id: &str,
@@ -60,9 +54,8 @@ impl SessionStore {
         self.update(&self.session_file(id), change)
     }
 
-    /// Forgets a session, and whatever is so old that nobody needs it.
+    /// Also removes expired ones.
     pub(super) fn remove_session(&self, id: &str) {
-        // It may never have had anything to remember.
         let _ = fs::remove_file(self.session_file(id));
         let old = SystemTime::now().checked_sub(SESSION_LIFETIME);
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
@@ -73,8 +66,8 @@ impl SessionStore {
         }
     }
 
-    /// Notes that this session is the loop's own, unless another one is already, and tells whether it
-    /// is. `start` is the start of an agent, within the run, that is in question.
+    /// Claims this session as the loop's own unless another one is. Returns whether it is. `start`
+    /// identifies the start of an agent within the run.
     pub(super) fn claim_session(&self, run: &str, start: &str, session: &str) -> io::Result<bool> {
         let path = self.directory.join(format!("run-{}.json", file_name(run)));
         let known: LoopSession = read(&path);
@@ -99,7 +92,7 @@ impl SessionStore {
         change: impl FnOnce(&mut D) -> Option<T>,
     ) -> io::Result<Option<T>> {
         private_files::create_dir_all(&self.directory)?;
-        // Tools are used side by side, and so are their hooks.
+        // Tool calls and their hooks run in parallel.
         let directory = File::open(&self.directory)?;
         directory.lock()?;
         let mut data = read(path);
@@ -111,12 +104,11 @@ impl SessionStore {
     }
 }
 
-/// What cannot be read is as good as nothing.
 fn read<D: DeserializeOwned + Default>(path: &Path) -> D {
     fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// A word as the name of a file: whatever is in it, it leads nowhere else, and two words have two names.
+/// Injective, and without path separators.
 fn file_name(word: &str) -> String {
     let mut name = String::new();
     for byte in word.bytes() {
@@ -200,7 +192,6 @@ mod tests {
         assert!(memory.claim_session("run", "1.1", "outer").unwrap());
         assert!(!memory.claim_session("run", "1.1", "inner").unwrap());
         assert!(memory.claim_session("run", "1.1", "outer").unwrap());
-        // The next attempt is another agent.
         assert!(memory.claim_session("run", "1.2", "next").unwrap());
         assert!(!memory.claim_session("run", "1.2", "outer").unwrap());
         assert!(memory.claim_session("other run", "1.2", "outer").unwrap());

@@ -1,5 +1,4 @@
-//! A tool is about to be used: may it? What is asked here of [`policy`] is asked of the file system
-//! first: where things are, and where links lead.
+//! Judges a tool call by [`policy`], with paths resolved in the file system.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -18,13 +17,11 @@ use ralph_events::env_names::GUARDED;
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{CommandAllowList, Context, Verdict};
 
-/// How many links may lead to one another.
 const MAX_LINKS: usize = 40;
 
-/// What is looked at of a tool's input. The rest, which may be a whole file, is passed over: memory that is
-/// not touched is what makes this quick. `None` if it is no object.
+/// Skips the rest, which may be a whole file, for speed. `None` if it is no object.
 fn relevant_input(input: RawJson<'_>) -> Option<Value> {
-    let mut looked_at = serde_json::Map::new();
+    let mut relevant = serde_json::Map::new();
     let mut all_read = true;
     input.for_each_member(|key, value| {
         let key = RawText::from_quoted(key).text();
@@ -34,27 +31,24 @@ fn relevant_input(input: RawJson<'_>) -> Option<Value> {
                 None => serde_json::from_slice(value.bytes()).ok(),
             };
             all_read &= value.is_some();
-            looked_at.insert(key.into_owned(), value.unwrap_or_default());
+            relevant.insert(key.into_owned(), value.unwrap_or_default());
         } else if policy::is_file_hint(&key) {
-            looked_at.insert(key.into_owned(), Value::Null);
+            relevant.insert(key.into_owned(), Value::Null);
         }
     })?;
-    all_read.then_some(Value::Object(looked_at))
+    all_read.then_some(Value::Object(relevant))
 }
 
-/// Judges what is asked. Whatever it cannot understand, it denies.
-pub(super) fn pre_tool_use(
-    bytes: io::Result<Vec<u8>>,
-    surroundings: &HookContext<'_>,
-) -> HookOutput {
+/// Denies what it cannot understand.
+pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, context: &HookContext<'_>) -> HookOutput {
     let input = match &bytes {
         Ok(bytes) => HookInput::parse(bytes),
         Err(err) => Err(err.to_string()),
     };
-    let nothing = HookInput::default();
-    let project = surroundings.project(input.as_ref().unwrap_or(&nothing)).unwrap_or_default();
-    let hooks = HookRules::load(&project, surroundings.variable);
-    if surroundings.run().is_none() && !hooks.always {
+    let empty = HookInput::default();
+    let project = context.project(input.as_ref().unwrap_or(&empty)).unwrap_or_default();
+    let hooks = HookRules::load(&project, context.variable);
+    if context.run().is_none() && !hooks.always {
         return hooks.error.map_or(HookOutput::None, |broken| {
             HookOutput::Warn(format!(
                 "ralph's pre-tool-use hook cannot read {broken}. So it does not know whether it is to look at \
@@ -63,13 +57,11 @@ pub(super) fn pre_tool_use(
         });
     }
     let call = input.and_then(|input| HookToolCall::of(&input));
-    // What was read is not needed any more, and room for what is made of it now is dear.
     drop(bytes);
-    match call.map(|call| judge(&call, &project, &hooks, surroundings)) {
+    match call.map(|call| judge(&call, &project, &hooks, context)) {
         Ok(verdict) => match (&verdict, verdict.message()) {
             (Verdict::Deny(_), Some(message)) => HookOutput::Deny(message),
-            // Said once is enough.
-            (Verdict::Warn(_), _) if is_duplicate_hook(surroundings) => HookOutput::None,
+            (Verdict::Warn(_), _) if is_duplicate_hook(context) => HookOutput::None,
             (Verdict::Warn(_), Some(message)) => HookOutput::Warn(message),
             _ => HookOutput::None,
         },
@@ -80,13 +72,12 @@ pub(super) fn pre_tool_use(
     }
 }
 
-/// Whether this is the plugin's hook, and the run has one of its own.
-fn is_duplicate_hook(surroundings: &HookContext<'_>) -> bool {
-    let is_set = |name: &str| (surroundings.variable)(name).is_some();
+/// Whether this is the plugin's hook in a run that has injected its own.
+fn is_duplicate_hook(context: &HookContext<'_>) -> bool {
+    let is_set = |name: &str| (context.variable)(name).is_some();
     is_set("CLAUDE_PLUGIN_ROOT") && is_set(GUARDED)
 }
 
-/// What a tool is asked to do.
 struct HookToolCall {
     tool: String,
     input: Value,
@@ -97,14 +88,15 @@ impl HookToolCall {
     fn of(input: &HookInput<'_>) -> Result<HookToolCall, String> {
         let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
         let tool = tool.ok_or("it does not name the tool")?.to_owned();
-        let given = input.tool_input.ok_or("it does not tell what the tool is to do")?;
-        let given = relevant_input(given).ok_or("its \"tool_input\" is no JSON object")?;
+        let tool_input = input.tool_input.ok_or("it does not tell what the tool is to do")?;
+        let tool_input =
+            relevant_input(tool_input).ok_or("its \"tool_input\" is no JSON object")?;
         let cwd = match input.cwd.as_deref().map(PathBuf::from) {
             Some(cwd) if cwd.is_absolute() => cwd,
             Some(_) => return Err("its directory is not told by its whole path".to_owned()),
             None => std::env::current_dir().map_err(|err| err.to_string())?,
         };
-        Ok(HookToolCall { tool, input: given, cwd })
+        Ok(HookToolCall { tool, input: tool_input, cwd })
     }
 }
 
@@ -112,12 +104,11 @@ fn judge(
     call: &HookToolCall,
     project: &Path,
     hooks: &HookRules,
-    surroundings: &HookContext<'_>,
+    hook_context: &HookContext<'_>,
 ) -> Verdict {
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
-    let home = (surroundings.variable)("HOME").map(PathBuf::from);
+    let home = (hook_context.variable)("HOME").map(PathBuf::from);
     let (allow, _) = CommandAllowList::parse(hooks.allow.iter().map(String::as_str));
-    // The same few places are asked for again and again.
     let resolved = RefCell::new(HashMap::new());
     let context = Context {
         project: &project,
@@ -132,24 +123,23 @@ fn judge(
                 target
             })
         },
-        variable: &|name| surroundings.text(name),
+        variable: &|name| hook_context.text(name),
     };
     policy::judge_tool(&context, &call.tool, &call.input)
 }
 
-/// Where an absolute path leads when every link in it is followed, whether or not there is anything. A
-/// `..` counts from where a link before it leads, as it does for the kernel. `None` if it leads in a
-/// circle, or through what may not be looked at.
+/// Resolves all links; the path need not exist. As in the kernel, `..` applies after links. `None`
+/// for link loops and unreadable directories.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    let mut left: VecDeque<OsString> = path_parts(path);
-    let mut reached = PathBuf::from("/");
+    let mut remaining: VecDeque<OsString> = path_parts(path);
+    let mut resolved = PathBuf::from("/");
     let mut links = 0;
-    while let Some(part) = left.pop_front() {
+    while let Some(part) = remaining.pop_front() {
         if part == ".." {
-            reached.pop();
+            resolved.pop();
             continue;
         }
-        let next = reached.join(&part);
+        let next = resolved.join(&part);
         match next.read_link() {
             Ok(target) => {
                 links += 1;
@@ -157,22 +147,22 @@ fn resolve(path: &Path) -> Option<PathBuf> {
                     return None;
                 }
                 if target.is_absolute() {
-                    reached = PathBuf::from("/");
+                    resolved = PathBuf::from("/");
                 }
                 for part in path_parts(&target).into_iter().rev() {
-                    left.push_front(part);
+                    remaining.push_front(part);
                 }
             }
             Err(err) => match err.kind() {
-                // No link, or nothing at all.
+                // Not a link, or missing.
                 io::ErrorKind::InvalidInput
                 | io::ErrorKind::NotFound
-                | io::ErrorKind::NotADirectory => reached = next,
+                | io::ErrorKind::NotADirectory => resolved = next,
                 _ => return None,
             },
         }
     }
-    Some(reached)
+    Some(resolved)
 }
 
 fn path_parts(path: &Path) -> VecDeque<OsString> {
@@ -210,7 +200,7 @@ mod tests {
             ("project/./new/../file", Some("project/file")),
             ("project/link", Some("outside/deep")),
             ("project/link2/new", Some("outside/deep/new")),
-            // Counted in the text, these would be inside of the project.
+            // Resolved as text, these would be inside the project.
             ("project/link/../x", Some("outside/x")),
             ("project/link2/../../x", Some("x")),
             ("project/dangling", Some("outside/missing/x")),

@@ -1,5 +1,4 @@
-//! The few settings that hooks need, without the work that it takes to check all of them: that is done
-//! where a run starts, and a hook has nobody to tell.
+//! Hook settings, read without the full check, which a run does at its start.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -11,19 +10,15 @@ use crate::config;
 use ralph_events::env_names;
 use ralph_store::safe_fs;
 
-/// Larger ones are refused by whatever checks them, too.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The settings `hooks.…`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HookRules {
     pub(super) always: bool,
     pub(super) allow: Vec<String>,
-    /// A file that is there and says nothing, because it cannot be read, and why.
     pub(super) error: Option<String>,
 }
 
-/// The same as one layer gives them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct HookLayer {
@@ -32,8 +27,7 @@ struct HookLayer {
 }
 
 impl HookRules {
-    /// As the files of the project and the environment say, in this order. A layer that cannot be read
-    /// says nothing: nothing is let through because of a mistake.
+    /// An unreadable layer is ignored: a mistake must not allow anything.
     pub(super) fn load(project: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> HookRules {
         let directory = project.join(config::DIRECTORY);
         let mut hooks = HookRules::default();

@@ -1,4 +1,4 @@
-//! The agent of a loop wants to stop: is its task list in order, and its work committed?
+//! Keeps an agent from stopping with an invalid task list or uncommitted work.
 
 use std::io;
 use std::path::Path;
@@ -17,29 +17,27 @@ use ralph_tasks::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
 use ralph_tasks::ledger::Ledger;
 use ralph_tasks::ledger_store::LedgerPaths;
 
-/// How many files are named.
 const MAX_NAMED_FILES: usize = 10;
 
-pub(super) fn stop(bytes: &[u8], surroundings: &HookContext<'_>) -> io::Result<HookOutput> {
+pub(super) fn stop(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOutput> {
     let Ok(input) = HookInput::parse(bytes) else { return Ok(HookOutput::None) };
-    let Some(run) = surroundings.run() else { return Ok(HookOutput::None) };
-    // It was told once. A second time would be the first step of an endless loop.
+    let Some(run) = context.run() else { return Ok(HookOutput::None) };
+    // Block only once, to avoid an endless loop.
     if input.stop_hook_active || input.agent_id.is_some() {
         return Ok(HookOutput::None);
     }
-    if let Some(start) = surroundings.text(STOP_CHECK) {
-        // Of a session that the agent started by itself nothing is asked. If that cannot be found
-        // out, it is the loop's, as nearly all are.
+    if let Some(start) = context.text(STOP_CHECK) {
+        // Ignore sessions that the agent started itself. If unknown, assume the loop's.
         let is_ours = || {
-            let memory = surroundings.memory()?;
+            let memory = context.memory()?;
             memory.claim_session(&run, &start, &input.session_id)
         };
         if start.is_empty() || !is_ours().unwrap_or(true) {
             return Ok(HookOutput::None);
         }
     }
-    let Some(project) = surroundings.project(&input) else { return Ok(HookOutput::None) };
-    let ledger = |documents: &Documents| ledger(&run, &project, documents, surroundings);
+    let Some(project) = context.project(&input) else { return Ok(HookOutput::None) };
+    let ledger = |documents: &Documents| ledger(&run, &project, documents, context);
     let reasons: Vec<String> = [task_list_objection(&project, ledger), uncommitted_work(&project)]
         .into_iter()
         .flatten()
@@ -47,19 +45,17 @@ pub(super) fn stop(bytes: &[u8], surroundings: &HookContext<'_>) -> io::Result<H
     Ok(if reasons.is_empty() { HookOutput::None } else { HookOutput::Block(reasons.join("\n\n")) })
 }
 
-/// What the run remembers of its task list, if that can be seen from here.
 fn ledger(
     run: &str,
     project: &Path,
     documents: &Documents,
-    surroundings: &HookContext<'_>,
+    context: &HookContext<'_>,
 ) -> Option<Ledger> {
-    let home = ralph_home(surroundings.variable).filter(|_| runs::is_id(run))?;
+    let home = ralph_home(context.variable).filter(|_| runs::is_id(run))?;
     let project = Project::new(project.to_owned());
     LedgerPaths::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
 }
 
-/// What is wrong with the task list, if a loop works it off.
 fn task_list_objection(
     project: &Path,
     ledger: impl FnOnce(&Documents) -> Option<Ledger>,
@@ -79,7 +75,7 @@ fn task_list_objection(
             (Ok(list), None) => tasks::first_problems(&list.problems()),
             (Err(broken), _) => tasks::first_problems(&broken.problems),
         },
-        // It may be in a directory of another name, which the sign does not tell.
+        // The list may be in a directory that the marker does not name.
         Err(_) if !documents.dir().is_dir() => return None,
         Err(err) => vec![format!("cannot be read: {err}")],
     };
@@ -95,13 +91,11 @@ fn task_list_objection(
 }
 
 fn uncommitted_work(project: &Path) -> Option<String> {
-    // Outside of a repository there is nothing to commit to.
     let files = git::list_uncommitted(project).unwrap_or_default();
     let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
     (!files.is_empty()).then(|| uncommitted_message(&files, keeps_progress))
 }
 
-/// What the agent is told of work that is in no commit.
 fn uncommitted_message(files: &[String], keeps_progress: bool) -> String {
     let mut named: Vec<&str> = files.iter().take(MAX_NAMED_FILES).map(String::as_str).collect();
     let more = format!("and {} more", files.len().saturating_sub(MAX_NAMED_FILES));

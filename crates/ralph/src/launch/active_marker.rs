@@ -1,4 +1,4 @@
-//! Telling others that a task list is being worked off.
+//! The marker that tells other programs of a run with a task list.
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_git as git;
@@ -6,8 +6,8 @@ use ralph_store::active_marker::{self, ActiveMarker, ActiveRecord};
 use ralph_store::project::Project;
 use ralph_store::save::save_atomically;
 
-/// Keeps the sign of a run that works off a task list out of git: whatever commits everything must not
-/// commit that. This calls git, so that it has to come before the run.
+/// Adds the marker to `.gitignore`, for commits of everything. Calls git, so it must come before
+/// the run.
 pub(super) fn ignore_marker(project: &Project, spec: &RunSpec) -> Option<String> {
     let root = project.root();
     if spec.tasks.is_none() || !git::is_tracked_candidate(root, active_marker::MARKER_FILE) {
@@ -20,11 +20,9 @@ pub(super) fn ignore_marker(project: &Project, spec: &RunSpec) -> Option<String>
     saved.err().map(|err| not_writable_warning(project, ".gitignore", &err))
 }
 
-/// How an agent runs that no sandbox keeps in.
 pub(super) const UNSANDBOXED_MODE: &str = "direct";
 
-/// Puts up the sign of a run that works off a task list; `mode` is the name of its sandbox. It comes down
-/// when the sign is dropped.
+/// `mode` names the sandbox.
 pub(super) fn create_marker(
     project: &Project,
     spec: &RunSpec,
@@ -37,7 +35,7 @@ pub(super) fn create_marker(
         max_iterations: spec.rules.max_iterations,
         mode: mode.to_owned(),
         run_id: spec.run_id.clone(),
-        // A path that JSON cannot hold is not worth the sign.
+        // JSON cannot hold other paths.
         ralph_dir: tasks.path.parent().filter(|dir| dir.to_str().is_some()).map(Into::into),
     };
     ActiveMarker::create(project.root(), active)
@@ -45,6 +43,6 @@ pub(super) fn create_marker(
         .map_err(|err| not_writable_warning(project, active_marker::MARKER_FILE, &err))
 }
 
-fn not_writable_warning(project: &Project, what: &str, err: &std::io::Error) -> String {
-    format!("cannot write {what} in {}: {err}", project.root().display())
+fn not_writable_warning(project: &Project, name: &str, err: &std::io::Error) -> String {
+    format!("cannot write {name} in {}: {err}", project.root().display())
 }

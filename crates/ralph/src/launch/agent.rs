@@ -1,4 +1,4 @@
-//! The agent of a run, and what to do about one that is not there.
+//! The agent of a run.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,6 @@ use ralph_store::project::Project;
 use super::Defaults;
 use crate::cli::args::LoopArgs;
 
-/// The agent of a run.
-///
-/// # Errors
-/// There is none, or it is not installed, or the settings do not fit it.
 pub(super) fn agent_spec(
     project: &Project,
     loaded: &LoadedSettings,
@@ -33,7 +29,7 @@ pub(super) fn agent_spec(
     let agent = &settings.agent;
     let named = agent.command.as_deref().filter(|command| !command.is_empty());
     let Some(program) = named.or(defaults.agent).map(str::to_owned) else {
-        // It may be that somebody named one and mistyped it.
+        // The warnings may name a mistyped setting.
         return Err(loaded.warnings.iter().fold(no_agent_error(defaults.command), Error::hint));
     };
     let adapter = match agent.kind {
@@ -44,7 +40,7 @@ pub(super) fn agent_spec(
                 .hint(format!("known are {}", names.join(", ")))
         })?,
     };
-    // The agent is looked for where it will be looked for when it is started.
+    // Search the `PATH` that the agent will get.
     let path = match agent.env.get("PATH") {
         Some(path) => Some(path.into()),
         None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
@@ -55,7 +51,7 @@ pub(super) fn agent_spec(
     {
         return Err(not_installed_error(&program, adapter, project.root()));
     }
-    // Words after `--` are arguments already; those of the settings may need splitting.
+    // Arguments after `--` are already split.
     let flags = match args.agent_command.split_first() {
         Some((_, rest)) => rest.to_vec(),
         None => config::agent_args(&agent.flags)
@@ -67,7 +63,7 @@ pub(super) fn agent_spec(
         .map(|(name, value)| (name.into(), Some(value.into())))
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
-    // What ralph's own environment says of it is in these values, and would not reach a Docker sandbox otherwise.
+    // A Docker sandbox does not inherit these.
     for (name, value) in git::commit_identity_env(project.root()) {
         if !env.iter().any(|(chosen, _)| chosen == name) {
             env.push((name.into(), Some(value.into())));
@@ -120,8 +116,8 @@ pub(super) fn agent_spec(
     Ok(spec)
 }
 
-/// Outside of a sandbox nobody else looks at what an agent is about to do. All arguments being given,
-/// none is added.
+/// Without a sandbox, only the hook checks tool calls. `agent.args` are all arguments, so they
+/// exclude it.
 pub(super) fn inject_hook(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
     if spec.autonomous
         && !spec.sandboxed
@@ -132,27 +128,26 @@ pub(super) fn inject_hook(spec: &mut AgentSpec, allow: &[String], directory: &Pa
     }
 }
 
-/// What can be said of an agent that is probably not meant as it was said.
 pub(super) fn agent_warnings(agent: &AgentSpec) -> impl Iterator<Item = String> {
     let name = agent.adapter.name();
-    let unheard = (agent.response_filter.is_some() && !agent.stream).then(|| {
+    let unused_filter = (agent.response_filter.is_some() && !agent.stream).then(|| {
         "agent.responseFilter has no effect, because the agent is to print plain text".to_owned()
     });
     let unreadable = match (&agent.args, &agent.response_filter) {
         (Some(args), None) if agent.stream && name != "text" => {
             let path = Path::new("");
-            let errand = AgentLaunch {
+            let launch = AgentLaunch {
                 purpose: Purpose::Work,
                 prompt: "",
                 prompt_file: path,
                 side_file: path,
             };
-            let usual = AgentSpec { args: None, ..agent.clone() }.invocation(errand).args;
-            let usual = usual.iter().filter_map(|arg| arg.to_str());
-            let mut asks_for_json = usual.filter(|arg| arg.contains("json"));
-            // In whatever way it is asked for, it is JSON.
-            let asked = args.iter().any(|arg| arg.contains("json"));
-            asks_for_json.find(|_| !asked).map(|flag| {
+            let default_args = AgentSpec { args: None, ..agent.clone() }.invocation(launch).args;
+            let default_args = default_args.iter().filter_map(|arg| arg.to_str());
+            let mut asks_for_json = default_args.filter(|arg| arg.contains("json"));
+            // Any JSON option will do.
+            let has_json_arg = args.iter().any(|arg| arg.contains("json"));
+            asks_for_json.find(|_| !has_json_arg).map(|flag| {
                 format!(
                     "agent.args are all arguments that {name} gets, and without {flag} among them \
                      what it prints is not understood; agent.flags are added to ralph's own"
@@ -161,10 +156,9 @@ pub(super) fn agent_warnings(agent: &AgentSpec) -> impl Iterator<Item = String> 
         }
         _ => None,
     };
-    unheard.into_iter().chain(unreadable)
+    unused_filter.into_iter().chain(unreadable)
 }
 
-/// Where a setting came from, to be put before what is wrong with it.
 fn origin_prefix(loaded: &LoadedSettings, key: &str) -> String {
     match loaded.origins.get(key) {
         None | Some(SettingOrigin::Default) => String::new(),
@@ -172,8 +166,6 @@ fn origin_prefix(loaded: &LoadedSettings, key: &str) -> String {
     }
 }
 
-/// # Errors
-/// The expression is wrong; the place is marked.
 fn response_filter(
     expression: &str,
     loaded: &LoadedSettings,

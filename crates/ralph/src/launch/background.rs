@@ -1,4 +1,4 @@
-//! What a run has beside itself when it is a worker.
+//! The extra parts of a background run.
 
 use std::os::fd::OwnedFd;
 
@@ -15,55 +15,50 @@ use ralph_report::terminal::TerminalReporter;
 use ralph_report::worker_lines::WorkerTracker;
 use ralph_report::{Backpressure, Reporter};
 
-/// A run that others know by name and may ask for something.
+/// A run that other processes control by name.
 #[derive(Debug)]
 pub(crate) struct BackgroundRun {
     pub(crate) worker: Worker,
     pub(crate) tracker: WorkerTracker,
-    /// Where they knock.
+    /// Wakes the run for control requests.
     pub(crate) wake_pipe: OwnedFd,
-    /// The run to go on with.
     pub(crate) resume: Option<String>,
-    /// Its agent has the window to itself.
+    /// The agent has a screen of its own in the window.
     pub(crate) interactive: bool,
 }
 
 impl BackgroundRun {
-    /// Has the session heed what is asked of the worker, and tells who is shown its run.
-    ///
-    /// # Errors
-    /// Nobody would be heard.
     pub(super) fn attach(
         self,
         session: &mut RunSession,
         form: OutputMode,
         style: Style,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
-        let BackgroundRun { worker, tracker: follower, wake_pipe: door, interactive, .. } = self;
+        let BackgroundRun { worker, tracker, wake_pipe, interactive, .. } = self;
         let path = worker.path.display().to_string();
-        let kept = SharedState::default();
-        let place = worker.directory();
+        let shared_state = SharedState::default();
+        let directory_id = worker.directory();
         let control = WorkerControl {
             worker: worker.clone(),
-            shared_state: kept.clone(),
-            directory_id: place,
+            shared_state: shared_state.clone(),
+            directory_id,
         };
         session
             .world
-            .set_control(Box::new(control), door)
+            .set_control(Box::new(control), wake_pipe)
             .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
         if interactive {
-            // Without a standard input there is nobody to type.
+            // Without standard input there are no keys.
             let _ = session.world.watch_keys();
         }
         let window: Box<dyn Reporter> = match form {
-            _ if interactive => Box::new(PtyMirror::new(follower.clone())),
+            _ if interactive => Box::new(PtyMirror::new(tracker.clone())),
             OutputMode::Json => Box::new(JsonReporter::stdio(Backpressure::DropWhenSlow)),
             OutputMode::Human | OutputMode::Plain => Box::new(
                 TerminalReporter::stdio(style, Backpressure::DropWhenSlow)
-                    .for_worker(follower.clone()),
+                    .for_worker(tracker.clone()),
             ),
         };
-        Ok(vec![window, Box::new(WorkerFiles::new(worker, follower, kept))])
+        Ok(vec![window, Box::new(WorkerFiles::new(worker, tracker, shared_state))])
     }
 }

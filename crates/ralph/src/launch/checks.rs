@@ -1,24 +1,23 @@
-//! What keeps a run from starting, found before anything is spent.
+//! Checks before anything is spent.
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, ResumePoint};
 
-/// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
-/// an error and not a decoration.
+/// Refuses a budget that nothing is counted against, because users rely on it.
 pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     let adapter = spec.agent.adapter;
     let (run, iteration) = (&spec.rules.budget, &spec.rules.iteration_budget);
     let cost = run.cost_usd.or(iteration.cost_usd).is_some();
     let tokens = run.tokens.or(iteration.tokens).is_some();
-    // Where nothing tells any of it, whatever the agent, and what to do about that.
+    // Modes that report no usage, and the remedy.
     let mute = match &spec.agent {
         agent if agent.interactive => Some((" on its own screen", "leave --interactive out")),
         agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
         _ => None,
     };
-    let (key, what) = if cost && (mute.is_some() || !adapter.reports_cost()) {
+    let (key, unit) = if cost && (mute.is_some() || !adapter.reports_cost()) {
         ("costUsd", "costs")
     } else if tokens && (mute.is_some() || !adapter.reports_tokens()) {
         ("tokens", "tokens")
@@ -26,11 +25,10 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
         return Ok(());
     };
     let error = Error::config(format!(
-        "budget: {key} cannot be kept, because {} does not tell its {what}{}",
+        "budget: {key} cannot be kept, because {} does not tell its {unit}{}",
         if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
         mute.map_or("", |(how, _)| how)
     ));
-    // What is set already is no advice.
     let has_tokens = run.tokens.or(iteration.tokens).is_some();
     let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
     let can_count = mute.is_none() && key == "costUsd" && adapter.reports_tokens();
@@ -48,12 +46,11 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     })
 }
 
-/// The warning for a prompt that never asks for the signal that completes the run. A task list completes it by itself.
 pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     if spec.tasks.is_some() {
         return None;
     }
-    // A prompt that cannot be read is an error of its own.
+    // Reported elsewhere.
     let (prompt, _) = super::prompt::read_prompt(&spec.prompt).ok()?;
     let signal = spec.completion.describe();
     (!spec.completion.is_mentioned_in(&prompt)).then(|| {
@@ -63,20 +60,19 @@ pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     })
 }
 
-/// A run that goes on only to find that it may do nothing more would look as if it had been tried.
 pub(super) fn check_budget_left(
     spec: &RunSpec,
     run: &str,
     progress: &ResumePoint,
 ) -> Result<(), Error> {
     if progress.outcome.is_none() {
-        // It was cut off before it could say so. It does that now, and ends as it would have.
+        // Let a run that was killed before it could report its end do so.
         return Ok(());
     }
-    let (done, most) = (progress.iterations, spec.rules.max_iterations);
-    if done >= most {
+    let (done, limit_count) = (progress.iterations, spec.rules.max_iterations);
+    if done >= limit_count {
         let s = if done == 1 { "" } else { "s" };
-        let limit = if most == 1 { "1 is".to_owned() } else { format!("{most} are") };
+        let limit = if limit_count == 1 { "1 is".to_owned() } else { format!("{limit_count} are") };
         let message = format!("run {run} has done {done} iteration{s}, and {limit} its limit");
         let more = done.saturating_add(10);
         return Err(Error::input(message)
@@ -85,7 +81,7 @@ pub(super) fn check_budget_left(
     let used = progress.spending.budget_usage();
     let mut budget = spec.rules.budget;
     if let Pending::Unchecked(_) = progress.pending {
-        // What an agent did that is paid for is checked all the same, if there is time for it.
+        // Work that is already paid for is still checked, if there is time.
         budget = Budget { duration_ms: budget.duration_ms, ..Budget::default() };
     }
     let Some(used_up) =

@@ -1,4 +1,4 @@
-//! `--dry-run`: what would be run, and nothing of it is.
+//! `--dry-run`: shows what would be run.
 
 use std::path::Path;
 
@@ -16,7 +16,6 @@ use ralph_tasks::ledger::TaskProgress;
 
 use super::prompt;
 
-/// What the run may use up, and each of its iterations.
 fn describe_budget(spec: &RunSpec) -> String {
     let (run, each) = (spec.rules.budget.describe(), spec.rules.iteration_budget.describe());
     match (run, each.map(|each| format!("{each} for each iteration"))) {
@@ -25,10 +24,9 @@ fn describe_budget(spec: &RunSpec) -> String {
     }
 }
 
-/// Tells what would be run.
 pub(super) fn dry_run(
     spec: &RunSpec,
-    choice: &Selection,
+    selection: &Selection,
     loaded: &LoadedSettings,
 ) -> Result<u8, Error> {
     let agent = &spec.agent;
@@ -66,12 +64,12 @@ pub(super) fn dry_run(
         ),
         ("Complete", format!("when {}", spec.describe_completion())),
         ("Limit", {
-            let most = spec.rules.max_iterations;
-            format!("{most} iteration{}", if most == 1 { "" } else { "s" })
+            let limit = spec.rules.max_iterations;
+            format!("{limit} iteration{}", if limit == 1 { "" } else { "s" })
         }),
         ("Budget", describe_budget(spec)),
     ];
-    let sandbox = match choice {
+    let sandbox = match selection {
         Selection::None => "none".to_owned(),
         Selection::Found { sandbox, .. } => {
             format!("{}, tried out just now", sandbox.backend().name())

@@ -1,4 +1,4 @@
-//! Where the prompt of a loop comes from.
+//! Where a loop's prompt comes from.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -10,21 +10,14 @@ use ralph_engine::prompt::compose;
 use ralph_events::error::Error;
 use ralph_store::user_files;
 
-/// What is read at most of a prompt that has no end, such as a device.
+/// For pipes and devices.
 const MAX_PIPED_PROMPT_BYTES: u64 = 64 << 20;
 
-/// The prompt that `-p` and `-f` give, looked at while that costs nothing.
-///
-/// # Errors
-/// There is not exactly one, or it is empty or cannot be read.
+/// Checked now, before anything is spent.
 pub(crate) fn prompt_source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
     prompt_source_or_empty(args, run, false)
 }
 
-/// The same, where a file may be empty if that is said.
-///
-/// # Errors
-/// As above.
 pub(crate) fn prompt_source_or_empty(
     args: &PromptArgs,
     run: &LoopArgs,
@@ -40,10 +33,7 @@ pub(crate) fn prompt_source_or_empty(
     }
 }
 
-/// The prompt in a file, or on standard input for `-`.
-///
-/// # Errors
-/// It is empty or cannot be read.
+/// `-` is standard input.
 pub(crate) fn prompt_file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
     prompt_file_or_empty(path, run, false)
 }
@@ -54,7 +44,7 @@ fn prompt_file_or_empty(
     may_be_empty: bool,
 ) -> Result<PromptSource, Error> {
     match read_file(path, may_be_empty) {
-        // Whoever asks an agent after all looks again, and says what is wrong then.
+        // Reported when an agent needs it after all.
         Err(_) if run.only_checks => Ok(PromptSource::File(absolute_path(path))),
         read => read,
     }
@@ -66,7 +56,6 @@ fn absolute_path(path: &Path) -> PathBuf {
 
 fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
     let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
-    // A problem that is found now costs nothing.
     let unreadable = |err: &io::Error| match err.kind() {
         io::ErrorKind::NotFound => {
             Error::input(format!("prompt file not found: {}", path.display()))
@@ -83,7 +72,7 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
     };
     let file = user_files::open_user_file(path).map_err(|err| unreadable(&err))?;
-    // A name such as `/dev/stdin` means something else to every process, whatever it is now.
+    // `/dev/stdin` and the like are different in every process.
     let is_lasting = !["/dev", "/proc"].iter().any(|root| path.starts_with(root));
     let is_file = is_lasting && file.metadata().is_ok_and(|meta| meta.is_file());
     let mut bytes = Vec::new();
@@ -94,16 +83,12 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
             .hint("write what the agent is to do into it"));
     }
     if !is_file {
-        // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
+        // A pipe (`-f <(…)`) cannot be read again.
         return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
     Ok(PromptSource::File(absolute_path(path)))
 }
 
-/// What the source says now, and what it is called.
-///
-/// # Errors
-/// It cannot be read.
 pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
@@ -119,10 +104,6 @@ pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Err
     }
 }
 
-/// `--print-prompt`: what the agent is asked in the first iteration.
-///
-/// # Errors
-/// The prompt cannot be read, or nothing can be printed.
 pub(super) fn print_prompt(
     source: &PromptSource,
     variables: Option<&Variables>,

@@ -1,4 +1,4 @@
-//! Who is shown a run, and how.
+//! The reporters of a run.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,6 @@ use ralph_store::log_files::{self, LogFile};
 use ralph_store::project::Project;
 
 impl LoopArgs {
-    /// Somebody sees what the agent does while it does it.
     pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
         self.output != OutputMode::Json && settings.stream_agent_output && !self.quiet
     }
@@ -53,7 +52,6 @@ pub(crate) fn reporter(form: OutputMode, style: Style, pace: Backpressure) -> Bo
     }
 }
 
-/// The file of a session log, as the report layer writes to it.
 struct LogSink(LogFile);
 
 impl Write for LogSink {
@@ -72,26 +70,22 @@ impl Sink for LogSink {
     }
 }
 
-/// Begins the log of a session, and says where it is. Of older ones as many are kept as of runs. `before` is
-/// the world of a run that goes on, which knows what it has done.
-///
-/// # Errors
-/// The log cannot be written.
+/// `resumed` is the world of a resumed run, whose journal the log counts.
 pub(super) fn session_log(
     project: &Project,
     keep: Retention,
-    before: Option<&mut RealWorld>,
+    resumed: Option<&mut RealWorld>,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
     let zone = TimeZone::system();
     let now = zone.to_datetime(jiff::Timestamp::now());
     let log =
         LogFile::create(project, now).map_err(|err| session::not_writable_error(&dir, &err))?;
-    // Old logs that cannot be removed take up room and do no other harm.
+    // Old logs that stay are harmless.
     let _ = log_files::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
     let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
-    if let Some(world) = before {
+    if let Some(world) = resumed {
         world.replay(&mut |entry| log.count_previous(entry));
     }
     Ok((Box::new(log), Event::Note { message: message.into() }))

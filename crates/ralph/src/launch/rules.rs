@@ -1,4 +1,4 @@
-//! Settings and flags as the rules of a run: limits, completion, guardrails, version control.
+//! Settings and flags as rules of a run.
 
 use std::path::Path;
 
@@ -13,13 +13,10 @@ use ralph_git::ScmSpec;
 
 use super::Defaults;
 
-/// The rule that the flags name, or else the `usual` one.
-///
-/// # Errors
-/// An agent that says nothing would satisfy it.
+/// The rule of the flags, or the default. Refuses rules that silence satisfies.
 pub(crate) fn completion_rule(
     args: &CompletionArgs,
-    usual: impl FnOnce() -> Result<CompletionRule, Error>,
+    default: impl FnOnce() -> Result<CompletionRule, Error>,
 ) -> Result<CompletionRule, Error> {
     let says_nothing = |flag: &str| {
         Error::usage(format!("{flag} is satisfied by an agent that says nothing"))
@@ -46,13 +43,9 @@ pub(crate) fn completion_rule(
             _ => Ok(CompletionRule::Response(text.clone())),
         };
     }
-    usual()
+    default()
 }
 
-/// The rule of the settings: a response.
-///
-/// # Errors
-/// An agent that says nothing would satisfy it.
 pub(crate) fn configured_response(settings: &Settings) -> Result<CompletionRule, Error> {
     if settings.completion_response.trim().is_empty() {
         return Err(Error::config("completionResponse is empty")
@@ -88,14 +81,13 @@ pub(super) fn scm_spec(settings: &Settings, project: &Path) -> Result<Option<Scm
     if tasks.is_empty() {
         Ok(None)
     } else {
-        // At the top of the repository, everything in the project is everything there is.
+        // In the repository's root, `.` means everything.
         let is_everything = scm.paths == ["."] && project.join(".git").exists();
         let paths = if is_everything { Vec::new() } else { scm.paths.clone() };
         Ok(Some(ScmSpec { program: scm.command.clone(), tasks, paths }))
     }
 }
 
-/// Settings keep a duration within a hundred years.
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -130,7 +122,7 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
         },
         retry_empty: defaults.retry_empty,
         inactivity_ms: match settings.inactivity_timeout_seconds {
-            Some(told) => limit(told),
+            Some(timeout) => limit(timeout),
             None => defaults.inactivity_ms,
         },
         inactivity_fails: defaults.inactivity_fails,

@@ -1,4 +1,4 @@
-//! The sandbox of a run: which one, and what is said of it.
+//! Selects a run's sandbox.
 
 use std::ffi::OsStr;
 
@@ -16,24 +16,20 @@ use ralph_store::project::Project;
 
 use super::LaunchPlan;
 
-/// Finds the sandbox that settings and flags ask for, and tries it out.
-///
-/// # Errors
-/// There is none, and there has to be one.
 pub(super) fn select_sandbox(
     spec: &mut RunSpec,
     project: &Project,
-    start: &LaunchPlan<'_>,
+    plan: &LaunchPlan<'_>,
 ) -> Result<Selection, Error> {
-    let settings = &start.settings.settings;
-    let asked = selection::requested_backend(
+    let settings = &plan.settings.settings;
+    let requested = selection::requested_backend(
         &settings.sandbox,
-        start.defaults.sandbox,
-        selection_origin(start.settings),
+        plan.defaults.sandbox,
+        selection_origin(plan.settings),
     );
-    let memory = BackendRecord::load(start.origin.root(), &asked)?;
-    if !matches!(asked, RequestedBackend::None(_)) && !start.args.dry_run {
-        // What is ours has to be there before the agent is, or it could be there first.
+    let memory = BackendRecord::load(plan.origin.root(), &requested)?;
+    if !matches!(requested, RequestedBackend::None(_)) && !plan.args.dry_run {
+        // Create ralph's files before the agent can.
         project.prepare_all().map_err(|err| {
             Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
                 .hint("ralph keeps its lock, journal and logs there; make it writable")
@@ -50,23 +46,23 @@ pub(super) fn select_sandbox(
         agent: process::find_program(program, path.as_deref(), &spec.directory),
         env: &agent.env,
     };
-    let choice = selection::select_backend(&asked, &request, &memory)?;
-    if let Selection::Found { sandbox, .. } = &choice
+    let selection = selection::select_backend(&requested, &request, &memory)?;
+    if let Selection::Found { sandbox, .. } = &selection
         && spec.agent.interactive
         && sandbox.backend() == Backend::Docker
     {
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
             .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
     }
-    if !start.args.dry_run {
-        memory.save(&asked, &choice)?;
+    if !plan.args.dry_run {
+        memory.save(&requested, &selection)?;
     }
-    spec.agent.sandboxed = matches!(choice, Selection::Found { .. });
+    spec.agent.sandboxed = matches!(selection, Selection::Found { .. });
     super::agent::inject_hook(&mut spec.agent, &settings.hooks.allow, project.root());
-    Ok(choice)
+    Ok(selection)
 }
 
-/// Who chose the backend. A file counts as the user's if no agent can write to any of the settings files.
+/// A file counts as the user's only if agents can write to no settings file.
 fn selection_origin(loaded: &LoadedSettings) -> SelectionOrigin {
     match loaded.origins.get("sandbox.backend") {
         None | Some(SettingOrigin::Default) => SelectionOrigin::Default,
@@ -83,13 +79,12 @@ fn selection_origin(loaded: &LoadedSettings) -> SelectionOrigin {
     }
 }
 
-/// What there is to say of it.
 pub(super) fn sandbox_events(
-    choice: &Selection,
+    selection: &Selection,
     spec: &RunSpec,
     settings: &Settings,
 ) -> Vec<Event<'static>> {
-    match choice {
+    match selection {
         Selection::None => Vec::new(),
         Selection::Found { sandbox, passed_over } => {
             let network = match settings.sandbox.network {
@@ -123,7 +118,6 @@ pub(super) fn sandbox_events(
     }
 }
 
-/// What keeps the tightest sandbox from being the one that is used, if a looser one is.
 fn weaker_backend_warning(
     used: Backend,
     passed_over: &[(Backend, BackendError)],

@@ -1,7 +1,7 @@
-//! Asking a worker's loop for something.
+//! Requests to a worker's loop.
 //!
-//! A request is a file, so that it stays when nobody is there to take it; the last one counts, since
-//! each says how things are to be. A pipe with a name wakes the loop, which is in its one wait.
+//! A request is a file: it survives without a reader; the last one counts. A named pipe wakes the
+//! loop.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,6 @@ use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
 use ralph_store::save::save_without_sync;
 
-/// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerRequest {
@@ -42,54 +41,41 @@ impl Worker {
         self.path.join("wake")
     }
 
-    /// Leaves a request and wakes the loop, if there is one.
-    ///
-    /// # Errors
-    /// The request cannot be written.
-    pub fn send_request(&self, wish: WorkerRequest) -> io::Result<()> {
-        save_without_sync(
-            &self.request_path(),
-            &serde_json::to_vec(&RequestRecord { request: wish })?,
-        )?;
+    pub fn send_request(&self, request: WorkerRequest) -> io::Result<()> {
+        save_without_sync(&self.request_path(), &serde_json::to_vec(&RequestRecord { request })?)?;
         self.wake();
         Ok(())
     }
 
-    /// Wakes the loop, if there is one.
     pub fn wake(&self) {
         let path = self.wake_pipe_path();
-        // A plain file would take the byte and wake nobody; one to be afraid of is none of ours.
+        // Never write to a regular file here.
         if !is_pipe(&path) {
             return;
         }
-        // Without a reader this fails at once: then nobody is to be woken.
-        let door = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let _ = door.and_then(|mut door| door.write_all(b"!"));
+        // Fails at once without a reader.
+        let pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let _ = pipe.and_then(|mut pipe| pipe.write_all(b"!"));
     }
 
-    /// Forgets what was asked of a loop that is gone.
     pub fn clear_requests(&self) {
         let _ = std::fs::remove_file(self.request_path());
     }
 
-    /// The door at which others knock, made anew.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn create_wake_pipe(&self) -> io::Result<OwnedFd> {
         let path = self.wake_pipe_path();
         if !is_pipe(&path) {
             let _ = std::fs::remove_file(&path);
             create_named_pipe(&path)?;
         }
-        // Open for both, so that there is never an end of it.
-        let door: File =
+        // Open for writing, too: otherwise the pipe ends with its last writer.
+        let pipe: File =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        Ok(door.into())
+        Ok(pipe.into())
     }
 
     fn take_request(&self) -> Option<WorkerRequest> {
-        // Taken by a new name first: one that comes meanwhile is not lost.
+        // Renamed first, to not lose a request that arrives now.
         let taken = self.path.join("request.taken");
         std::fs::rename(self.request_path(), &taken).ok()?;
         let text = std::fs::read(&taken);
@@ -98,15 +84,14 @@ impl Worker {
     }
 }
 
-/// What the loop wrote last, for whoever has to write it again.
 pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
 
-/// The loop's side: it takes requests, and sees to it that whoever knocks finds a state.
+/// Takes requests for the loop and repairs its state file.
 #[derive(Debug)]
 pub struct WorkerControl {
     pub worker: Worker,
     pub shared_state: SharedState,
-    /// Its directory, as it was when the loop began.
+    /// At the start.
     pub directory_id: Option<(u64, u64)>,
 }
 
@@ -115,21 +100,20 @@ impl ControlSource for WorkerControl {
         if self.obstacle().is_some() {
             return Vec::new();
         }
-        if let Some(kept) = self.shared_state.borrow().as_ref() {
-            // Somebody removed it, or wrote there what only the loop can know. What cannot be written is
-            // tried again with every event.
+        if let Some(state) = self.shared_state.borrow().as_ref() {
+            // The file was removed or edited. Write errors are retried at the next event.
             match self.worker.load_state() {
-                StoredState::State(there)
-                    if (there.status, there.pid) == (kept.status, kept.pid) => {}
-                StoredState::State(there) => {
-                    let max_iterations = there.max_iterations;
-                    let _ = self.worker.save(&WorkerState { max_iterations, ..kept.clone() });
+                StoredState::State(found)
+                    if (found.status, found.pid) == (state.status, state.pid) => {}
+                StoredState::State(found) => {
+                    let max_iterations = found.max_iterations;
+                    let _ = self.worker.save(&WorkerState { max_iterations, ..state.clone() });
                 }
-                // Somebody may be about to write it: an editor that saves in place leaves half of it
-                // there for a moment. Whoever needs it can wait, sets it aside and knocks.
+                // An editor may be saving it in place. Commands that need it wait, move it aside
+                // and wake the loop.
                 StoredState::Invalid(_) => {}
                 StoredState::Missing => {
-                    let _ = self.worker.save(kept);
+                    let _ = self.worker.save(state);
                 }
             }
         }
@@ -149,12 +133,12 @@ impl ControlSource for WorkerControl {
 
 impl Worker {
     fn requests(&self) -> Vec<ControlRequest> {
-        let Some(wish) = self.take_request() else { return Vec::new() };
-        vec![match wish {
+        let Some(request) = self.take_request() else { return Vec::new() };
+        vec![match request {
             WorkerRequest::Pause => ControlRequest::Pause,
             WorkerRequest::Kill => ControlRequest::End,
             WorkerRequest::Resume => {
-                // Somebody may have changed the limit in the file.
+                // The user may have edited the limit.
                 let max_iterations = match self.load_state() {
                     StoredState::State(state) if state.max_iterations > 0 => {
                         Some(state.max_iterations)
@@ -196,27 +180,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
-        let kept = Rc::new(RefCell::new(Some(state.clone())));
-        let place = worker.directory();
-        let mut control =
-            WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
-        for spoilt in ["", "{\"status\": \"run"] {
-            std::fs::write(worker.state_path(), spoilt).unwrap();
+        let shared_state = Rc::new(RefCell::new(Some(state.clone())));
+        let directory_id = worker.directory();
+        let mut control = WorkerControl { worker: worker.clone(), shared_state, directory_id };
+        for damaged in ["", "{\"status\": \"run"] {
+            std::fs::write(worker.state_path(), damaged).unwrap();
             assert_eq!(control.take(), []);
-            let there = std::fs::read_to_string(worker.state_path()).unwrap();
-            assert_eq!(there, spoilt, "somebody may be writing it");
+            let found = std::fs::read_to_string(worker.state_path()).unwrap();
+            assert_eq!(found, damaged, "somebody may be writing it");
             worker.move_aside();
             assert_eq!(control.take(), []);
-            assert!(matches!(worker.load_state(), StoredState::State(there) if *there == state));
+            assert!(matches!(worker.load_state(), StoredState::State(found) if *found == state));
         }
         let names = ["state.json.broken", "state.json.broken-2"];
         assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
-        // What only the loop knows is not for others to say; the limit is.
-        let said = WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
-        worker.save(&said).unwrap();
+        // Only the limit may be edited.
+        let edited =
+            WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
+        worker.save(&edited).unwrap();
         assert_eq!(control.take(), []);
         let expected = WorkerState { max_iterations: 9, ..state };
-        assert!(matches!(worker.load_state(), StoredState::State(there) if *there == expected));
+        assert!(matches!(worker.load_state(), StoredState::State(found) if *found == expected));
         assert_eq!(control.obstacle(), None);
     }
 
@@ -225,12 +209,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
         worker.create().unwrap();
-        let kept = Rc::new(RefCell::new(Some(WorkerState::default())));
-        let place = worker.directory();
-        let mut control =
-            WorkerControl { worker: worker.clone(), shared_state: kept, directory_id: place };
+        let shared_state = Rc::new(RefCell::new(Some(WorkerState::default())));
+        let directory_id = worker.directory();
+        let mut control = WorkerControl { worker: worker.clone(), shared_state, directory_id };
         assert_eq!(control.obstacle(), None);
-        // One that is made while the other is still there cannot be taken for it.
         std::fs::rename(&worker.path, dir.path().join("gone")).unwrap();
         assert!(control.obstacle().is_some());
         worker.create().unwrap();
@@ -244,12 +226,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         std::fs::write(worker.wake_pipe_path(), "in the way").unwrap();
-        let door = worker.create_wake_pipe().unwrap();
+        let pipe = worker.create_wake_pipe().unwrap();
         let mut byte = [0; 8];
-        assert!(rustix::io::read(&door, &mut byte).is_err(), "nobody has knocked");
+        assert!(rustix::io::read(&pipe, &mut byte).is_err(), "nobody has knocked");
         worker.send_request(WorkerRequest::Pause).unwrap();
-        assert_eq!(rustix::io::read(&door, &mut byte), Ok(1));
-        drop(door);
+        assert_eq!(rustix::io::read(&pipe, &mut byte), Ok(1));
+        drop(pipe);
         worker.send_request(WorkerRequest::Pause).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The face of a run that is a worker: its `state.json` and its `iterations.log`.
+//! Writes a worker's `state.json` and `iterations.log`.
 
 use super::control::SharedState;
 use super::store::{StoredState, Worker};
@@ -6,31 +6,28 @@ use ralph_events::event::{Event, Stamp};
 use ralph_report::Reporter;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 
-/// Keeps the files of a worker in step with its run.
 #[derive(Debug)]
 pub struct WorkerFiles {
     worker: Worker,
     tracker: WorkerTracker,
-    /// What the file holds.
     saved: WorkerState,
     lines: Vec<String>,
     warning: Option<String>,
     failure: Option<String>,
     has_warned: bool,
     shared_state: SharedState,
-    /// The directory, as it was at the beginning.
+    /// The directory's identity at the start.
     directory_id: Option<(u64, u64)>,
 }
 
 impl WorkerFiles {
-    /// What is written is kept in `kept`, too.
-    pub fn new(worker: Worker, follower: WorkerTracker, kept: SharedState) -> Self {
+    pub fn new(worker: Worker, tracker: WorkerTracker, shared_state: SharedState) -> Self {
         let saved = WorkerState::default();
         WorkerFiles {
-            shared_state: kept,
+            shared_state,
             directory_id: worker.directory(),
             worker,
-            tracker: follower,
+            tracker,
             saved,
             lines: Vec::new(),
             warning: None,
@@ -56,16 +53,16 @@ impl WorkerFiles {
         Ok(())
     }
 
-    /// The limit in the file may be changed by hand while the worker is paused, and counts when it is
-    /// resumed. Until then it must not be written over.
+    /// The user may edit the limit while the worker is paused; it applies on resume and must not be
+    /// overwritten.
     fn merge_edited_limit(&mut self) {
         let state = &mut self.tracker.state;
         if state.status == WorkerStatus::Paused
             && self.saved.status == WorkerStatus::Paused
-            && let StoredState::State(there) = self.worker.load_state()
-            && there.max_iterations > 0
+            && let StoredState::State(found) = self.worker.load_state()
+            && found.max_iterations > 0
         {
-            state.max_iterations = there.max_iterations;
+            state.max_iterations = found.max_iterations;
         }
     }
 }
@@ -78,7 +75,7 @@ impl Reporter for WorkerFiles {
     fn flush(&mut self) {
         let path = self.worker.path.display().to_string();
         if self.worker.directory() != self.directory_id {
-            // Whatever is there now belongs to another process.
+            // The directory now belongs to another worker.
             if !std::mem::replace(&mut self.has_warned, true) {
                 let message =
                     format!("the worker's state cannot be kept in {path}: it was removed");
@@ -87,7 +84,7 @@ impl Reporter for WorkerFiles {
             return;
         }
         let Err(err) = self.save() else { return };
-        // Room was set aside for the last state, which says that the run ended for lack of it.
+        // Use the reserved space for the final state.
         self.worker.release();
         let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
         if !is_saved && !std::mem::replace(&mut self.has_warned, true) {

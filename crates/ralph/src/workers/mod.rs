@@ -1,9 +1,8 @@
-//! Runs in the background, by name.
+//! Background runs with names.
 //!
-//! A worker is a loop in a tmux window and a directory in `$RALPH_HOME/workers`. The loop is the only
-//! one who writes its `state.json`; whoever wants something of it leaves a request and knocks
-//! ([`control`]). The loop holds a lock on its directory for as long as it lives, so that whether it
-//! does is never a guess: a process number that went to somebody else fools nobody.
+//! A worker is a loop in a tmux window and a directory in `$RALPH_HOME/workers`. Only its loop
+//! writes `state.json`; other processes send requests ([`control`]). The loop locks its directory
+//! while it lives, so liveness never depends on a pid that may have been reused.
 
 pub mod control;
 pub mod files;

@@ -1,4 +1,4 @@
-//! Which workers a command is about.
+//! The workers that a command applies to.
 
 use clap::Args;
 
@@ -25,17 +25,16 @@ impl WorkerSelection {
         WorkerSelection { names: Vec::new(), all: true }
     }
 
-    /// Those that were named, or all that are `meant` if all are. One that is not there keeps nobody from
-    /// asking the others.
+    /// The named workers, or with `--all` those that `applies` accepts. One missing worker does not
+    /// stop the rest.
     pub fn select(
         &self,
         workers: &Workers,
-        meant: impl Fn(&Worker) -> bool,
+        applies: impl Fn(&Worker) -> bool,
     ) -> Result<Vec<Result<Worker, Error>>, Error> {
         if self.all {
-            return Ok(workers.all()?.into_iter().filter(meant).map(Ok).collect());
+            return Ok(workers.all()?.into_iter().filter(applies).map(Ok).collect());
         }
-        // One that is named twice is meant once.
         let mut names: Vec<&String> = Vec::new();
         for name in &self.names {
             if !names.contains(&name) {
@@ -46,17 +45,17 @@ impl WorkerSelection {
     }
 }
 
-/// Does something to each of them. What cannot be done to one is said, and keeps nobody from the others.
+/// One failure does not stop the rest.
 pub fn for_each_worker(
-    chosen: Vec<Result<Worker, Error>>,
+    selected: Vec<Result<Worker, Error>>,
     act: impl Fn(&Worker) -> Result<(), Error>,
 ) -> Result<u8, Error> {
     let mut failed: Option<Error> = None;
-    for worker in chosen {
+    for worker in selected {
         if let Err(error) = worker.and_then(|worker| act(&worker))
-            && let Some(before) = failed.replace(error)
+            && let Some(previous) = failed.replace(error)
         {
-            crate::cli::print_error(&before);
+            crate::cli::print_error(&previous);
         }
     }
     failed.map_or(Ok(0), Err)

@@ -1,4 +1,4 @@
-//! What is kept of workers on disk.
+//! The files of workers.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -21,57 +21,48 @@ use ralph_store::runs::{self, RunDir};
 use ralph_store::safe_fs::is_same_file;
 use ralph_store::save::{save_privately, save_without_sync};
 
-/// How long a command waits for another one that is busy with the same worker.
+/// The wait for another command that uses the same worker.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a loop waits for those who only look whether there is one.
-const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The wait for processes that only check whether the loop is alive.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// More than a state, the one that its run began with, and the beginning of a log take.
+/// Enough for two states and the start of a log.
 const RESERVE_BYTES: usize = 32 * 1024;
 
-/// A state without these tells nothing.
-const REQUIRED_BYTES: [&str; 3] = ["status", "max_iterations", "current_iteration"];
+const REQUIRED_KEYS: [&str; 3] = ["status", "max_iterations", "current_iteration"];
 
-/// All workers of a user.
 #[derive(Debug, Clone)]
 pub struct Workers {
     root: PathBuf,
 }
 
-/// The directory of one worker, which may not be there.
+/// A worker's directory, which need not exist.
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub name: String,
     pub path: PathBuf,
 }
 
-/// What a `state.json` tells.
 #[derive(Debug, Clone)]
 pub enum StoredState {
     State(Box<WorkerState>),
     Missing,
-    /// It cannot be understood, and why.
     Invalid(String),
 }
 
-/// What a loop needs to start, and to start again.
+/// What a loop needs to start again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaunchRecord {
-    /// The command line, from the program's name on.
     pub args: Vec<String>,
-    /// Where it was given.
     pub directory: PathBuf,
-    /// The work tree that was made for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree: Option<Worktree>,
-    /// What it may use up in all, where that is other than it was spawned with.
+    /// If changed since the spawn.
     #[serde(default, skip_serializing_if = "Budget::is_none")]
     pub budget: Budget,
 }
 
 impl Workers {
-    /// # Errors
-    /// The user has no home.
     pub fn open_user_dir() -> Result<Workers, Error> {
         match ralph_home(|name| std::env::var_os(name)) {
             Some(home) => Ok(Workers { root: home.join("workers") }),
@@ -84,10 +75,6 @@ impl Workers {
         Workers { root }
     }
 
-    /// The worker of this name, whether or not there is one.
-    ///
-    /// # Errors
-    /// No worker can be called this.
     pub fn by_name(&self, name: &str) -> Result<Worker, Error> {
         if is_valid_name(name) {
             return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
@@ -96,10 +83,6 @@ impl Workers {
             .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
     }
 
-    /// The worker of this name, which must be there.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn find(&self, name: &str) -> Result<Worker, Error> {
         let worker = self.by_name(name)?;
         if worker.path.is_dir() {
@@ -108,10 +91,6 @@ impl Workers {
         Err(Error::failed(format!("worker '{name}' not found")).hint("`ralph ls` lists them"))
     }
 
-    /// All of them, by name.
-    ///
-    /// # Errors
-    /// Their directory cannot be read.
     pub fn all(&self) -> Result<Vec<Worker>, Error> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -126,7 +105,6 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The worker whose run begins like this, and where it is; nothing if there is none, or more than one.
     pub fn find_by_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
         let runs = self.all().ok()?.into_iter().filter_map(|worker| {
             let (_, run) = worker.run()?;
@@ -139,11 +117,8 @@ impl Workers {
         }
     }
 
-    /// The workers that another command holds at the moment. A worker that is being spawned is one of them before it
-    /// has a directory.
-    ///
-    /// # Errors
-    /// Their directory cannot be read.
+    /// Workers that other commands have locked, including those that are being spawned and have no
+    /// directory yet.
     pub fn locked_workers(&self) -> Result<Vec<Worker>, Error> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -161,11 +136,7 @@ impl Workers {
         self.root.join(".kill-all")
     }
 
-    /// Records that all workers are to be killed: a command that is about to start one, and cannot be seen yet,
-    /// finds this and does not.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// Tells commands that are about to start a worker, and cannot be seen yet, not to.
     pub fn record_kill_all(&self) -> io::Result<()> {
         private_files::create_dir_all(&self.root)?;
         save_without_sync(
@@ -174,11 +145,7 @@ impl Workers {
         )
     }
 
-    /// Fails if all workers were to be killed after `since`, which is when a command began that starts one. To be
-    /// asked while the worker is held.
-    ///
-    /// # Errors
-    /// They were.
+    /// Fails if `kill --all` was called after `since`. Call it with the lock held.
     pub fn refuse_if_killed(&self, since: SystemTime) -> Result<(), Error> {
         let text = std::fs::read_to_string(self.kill_all_path()).unwrap_or_default();
         if text.trim().parse::<u128>().is_ok_and(|killed| killed >= nanoseconds(since)) {
@@ -187,32 +154,19 @@ impl Workers {
         Ok(())
     }
 
-    /// Keeps other commands from changing anything about a worker, until the answer is dropped. Its
-    /// loop is not concerned.
-    ///
-    /// # Errors
-    /// Another command is busy with it, or nothing can be written.
+    /// Keeps other commands, but not the loop, from changing the worker.
     pub fn lock(&self, worker: &Worker) -> Result<WorkerLock, Error> {
         self.lock_for(LOCK_TIMEOUT, worker)
     }
 
-    /// The same, with more or less patience.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn lock_for(&self, patience: Duration, worker: &Worker) -> Result<WorkerLock, Error> {
-        self.lock_within(patience, worker)?.ok_or_else(|| {
+    pub fn lock_for(&self, timeout: Duration, worker: &Worker) -> Result<WorkerLock, Error> {
+        self.lock_within(timeout, worker)?.ok_or_else(|| {
             Error::failed(format!("another command is busy with worker '{}'", worker.name))
                 .hint("wait for it to end")
         })
     }
 
-    /// `None` if another command is busy with it for longer than that.
-    fn lock_within(
-        &self,
-        patience: Duration,
-        worker: &Worker,
-    ) -> Result<Option<WorkerLock>, Error> {
+    fn lock_within(&self, timeout: Duration, worker: &Worker) -> Result<Option<WorkerLock>, Error> {
         private_files::create_dir_all(&self.root).map_err(|err| store_error(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         loop {
@@ -222,8 +176,8 @@ impl Workers {
                 .truncate(false)
                 .open(&path);
             opened.map_err(|err| store_error(&path, &err))?;
-            match lock::lock_within(&path, patience) {
-                // Whoever held it before may have removed it.
+            match lock::lock_within(&path, timeout) {
+                // The previous holder may have removed the file.
                 Ok(file) if is_same_file(&file, &path) => {
                     let directory = worker.path.clone();
                     return Ok(Some(WorkerLock { path, directory, _file: file }));
@@ -234,17 +188,13 @@ impl Workers {
         }
     }
 
-    /// The first worker of `worker-1` and so on that nobody has, held as by [`Workers::hold`].
-    ///
-    /// # Errors
-    /// Nothing can be written.
     pub fn lock_new(&self) -> Result<(Worker, WorkerLock), Error> {
         let mut number = 1_u32;
         loop {
             let worker = self.by_name(&format!("worker-{number}"))?;
             if !worker.path.exists()
                 && let Some(held) = self.lock_within(Duration::ZERO, &worker)?
-                // Whoever was busy with it may just have made it.
+                // The previous holder may have created it.
                 && !worker.path.exists()
             {
                 return Ok((worker, held));
@@ -254,8 +204,7 @@ impl Workers {
     }
 }
 
-/// Nobody else changes anything about a worker while this is there. Where there is no worker in the end, nothing
-/// is left of it.
+/// Removes its file if the worker does not exist.
 #[derive(Debug)]
 pub struct WorkerLock {
     path: PathBuf,
@@ -296,18 +245,10 @@ impl Worker {
         self.path.join("reserve")
     }
 
-    /// Makes its directory, for this user only.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn create(&self) -> io::Result<()> {
         private_files::create_dir_all(&self.path)
     }
 
-    /// Moves all that is kept of it out of the way, and says where to.
-    ///
-    /// # Errors
-    /// It cannot be moved.
     pub fn archive(&self) -> io::Result<Option<PathBuf>> {
         let aside = self.path.with_file_name(format!(".{}.before", self.name));
         match std::fs::remove_dir_all(&aside) {
@@ -320,10 +261,6 @@ impl Worker {
         }
     }
 
-    /// Removes all that is kept of it.
-    ///
-    /// # Errors
-    /// It cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_dir_all(&self.path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -331,13 +268,12 @@ impl Worker {
         }
     }
 
-    /// Which directory it is that is there now: one that was removed and made again is another one.
+    /// Tells a new directory at this path from the old one.
     pub fn directory(&self) -> Option<(u64, u64)> {
         let meta = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_dir)?;
         Some((meta.dev(), meta.ino()))
     }
 
-    /// What somebody wrote into its state for a limit that is none.
     pub fn invalid_limit(&self) -> Option<String> {
         let text = std::fs::read(self.state_path()).ok()?;
         let state: serde_json::Map<String, serde_json::Value> =
@@ -347,23 +283,18 @@ impl Worker {
         (!is_one).then(|| limit.to_string())
     }
 
-    /// Whether its loop is alive. A file system without locks tells nothing, and then it is taken for
-    /// gone.
+    /// Whether the loop is alive. Always false on file systems without locks.
     pub fn is_alive(&self) -> bool {
         is_locked(&self.path)
     }
 
-    /// Makes this process the worker's loop, or whoever else writes its state, until the answer is
-    /// dropped.
-    ///
-    /// # Errors
-    /// Another one is.
+    /// The lock of the only writer of the state: the loop, or a command without one.
     pub fn claim(&self) -> io::Result<File> {
-        lock::lock_within(&self.path, RETRY_DELAY)
+        lock::lock_within(&self.path, CLAIM_TIMEOUT)
     }
 
-    /// What is known of it. `state.json` tells, except that a loop may be gone without having saved its last state,
-    /// for instance because the disk was full: if the journal of its run has an end, that counts.
+    /// Reads `state.json`, or the journal if the loop is gone without having saved its end, for
+    /// instance because the disk was full.
     pub fn load_state(&self) -> StoredState {
         match self.saved() {
             StoredState::State(state) if !state.status.has_ended() && !self.is_alive() => {
@@ -373,38 +304,34 @@ impl Worker {
         }
     }
 
-    /// The final state that the journal tells, if its run has ended.
     fn end_from_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
-        let beginning =
-            self.load_start_state().filter(|beginning| beginning.run_id == saved.run_id)?;
-        if !runs::has_ended(&journal_of(&beginning)?) {
+        let start = self.load_start_state().filter(|start| start.run_id == saved.run_id)?;
+        if !runs::has_ended(&journal_of(&start)?) {
             return None;
         }
         let mut state = self.state_from_journal().filter(|state| state.status.has_ended())?;
-        // The limit may be edited by hand.
         state.max_iterations = saved.max_iterations;
         Some(state)
     }
 
-    /// What `state.json` holds.
     fn saved(&self) -> StoredState {
         let text = match std::fs::read(self.state_path()) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return StoredState::Missing,
             Err(err) => return StoredState::Invalid(err.to_string()),
             Ok(text) => text,
         };
-        // An object and nothing else: serde would take a list for a struct, too.
+        // Only an object: serde also accepts an array for a struct.
         let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
-        // What is missing here would be taken for something that it is not.
+        // Defaults for these would be wrong.
         if let Ok(object) = &object
-            && let Some(key) = REQUIRED_BYTES.iter().find(|key| !object.contains_key(**key))
+            && let Some(key) = REQUIRED_KEYS.iter().find(|key| !object.contains_key(**key))
         {
             return StoredState::Invalid(format!("it has no {key:?}"));
         }
         let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
         match state {
             Ok(mut state) => {
-                // The directory's name is what counts everywhere else.
+                // The directory's name is authoritative.
                 state.worker_name.clone_from(&self.name);
                 StoredState::State(Box::new(state))
             }
@@ -415,10 +342,6 @@ impl Worker {
         }
     }
 
-    /// Its state.
-    ///
-    /// # Errors
-    /// It has none, or one that cannot be understood.
     pub fn state(&self) -> Result<WorkerState, Error> {
         let path = self.state_path();
         match self.load_state() {
@@ -436,7 +359,6 @@ impl Worker {
         }
     }
 
-    /// Where it works, and its run there; nothing if it has none yet, or nobody can tell.
     pub fn run(&self) -> Option<(Project, RunDir)> {
         let StoredState::State(state) = self.load_state() else { return None };
         let (project, id) = (Project::new(state.directory.into()), state.run_id?);
@@ -444,8 +366,6 @@ impl Worker {
         Some((project, RunDir { id, path }))
     }
 
-    /// # Errors
-    /// It cannot be written.
     pub fn save(&self, state: &WorkerState) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(state)?;
         text.push('\n');
@@ -455,8 +375,7 @@ impl Worker {
         save_privately(&self.state_path(), text.as_bytes())
     }
 
-    /// Sets a state that cannot be understood aside, and says where. Nothing that was set aside before
-    /// is lost by that.
+    /// Never overwrites an earlier one.
     pub fn move_aside(&self) -> Option<PathBuf> {
         let aside = self.free_backup_name();
         std::fs::rename(self.state_path(), &aside).ok().map(|()| aside)
@@ -469,11 +388,9 @@ impl Worker {
         names.find(|path| path.symlink_metadata().is_err()).unwrap_or(first)
     }
 
-    /// Takes over a state that could not be understood from a directory that was put aside.
-    pub fn repair_invalid(&self, before: &Path) {
-        let old = Worker { name: self.name.clone(), path: before.to_owned() };
+    pub fn repair_invalid(&self, previous: &Path) {
+        let old = Worker { name: self.name.clone(), path: previous.to_owned() };
         if let StoredState::Invalid(_) = old.load_state() {
-            // If it cannot be moved, it goes with the rest: it had been given up already.
             let _ = std::fs::rename(old.state_path(), self.free_backup_name());
         }
     }
@@ -482,36 +399,28 @@ impl Worker {
         self.path.join("beginning.json")
     }
 
-    /// Saves the state with which its run began. With the journal it tells how things are, when nothing else
-    /// does. A run that is resumed keeps its beginning: the journal tells everything after it.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// Together with the journal, the state can be rebuilt from it. A resumed run keeps its first one.
     pub fn save_start_state(&self, state: &WorkerState) -> io::Result<()> {
-        if self.load_start_state().is_some_and(|beginning| beginning.run_id == state.run_id) {
+        if self.load_start_state().is_some_and(|start| start.run_id == state.run_id) {
             return Ok(());
         }
         save_privately(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
     }
 
-    /// The state with which its run began.
     pub fn load_start_state(&self) -> Option<WorkerState> {
         serde_json::from_slice(&std::fs::read(self.start_state_path()).ok()?).ok()
     }
 
-    /// Its state, as the journal of its run tells it.
     pub fn state_from_journal(&self) -> Option<WorkerState> {
         let state = self.load_start_state()?;
         let journal = journal_of(&state)?;
-        let mut follower = WorkerTracker::new(state, jiff::tz::TimeZone::system());
+        let mut tracker = WorkerTracker::new(state, jiff::tz::TimeZone::system());
         for entry in runs::read_journal(&journal).ok()? {
-            follower.apply(entry.at, &entry.event);
+            tracker.apply(entry.at, &entry.event);
         }
-        Some(follower.state)
+        Some(tracker.state)
     }
 
-    /// # Errors
-    /// It cannot be written.
     pub fn append_log(&self, lines: &[String]) -> io::Result<()> {
         let mut text = lines.join("\n");
         text.push('\n');
@@ -521,19 +430,15 @@ impl Worker {
             .open(self.log_path())?;
         let length = log.metadata()?.len();
         log.write_all(text.as_bytes()).inspect_err(|_| {
-            // All or nothing, so that it can be tried again.
+            // All or nothing, to allow a retry.
             let _ = log.set_len(length);
         })
     }
 
-    /// # Errors
-    /// It cannot be written.
     pub fn save_launch(&self, launch: &LaunchRecord) -> io::Result<()> {
         save_privately(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
     }
 
-    /// # Errors
-    /// It is not there, or cannot be understood.
     pub fn launch(&self) -> Result<LaunchRecord, Error> {
         let path = self.launch_path();
         let unusable = |why: &dyn std::fmt::Display| {
@@ -544,44 +449,34 @@ impl Worker {
         serde_json::from_slice(&text).map_err(|err| unusable(&err))
     }
 
-    /// Leaves an environment for the loop that is about to start: tmux would give it that of whoever
-    /// started the server.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// tmux would give the loop the environment of its server.
     pub fn save_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
         save_privately(&self.environment_path(), &serde_json::to_vec(variables)?)
     }
 
-    /// Takes the environment that was left, so that no secret in it stays on the disk.
+    /// Removes the file: it may contain secrets.
     pub fn take_environment(&self) -> Option<Vec<(String, String)>> {
         let path = self.environment_path();
         let text = std::fs::read(&path).ok()?;
-        // Taken or not: whoever cannot remove it must not take it again and again.
+        // Otherwise it would be taken again and again.
         std::fs::remove_file(&path).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Keeps room on the disk for what a loop must be able to write down: its first state or why it could not
-    /// start, and its last state if the disk is full by then.
-    ///
-    /// # Errors
-    /// There is not as much.
+    /// Reserves disk space for the first state or error, and for the last state if the disk is full
+    /// by then.
     pub fn reserve(&self) -> io::Result<()> {
         save_without_sync(&self.reserve_path(), &[b' '; RESERVE_BYTES])
     }
 
-    /// The room is needed now, or not any more.
     pub fn release(&self) {
         let _ = std::fs::remove_file(self.reserve_path());
     }
 
-    /// Leaves word of why the loop could not start.
     pub fn save_failure(&self, error: &Error) {
         self.release();
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
-        // If not even this can be written, the one who waits says that it does not know.
         let _ = save_without_sync(&self.failure_path(), text.to_string().as_bytes());
     }
 
@@ -598,7 +493,7 @@ impl Worker {
     }
 }
 
-/// The journal of a worker's run, which may be gone with its project; then it has a second name.
+/// The journal, or its copy if the project is gone.
 fn journal_of(state: &WorkerState) -> Option<PathBuf> {
     let run = state.run_id.as_ref()?;
     let journal = Project::new(state.directory.clone().into()).runs_dir().join(run);
@@ -610,11 +505,10 @@ fn journal_of(state: &WorkerState) -> Option<PathBuf> {
 }
 
 fn is_locked(path: &Path) -> bool {
-    let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-    File::open(path).is_ok_and(held)
+    let is_held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    File::open(path).is_ok_and(is_held)
 }
 
-/// Since the Unix epoch.
 fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }

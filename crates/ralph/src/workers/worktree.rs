@@ -1,4 +1,4 @@
-//! A git worktree and a branch for one worker, so that many can work in one repository at once.
+//! A worker's own git worktree and branch.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,37 +13,30 @@ use ralph_git as git;
 use ralph_git::worktree_entry;
 use ralph_store::{lock, safe_fs};
 
-/// How long one waits while worktrees of the same repository are made or removed by others: git does
-/// not keep those from getting in each other's way.
+/// git does not serialize adding and removing worktrees.
 const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a project is run by. Where it is in no commit, a new worktree would be without it.
+/// Copied, because they may not be committed.
 const COPIED_RALPH_FILES: [&str; 4] =
     [".ralph/settings.json", ".ralph/settings.local.json", ".ralph/config", ".ralph/prompts"];
 
-/// A worktree of one worker's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worktree {
     pub path: PathBuf,
-    /// Where the worker works: as deep in the worktree as the project is in the repository.
+    /// The project's directory within the worktree.
     pub directory: PathBuf,
-    /// Where git keeps what all worktrees share.
     pub git_dir: PathBuf,
     pub branch: String,
-    /// The branch came with the worktree, and may go with it.
+    /// May be removed with the worktree.
     pub new_branch: bool,
-    /// What was copied into it, by its path in the worktree: nobody's work.
+    /// Not the agent's work.
     #[serde(default)]
     pub copied: Vec<String>,
 }
 
 impl Worktree {
-    /// Makes one for a worker, beside the repository that `project` is in, and copies what git does not
-    /// have from there: all or nothing. Without a `branch` a new one with the worker's name is begun at
-    /// HEAD.
-    ///
-    /// # Errors
-    /// This is no repository, what is to be made is there already, or what git or the file system said.
+    /// Creates a worktree beside the repository and copies files that git does not have; all or
+    /// nothing. Without `branch`, creates one with the worker's name at HEAD.
     pub fn create(
         project: &Path,
         worker: &str,
@@ -51,15 +44,14 @@ impl Worktree {
         copy: &[String],
     ) -> Result<Worktree, Error> {
         git::require_repository(project)?;
-        let ask = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
-        let answer = git::run_git(&ask, project)?;
+        let query = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
+        let answer = git::run_git(&query, project)?;
         let mut lines = answer.lines().map(PathBuf::from);
         let (Some(top), Some(git_dir)) = (lines.next(), lines.next()) else {
             return Err(Error::failed("git rev-parse: it did not tell where the repository is"));
         };
-        let _alone = lock_worktrees(&git_dir)?;
+        let _lock = lock_worktrees(&git_dir)?;
         let mut worktree = Worktree::plan(project, &top, git_dir, worker, branch)?;
-        // What is undone from here on did not exist before.
         match worktree.populate(project, copy) {
             Ok(()) => Ok(worktree),
             Err(error) => {
@@ -80,20 +72,20 @@ impl Worktree {
             return Err(Error::input("the repository has no commit for a worktree to start from")
                 .hint("commit something first"));
         }
-        // From within another worker's worktree it is still the repository that counts.
+        // Never inside another worktree.
         let main = match git_dir.file_name() {
             Some(name) if name == ".git" => git_dir.parent().unwrap_or(top),
             _ => top,
         };
-        let mut beside = main.file_name().unwrap_or_default().to_owned();
-        beside.push("-worktrees");
-        let path = main.with_file_name(beside).join(worker);
-        let inside = project.canonicalize().ok();
-        let inside = inside.as_deref().unwrap_or(project);
+        let mut directory_name = main.file_name().unwrap_or_default().to_owned();
+        directory_name.push("-worktrees");
+        let path = main.with_file_name(directory_name).join(worker);
+        let real_project = project.canonicalize().ok();
+        let real_project = real_project.as_deref().unwrap_or(project);
         let prefix = top
             .canonicalize()
             .ok()
-            .and_then(|top| inside.strip_prefix(top).ok().map(Path::to_owned));
+            .and_then(|top| real_project.strip_prefix(top).ok().map(Path::to_owned));
         let directory = match prefix {
             Some(prefix) if !prefix.as_os_str().is_empty() => path.join(prefix),
             _ => path.clone(),
@@ -145,7 +137,7 @@ impl Worktree {
         let wanted = copy.iter().map(String::as_str).chain(COPIED_RALPH_FILES);
         for entry in wanted {
             let (from, to) = (project.join(entry), self.directory.join(entry));
-            // What was committed may hold links as well.
+            // Committed files may be links.
             let copied = safe_fs::check_inside(&self.path, &to)
                 .and_then(|()| copy_inside_project(project, &from, &to));
             let copied = copied.map_err(|err| {
@@ -159,26 +151,21 @@ impl Worktree {
         Ok(())
     }
 
-    /// Undoes [`Worktree::make`], as far as that came.
     pub fn undo(&self) {
-        // What is not there need not be removed, and what cannot be is not worse than the error that
-        // is being told already.
+        // Report only the first error.
         let _ = self.remove_directory();
         if self.new_branch {
             let _ = self.git(&["branch", "-D", "--", &self.branch]);
         }
     }
 
-    /// Removes the worktree. The branch goes with it if it came with it and holds nothing that is
-    /// nowhere else. Says whether the branch is kept.
-    ///
-    /// # Errors
-    /// It holds work that would be lost and nobody `force`s it, or it cannot be removed.
+    /// Removes the worktree, and its branch if that is new and contained in another ref. Returns
+    /// whether the branch is kept.
     pub fn remove(&self, force: bool) -> Result<bool, Error> {
         if !force && self.path.exists() {
             self.refuse_to_lose_work()?;
         }
-        let _alone = lock_worktrees(&self.git_dir)?;
+        let _lock = lock_worktrees(&self.git_dir)?;
         self.remove_directory()?;
         if !self.new_branch {
             return Ok(true);
@@ -194,8 +181,8 @@ impl Worktree {
 
     fn refuse_to_lose_work(&self) -> Result<(), Error> {
         let path = self.path.display();
-        let keep = |what: String| {
-            Err(Error::failed(what)
+        let refuse = |message: String| {
+            Err(Error::failed(message)
                 .hint(format!("look at it: git -C {path} status"))
                 .hint("--force removes it all the same"))
         };
@@ -203,25 +190,26 @@ impl Worktree {
             Error::failed(format!("whether {path} holds uncommitted work is not known: {err}"))
                 .hint("--force removes it all the same")
         })?;
-        let ours = |file: &String| self.copied.iter().any(|it| Path::new(file).starts_with(it));
-        files.retain(|file| !ours(file));
+        let is_copied =
+            |file: &String| self.copied.iter().any(|it| Path::new(file).starts_with(it));
+        files.retain(|file| !is_copied(file));
         match files.as_slice() {
             [] => {}
-            [file] => return keep(format!("{path} holds uncommitted work: {file}")),
+            [file] => return refuse(format!("{path} holds uncommitted work: {file}")),
             [first, rest @ ..] => {
                 let more = rest.len();
-                return keep(format!("{path} holds uncommitted work: {first} and {more} more"));
+                return refuse(format!("{path} holds uncommitted work: {first} and {more} more"));
             }
         }
         if let Some(submodule) = git::submodules(&self.path)?.first() {
-            return keep(format!(
+            return refuse(format!(
                 "{path} holds a submodule, whose work is not looked at: {submodule}"
             ));
         }
-        // An agent may have left its branch and committed beside it.
+        // The agent may have committed on a detached HEAD.
         let holders = ["for-each-ref", "--count=1", "--contains", "HEAD"];
         if git::run_git(&holders, &self.path)?.trim().is_empty() {
-            return keep(format!("{path} holds commits that are on no branch"));
+            return refuse(format!("{path} holds commits that are on no branch"));
         }
         Ok(())
     }
@@ -242,7 +230,7 @@ impl Worktree {
                 git::run_git_slow(&words, &self.git_dir)?;
             }
             Ok(_) => return Err(failed(&"it is not a directory")),
-            // It was removed without git's knowledge.
+            // It was removed without git.
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
                 let removed = worktree_entry::remove(&self.git_dir, &self.path);
                 removed.map_err(|err| failed(&err))?;
@@ -250,7 +238,7 @@ impl Worktree {
             Err(err) => return Err(failed(&err)),
         }
         if let Some(parent) = self.path.parent() {
-            // Others may have theirs in there.
+            // Fails while other worktrees exist.
             let _ = std::fs::remove_dir(parent);
         }
         Ok(())
@@ -263,7 +251,7 @@ impl Worktree {
         git::run_git(&words, &self.git_dir)
     }
 
-    /// Which repository is meant: a bare one is used only by its name.
+    /// git uses a bare repository only if it is named.
     fn repository(&self) -> OsString {
         let mut word = OsString::from("--git-dir=");
         word.push(&self.git_dir);
@@ -271,7 +259,6 @@ impl Worktree {
     }
 }
 
-/// Keeps other workers' worktrees from being made or removed meanwhile.
 fn lock_worktrees(git_dir: &Path) -> Result<File, Error> {
     lock::lock_within(git_dir, GIT_TIMEOUT).map_err(|err| {
         Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
@@ -279,8 +266,8 @@ fn lock_worktrees(git_dir: &Path) -> Result<File, Error> {
     })
 }
 
-/// Copies what is in the project. What a link leads to outside of it is not brought to an agent that could not
-/// read it where it is: then the link is copied.
+/// Copies a file of the project. A link out of the project is copied as a link: the agent may not
+/// be allowed to read its target.
 fn copy_inside_project(project: &Path, from: &Path, to: &Path) -> io::Result<bool> {
     match (from.canonicalize(), project.canonicalize()) {
         (Ok(real), Ok(project)) if !real.starts_with(&project) => {
@@ -297,8 +284,8 @@ fn copy_inside_project(project: &Path, from: &Path, to: &Path) -> io::Result<boo
     }
 }
 
-/// Copies a file or a directory to where nothing is, and says whether it did. One that is not there
-/// need not be copied; pipes and devices are nobody's settings.
+/// Copies a file or a directory if the target does not exist. Ignores pipes and devices. Returns
+/// whether it copied.
 fn copy_missing(from: &Path, to: &Path) -> io::Result<bool> {
     let Ok(meta) = from.metadata() else { return Ok(false) };
     if to.symlink_metadata().is_ok() {

@@ -1,28 +1,20 @@
-//! Somebody who answers questions, and the ways to ask until there is an answer that makes sense.
+//! Questions that repeat until the answer is valid.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Somebody who answers questions.
+/// The terminal, or a script in tests.
 pub(super) trait Prompter {
-    /// Shows the prompt and gives the line that was answered, without its end.
-    ///
-    /// # Errors
-    /// There will be no answer.
     fn prompt_line(&mut self, prompt: &str) -> Result<String, Abort>;
 
-    /// Shows text that asks nothing.
-    ///
-    /// # Errors
-    /// There is nobody to show it to.
     fn print(&mut self, text: &str) -> Result<(), Abort>;
 }
 
-/// Why there will be no more answers.
+/// Why there are no more answers.
 #[derive(Debug)]
 pub(super) enum Abort {
-    /// `Ctrl+C`, or another signal that ends a program.
+    /// `Ctrl+C`, or another terminating signal.
     Interrupted,
     /// `Ctrl+D`, or the terminal is gone.
     EndOfInput,
@@ -41,7 +33,6 @@ impl From<Errno> for Abort {
     }
 }
 
-/// Asks until the answer is not blank.
 pub(super) fn required(
     ask: &mut dyn Prompter,
     prompt: &str,
@@ -56,7 +47,6 @@ pub(super) fn required(
     }
 }
 
-/// Asks until the answer is blank or a whole number from 1.
 pub(super) fn positive_integer(
     ask: &mut dyn Prompter,
     prompt: &str,
@@ -75,7 +65,7 @@ pub(super) fn positive_integer(
     }
 }
 
-/// Asks for more than is needed: who has no more to say takes the default.
+/// End of input means no answer.
 pub(super) fn optional(ask: &mut dyn Prompter, question: &str) -> Result<Option<String>, Abort> {
     match ask.prompt_line(question) {
         Err(Abort::EndOfInput) => {
@@ -97,7 +87,6 @@ pub(super) fn is_yes(answer: &str) -> bool {
     matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
-/// The items of a comma-separated list, trimmed, without empty ones.
 pub(super) fn parse_list(answer: &str) -> Vec<String> {
     answer.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }

@@ -1,10 +1,12 @@
-//! What is asked, and what becomes of the answers.
+//! The questions of `ralph init`, and the settings made from the answers.
 
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::commands::modes;
+use crate::commands::build::BUILD_PROMPT;
+use crate::commands::mode::PROMPTS_DIR;
+use crate::commands::plan::PLAN_PROMPT;
 use crate::config;
 use ralph_sandbox::Backend;
 use ralph_store::project::Project;
@@ -14,7 +16,6 @@ use super::ask::{
     Abort, Prompter, is_yes, optional, or_default, parse_list, positive_integer, required,
 };
 
-/// Asks for the settings, in the order in which they are written.
 pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let command = required(
         ask,
@@ -95,13 +96,12 @@ fn ask_scm(ask: &mut dyn Prompter) -> Result<Option<Value>, Abort> {
     Ok(Some(json!({"command": command, "tasks": tasks})))
 }
 
-/// Offers the prompts of `plan` and `build` that are not there, to be made one's own.
 pub(super) fn offer_starter_prompts(
     project: &Project,
     ask: &mut dyn Prompter,
 ) -> Result<Vec<(PathBuf, &'static str)>, Abort> {
-    let directory = project.root().join(modes::PROMPTS_DIR);
-    let mut missing = vec![("plan.md", modes::PLAN_PROMPT), ("build.md", modes::BUILD_PROMPT)];
+    let directory = project.root().join(PROMPTS_DIR);
+    let mut missing = vec![("plan.md", PLAN_PROMPT), ("build.md", BUILD_PROMPT)];
     missing.retain(|(name, _)| directory.join(name).symlink_metadata().is_err());
     if missing.is_empty() {
         return Ok(Vec::new());
@@ -112,7 +112,7 @@ pub(super) fn offer_starter_prompts(
     Ok(missing.into_iter().map(|(name, text)| (directory.join(name), text)).collect())
 }
 
-/// Asks whether to lock agents in. The answer is written either way: some commands would do it unasked.
+/// Writes the answer either way, because some commands use a sandbox by default.
 pub(super) fn ask_sandbox(backend: Backend, ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let question = format!("Run agents in a sandbox? {} works here. (Y/n): ", backend.name());
     let refused = match optional(ask, &question)? {

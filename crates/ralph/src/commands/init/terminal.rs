@@ -1,4 +1,4 @@
-//! A person at a terminal, who is asked line by line.
+//! Line-by-line prompts on a terminal.
 
 use std::io::{self, Read as _, Write};
 use std::os::fd::BorrowedFd;
@@ -11,17 +11,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::ask::{Abort, Prompter};
 
-/// A person at a terminal.
-///
-/// The terminal stays in its usual mode, so that the kernel does the line editing. Signals arrive by
-/// a pipe that is waited for together with the input: a prompt is left the moment somebody presses
-/// `Ctrl+C`, not at the next end of line.
+/// Leaves line editing to the kernel. Signals arrive by a pipe that is polled with the input:
+/// `Ctrl+C` interrupts at once.
 pub(super) struct TerminalPrompter<'fd, O> {
     input: BorrowedFd<'fd>,
     output: O,
     signals: UnixStream,
     registered: Vec<SigId>,
-    /// What was read beyond the last line.
+    /// Input read beyond the last line.
     pending: Vec<u8>,
 }
 
@@ -62,7 +59,6 @@ impl<'fd, O: Write> TerminalPrompter<'fd, O> {
             let (signalled, readable) =
                 (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
             if signalled {
-                // One signal is one interruption.
                 let _ = self.signals.read(&mut [0]);
                 return Err(Abort::Interrupted);
             }
@@ -71,7 +67,7 @@ impl<'fd, O: Write> TerminalPrompter<'fd, O> {
             }
             let mut buffer = [0; 4096];
             match rustix::io::read(self.input, &mut buffer) {
-                // A terminal that was hung up gives an I/O error.
+                // A hung-up terminal returns EIO.
                 Ok(0) | Err(Errno::IO) => return Err(Abort::EndOfInput),
                 Ok(length) => self.pending.extend_from_slice(&buffer[..length]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
@@ -135,7 +131,7 @@ mod tests {
     fn init_terminal_notices_signal_while_waiting() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut terminal = TerminalPrompter::new(ours.as_fd(), io::sink()).unwrap();
-        // Its own pipe rather than a real signal, which would reach every test of this process.
+        // A real signal would reach every test of this process.
         let (signals, mut sender) = UnixStream::pair().unwrap();
         terminal.signals = signals;
         sender.write_all(b"x").unwrap();

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::*;
-use crate::commands::modes;
+use crate::commands::build::BUILD_PROMPT;
 
-/// Answers from a list and keeps what the screen would show.
 struct Script {
     answers: VecDeque<&'static str>,
     screen: String,
@@ -19,7 +18,6 @@ impl Prompter for Script {
             None => Err(Abort::EndOfInput),
             Some("^C") => Err(Abort::Interrupted),
             Some(answer) => {
-                // The terminal echoes what is typed.
                 writeln!(self.screen, "{answer}").unwrap();
                 Ok(answer.to_owned())
             }
@@ -150,7 +148,6 @@ Settings written to .ralph/settings.json
         fs::read_to_string(project.path("settings.schema.json")).unwrap(),
         schema::schema_text()
     );
-    // What init writes, load reads.
     let sources = Sources { project_dir: project.0.path().to_owned(), ..Sources::default() };
     let loaded = config::load(&sources).unwrap();
     assert_eq!(loaded.settings.guardrails.len(), 2);
@@ -232,7 +229,7 @@ fn init_offers_sandbox_only_where_one_works() {
 fn init_writes_missing_starter_prompts_on_request() {
     let project = Project::new();
     let plan = project.path("prompts/plan.md");
-    // Without a word more than the rest needs, and without a yes.
+    // Neither end of input nor "no" writes prompts.
     for answers in [&["claude", "", "", "", "", ""][..], &["claude", "", "", "", "", "", "no"]] {
         let project = Project::new();
         assert_eq!(project.init(answers).0, Ok(0));
@@ -245,7 +242,7 @@ fn init_writes_missing_starter_prompts_on_request() {
     assert!(screen.ends_with("\nPrompt written to .ralph/prompts/build.md\n"), "{screen}");
     assert_eq!(fs::read_to_string(&plan).unwrap(), "mine");
     let build = fs::read_to_string(project.path("prompts/build.md")).unwrap();
-    assert_eq!(build, modes::BUILD_PROMPT);
+    assert_eq!(build, BUILD_PROMPT);
     let (_, screen) = project.init(&["y", "claude", "", "", "", "", ""]);
     assert!(!screen.contains("starter"), "there is nothing left to offer: {screen}");
 }

@@ -1,5 +1,5 @@
-//! `ralph pause`, `resume`, `kill`, `rm`: asking a worker's loop, or doing it in the place of one that
-//! is gone.
+//! `ralph pause`, `resume`, `kill`, `rm`: requests to a worker's loop, or the same done for a loop
+//! that is gone.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,37 +18,34 @@ use ralph_events::error::Error;
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 
-/// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
+/// Much longer than a loop takes on an idle machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same of one that need not have anything to say.
+/// For a loop that may have nothing to answer.
 const OPTIONAL_REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How long a loop may take to end its agent.
 const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long `kill --all` waits for a command that is spawning or resuming a worker.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long what a killed loop left behind has to leave.
+/// The time between TERM and KILL for leftovers of a killed loop.
 const GRACE_MS: u64 = 2_000;
 
-/// # Errors
-/// There is no such worker, or it has come to its end.
-pub fn pause(which: &WorkerSelection) -> Result<u8, Error> {
+pub fn pause(selection: &WorkerSelection) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
-    let runs = |worker: &Worker| {
+    let is_running = |worker: &Worker| {
         matches!(worker.load_state(), StoredState::State(state) if state.status == WorkerStatus::Running)
             && worker.is_alive()
     };
-    let chosen = which.select(&workers, runs)?;
-    if chosen.is_empty() {
+    let selected = selection.select(&workers, is_running)?;
+    if selected.is_empty() {
         return crate::cli::print("no worker is running\n");
     }
-    for_each_worker(chosen, |worker| pause_one(&workers, worker, which.all))
+    for_each_worker(selected, |worker| pause_one(&workers, worker, selection.all))
 }
 
-/// Of all that run, one may come to its end meanwhile.
+/// With `all`, a worker that ends meanwhile is not an error.
 fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error> {
     let _held = workers.lock(worker)?;
     let name = &worker.name;
@@ -74,47 +71,44 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
     crate::cli::print(&format!("paused ralph loop for {name}\n")).map(drop)
 }
 
-/// # Errors
-/// There is no such worker, or it cannot be started again.
-pub fn resume(which: &WorkerSelection, more: NewLimits) -> Result<u8, Error> {
-    let began = SystemTime::now();
+pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Error> {
+    let started = SystemTime::now();
     let workers = Workers::open_user_dir()?;
-    let waits = |worker: &Worker| match worker.load_state() {
+    let is_resumable = |worker: &Worker| match worker.load_state() {
         StoredState::State(state) => can_resume(&state, worker.is_alive()),
-        // What its journal tells is found out by trying.
+        // May be rebuilt from the journal.
         StoredState::Invalid(_) => !worker.is_alive(),
         StoredState::Missing => false,
     };
-    let chosen = which.select(&workers, waits)?;
-    if chosen.is_empty() {
+    let selected = selection.select(&workers, is_resumable)?;
+    if selected.is_empty() {
         return crate::cli::print("no worker is paused\n");
     }
-    for_each_worker(chosen, |worker| resume_one(&workers, worker, more, began))
+    for_each_worker(selected, |worker| resume_one(&workers, worker, limits, started))
 }
 
-/// What a worker may use from now on, what it has used before included.
+/// New totals, including what the worker has already used.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewLimits {
     pub(crate) iterations: Option<u32>,
     pub(crate) budget: Budget,
 }
 
-/// One that is paused, or whose loop is gone without having come to its end.
 fn can_resume(state: &WorkerState, alive: bool) -> bool {
     if alive { state.status == WorkerStatus::Paused } else { !state.status.has_ended() }
 }
 
-/// What it is given stays its limit. One that has come to its end goes on, too, unless it is complete, or has used its
-/// iterations up; that its budget is used up is found by its loop.
+/// Stores the new limits. A worker that has ended is resumed, too, unless it is complete or out of
+/// iterations. Its loop checks the budget.
 fn resume_one(
     workers: &Workers,
     worker: &Worker,
-    more: NewLimits,
-    began: SystemTime,
+    limits: NewLimits,
+    command_start: SystemTime,
 ) -> Result<(), Error> {
     let _held = workers.lock(worker)?;
-    workers.refuse_if_killed(began)?;
-    let (name, limit) = (&worker.name, more.iterations);
+    workers.refuse_if_killed(command_start)?;
+    let (name, limit) = (&worker.name, limits.iterations);
     if let (Some(odd), None) = (worker.invalid_limit(), limit) {
         let path = worker.state_path();
         let message = format!("max_iterations is {odd} in {}", path.display());
@@ -125,52 +119,55 @@ fn resume_one(
     let mut state = repaired_state(worker)?;
     let mut alive = worker.is_alive();
     if alive && state.status == WorkerStatus::Running {
-        // Its loop knows better than what somebody may have written there. One that was just killed may wait
-        // for the disk before it is gone.
+        // The state file may have been edited: ask the loop. A loop that was just killed may still
+        // be waiting for the disk.
         let mut watch = WorkerWatcher::new(worker);
         worker.wake();
-        let told = watch.wait_for_within(OPTIONAL_REQUEST_TIMEOUT, || match worker.load_state() {
-            StoredState::State(state) if state.status == WorkerStatus::Paused => Some(Some(*state)),
-            _ => (!worker.is_alive()).then_some(None),
-        });
-        match told {
+        let answer =
+            watch.wait_for_within(OPTIONAL_REQUEST_TIMEOUT, || match worker.load_state() {
+                StoredState::State(state) if state.status == WorkerStatus::Paused => {
+                    Some(Some(*state))
+                }
+                _ => (!worker.is_alive()).then_some(None),
+            });
+        match answer {
             Some(Some(paused)) => state = paused,
             Some(None) => (alive, state) = (false, repaired_state(worker)?),
             None => {}
         }
     }
-    // One that has just come to its end is about to leave.
+    // Just ended, and about to exit.
     let alive = alive && !(state.status.has_ended() && wait_or_kill(worker));
     if alive && !can_resume(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
     }
-    if alive && !more.budget.is_none() {
+    if alive && !limits.budget.is_none() {
         let message =
             format!("worker '{name}' is paused, and its loop keeps the budget that it has");
         return Err(Error::failed(message)
             .hint(format!("end it first (ralph kill {name}), then resume it with the other one")));
     }
-    let begun = state.current_iteration;
+    let used = state.current_iteration;
     if let Some(limit) = limit {
-        if limit < begun || limit == begun && !alive {
+        if limit < used || limit == used && !alive {
             return Err(Error::failed(format!(
-                "worker '{name}' has begun {begun} iterations already, and those count"
+                "worker '{name}' has begun {used} iterations already, and those count"
             ))
-            .hint(format!("ralph resume {name} -n {}", begun.saturating_add(10))));
+            .hint(format!("ralph resume {name} -n {}", used.saturating_add(10))));
         }
         state.max_iterations = limit;
     }
     if state.status.has_ended() {
-        if state.max_iterations <= begun {
+        if state.max_iterations <= used {
             warn(&format!(
                 "worker '{name}' is not paused: it has used up its iterations; \
                  ralph resume {name} -n {} gives it more",
-                begun.saturating_add(10)
+                used.saturating_add(10)
             ));
             return Ok(());
         }
-        // Whoever starts one again that had given up has done something about it.
+        // The user has presumably fixed the cause.
         state.consecutive_failures = 0;
     }
     if alive {
@@ -181,23 +178,22 @@ fn resume_one(
             state.status != WorkerStatus::Paused
         })?;
     } else {
-        restart(worker, state, more.budget)?;
+        restart(worker, state, limits.budget)?;
     }
     crate::cli::print(&format!("resumed ralph loop for {name}\n")).map(drop)
 }
 
-/// The state of a worker. One that cannot be understood, and stays so for a moment, in which an editor
-/// would have written the rest of it, is said and set aside; then its loop writes it again, or, if that
-/// is gone, the journal of its run tells it.
+/// Loads the state. A file that stays unreadable longer than an editor takes to save it is moved
+/// aside with a warning; the loop writes it again, or, if that is gone, it is rebuilt from the
+/// journal.
 fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
-    let whole =
-        WorkerWatcher::new(worker).wait_for_within(OPTIONAL_REQUEST_TIMEOUT, || {
-            match worker.load_state() {
-                StoredState::Invalid(_) => None,
-                known => Some(known),
-            }
-        });
-    let why = match whole.unwrap_or_else(|| worker.load_state()) {
+    let readable = WorkerWatcher::new(worker).wait_for_within(OPTIONAL_REQUEST_TIMEOUT, || {
+        match worker.load_state() {
+            StoredState::Invalid(_) => None,
+            known => Some(known),
+        }
+    });
+    let why = match readable.unwrap_or_else(|| worker.load_state()) {
         StoredState::State(state) => return Ok(*state),
         StoredState::Missing => None,
         StoredState::Invalid(why) => Some(why),
@@ -211,11 +207,11 @@ fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
     if worker.is_alive() {
         let mut watch = WorkerWatcher::new(worker);
         worker.wake();
-        let again = watch.wait_for_within(REQUEST_TIMEOUT, || match worker.load_state() {
+        let rewritten = watch.wait_for_within(REQUEST_TIMEOUT, || match worker.load_state() {
             StoredState::State(state) => Some(*state),
             _ => None,
         });
-        return again.map_or_else(|| worker.state(), Ok);
+        return rewritten.map_or_else(|| worker.state(), Ok);
     }
     let Some(state) = worker.state_from_journal() else { return worker.state() };
     let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
@@ -223,18 +219,18 @@ fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
     Ok(state)
 }
 
-/// Asks the loop and waits until its state says that it has heard. In the place of a loop that is gone
-/// the status is written.
+/// Sends the request and waits for the state to confirm it. If the loop is gone, writes the status
+/// itself.
 fn send_request(
     worker: &Worker,
-    wish: WorkerRequest,
+    request: WorkerRequest,
     status: WorkerStatus,
-    heard: impl Fn(&WorkerState) -> bool,
+    is_confirmed: impl Fn(&WorkerState) -> bool,
 ) -> Result<(), Error> {
     let mut watch = WorkerWatcher::new(worker);
-    worker.send_request(wish).map_err(|err| worker_files_error(worker, &err))?;
+    worker.send_request(request).map_err(|err| worker_files_error(worker, &err))?;
     let answer = watch.wait_for_within(REQUEST_TIMEOUT, || match worker.load_state() {
-        StoredState::State(state) if heard(&state) => Some(true),
+        StoredState::State(state) if is_confirmed(&state) => Some(true),
         _ => (!worker.is_alive()).then_some(false),
     });
     match answer {
@@ -249,7 +245,6 @@ fn send_request(
     }
 }
 
-/// Writes the state of a worker whose loop is gone.
 fn write_state_for_dead_loop(worker: &Worker, status: WorkerStatus) -> Result<(), Error> {
     let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
     let mut state = worker.state()?;
@@ -263,38 +258,37 @@ fn restart(worker: &Worker, state: WorkerState, budget: Budget) -> Result<(), Er
     let before = worker.launch()?;
     let launch = LaunchRecord { budget: budget.or(before.budget), ..before.clone() };
     kill_leftovers(worker, &state);
-    let asleep = WorkerState { pid: None, ..state };
+    let idle = WorkerState { pid: None, ..state };
     {
         let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
-        worker.save(&asleep).map_err(|err| worker_files_error(worker, &err))?;
+        worker.save(&idle).map_err(|err| worker_files_error(worker, &err))?;
     }
     if launch != before {
         worker.save_launch(&launch).map_err(|err| worker_files_error(worker, &err))?;
     }
     let opened = spawn::open_window(worker, None, |state| state.pid.is_some());
     if opened.is_err() && launch != before {
-        // One that it did not start with is none that it was given. Another failure would hide the one that is told.
+        // The worker did not start with the new budget. The first error is the one to report.
         let _ = worker.save_launch(&before);
     }
     opened.map(|_| ())
 }
 
-/// Ends a worker whose loop is gone, as that would have done it.
+/// Records the end of a worker whose loop is gone, as the loop would have.
 fn end_dead_worker(worker: &Worker) -> Result<(), Error> {
     let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
     let state = worker.state()?;
     if state.status.has_ended() {
         return Ok(());
     }
-    let mut follower = WorkerTracker::new(state, TimeZone::system());
-    let told = follower.mark_killed(Timestamp::now().as_millisecond());
+    let mut tracker = WorkerTracker::new(state, TimeZone::system());
+    let update = tracker.mark_killed(Timestamp::now().as_millisecond());
     worker
-        .append_log(&told.log_lines)
-        .and_then(|()| worker.save(&follower.state))
+        .append_log(&update.log_lines)
+        .and_then(|()| worker.save(&tracker.state))
         .map_err(|err| worker_files_error(worker, &err))
 }
 
-/// Ends what a loop that is gone has left running, and closes its window.
 fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
         process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
@@ -305,53 +299,51 @@ fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     }
 }
 
-/// # Errors
-/// There is no such worker, or it cannot be ended.
-pub fn kill(which: &WorkerSelection) -> Result<u8, Error> {
+pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
-    if which.all {
+    if selection.all {
         return kill_all(&workers);
     }
-    let chosen = which.select(&workers, |worker| !has_ended(worker))?;
-    // All agents are given their time to leave at once, not one after the other.
+    let selected = selection.select(&workers, |worker| !has_ended(worker))?;
+    // Ask all first, for the grace periods to overlap.
     let mut asked = Vec::new();
-    for worker in chosen.iter().flatten().filter(|worker| chosen.len() > 1 && worker.is_alive()) {
+    for worker in selected.iter().flatten().filter(|worker| selected.len() > 1 && worker.is_alive())
+    {
         if worker.send_request(WorkerRequest::Kill).is_ok() {
             asked.push(worker.name.clone());
         }
     }
-    for_each_worker(chosen, |worker| {
+    for_each_worker(selected, |worker| {
         let _held = workers.lock(worker)?;
         kill_one(worker, asked.contains(&worker.name))
     })
 }
 
-/// Kills every worker, those that are being spawned or resumed included.
+/// Also kills workers that are being spawned or resumed.
 fn kill_all(workers: &Workers) -> Result<u8, Error> {
     if let Err(err) = workers.record_kill_all() {
         warn(&format!("a worker that is just being spawned may be missed: {err}"));
     }
-    let mut seen: Vec<String> = Vec::new();
+    let mut handled: Vec<String> = Vec::new();
     let mut failed = None;
     loop {
-        let mut chosen = workers.locked_workers()?;
-        chosen.extend(workers.all()?.into_iter().filter(|worker| !has_ended(worker)));
-        chosen.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        chosen.dedup_by(|a, b| a.name == b.name);
-        chosen.retain(|worker| !seen.contains(&worker.name));
-        if chosen.is_empty() {
+        let mut selected = workers.locked_workers()?;
+        selected.extend(workers.all()?.into_iter().filter(|worker| !has_ended(worker)));
+        selected.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        selected.dedup_by(|a, b| a.name == b.name);
+        selected.retain(|worker| !handled.contains(&worker.name));
+        if selected.is_empty() {
             break;
         }
-        // All agents are given their time to leave at once, not one after the other.
-        for worker in chosen.iter().filter(|worker| worker.is_alive()) {
+        // Ask all first, for the grace periods to overlap.
+        for worker in selected.iter().filter(|worker| worker.is_alive()) {
             let _ = worker.send_request(WorkerRequest::Kill);
         }
-        seen.extend(chosen.iter().map(|worker| worker.name.clone()));
-        let all = chosen.into_iter().map(Ok).collect();
+        handled.extend(selected.iter().map(|worker| worker.name.clone()));
+        let all = selected.into_iter().map(Ok).collect();
         let killed = for_each_worker(all, |worker| {
             let was_over = has_ended(worker);
             let _held = workers.lock_for(START_TIMEOUT, worker)?;
-            // One that another command was busy with may be gone, or may have ended before.
             if !worker.path.exists() || was_over && has_ended(worker) {
                 return Ok(());
             }
@@ -365,22 +357,20 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
     }
     match failed {
         Some(error) => Err(error),
-        None if seen.is_empty() => crate::cli::print("no worker is running\n"),
+        None if handled.is_empty() => crate::cli::print("no worker is running\n"),
         None => Ok(0),
     }
 }
 
-/// Its loop is gone, and was to be.
 fn has_ended(worker: &Worker) -> bool {
-    // What is half written or missing tells of nothing that is to go on.
+    // An unreadable state does not count as running.
     !worker.is_alive()
         && !matches!(worker.load_state(), StoredState::State(state) if !state.status.has_ended())
 }
 
-/// Kills a worker that is held. One that was asked already may be gone by now.
+/// `asked`: a kill request was already sent.
 fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
     let name = &worker.name;
-    // One that cannot be mended is ended all the same.
     let state = repaired_state(worker).unwrap_or_default();
     if !worker.is_alive() && state.status.has_ended() && !asked {
         warn(&format!("worker '{name}' is not running"));
@@ -401,14 +391,14 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
     crate::cli::print(&format!("killed {name}\n")).map(drop)
 }
 
-/// Waits for the end of a loop that was told to end, and ends it if it does not. Says whether it is gone.
+/// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
 pub(super) fn wait_or_kill(worker: &Worker) -> bool {
     let mut watch = WorkerWatcher::new(worker);
     let gone = || (!worker.is_alive()).then_some(());
     if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
         return true;
     }
-    // It holds its lock, so that the number in its state is still its own.
+    // It holds its lock, so the pid is still its own.
     if let StoredState::State(state) = worker.load_state()
         && let Some(pid) = state.pid
     {
@@ -417,8 +407,6 @@ pub(super) fn wait_or_kill(worker: &Worker) -> bool {
     watch.wait_for_within(REQUEST_TIMEOUT, gone).is_some()
 }
 
-/// # Errors
-/// It still runs, or cannot be removed.
 pub fn rm(args: &RmArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
     for_each_worker(args.which.select(&workers, has_ended)?, |worker| {

@@ -11,7 +11,6 @@ use ralph_events::text;
 use ralph_report::width::display_width;
 use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
 
-/// A worker, as it is looked at.
 struct WorkerRow {
     worker: Worker,
     state: StoredState,
@@ -23,21 +22,19 @@ impl WorkerRow {
         WorkerRow { state: worker.load_state(), alive: worker.is_alive(), worker }
     }
 
-    /// In one word, as scripts know it.
+    /// For scripts: must not change.
     fn status(&self) -> &'static str {
         match &self.state {
             StoredState::State(state) if state.status.has_ended() || self.alive => {
                 state.status.as_str()
             }
             StoredState::State(state) if state.status == WorkerStatus::Paused => "paused",
-            // It was to run, and does not.
             StoredState::State(_) => "gone",
             StoredState::Missing if self.alive => "starting",
             StoredState::Missing | StoredState::Invalid(_) => "unknown",
         }
     }
 
-    /// In a word or two, for people.
     fn described_status(&self) -> String {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
         let word = match (state.status, state.outcome) {
@@ -61,8 +58,6 @@ impl WorkerRow {
     }
 }
 
-/// # Errors
-/// They cannot be listed.
 pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
     live::print_live(args.watch, || {
@@ -78,7 +73,7 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     })
 }
 
-/// What is shown to people. What it tells of may have come from an agent or a file name.
+/// The text may come from an agent.
 fn sanitize(text: &str) -> String {
     strip_control_chars(text)
 }
@@ -89,21 +84,20 @@ fn to_json_array(all: &[WorkerRow]) -> String {
 }
 
 fn to_json(value: &serde_json::Value) -> String {
-    // A document of plain values always has a form.
     json_writer::pretty(value).unwrap_or_default() + "\n"
 }
 
-fn to_json_object(seen: &WorkerRow) -> serde_json::Value {
-    let (state, trouble) = match &seen.state {
+fn to_json_object(row: &WorkerRow) -> serde_json::Value {
+    let (state, error) = match &row.state {
         StoredState::State(state) => (Some(state), None),
         StoredState::Missing => (None, None),
         StoredState::Invalid(why) => (None, Some(why)),
     };
     json!({
-        "name": seen.worker.name,
-        "status": seen.status(),
+        "name": row.worker.name,
+        "status": row.status(),
         "outcome": state.and_then(|state| state.outcome),
-        "alive": seen.alive,
+        "alive": row.alive,
         "elapsed_seconds": state.and_then(|state| elapsed_ms(state)).map(|ms| ms / 1000),
         "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
         "left_seconds": state.and_then(|state| state.remaining_ms()).map(|ms| ms / 1000),
@@ -114,11 +108,10 @@ fn to_json_object(seen: &WorkerRow) -> serde_json::Value {
             "ralph_iteration": state.map_or(0, |state| state.current_iteration),
         },
         "state": state,
-        "error": trouble,
+        "error": error,
     })
 }
 
-/// From its beginning to its end, or to now, without pauses.
 fn elapsed_ms(state: &WorkerState) -> Option<u64> {
     let now = match &state.ended {
         Some(ended) if state.status.has_ended() => ended.parse().ok()?,
@@ -127,7 +120,7 @@ fn elapsed_ms(state: &WorkerState) -> Option<u64> {
     state.elapsed_ms(now)
 }
 
-/// `12s`, `3m 42s`, `5h 7m`: as exactly as somebody wants to know who looks at many.
+/// `12s`, `3m 42s`, `5h 7m`.
 fn rough_duration(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..3600 => format_duration(seconds * 1000, " "),
@@ -141,15 +134,15 @@ fn rough_duration(ms: u64) -> String {
 const COLUMNS: [&str; 9] =
     ["NAME", "STATUS", "ITERATION", "ELAPSED", "AVERAGE", "LEFT", "COST", "LAST", "DIRECTORY"];
 
-fn row(seen: &WorkerRow) -> [String; COLUMNS.len()] {
-    let nothing = || "-".to_owned();
-    let of_state = |tell: fn(&WorkerState) -> Option<String>| match &seen.state {
-        StoredState::State(state) => tell(state).unwrap_or_else(nothing),
-        _ => nothing(),
+fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
+    let dash = || "-".to_owned();
+    let of_state = |render: fn(&WorkerState) -> Option<String>| match &row.state {
+        StoredState::State(state) => render(state).unwrap_or_else(dash),
+        _ => dash(),
     };
     [
-        seen.worker.name.clone(),
-        seen.described_status(),
+        row.worker.name.clone(),
+        row.described_status(),
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
         of_state(|state| elapsed_ms(state).map(rough_duration)),
         of_state(|state| state.average_ms().map(rough_duration)),
@@ -183,27 +176,24 @@ fn table(all: &[WorkerRow]) -> String {
     table
 }
 
-/// A moment of `state.json` for people.
 fn format_time(stamp: &str) -> String {
     stamp.replacen('T', " ", 1).split('.').next().unwrap_or_default().to_owned()
 }
 
-/// # Errors
-/// There is no such worker, or its state cannot be understood.
 pub fn status(args: &StatusArgs) -> Result<u8, Error> {
     live::print_live(args.watch, || status_text(args))
 }
 
 fn status_text(args: &StatusArgs) -> Result<String, Error> {
     let workers = Workers::open_user_dir()?;
-    let chosen = match &args.name {
+    let rows = match &args.name {
         Some(name) => vec![WorkerRow::new(workers.find(name)?)],
         None => {
-            let seen = workers.all()?.into_iter().map(WorkerRow::new);
-            seen.filter(|seen| args.all || !seen.has_ended()).collect()
+            let row = workers.all()?.into_iter().map(WorkerRow::new);
+            row.filter(|row| args.all || !row.has_ended()).collect()
         }
     };
-    match (args.format, chosen.as_slice()) {
+    match (args.format, rows.as_slice()) {
         (StatusFormat::Json, [one]) if args.name.is_some() => Ok(to_json(&to_json_object(one))),
         (StatusFormat::Json, all) => Ok(to_json_array(all)),
         (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
@@ -217,13 +207,13 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
     }
 }
 
-fn describe_worker(seen: &WorkerRow) -> String {
-    let name = &seen.worker.name;
-    match &seen.state {
-        StoredState::State(state) => describe_state(state, seen.alive),
-        StoredState::Missing => format!("Ralph Loop: {name}\nStatus: {}\n", seen.status()),
+fn describe_worker(row: &WorkerRow) -> String {
+    let name = &row.worker.name;
+    match &row.state {
+        StoredState::State(state) => describe_state(state, row.alive),
+        StoredState::Missing => format!("Ralph Loop: {name}\nStatus: {}\n", row.status()),
         StoredState::Invalid(why) => {
-            let path = seen.worker.state_path();
+            let path = row.worker.state_path();
             format!("Ralph Loop: {name}\nStatus: unknown ({}: {why})\n", path.display())
         }
     }
@@ -279,8 +269,9 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
         ("Last event", last),
         ("Directory", directory),
     ];
-    let told = lines.into_iter().filter_map(|(what, value)| Some(format!("{what}: {}\n", value?)));
-    told.collect()
+    let rendered =
+        lines.into_iter().filter_map(|(label, value)| Some(format!("{label}: {}\n", value?)));
+    rendered.collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is kept up to date on the screen.
+//! Output that refreshes (`--watch`).
 
 use std::io::IsTerminal as _;
 
@@ -8,32 +8,31 @@ use rustix::time::Timespec;
 use ralph_events::error::Error;
 use ralph_report::width;
 
-/// How often one looks again.
 const REFRESH_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Prints a text. With `watch` it is told again every second: on a terminal in the place of the one before,
-/// elsewhere below it, if it is another one.
+/// Prints a text; with `watch`, again every second: in place on a terminal, elsewhere only if it
+/// changed.
 pub(super) fn print_live(
     watch: bool,
-    tell: impl Fn() -> Result<String, Error>,
+    render: impl Fn() -> Result<String, Error>,
 ) -> Result<u8, Error> {
     if !watch {
-        return crate::cli::print(&tell()?);
+        return crate::cli::print(&render()?);
     }
     let stdout = std::io::stdout();
-    let mut before = String::new();
+    let mut previous = String::new();
     loop {
-        let text = tell()?;
+        let text = render()?;
         let shown = if stdout.is_terminal() {
             let size = rustix::termios::tcgetwinsize(&stdout).ok();
             let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
-            let clear = if before.is_empty() { "\x1b[2J" } else { "" };
-            // Home, each line of the screen cleared before it is written, and nothing below.
+            let clear = if previous.is_empty() { "\x1b[2J" } else { "" };
+            // Clear line by line, to avoid flicker.
             let text =
                 fit_to_terminal(&text, size.filter(|(columns, rows)| *columns > 0 && *rows > 0));
             let lines: String = text.lines().map(|line| format!("\x1b[K{line}\n")).collect();
             format!("{clear}\x1b[H{lines}\x1b[J")
-        } else if text == before {
+        } else if text == previous {
             String::new()
         } else {
             format!("{text}\n")
@@ -41,23 +40,21 @@ pub(super) fn print_live(
         if !crate::cli::write_part(&shown)? || !wait_for_refresh(&stdout) {
             return Ok(0);
         }
-        before = text;
+        previous = text;
     }
 }
 
-/// Waits until it is time to look again. Says no if there is nobody to show anything to any more.
+/// Returns false if the reader is gone.
 fn wait_for_refresh(stdout: &std::io::Stdout) -> bool {
-    // Nothing is asked for, and errors are told all the same.
+    // poll reports hangups even without requested events.
     let mut polled = [PollFd::new(stdout, PollFlags::empty())];
     !matches!(rustix::event::poll(&mut polled, Some(&REFRESH_INTERVAL)), Ok(1..))
 }
 
-/// As much of a text as a terminal of so many columns and rows shows: lines that are wrapped, or scroll others
-/// away, would stay where they are when the text is written again.
+/// Lines that wrap or scroll would break the update in place.
 fn fit_to_terminal(text: &str, size: Option<(usize, usize)>) -> String {
     let Some((columns, rows)) = size else { return text.to_owned() };
     let lines: Vec<&str> = text.lines().collect();
-    // The cursor has the last row to itself.
     let room = rows.saturating_sub(1).max(1);
     let shown = if lines.len() <= room { lines.len() } else { room - 1 };
     let mut fitting = String::new();

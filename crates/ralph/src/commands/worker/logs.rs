@@ -1,4 +1,4 @@
-//! `ralph logs`, `attach`, `wait`, `send`: looking at a worker.
+//! `ralph logs`, `attach`, `wait`, `send`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,11 +25,9 @@ use ralph_report::worker_lines::WorkerTracker;
 use ralph_report::{Backpressure, Reporter};
 use ralph_store::project::Project;
 
-/// However quiet it is, one looks again after this long.
+/// In case a change goes unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// # Errors
-/// It has not done anything yet, or its journal is gone.
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
     let worker = Workers::open_user_dir()?.find(&args.name)?;
     let state = worker.state()?;
@@ -44,26 +42,29 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         color_errors: capable.color_errors,
         ..Style::default()
     };
-    // As its window shows it.
-    let follower =
+    let tracker =
         WorkerTracker::new(worker.load_start_state().unwrap_or_default(), TimeZone::system());
-    let mut face = TerminalReporter::stdio(style, Backpressure::WaitForReader).for_worker(follower);
-    follow(&path, args.follow.then_some(&worker), &mut face)
+    let mut reporter =
+        TerminalReporter::stdio(style, Backpressure::WaitForReader).for_worker(tracker);
+    follow(&path, args.follow.then_some(&worker), &mut reporter)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
-    face.finish();
-    face.take_warning().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
+    reporter.finish();
+    reporter.take_warning().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
 }
 
-/// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
-fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std::io::Result<()> {
+/// Reports a journal, and its new entries while the worker's loop is alive.
+fn follow(
+    path: &Path,
+    worker: Option<&Worker>,
+    reporter: &mut dyn Reporter,
+) -> std::io::Result<()> {
     let mut watch = worker.map(|worker| WorkerWatcher::new(worker).also_watch(path));
     let mut reader = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
     let mut ended = false;
     loop {
-        // Asked before the end is seen: what it wrote last is then still to be read.
+        // Asked first: the last entries are still read.
         let alive = worker.is_some_and(Worker::is_alive);
-        // What is half written stays until the rest of it is there.
         while journal::read_line(&mut reader, &mut line)? != LineRead::End {
             if !line.is_empty() && !line.ends_with(b"\n") {
                 break;
@@ -74,8 +75,8 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
                     Event::RunStarted { .. } => ended = false,
                     _ => {}
                 }
-                face.event(entry.at, &entry.event);
-                face.flush();
+                reporter.event(entry.at, &entry.event);
+                reporter.flush();
             }
             line.clear();
         }
@@ -94,28 +95,24 @@ fn find_window(tmux: &Tmux, name: &str) -> Result<TmuxWindow, Error> {
     })
 }
 
-/// # Errors
-/// It has no window, or tmux cannot show it.
 pub fn attach(args: &SelectionArgs) -> Result<u8, Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let window = find_window(&tmux, &args.name)?;
     let inside = std::env::var_os("TMUX");
     let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
     let Some((program, rest)) = command.split_first() else { return Ok(0) };
-    // In another server one may be attached within the other, if that is what one wants.
-    let keeps = rest.iter().any(|word| word == "switch-client");
+    // Unset `TMUX` to allow nested clients.
+    let keeps_tmux = rest.iter().any(|word| word == "switch-client");
     let changes = trust::outside_env(&[]);
-    let changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
-    let kept = |name: &OsString| !changed(name) && (keeps || name != "TMUX");
-    let env = std::env::vars_os().filter(|(name, _)| kept(name));
+    let is_changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
+    let is_kept = |name: &OsString| !is_changed(name) && (keeps_tmux || name != "TMUX");
+    let env = std::env::vars_os().filter(|(name, _)| is_kept(name));
     let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     let env = env.chain(set).collect();
     let err = process::exec(program, rest, Some(env));
     Err(Error::failed(format!("tmux: {err}")))
 }
 
-/// # Errors
-/// It has no window.
 pub fn send(args: &SendArgs) -> Result<u8, Error> {
     let name = &args.name;
     let worker = Workers::open_user_dir()?.find(name)?;
@@ -131,27 +128,24 @@ pub fn send(args: &SendArgs) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Waits for all of them; the exit code is the first that is not 0.
-///
-/// # Errors
-/// There is no such worker, or its loop is gone without having come to its end.
-pub fn wait(which: &WorkerSelection) -> Result<u8, Error> {
+/// Waits for all selected workers. The exit code is the first that is not 0.
+pub fn wait(selection: &WorkerSelection) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
-    let chosen = which.select(&workers, Worker::is_alive)?;
-    // Whoever waits for hours wants to know at once that one of them is not there.
-    let chosen = chosen.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // One that is gone does not keep the others from being waited for.
-    let ends: Vec<_> = chosen.iter().map(|worker| wait_for(worker, None)).collect();
+    let selected = selection.select(&workers, Worker::is_alive)?;
+    // A missing worker fails at once, not after hours.
+    let selected = selected.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let ends: Vec<_> = selected.iter().map(|worker| wait_for(worker, None)).collect();
     let codes = ends.into_iter().collect::<Result<Vec<u8>, _>>()?;
     Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
 }
 
-/// Waits for the end of a worker, prints why it ended, and returns its exit code. `interrupts` end the wait, not the worker.
+/// Waits for the end of a worker, prints why it ended, and returns its exit code. `interrupts` end
+/// only the wait.
 pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Result<u8, Error> {
     let name = &worker.name;
     let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
     let ended = watch.wait_for(None, POLL_INTERVAL, || {
-        // Asked first: what it wrote last is then to be read.
+        // Asked first: the final state is still read.
         let alive = worker.is_alive();
         let state = match worker.state() {
             Ok(state) => state,

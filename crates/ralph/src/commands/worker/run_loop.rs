@@ -1,4 +1,4 @@
-//! The loop of a worker, which is the command of its window.
+//! A worker's loop: the command that its window runs.
 
 use std::ffi::OsString;
 
@@ -21,19 +21,18 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
-/// What the terminal says of itself, and what workers do not share with whoever spawned them.
+/// These describe the window's terminal, not the spawner's.
 const WINDOW_VARIABLES: [&str; 6] =
     ["TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "COLORTERM"];
 
-/// # Errors
-/// Whatever keeps the loop from starting. Whoever waits for it is told, too.
+/// Saves a failure for the process that waits for the start.
 pub fn run_loop(name: &str) -> Result<u8, Error> {
     let worker = Workers::open_user_dir()?.find(name)?;
     exec_with_spawner_env(&worker)?;
     start(&worker).inspect_err(|error| worker.save_failure(error))
 }
 
-/// Takes the environment over that was left for this process, by being started again in it.
+/// Restarts itself in the environment that `spawn` saved.
 fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
     let Some(variables) = worker.take_environment() else { return Ok(()) };
     let mut env: Vec<(OsString, OsString)> = variables
@@ -54,9 +53,8 @@ fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
     Err(failed(process::exec(&program.into(), &args, Some(env))))
 }
 
-/// What was said to `ralph spawn`, as a run.
 pub(super) fn run_spec(start: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
-    // Here a prompt that is not there is a command that could not be carried out.
+    // A missing prompt exits with 1 here.
     let prompt = prompt::prompt_source_or_empty(&args.prompt, &args.common, true)
         .map_err(|err| Error { kind: ralph_events::error::ErrorKind::Failed, ..err })?;
     let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
@@ -65,7 +63,6 @@ pub(super) fn run_spec(start: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSp
     Ok(spec)
 }
 
-/// A worker that has not done anything yet.
 fn initial_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
     WorkerState {
         worker_name: worker.name.clone(),
@@ -98,7 +95,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let CliCommand::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
-    // Where it was spawned, whose settings hold.
+    // Its settings apply, also in a worktree.
     let home = project_dir::open_project(&parsed.project)?;
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
@@ -117,18 +114,18 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let _held = worker
         .claim()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
-    let door = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
+    let wake_pipe = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
     let mut loaded: LoadedSettings =
         launch::load_from_project(&home, &project, &args.common, Vec::new(), Vec::new())?;
-    let before = match worker.load_state() {
-        StoredState::State(before) => Some(before),
+    let previous = match worker.load_state() {
+        StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
     };
-    // A journal may have been removed with the rest of a work tree, or there never was one.
     let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
-    let resume = before.as_ref().and_then(|before| before.run_id.clone()).filter(journal);
-    let left = resume.as_ref().map(|run| load_resume_state(&project, run));
-    args.common.only_checks = left.as_ref().is_some_and(|it| it.progress.needs_only_checks());
+    let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
+    let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
+    args.common.only_checks =
+        resume_state.as_ref().is_some_and(|it| it.progress.needs_only_checks());
     let start = LaunchPlan {
         project: &project,
         origin: &home,
@@ -139,36 +136,33 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let mut spec = run_spec(&start, &args)?;
     spec.rules.budget = launch.budget.or(spec.rules.budget);
     let mut state = initial_state(worker, &spec);
-    let damage = left.as_ref().and_then(|left| left.journal_warning(&spec.rules.budget));
-    if let Some(before) = before {
-        // Somebody may have changed the limit in the file.
-        if before.max_iterations > 0 {
-            spec.rules.max_iterations = before.max_iterations;
+    let damage = resume_state
+        .as_ref()
+        .and_then(|resume_state| resume_state.journal_warning(&spec.rules.budget));
+    if let Some(previous) = previous {
+        // The user may have edited the limit.
+        if previous.max_iterations > 0 {
+            spec.rules.max_iterations = previous.max_iterations;
         }
-        spec.progress = Some(match left.filter(|left| !left.is_lost) {
-            Some(left) => left.progress,
+        spec.progress = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
+            Some(resume_state) => resume_state.progress,
             None => ResumePoint {
-                iterations: before.current_iteration,
-                failures: before.consecutive_failures,
+                iterations: previous.current_iteration,
+                failures: previous.consecutive_failures,
                 ..ResumePoint::default()
             },
         });
         state = WorkerState {
             status: WorkerStatus::Running,
             worker_name: state.worker_name,
-            ..*before
+            ..*previous
         };
         state.directory = spec.directory.to_string_lossy().into_owned();
     }
-    let follower = WorkerTracker::new(state, TimeZone::system());
+    let tracker = WorkerTracker::new(state, TimeZone::system());
     let interactive = args.interactive;
-    let background = BackgroundRun {
-        worker: worker.clone(),
-        tracker: follower,
-        wake_pipe: door,
-        resume,
-        interactive,
-    };
+    let background =
+        BackgroundRun { worker: worker.clone(), tracker, wake_pipe, resume, interactive };
     loaded.warnings.extend(damage);
     let start = LaunchPlan {
         project: &project,
@@ -180,15 +174,15 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     start.preflight_and_run_as(spec, Some(background))
 }
 
-/// How far a run had come. Of a worker, an iteration that was cut off is used up as one that failed is.
+/// An interrupted iteration counts as used, like a failed one.
 fn load_resume_state(project: &Project, run: &str) -> ResumeState {
     let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
-    let mut left = ResumeState::load(&dir);
-    let progress = &mut left.progress;
+    let mut state = ResumeState::load(&dir);
+    let progress = &mut state.progress;
     if progress.pending == Pending::Nothing
         && let Some(open) = progress.open.take()
     {
         progress.iterations = progress.iterations.max(open.iteration);
     }
-    left
+    state
 }

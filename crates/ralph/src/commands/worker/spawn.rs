@@ -1,4 +1,4 @@
-//! `ralph spawn`: all or nothing.
+//! `ralph spawn`: starts a worker, or undoes everything.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,26 +18,20 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::lock;
 use ralph_store::project::Project;
 
-/// So many iterations cost something.
 const MANY_ITERATIONS: u32 = 50;
 
-/// How long a loop may take to begin its first iteration.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often one looks whether its window is still there meanwhile.
 const WINDOW_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a window may take to close.
 const WINDOW_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// # Errors
-/// Whatever keeps the worker from starting; nothing of it is left then.
+/// Leaves nothing behind on an error.
 pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
-    let began = SystemTime::now();
-    // As those know it who say `--ralph`.
-    let who = if args.ralph { "--ralph" } else { "spawn" };
+    let started = SystemTime::now();
+    let subject = if args.ralph { "--ralph" } else { "spawn" };
     let required = |flag: &str| {
-        Error::failed(format!("{who} requires {flag}"))
+        Error::failed(format!("{subject} requires {flag}"))
             .hint("ralph spawn --name agent -f PROMPT.md -n 100 -- claude")
     };
     if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
@@ -62,7 +56,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         defaults: defaults(args),
         settings: &loaded,
     };
-    // What keeps the loop from starting is found here, where somebody sees it.
+    // Report errors here, not in the window.
     let spec = run_loop::run_spec(&start, args)?;
     if args.common.print_prompt {
         return start.print_prompt(&spec.prompt, None);
@@ -82,7 +76,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         }
         None => workers.lock_new()?,
     };
-    workers.refuse_if_killed(began)?;
+    workers.refuse_if_killed(started)?;
     check_name_free(&worker)?;
     check_window_free(&worker)?;
     if args.worktree {
@@ -96,8 +90,8 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
         ..LaunchRecord::default()
     };
-    // From here on there is something to be undone. Where signals cannot be caught, they end this
-    // process as they always do.
+    // From here on there is something to undo. If signals cannot be caught, they kill this process
+    // as usual.
     let interrupts = Interrupts::install().ok();
     let mut attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
@@ -110,7 +104,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     };
     attempt.commit();
     let name = &worker.name;
-    // A quick loop may be further by now.
+    // Always iteration 1, even if a quick loop is already further.
     crate::cli::print(&format!(
         "spawned {name} (tmux: {SESSION_NAME}:{name}) [ralph mode: iteration 1/{}]\n",
         state.max_iterations
@@ -119,17 +113,17 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     if args.wait { super::logs::wait_for(&worker, interrupts) } else { Ok(0) }
 }
 
-/// A worker that is being started: everything that has been done so far can be undone.
+/// A worker that is being started, with what is needed to undo it.
 struct SpawnAttempt<'a> {
     worker: &'a Worker,
     launch: LaunchRecord,
-    /// Where the files of the worker are that had this name before.
+    /// The moved files of the previous worker with this name.
     previous_files: Option<PathBuf>,
     interrupts: Option<Interrupts>,
 }
 
 impl SpawnAttempt<'_> {
-    /// With a branch, or none in particular, it gets a worktree.
+    /// `Some(None)` makes a worktree with a new branch.
     fn run(
         &mut self,
         project: &Project,
@@ -142,8 +136,8 @@ impl SpawnAttempt<'_> {
             warn_submodules(project);
             let made = Worktree::create(project.root(), &worker.name, branch, copy);
             self.launch.worktree = Some(made.map_err(|err| {
-                let what = format!("cannot make a worktree for '{}'", worker.name);
-                Error { message: format!("{what}: {}", err.message), ..err }
+                let prefix = format!("cannot make a worktree for '{}'", worker.name);
+                Error { message: format!("{prefix}: {}", err.message), ..err }
             })?);
         }
         worker
@@ -154,27 +148,25 @@ impl SpawnAttempt<'_> {
     }
 
     fn undo(self) {
-        let SpawnAttempt { worker, launch, previous_files: before, .. } = self;
-        // Another failure would hide the one that is being told.
+        let SpawnAttempt { worker, launch, previous_files, .. } = self;
+        // Report only the first error.
         let _ = worker.remove();
         if let Some(worktree) = launch.worktree {
             worktree.undo();
         }
-        if let Some(before) = before {
-            let _ = std::fs::rename(before, &worker.path);
+        if let Some(previous_files) = previous_files {
+            let _ = std::fs::rename(previous_files, &worker.path);
         }
     }
 
     fn commit(&mut self) {
-        if let Some(before) = self.previous_files.take() {
-            self.worker.repair_invalid(&before);
-            // It is found by nobody, and goes with the next one of this name.
-            let _ = std::fs::remove_dir_all(before);
+        if let Some(previous_files) = self.previous_files.take() {
+            self.worker.repair_invalid(&previous_files);
+            let _ = std::fs::remove_dir_all(previous_files);
         }
     }
 }
 
-/// The command line, with the name in it that was found for the worker.
 fn arguments(name: &str) -> Result<Vec<String>, Error> {
     let args: Result<Vec<String>, OsString> =
         std::env::args_os().map(OsString::into_string).collect();
@@ -190,7 +182,7 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
     Ok(args)
 }
 
-/// The name of one that runs or is paused is taken, whether or not its process is still there.
+/// The name of a paused or running worker stays taken, even if its process is gone.
 fn check_name_free(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
     let taken = |how: &str| {
@@ -213,8 +205,8 @@ fn check_name_free(worker: &Worker) -> Result<(), Error> {
     }
 }
 
-/// Where there is a window, there may be a loop in it, though its files are gone. That of one that just
-/// came to its end takes a moment to close.
+/// A window may contain the loop of a worker whose files were removed. The window of a worker that
+/// has just ended closes soon.
 fn check_window_free(worker: &Worker) -> Result<(), Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let name = &worker.name;
@@ -255,7 +247,7 @@ fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Err
     Ok(())
 }
 
-/// git leaves the directories of submodules empty in a new worktree.
+/// git leaves submodule directories empty in a new worktree.
 fn warn_submodules(project: &Project) {
     let submodules = git::submodules(project.root()).unwrap_or_default();
     if let Some(names) = git::format_file_list(&submodules) {
@@ -265,13 +257,12 @@ fn warn_submodules(project: &Project) {
     }
 }
 
-/// A worktree begins with what is committed, which may not be what its user looks at.
+/// A worktree starts from HEAD, without uncommitted changes.
 fn warn_uncommitted(project: &Project, spec: &RunSpec) {
     let prompt = match &spec.prompt {
         PromptSource::File(path) => path.strip_prefix(project.root()).ok().and_then(Path::to_str),
         _ => None,
     };
-    // Where git does not answer, making the worktree says why.
     let mut files = git::list_uncommitted(project.root()).unwrap_or_default();
     files.retain(|file| Some(file.as_str()) != prompt);
     if let [first, rest @ ..] = files.as_slice() {
@@ -283,10 +274,10 @@ fn warn_uncommitted(project: &Project, spec: &RunSpec) {
     }
 }
 
-/// What somebody named and is not there is a mistake, or a pattern, which is not expanded.
+/// A missing file is a mistake, or a glob pattern, which is not supported.
 fn warn_missing_copies(project: &Project, copy: &[String]) {
-    let usual = crate::config::Settings::default().worker.copy;
-    for name in copy.iter().filter(|name| !usual.contains(name)) {
+    let defaults = crate::config::Settings::default().worker.copy;
+    for name in copy.iter().filter(|name| !defaults.contains(name)) {
         if project.root().join(name).symlink_metadata().is_err() {
             warn(&format!(
                 "worker.copy: there is no {name:?} here, and names are taken as they are"
@@ -295,8 +286,8 @@ fn warn_missing_copies(project: &Project, copy: &[String]) {
     }
 }
 
-/// Opens the window of a worker, and waits until its loop is at work: `is_new` tells the state that it
-/// writes from one that was there before. If that fails, no window is left.
+/// Waits until the loop has started. `is_new` tells its state from an older one. Closes the window
+/// on failure.
 pub(super) fn open_window(
     worker: &Worker,
     interrupts: Option<Interrupts>,
@@ -325,7 +316,7 @@ pub(super) fn open_window(
         tmux.close(&window);
         worker.take_environment();
         worker.release();
-        // With its window gone, it is leaving: what it still writes must not be there afterwards.
+        // The closed window ends the loop: wait until it cannot write any more.
         super::control::wait_or_kill(worker);
     })
 }
@@ -338,7 +329,7 @@ fn wait_for_start(
     is_new: impl Fn(&WorkerState) -> bool,
 ) -> Result<WorkerState, Error> {
     let name = &worker.name;
-    let (mut asked, mut gone) = (Instant::now(), false);
+    let (mut last_check, mut gone) = (Instant::now(), false);
     let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
     let started = watch.wait_for(Some(START_TIMEOUT), WINDOW_CHECK_INTERVAL, || {
         if let Some(failure) = worker.take_failure() {
@@ -357,11 +348,10 @@ fn wait_for_start(
             let message = format!("the window of '{name}' closed before its loop began");
             return Some(Err(Error::failed(message)));
         }
-        // tmux is asked now and then only: every question is a process. What it left behind is looked
-        // at once more.
-        if asked.elapsed() >= WINDOW_CHECK_INTERVAL {
+        // Every query starts a tmux process, so limit them. Then read the state once more.
+        if last_check.elapsed() >= WINDOW_CHECK_INTERVAL {
             gone = tmux.windows().iter().all(|it| it.id != window.id);
-            asked = Instant::now();
+            last_check = Instant::now();
         }
         None
     });

@@ -1,4 +1,4 @@
-//! `ralph template`: a prompt to start from.
+//! `ralph template`: prints a starter prompt.
 
 use std::path::Path;
 
@@ -21,8 +21,6 @@ IMPORTANT:
 - commit and push when you are done
 ";
 
-/// # Errors
-/// The file is there already, or cannot be written.
 pub fn template(directory: &Path, args: &TemplateArgs) -> Result<u8, Error> {
     if !args.write {
         return crate::cli::print(TEMPLATE);

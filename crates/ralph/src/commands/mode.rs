@@ -1,5 +1,4 @@
-//! `ralph plan`, `ralph build`, `ralph prompt`: prompts that are templates, a plan between them, and a
-//! log of each session.
+//! What `plan`, `build` and `prompt` share: template prompts, a plan, session logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,43 +18,6 @@ use ralph_store::project::Project;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 use crate::recover;
-
-pub const PLAN_EXAMPLES: &str = "\
-Examples:
-  Write .ralph/implementation_plan.md from the specifications in specs/:
-    ralph plan -- claude
-
-  With the agent of .ralph/config or the settings, at most three times:
-    ralph plan 3
-
-  See what the agent is asked:
-    ralph plan --print-prompt
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-pub const BUILD_EXAMPLES: &str = "\
-Examples:
-  Up to 20 tasks of the plan that `ralph plan` wrote:
-    ralph build 20
-
-  With other variables and another agent:
-    ralph build --config ci.config
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-pub const PROMPT_EXAMPLES: &str = "\
-Examples:
-  ralph prompt prompts/refactor-analysis.md
-  ralph prompt prompts/refactor-analysis.md 5 -- codex
-
-The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
-
-Exit codes:
-  0 complete, or the limit reached   1 the prompt does not have the signal
-  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
-  5 complete, but an SCM task failed   130 interrupted";
 
 /// What plan, build and prompt take.
 #[derive(Debug, Args)]
@@ -83,72 +45,19 @@ pub struct ModeArgs {
     pub common: LoopArgs,
 }
 
-#[derive(Debug, Args)]
-pub struct AdHocArgs {
-    /// The file with what to ask the agent. It is read again for each iteration.
-    #[arg(
-        value_name = "FILE",
-        conflicts_with_all = ["prompt", "prompt_file"],
-        required_unless_present_any = ["prompt", "prompt_file"]
-    )]
-    pub file: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
-}
-
-/// The prompts that are used where the project has none of its own.
-pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
-pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
-
-/// Where a project has its own, by the name of the mode.
 pub const PROMPTS_DIR: &str = ".ralph/prompts";
 
 const NO_PLAN_MESSAGE: &str = "Implementation plan not found. Run 'ralph plan' first.";
 
-/// What plan, build and prompt have in common.
-const DEFAULTS: Defaults = Defaults {
+pub(super) const DEFAULTS: Defaults = Defaults {
     exit_at_limit: exit_code::SUCCESS,
     stderr_counts_as_output: true,
     session_log: true,
     ..Defaults::RUN
 };
 
-/// # Errors
-/// Whatever keeps the run from starting.
-pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
-    let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
-    recover(project, &args.common)?;
-    let source = select_prompt(project, &args, "plan", built_in)?;
-    let defaults = Defaults { command: "plan", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
-}
-
-/// # Errors
-/// Whatever keeps the run from starting.
-pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
-    let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
-    recover(project, &args.common)?;
-    let source = select_prompt(project, &args, "build", built_in)?;
-    let defaults = Defaults { command: "build", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
-}
-
-/// # Errors
-/// Whatever keeps the run from starting.
-pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
-    let AdHocArgs { file, mode } = args;
-    recover(project, &mode.common)?;
-    let source = match &file {
-        Some(path) => prompt::prompt_file(path, &mode.common)?,
-        None => prompt::prompt_source(&mode.prompt, &mode.common)?,
-    };
-    let defaults = Defaults { command: "prompt", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
-}
-
-/// Cleans up after a run that was cut off, before a prompt or a loop file is read that its agent may have planted.
-fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+/// Recovers before reading a prompt or a loop file, which an agent may have planted.
+pub(super) fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
     if args.dry_run || args.print_prompt {
         recover::remove_planted_files(project.root())
     } else {
@@ -156,8 +65,8 @@ fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
     }
 }
 
-/// The prompt of the command line, or else the project's own for this mode, or else ours.
-fn select_prompt(
+/// The prompt of the command line, the project's own for this mode, or the built-in one.
+pub(super) fn select_prompt(
     project: &Project,
     args: &ModeArgs,
     mode: &str,
@@ -174,22 +83,21 @@ fn select_prompt(
     }
 }
 
-/// One of the three, about to start.
-struct Mode {
-    defaults: Defaults,
-    source: PromptSource,
-    needs_plan: bool,
-    needs_signal: bool,
+pub(super) struct Mode {
+    pub(super) defaults: Defaults,
+    pub(super) source: PromptSource,
+    pub(super) needs_plan: bool,
+    pub(super) needs_signal: bool,
 }
 
 impl Mode {
-    fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
+    pub(super) fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
         let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
-        // A run that goes on has what the file said when it began, in its settings and in its note.
-        let kept = common.resume.as_ref().and_then(|resume| resume.variables.clone());
-        let (mut file, path) = match kept {
+        // A resumed run keeps the variables that it started with.
+        let saved = common.resume.as_ref().and_then(|resume| resume.variables.clone());
+        let (mut file, path) = match saved {
             Some(variables) => (LoopFile { variables, ..LoopFile::default() }, None),
             None => loop_file(project, config.clone())?,
         };
@@ -225,7 +133,7 @@ impl Mode {
         };
         if common.print_prompt {
             let (template, _) = prompt::read_prompt(&source)?;
-            // It costs nothing to be shown what cannot be sent yet.
+            // Only a warning: printing costs nothing.
             if let Err(missing) = check_specs(project, &template, &variables) {
                 crate::cli::warn(&missing.message);
             }
@@ -261,7 +169,7 @@ impl Mode {
     }
 }
 
-/// What `.ralph/config` says, or the file that was named instead, and which file that is.
+/// Reads `.ralph/config` or the named file, and returns its path.
 fn loop_file(
     project: &Project,
     named: Option<PathBuf>,
@@ -270,33 +178,32 @@ fn loop_file(
     let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
     match loop_file::read(&path, |name| std::env::var(name).ok())? {
         Some(file) => Ok((file, Some(path))),
-        // A link that leads nowhere is a mistake, and no reason to do without.
+        // A dangling link is an error, not a missing file.
         None if !is_named && path.symlink_metadata().is_err() => Ok((LoopFile::default(), None)),
         None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
             .hint("it is a file of lines NAME=value")),
     }
 }
 
-/// What a template may name: the environment, over it what has a default, over that the file.
+/// The loop file overrides defaults, which override the environment.
 fn template_variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let environment: BTreeMap<String, String> =
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    let mut given = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN_FILE.to_owned())]);
-    given.extend(file);
-    // An empty name is none: it would send the agent to the root of the file system.
-    let specs = given.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
+    let mut values = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN_FILE.to_owned())]);
+    values.extend(file);
+    // An empty directory name would point the agent at `/`.
+    let specs = values.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
     let specs = specs.filter(|specs| !specs.trim().is_empty()).cloned();
-    // Prompts put a slash of their own behind it.
+    // Prompts append a slash themselves.
     let specs = specs.map(|specs| match specs.trim_end_matches('/') {
         "" => specs,
         named => named.to_owned(),
     });
-    given.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
-    Variables::Template { mode, given, environment }
+    values.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
+    Variables::Template { mode, given: values, environment }
 }
 
-/// A prompt that sends the agent to specifications that are not there sends it nowhere.
 fn check_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
     let Some(specs) = variables.value("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
@@ -313,14 +220,13 @@ fn check_specs(project: &Project, template: &str, variables: &Variables) -> Resu
         .hint("SPECS_DIR in .ralph/config names another directory"))
 }
 
-/// The directory of the specifications, if there is nothing in it.
 fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v str> {
     let specs = variables.value("SPECS_DIR")?;
     let is_empty = std::fs::read_dir(project.root().join(specs)).ok()?.next().is_none();
     is_empty.then_some(specs)
 }
 
-/// What would keep the first agent from being asked is found before anything is spent.
+/// Finds errors before anything is spent.
 fn check_prompt(
     project: &Project,
     spec: &RunSpec,
@@ -338,7 +244,7 @@ fn check_prompt(
     }
     let (filled, _) = variables.expand(&template, 1, spec.rules.max_iterations);
     if needs_signal && !spec.completion.is_requested_by(&filled) {
-        // One that was typed, or came by a pipe, has no name.
+        // Piped prompts have no name.
         let name = match spec.prompt {
             PromptSource::Text(_) => "the prompt".to_owned(),
             _ => name,

@@ -1,0 +1,31 @@
+//! `ralph build`.
+
+use ralph_driver::run_spec::PromptSource;
+use ralph_events::error::Error;
+use ralph_store::project::Project;
+
+use super::mode::{DEFAULTS, Mode, ModeArgs, recover, select_prompt};
+use crate::launch::Defaults;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  Up to 20 tasks of the plan that `ralph plan` wrote:
+    ralph build 20
+
+  With other variables and another agent:
+    ralph build --config ci.config
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+
+/// Used if the project has no prompt of its own.
+pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
+
+pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
+    let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
+    recover(project, &args.common)?;
+    let source = select_prompt(project, &args, "build", built_in)?;
+    let defaults = Defaults { command: "build", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
+}

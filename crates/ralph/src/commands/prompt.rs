@@ -1,0 +1,48 @@
+//! `ralph prompt`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use ralph_events::error::Error;
+use ralph_store::project::Project;
+
+use super::mode::{DEFAULTS, Mode, ModeArgs, recover};
+use crate::launch::{Defaults, prompt};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  ralph prompt prompts/refactor-analysis.md
+  ralph prompt prompts/refactor-analysis.md 5 -- codex
+
+The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
+
+Exit codes:
+  0 complete, or the limit reached   1 the prompt does not have the signal
+  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
+  5 complete, but an SCM task failed   130 interrupted";
+
+#[derive(Debug, Args)]
+pub struct AdHocArgs {
+    /// The file with what to ask the agent. It is read again for each iteration.
+    #[arg(
+        value_name = "FILE",
+        conflicts_with_all = ["prompt", "prompt_file"],
+        required_unless_present_any = ["prompt", "prompt_file"]
+    )]
+    pub file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub mode: ModeArgs,
+}
+
+pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
+    let AdHocArgs { file, mode } = args;
+    recover(project, &mode.common)?;
+    let source = match &file {
+        Some(path) => prompt::prompt_file(path, &mode.common)?,
+        None => prompt::prompt_source(&mode.prompt, &mode.common)?,
+    };
+    let defaults = Defaults { command: "prompt", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
+}
