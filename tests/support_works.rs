@@ -18,7 +18,7 @@ fn agent(project: &Project, script: &serde_json::Value) -> support::Ralph {
 #[test]
 fn fake_agent_sessions_run_in_order_and_last_repeats() {
     let project = Project::new();
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!({
             "sessions": [[{"print": "one"}, {"exit": 7}], [{"print": "two"}]],
@@ -34,9 +34,13 @@ fn fake_agent_sessions_run_in_order_and_last_repeats() {
 
 #[test]
 fn fake_agent_records_how_it_was_started() {
-    let project = Project::awkward();
-    agent(&project, &json!([project.record()])).arg("--flag").stdin("do ümlaut").run().success();
-    let [record] = &project.recorded()[..] else {
+    let project = Project::with_awkward_path();
+    agent(&project, &json!([project.record_step()]))
+        .arg("--flag")
+        .stdin("do ümlaut")
+        .run()
+        .success();
+    let [record] = &project.agent_starts()[..] else {
         panic!("one start, one record");
     };
     assert_eq!(record["prompt"], "do ümlaut");
@@ -136,13 +140,13 @@ fn invalid_fake_agent_script_fails() {
 #[test]
 fn fake_agent_dies_by_signal() {
     let project = Project::new();
-    agent(&project, &json!([{"signal": 9}])).run().ended_by(Signal::KILL);
+    agent(&project, &json!([{"signal": 9}])).run().killed_by(Signal::KILL);
 }
 
 #[test]
 fn stray_tool_outlives_agent_and_is_found() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     agent(&project, &json!([{"stray": {"pid_file": pid_file}}])).run().success();
 
     let [tool] = &project.processes()[..] else {
@@ -169,7 +173,7 @@ fn stray_tool_outlives_agent_and_is_found() {
 #[test]
 fn dropped_project_ends_its_processes() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     agent(&project, &json!([{"stray": {"pid_file": pid_file, "setsid": false}}])).run().success();
     let pid = std::fs::read_to_string(&pid_file).unwrap().parse().unwrap();
     assert!(is_alive(pid));
@@ -184,7 +188,7 @@ fn running_program_can_be_watched_and_signaled() {
     wait_until(LONG, || running.stdout() == "ready\n");
     assert_eq!(project.processes().len(), 1);
     running.signal(Signal::TERM);
-    running.wait().ended_by(Signal::TERM);
+    running.wait().killed_by(Signal::TERM);
     assert_eq!(project.processes(), []);
 }
 
@@ -215,7 +219,7 @@ fn test_repository_ignores_git_settings_of_user() {
 
 #[test]
 fn program_can_run_in_terminal() {
-    let project = Project::awkward();
+    let project = Project::with_awkward_path();
     let tmux = project
         .program("sh", ["-c", r#"test -t 1 && echo "[$GREETING] $PWD"; read line; exit 5"#])
         .env("GREETING", "hello")

@@ -9,7 +9,7 @@ use crate::{hook, in_loop, recorded};
 
 /// A transcript of as many bytes, which tell nothing of tokens: four of them are one.
 fn transcript(project: &Project, tokens: usize) {
-    fs::write(project.beside("transcript.jsonl"), "x".repeat(tokens * 4)).expect("a transcript");
+    fs::write(project.sibling("transcript.jsonl"), "x".repeat(tokens * 4)).expect("a transcript");
 }
 
 fn after_a_tool(project: &Project) -> Output {
@@ -86,16 +86,16 @@ fn hook_state_is_kept_in_ralph_home() {
     let project = Project::new();
     transcript(&project, 130_000);
     let input = recorded(&project, "PostToolUse");
-    let elsewhere = project.beside("elsewhere");
+    let elsewhere = project.sibling("elsewhere");
     let ask = || hook(&project, "post-tool-use", &input).env("RALPH_HOME", &elsewhere).run();
     alert(&ask());
     ask().says_nothing();
     assert!(elsewhere.join("hooks").is_dir());
     assert!(!project.home().join(".ralph").exists());
     // If nothing can be remembered, nothing is said: it would be said at every call.
-    fs::write(project.beside("file"), "").expect("a file");
+    fs::write(project.sibling("file"), "").expect("a file");
     let output =
-        hook(&project, "post-tool-use", &input).env("RALPH_HOME", project.beside("file")).run();
+        hook(&project, "post-tool-use", &input).env("RALPH_HOME", project.sibling("file")).run();
     output.code(0).stdout_is("").stderr_has("ralph hook: ");
 }
 
@@ -125,7 +125,7 @@ fn context_alert_uses_counted_tokens() {
     };
     let noise = json!({"type": "attachment", "attachment": "x".repeat(2_000_000)});
     let text = format!("{}\n{noise}\n{}\n{noise}\n", line(190_000, 0), line(4_000, 135_000));
-    fs::write(project.beside("transcript.jsonl"), text).expect("a transcript");
+    fs::write(project.sibling("transcript.jsonl"), text).expect("a transcript");
     let alert = alert(&after_a_tool(&project));
     assert!(alert.starts_with("WARNING: about 70%") && alert.contains("140K of 200K"), "{alert}");
 }
@@ -161,7 +161,7 @@ fn context_hook_ignores_unusable_transcript() {
     ask(json!(""));
     ask(json!("/"));
     ask(json!("/dev/zero"));
-    let pipe = project.beside("pipe");
+    let pipe = project.sibling("pipe");
     let made = project.command("mkfifo").arg(&pipe).status().expect("mkfifo");
     assert!(made.success());
     ask(json!(pipe));
@@ -175,7 +175,7 @@ fn context_hook_ignores_unusable_transcript() {
 #[test]
 fn huge_transcript_and_tool_result_are_handled() {
     let project = Project::new();
-    let file = fs::File::create(project.beside("transcript.jsonl")).expect("a transcript");
+    let file = fs::File::create(project.sibling("transcript.jsonl")).expect("a transcript");
     // Far more than any window holds.
     file.set_len(100 << 20).expect("a hole");
     let mut input = recorded(&project, "PostToolUse");

@@ -23,7 +23,7 @@ fn recorded(project: &Project, event: &str) -> Value {
     let found = inputs.find(|entry| entry["stdin"]["hook_event_name"] == event);
     let mut input = found.unwrap_or_else(|| panic!("no {event} was recorded"))["stdin"].take();
     input["cwd"] = json!(project.path());
-    input["transcript_path"] = json!(project.beside("transcript.jsonl"));
+    input["transcript_path"] = json!(project.sibling("transcript.jsonl"));
     input
 }
 

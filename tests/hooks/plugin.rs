@@ -13,7 +13,7 @@ fn source() -> PathBuf {
 
 /// Puts a program on the PATH that tells how it was called.
 fn stand_in(project: &Project, name: &str) {
-    let path = project.beside("bin").join(name);
+    let path = project.sibling("bin").join(name);
     fs::write(&path, "#!/bin/sh\nprintf '<%s>' \"$@\"\ncat\n").expect("a program");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
 }
@@ -65,7 +65,7 @@ fn plugin_scripts_pass_flags_to_ralph() {
 
 /// A PATH with nothing on it but a shell and what it needs.
 fn bare_path(project: &Project) -> PathBuf {
-    let bare = project.beside("bare");
+    let bare = project.sibling("bare");
     fs::create_dir(&bare).expect("a directory");
     for program in ["sh", "bash", "env", "cat"] {
         let found = project.command("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -94,7 +94,7 @@ fn every_plugin_hook_exists() {
     let hooks = fs::read_to_string(source().join("hooks/hooks.json")).expect("hooks");
     let hooks: serde_json::Value = serde_json::from_str(&hooks).expect("JSON");
     let project = Project::new();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), project.beside("bin").join("ralph"))
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), project.sibling("bin").join("ralph"))
         .expect("a link");
     let events = hooks["hooks"].as_object().expect("events");
     assert_eq!(events.len(), 4);
@@ -113,9 +113,9 @@ fn every_plugin_hook_exists() {
 #[test]
 fn sandbox_setup_script_is_repeatable() {
     let project = Project::new();
-    let home = project.beside("sandbox-home");
-    let state = project.beside("state");
-    let bin = project.beside("bin");
+    let home = project.sibling("sandbox-home");
+    let state = project.sibling("state");
+    let bin = project.sibling("bin");
     fs::create_dir_all(home.join(".claude")).expect("a directory");
     fs::create_dir(&state).expect("a directory");
     fs::write(state.join(".claude.json"), "").expect("a file");

@@ -117,7 +117,7 @@ fn stop_hook_without_repository_says_nothing() {
     project.write("work.txt", "");
     stop(&project).says_nothing();
     let mut gone = recorded(&project, "Stop");
-    for cwd in [json!(project.beside("gone")), json!(""), Value::Null] {
+    for cwd in [json!(project.sibling("gone")), json!(""), Value::Null] {
         gone["cwd"] = cwd;
         in_loop(hook(&project, "stop", &gone)).run().says_nothing();
     }

@@ -45,7 +45,8 @@ fn unintelligible_tool_call_is_denied_in_loop() {
     }
     // A no that cannot be written is one all the same.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let asked = in_loop(hook(&project, "pre-tool-use", &json!({}))).start_onto(Some(full.into()));
+    let asked =
+        in_loop(hook(&project, "pre-tool-use", &json!({}))).start_with_stdout(Some(full.into()));
     asked.wait().code(2).stderr_has("could not understand");
 }
 
@@ -70,7 +71,7 @@ fn judged(project: &Project, command: &str) -> Output {
 
 /// Something to lose, outside of the project.
 fn treasure(project: &Project) -> String {
-    let treasure = project.beside("treasure");
+    let treasure = project.sibling("treasure");
     std::fs::create_dir_all(&treasure).expect("a directory");
     treasure.to_str().expect("UTF-8").to_owned()
 }

@@ -79,7 +79,7 @@ fn session_log_of_resumed_run_counts_whole_run() {
     let running = project.ralph(["resume"]).start();
     wait_until(LONG, || running.stdout().contains("two"));
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     project.ralph(["resume"]).run().code(0);
     let begin = "[ralph] goes on after 1 iteration; the summary counts the whole run\n";
     let logs = logs(&project).into_iter().map(|name| project.read(&format!(".ralph/logs/{name}")));
@@ -94,7 +94,7 @@ fn session_log_of_resumed_run_counts_whole_run() {
 #[test]
 fn session_log_footer_shows_usage_and_retries() {
     let project = project(&json!([]));
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!({"sessions": [
             [{"print": "bad start"}, {"exit": 1}],

@@ -9,11 +9,11 @@ use crate::{COMPLETE, PLAN, project, prompts};
 fn plan_writes_plan_and_build_completes_it() {
     let project = Project::git();
     project.write("specs/thing.md", "There is a thing.\n");
-    project.agent_named("robot", &json!({"sessions": [
-        [project.record(), {"write": {"path": PLAN, "text": "- [ ] one\n- [ ] two\n"}},
+    project.install_agent("robot", &json!({"sessions": [
+        [project.record_step(), {"write": {"path": PLAN, "text": "- [ ] one\n- [ ] two\n"}},
             {"shell": "git add -A && git commit -qm Plan"}, {"print": COMPLETE}],
-        [project.record(), {"shell": "sed -i s/.*one/DONE/ .ralph/implementation_plan.md"}, {"print": "More."}],
-        [project.record(), {"shell": "git add -A && git commit -qm Build"}, {"print": COMPLETE}],
+        [project.record_step(), {"shell": "sed -i s/.*one/DONE/ .ralph/implementation_plan.md"}, {"print": "More."}],
+        [project.record_step(), {"shell": "git add -A && git commit -qm Build"}, {"print": COMPLETE}],
     ]}));
     let build = || project.ralph(["build", "5", "--", "robot"]);
     let output = build().run();
@@ -67,7 +67,7 @@ fn prompt_command_uses_own_prompt() {
     assert_eq!(events.all("iteration_started").len(), 2);
     // The same by the words of every other command, and from a pipe.
     for args in [&["prompt", "-f", "mine.md"][..], &["prompt", "-", "-n", "1"]] {
-        project.agent_named("robot", &json!([project.record(), {"print": COMPLETE}]));
+        project.install_agent("robot", &json!([project.record_step(), {"print": COMPLETE}]));
         project.ralph(args).stdin(format!("In prompt mode. {COMPLETE}")).run().code(0);
     }
     assert!(prompts(&project).iter().all(|prompt| prompt.starts_with("In prompt mode.")));

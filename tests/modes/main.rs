@@ -22,7 +22,7 @@ const PLAN: &str = ".ralph/implementation_plan.md";
 fn project(script: &Value) -> Project {
     let project = Project::git();
     project.write("specs/thing.md", "There is a thing.\n").write(PLAN, "- [ ] Make the thing.\n");
-    project.agent_named("robot", script);
+    project.install_agent("robot", script);
     project.write(".ralph/config", "AGENT_CLI=robot\n");
     project.settings(&json!({"retry": {"backoffSeconds": 0}}));
     project
@@ -31,7 +31,7 @@ fn project(script: &Value) -> Project {
 /// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().into_iter().map(text).collect()
+    project.agent_starts().into_iter().map(text).collect()
 }
 
 /// The arguments of the agent, each time, without its name.
@@ -39,7 +39,7 @@ fn argv(project: &Project) -> Vec<String> {
     let words = |record: &Value| -> Vec<String> {
         serde_json::from_value(record["argv"].clone()).expect("a list of texts")
     };
-    project.recorded().iter().map(|record| words(record)[1..].join(" ")).collect()
+    project.agent_starts().iter().map(|record| words(record)[1..].join(" ")).collect()
 }
 
 /// The names of the session logs, in order.

@@ -27,7 +27,7 @@ fn refused(project: &Project, args: &[&str], code: i32, words: &[&str]) {
 fn mode_commands_require_git_repository() {
     let project = Project::new();
     project.write("specs/x.md", "x").write(PLAN, "x").write("p.md", COMPLETE);
-    project.agent_named("robot", &json!([]));
+    project.install_agent("robot", &json!([]));
     for args in [&["plan"][..], &["build"], &["prompt", "p.md"]] {
         let args = [args, &["--", "robot"]].concat();
         refused(&project, &args, 2, &["not a git repository", "git init"]);
@@ -236,7 +236,7 @@ fn dry_run_describes_run_and_writes_nothing() {
 fn file_in_place_of_ralph_directory_is_error() {
     let project = Project::git();
     project.write(".ralph", "a file").write("p.md", COMPLETE).write("specs/x.md", "x");
-    project.agent_named("robot", &json!([]));
+    project.install_agent("robot", &json!([]));
     for args in [&["plan"][..], &["build"], &["prompt", "p.md"], &["run", "-p", "x"]] {
         let output = project.ralph([args, &["--", "robot"]].concat()).run();
         output.code(2).stderr_has("not a directory:").stderr_has("move what is there away");
@@ -291,7 +291,7 @@ fn subdirectory_of_project_is_refused() {
         let project = Project::git();
         project.write("p.md", COMPLETE).write("sub/specs/x.md", "x");
         project.write(set_up, if set_up.ends_with("json") { "{}" } else { "" });
-        project.agent_named("robot", &json!([{"print": COMPLETE}]));
+        project.install_agent("robot", &json!([{"print": COMPLETE}]));
         for args in commands {
             let output = project.ralph(args).current_dir(project.path().join("sub")).run();
             output.code(2).stderr_has("sub is a part of the project in ").stderr_has("with -C /");
@@ -301,7 +301,7 @@ fn subdirectory_of_project_is_refused() {
     // Where there were only runs, a second one would work on the same files.
     let project = Project::git();
     project.write("sub/p.md", COMPLETE);
-    project.agent_named("robot", &json!([{"print": COMPLETE}]));
+    project.install_agent("robot", &json!([{"print": COMPLETE}]));
     let run = |dir: &str| {
         let args = ["prompt", "p.md", "--", "robot"];
         project.ralph(args).current_dir(project.path().join(dir)).run()
@@ -317,7 +317,7 @@ fn subdirectory_of_project_is_refused() {
     // Without a repository, runs above are somebody else's.
     let project = Project::new();
     project.write("sub/keep", "");
-    project.agent_named("robot", &json!([{"print": "<response>DONE</response>"}]));
+    project.install_agent("robot", &json!([{"print": "<response>DONE</response>"}]));
     for dir in [".", "sub"] {
         let args = ["run", "-p", "x", "--", "robot"];
         project.ralph(args).current_dir(project.path().join(dir)).run().code(0);

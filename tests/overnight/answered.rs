@@ -23,7 +23,7 @@ fn leave(project: &Project, run: Ralph, signal: Signal) {
         project.write(".ralph/go", "");
         run.wait().code(130).stdout_has("`ralph resume");
     } else {
-        run.wait().ended_by(signal);
+        run.wait().killed_by(signal);
         project.write(".ralph/go", "");
     }
 }
@@ -58,9 +58,9 @@ fn resume_checks_and_commits_answer_without_paying_again() {
         }));
         let says = |text: &str| json!({"claude": {"text": text}});
         let ends = json!({"claude": {"result": {"total_cost_usd": 0.5}}});
-        let work = json!([project.record(), {"shell": "echo x >work"}, says(DONE), ends]);
+        let work = json!([project.record_step(), {"shell": "echo x >work"}, says(DONE), ends]);
         let script = json!({"sessions": [work], "commit_message": [says("More"), ends]});
-        project.agent_named("claude", &script);
+        project.install_agent("claude", &script);
         let run = project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]);
         leave(&project, run, signal);
         resume(&project).code(0);
@@ -85,7 +85,7 @@ fn resume_reports_failed_check_to_next_agent_once() {
     let check = format!("{SLOW}; test -e made");
     project.settings(&json!({"guardrails": [{"command": check, "hint": "make it"}]}));
     let sessions = [json!([{"print": DONE}]), json!([{"shell": "touch made"}, {"print": DONE}])];
-    project.agent_named("robot", &json!({"sessions": project.recording(&sessions)}));
+    project.install_agent("robot", &json!({"sessions": project.record_sessions(&sessions)}));
     leave(&project, project.ralph(["run", "-p", "do it", "--", "robot"]), Signal::INT);
     // It failed while the run was stopping, which is said, and then once more.
     assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
@@ -111,8 +111,8 @@ fn resume_judges_task_list_marked_before_kill() {
     };
     project.write("ralph/prompt.md", "Work.").write("ralph/tasks.json", list(false));
     let mark: Value = json!({"write": {"path": "ralph/tasks.json", "text": list(true)}});
-    let sessions = project.recording(&[json!([mark, {"print": "marked"}])]);
-    project.agent_named("robot", &json!({"sessions": sessions}));
+    let sessions = project.record_sessions(&[json!([mark, {"print": "marked"}])]);
+    project.install_agent("robot", &json!({"sessions": sessions}));
     let run = project.ralph(["work", "--no-sandbox", "--", "robot"]);
     leave(&project, run, Signal::KILL);
     // Its mark is that of an attempt that came to its end, and needs nobody to look at it again.

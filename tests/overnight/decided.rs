@@ -30,12 +30,12 @@ fn cut_before(project: &Project, kind: &str, torn: usize) {
 
 /// Says how often the agent was started.
 fn agents(project: &Project) -> usize {
-    project.recorded().len()
+    project.agent_starts().len()
 }
 
 fn robot(project: &Project, sessions: &[Value]) {
-    let recorded = project.recording(sessions);
-    project.agent_named("claude", &json!({"sessions": recorded, "commit_message": []}));
+    let recorded = project.record_sessions(sessions);
+    project.install_agent("claude", &json!({"sessions": recorded, "commit_message": []}));
 }
 
 fn says(text: &str, cost: f64) -> Value {
@@ -121,9 +121,9 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
 fn resume_after_killed_git_commits() {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
-    let work = json!([project.record(), {"shell": "echo x >>work"}, {"print": DONE}]);
+    let work = json!([project.record_step(), {"shell": "echo x >>work"}, {"print": DONE}]);
     let ask = |steps: Value| {
-        project.agent_named("robot", &json!({"sessions": [work], "commit_message": steps}));
+        project.install_agent("robot", &json!({"sessions": [work], "commit_message": steps}));
     };
     let kill_all_at = |run: Ralph, marker: &str| {
         let run = run.start();
@@ -133,7 +133,7 @@ fn resume_after_killed_git_commits() {
             project.processes().iter().for_each(|process| process.signal(signal));
         }
         let output = run.wait();
-        output.ended_by(Signal::KILL);
+        output.killed_by(Signal::KILL);
         // One may have been starting another just then.
         wait_until(LONG, || {
             let left = project.processes();

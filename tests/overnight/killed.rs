@@ -31,7 +31,7 @@ fn project() -> Project {
     }));
     let work =
         "echo $RALPH_ITERATION >>work; git add work; git commit -qm work work; echo x >>more";
-    project.agent_named(
+    project.install_agent(
         "robot",
         &json!({
             "sessions": [[{"shell": work}, {"shell": format!("test ! -e finish || echo '{DONE}'")}]],
@@ -89,7 +89,7 @@ fn kill(project: &Project, known: u64, moment: u64) {
     // Not for synchronisation: any moment is as good as any other.
     std::thread::sleep(Duration::from_micros(chance(moment) % 4_000));
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
 }
 
 /// What is known of the journal of a run that is killed again and again.

@@ -25,5 +25,5 @@ fn run_id(project: &Project) -> String {
 /// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().into_iter().map(text).collect()
+    project.agent_starts().into_iter().map(text).collect()
 }

@@ -17,8 +17,8 @@ fn run(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
 }
 
 fn script(project: &Project, agent: &str, sessions: &[Value]) {
-    let recorded = project.recording(sessions);
-    project.agent_named(agent, &json!({"sessions": recorded}));
+    let recorded = project.record_sessions(sessions);
+    project.install_agent(agent, &json!({"sessions": recorded}));
 }
 
 /// Kills the run as soon as the agent has started so many times and written `at`.
@@ -26,7 +26,7 @@ fn kill_at(project: &Project, run: Ralph, marker: &str) {
     let run = run.start();
     project.wait_for_file(marker);
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
 }
 
 fn resume(project: &Project, args: &[&str]) -> Output {
@@ -111,7 +111,7 @@ fn report_credits_run_only_with_its_own_commits() {
     let run = run(&project, &["-n", "3"], &sessions).start();
     wait_until(LONG, || run.stdout().contains("in the journal"));
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     commit("by a person");
     resume(&project, &[]).code(0);
     commit("after");
@@ -152,7 +152,7 @@ fn resume_keeps_counting_costs_and_failures() {
     let output = resume(&project, &[]);
     output.code(3).stdout_has("failure 3 of 4").stdout_has("cost $1.10 of $1.00");
     output.stdout_has("`ralph resume").stdout_has("--max-cost");
-    assert_eq!(project.recorded().len(), 6);
+    assert_eq!(project.agent_starts().len(), 6);
     assert_eq!(project.events().last("run_ended")["usage"]["cost_usd"], 1.1);
     // It has to be given more to go on.
     resume(&project, &[]).code(2).stderr_has("cost $1.10 of $1.00").stderr_has("--max-cost");
@@ -304,7 +304,7 @@ fn resume_uses_settings_from_start() {
         .stderr_has(".ralph/settings.json changed after this run had begun");
     let events = project.events();
     assert_eq!(events.last("run_started")["max_iterations"], 7);
-    let records = project.recorded();
+    let records = project.agent_starts();
     assert_eq!(records[1]["env"]["TOKEN"], "secret");
 }
 
@@ -560,7 +560,7 @@ fn only_one_of_concurrent_resumes_runs() {
             ["Run complete", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
         assert!(words.iter().any(|it| said.contains(it)), "{said}");
     }
-    assert_eq!(project.recorded().len(), 2, "the one that was killed, and one");
+    assert_eq!(project.agent_starts().len(), 2, "the one that was killed, and one");
     assert_eq!(project.events().all("run_ended").len(), 1);
 }
 
@@ -576,7 +576,7 @@ fn copied_project_resumes_at_new_path() {
     project.write("PROMPT.md", "of the first");
     let run = project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "robot"]);
     kill_at(&project, run, "at");
-    let copy = project.beside("copy");
+    let copy = project.sibling("copy");
     let copied = project.command("cp").arg("-a").arg(project.path()).arg(&copy).status();
     assert!(copied.expect("cp").success());
     std::fs::write(copy.join("PROMPT.md"), "of the copy").unwrap();
@@ -601,7 +601,7 @@ fn resume_of_run_directory_behind_link_is_refused() {
             "runs" => run_dir.parent().unwrap().to_owned(),
             _ => project.path().join(".ralph"),
         };
-        let victim = project.beside("victim");
+        let victim = project.sibling("victim");
         std::fs::rename(&real, &victim).unwrap();
         std::os::unix::fs::symlink(&victim, &real).unwrap();
         let files = || {

@@ -55,7 +55,7 @@ impl Case {
         }
         let args = [&["-p", PROMPT, "-n", "2"], Facts::of(self.agent).args].concat();
         // As under a supervisor. Agents that got this as their own standard input would wait for its end.
-        let mut ralph = real.run_as_set(&self.settings, &args, self.flags).stdin_stays_open();
+        let mut ralph = real.run_from_settings(&self.settings, &args, self.flags).keep_stdin_open();
         for (name, value) in self.env {
             ralph = ralph.env(name, value);
         }

@@ -18,14 +18,14 @@ fn plugin() -> PathBuf {
 fn claude(turns: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
     let real = RealAgent::new("claude", turns)?;
     // The plugin's hooks look for it.
-    let link = real.project.beside("bin").join("ralph");
+    let link = real.project.sibling("bin").join("ralph");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), link).expect("a link");
     Some(real)
 }
 
 /// A directory outside of the project, with something in it.
 fn treasure(project: &Project) -> PathBuf {
-    let treasure = project.beside("treasure");
+    let treasure = project.sibling("treasure");
     fs::create_dir(&treasure).expect("a directory");
     fs::write(treasure.join("gold"), "").expect("a file");
     treasure
@@ -38,7 +38,7 @@ fn until_written_down(project: &Project, tokens: u64) -> String {
     let script = format!(
         "until grep -rqs '\"input_tokens\":{tokens},' \"$HOME/.claude/projects\"; do sleep 0.05; done\n"
     );
-    fs::write(project.beside("written-down.sh"), script).expect("a script");
+    fs::write(project.sibling("written-down.sh"), script).expect("a script");
     "sh ../written-down.sh".to_owned()
 }
 
@@ -60,7 +60,7 @@ fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
     let plugin = plugin();
     let plugin = plugin.to_str().expect("UTF-8");
     let args = ["-p", "--dangerously-skip-permissions", "--plugin-dir", plugin, "--", "Work."];
-    let mut agent = real.alone(&args);
+    let mut agent = real.without_ralph(&args);
     if let Some(run) = run {
         agent = agent.env("RALPH_RUN_ID", run);
     }
@@ -78,7 +78,7 @@ fn unsandboxed_run_is_guarded_by_hook() {
     let output = real.run(&RUN).run();
     output.code(0).stderr_has("a hook keeps it from the worst commands only");
     let events = real.project.events();
-    assert!(real.project.beside("treasure/gold").exists());
+    assert!(real.project.sibling("treasure/gold").exists());
     assert_eq!(events.last("agent_ended")["denied"], 1);
     assert!(told(&real)[1].contains("treasure"), "the model is told why: {:?}", told(&real)[1]);
     assert!(!real.project.home().join(".claude/settings.json").exists());
@@ -100,12 +100,12 @@ fn user_settings_and_hooks_apply_beside_ours() {
         "env": {"OWN_KEY": "hidden"},
         "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": hook}]}]},
     });
-    let file = project.beside("own.json");
+    let file = project.sibling("own.json");
     fs::write(&file, own.to_string()).expect("settings");
     let flags = ["--settings", file.to_str().expect("UTF-8")];
     real.run_with(&RUN, &flags).run().code(0);
-    assert!(project.beside("treasure/gold").exists());
-    let log = fs::read_to_string(project.beside("hook.log")).expect("the user's hook was called");
+    assert!(project.sibling("treasure/gold").exists());
+    let log = fs::read_to_string(project.sibling("hook.log")).expect("the user's hook was called");
     assert_eq!(log.matches("\"tool_name\":\"Bash\"").count(), 2, "{log}");
     let events = project.events();
     assert_eq!(events.last("agent_ended")["denied"], 1);
@@ -114,7 +114,7 @@ fn user_settings_and_hooks_apply_beside_ours() {
         "nor in any process list"
     );
     // Nothing of the merged settings is left.
-    let left = fs::read_dir(project.beside("tmp")).expect("temporary files");
+    let left = fs::read_dir(project.sibling("tmp")).expect("temporary files");
     let mut left = left.map(|entry| entry.expect("an entry").file_name());
     assert!(left.all(|name| !name.to_string_lossy().contains("ralph-settings")));
 }
@@ -140,7 +140,7 @@ fn plugin_denies_alerts_and_holds_stop_in_loop() {
     let plugin = plugin();
     let flags = ["--plugin-dir", plugin.to_str().expect("UTF-8")];
     real.run_with(&RUN, &flags).run().code(0);
-    assert!(real.project.beside("treasure/gold").exists());
+    assert!(real.project.sibling("treasure/gold").exists());
     let told = told(&real);
     assert_eq!(told.len(), 7, "{told:#?}");
     assert!(told[1].contains("treasure"), "{}", told[1]);
@@ -208,7 +208,7 @@ fn plugin_outside_loop_only_alerts() {
         return;
     };
     with_plugin(&real, None).code(0).stdout_has("That is it.");
-    assert!(!real.project.beside("treasure").exists());
+    assert!(!real.project.sibling("treasure").exists());
     let told = told(&real);
     assert_eq!(told.len(), 4, "{told:#?}");
     let alerts: Vec<bool> = told.iter().map(|told| told.contains("CRITICAL: about 95%")).collect();
@@ -222,18 +222,22 @@ fn claude_accepts_plugin() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let plugin = plugin();
     for path in [root, plugin.to_str().expect("UTF-8")] {
-        let output = real.alone(&["plugin", "validate", "--strict", path]).run();
+        let output = real.without_ralph(&["plugin", "validate", "--strict", path]).run();
         output.code(0).stdout_has("Validation passed");
     }
     // What the program writes is the same, and whole.
     let exported = real.project.path().join("exported");
     let exported = exported.to_str().expect("UTF-8");
     real.project.ralph(["plugin", "export", exported]).run().code(0);
-    real.alone(&["plugin", "validate", "--strict", exported]).run().code(0);
-    real.alone(&["plugin", "marketplace", "add", root]).run().code(0);
-    real.alone(&["plugin", "install", "ralph@ralph"]).run().code(0);
-    real.alone(&["plugin", "list"]).run().code(0).stdout_has("ralph@ralph").stdout_has("enabled");
+    real.without_ralph(&["plugin", "validate", "--strict", exported]).run().code(0);
+    real.without_ralph(&["plugin", "marketplace", "add", root]).run().code(0);
+    real.without_ralph(&["plugin", "install", "ralph@ralph"]).run().code(0);
+    real.without_ralph(&["plugin", "list"])
+        .run()
+        .code(0)
+        .stdout_has("ralph@ralph")
+        .stdout_has("enabled");
     // Its skill is offered.
     let args = ["-p", "--output-format", "stream-json", "--verbose", "--", "Hello."];
-    real.alone(&args).run().code(0).stdout_has("ralph:ralph-plan");
+    real.without_ralph(&args).run().code(0).stdout_has("ralph:ralph-plan");
 }

@@ -19,7 +19,7 @@ fn first_iteration_works(facts: &Facts) {
     let project = &real.project;
     project.write("PROMPT.md", PROMPT);
     project.settings(&json!({"resultGraceSeconds": 2}));
-    let socket = project.beside("tmux.sock");
+    let socket = project.sibling("tmux.sock");
     let tmux = |args: &[&str]| real.program("tmux", args).env("TMUX", "").run();
     let socket_name = socket.to_str().expect("UTF-8").to_owned();
     let spawn = [

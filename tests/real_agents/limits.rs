@@ -253,7 +253,7 @@ fn claude_waits_for_subscription_reset() {
     let Some((real, _, events)) = case.check() else { return };
     let until = waited_until(&events);
     let told =
-        std::fs::read_to_string(real.project.beside("told.jsonl")).expect("the user is told");
+        std::fs::read_to_string(real.project.sibling("told.jsonl")).expect("the user is told");
     let told: Vec<Value> =
         told.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
     assert_eq!((&told[0]["event"], &told[0]["until_ms"]), (&json!("waiting"), &json!(until)));

@@ -68,7 +68,7 @@ fn cline_runs_without_its_daemon() {
         script
     };
     let Some(real) = RealAgent::new(facts.name, with_another) else { return };
-    real.alone(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
+    real.without_ralph(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
     // What the daemon itself asks a shell at its start is over soon.
     wait_until(LONG, || real.project.processes().len() == 1);
     let daemon = real.project.processes();
@@ -85,7 +85,7 @@ fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
     let project = &real.project;
     let running = in_a_tool(&real, facts);
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     let next = project.fake_agent(&json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", PROMPT, "--"]).args(next).run();
     output.code(0).stderr_has("was cut off in iteration 1");

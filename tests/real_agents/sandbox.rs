@@ -53,7 +53,7 @@ fn agent_works_in_sandbox(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     std::fs::write(project.home().join("secret"), "TOP SECRET").expect("a secret");
-    let allowed = if TOLD.contains(&facts.name) { vec![] } else { vec![real.service()] };
+    let allowed = if TOLD.contains(&facts.name) { vec![] } else { vec![real.service_address()] };
     project.settings(&json!({"sandbox": {"allowedDomains": allowed}}));
     let args =
         [&["-p", "Say hello. Then <response>DONE</response>.", "-n", "5", "--sandbox"], facts.args];

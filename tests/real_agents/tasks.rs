@@ -85,7 +85,7 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let identity = "[user]\nname = Ann\nemail = ann@example.com\n";
     std::fs::write(project.home().join(".gitconfig"), identity).expect("git's configuration");
     project.git_command(["worktree", "add", "--quiet", "../tree"]);
-    let places = [project.path().to_owned(), project.path().join("sub"), project.beside("tree")];
+    let places = [project.path().to_owned(), project.path().join("sub"), project.sibling("tree")];
     for place in &places {
         std::fs::create_dir_all(place.join("ralph")).expect("a directory");
         // A project of its own, also below another one.
@@ -132,7 +132,7 @@ fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     let running = work().start();
     project.wait_for_file("marked");
     running.signal(rustix::process::Signal::KILL);
-    running.wait().ended_by(rustix::process::Signal::KILL);
+    running.wait().killed_by(rustix::process::Signal::KILL);
     assert!(project.has(".ralph-active"));
     work().run().code(0).stderr_has("asked to look again: US-001, US-002");
     let asked = real.first_requests();

@@ -69,9 +69,9 @@ fn invalid_completion_rule_is_refused_before_start() {
         (&["-c", "x", "--completion-promise", "y"], "cannot be used with"),
     ] {
         let args = [&["-p", "x"], args].concat();
-        run(&project, &args, &json!([project.record()])).run().code(2).stderr_has(says);
+        run(&project, &args, &json!([project.record_step()])).run().code(2).stderr_has(says);
     }
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]

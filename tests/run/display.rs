@@ -27,7 +27,7 @@ const FORMS: [(&str, usize); 2] = [("human", MUCH), ("json", 4_000)];
 fn start(project: &Project, args: &[&str], script: &Value) -> (Running, PipeReader) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let args = [&["-p", "do it"], args].concat();
-    (run(project, &args, script).start_onto(Some(writer.into())), reader)
+    (run(project, &args, script).start_with_stdout(Some(writer.into())), reader)
 }
 
 /// The end of the journal, which may be long.
@@ -95,7 +95,7 @@ fn unread_output_does_not_delay_signals() {
 #[test]
 fn paused_reader_sees_missing_count_and_rest_in_order() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script =
         json!([numbers(MUCH), {"print": "printed all"}, {"wait_for": go}, {"print": DONE}]);
     let (running, mut reader) = start(&project, &[], &script);
@@ -138,7 +138,8 @@ fn slow_json_reader_gets_every_event() {
         .collect();
     let (mut reader, writer) = std::io::pipe().unwrap();
     let args = ["-p", "do it", "--output", "json"];
-    let running = run_with("claude", &project, &args, &script).start_onto(Some(writer.into()));
+    let running =
+        run_with("claude", &project, &args, &script).start_with_stdout(Some(writer.into()));
     // It has not begun to read when everything has been said, and then takes its time.
     wait_until(LONG, || journal_has(&project, "run_ended"));
     let mut read = Vec::new();
@@ -159,7 +160,7 @@ fn slow_json_reader_gets_every_event() {
 #[test]
 fn ctrl_s_stops_only_the_terminal() {
     let project = Project::new();
-    let stopped = project.beside("stopped");
+    let stopped = project.sibling("stopped");
     project.settings(&json!({"retry": {"max": 0}}));
     let script = json!([
         {"print": "here"}, {"wait_for": stopped}, numbers(MUCH), {"print": "printed all"}, "hang"
@@ -178,7 +179,7 @@ fn ctrl_s_stops_only_the_terminal() {
 #[test]
 fn ctrl_c_twice_on_stopped_terminal_ends_run() {
     let project = Project::new();
-    let stopped = project.beside("stopped");
+    let stopped = project.sibling("stopped");
     let script = json!([
         {"print": "here"}, {"wait_for": stopped}, numbers(MUCH), {"print": "printed all"}, "hang"
     ]);

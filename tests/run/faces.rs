@@ -146,7 +146,7 @@ fn hidden_agent_output_still_completes() {
 #[test]
 fn agent_output_is_shown_as_it_arrives() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script = json!([{"print": "first"}, {"wait_for": go}, {"print": DONE}]);
     let running = run(&project, &["-p", "do it"], &script).start();
     crate::support::wait_until(crate::support::LONG, || running.stdout().contains("first\n"));
@@ -197,7 +197,7 @@ fn runs_are_listed_in_order_and_old_ones_pruned() {
 #[test]
 fn dry_run_starts_and_writes_nothing() {
     let project = Project::new();
-    let script = json!([project.record()]);
+    let script = json!([project.record_step()]);
     let output = run(&project, &["-p", "do it", "--dry-run", "-n", "4"], &script).run();
     output
         .code(0)
@@ -205,7 +205,7 @@ fn dry_run_starts_and_writes_nothing() {
         .stdout_has("do it")
         .stdout_has("4 iterations")
         .stdout_has(DONE);
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
     assert!(!project.has(".ralph"));
     run(&project, &["-p", "do it", "--dry-run", "-n", "0"], &script).run().code(2);
     output.stdout_has("Budget:     none\n");
@@ -218,9 +218,9 @@ fn dry_run_starts_and_writes_nothing() {
 fn closed_stdout_does_not_stop_run() {
     for form in ["human", "json"] {
         let project = Project::new();
-        let go = project.beside("go");
+        let go = project.sibling("go");
         let script = json!([{"print": "one"}, {"wait_for": go}, {"print": "x".repeat(100_000)}, {"print": DONE}]);
-        project.agent_named("robot", &script);
+        project.install_agent("robot", &script);
         let mut child = project
             .command(env!("CARGO_BIN_EXE_ralph"))
             .args(["run", "-p", "do it", "--output", form, "--", "robot"])

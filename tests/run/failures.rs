@@ -27,9 +27,9 @@ fn failed_attempt_is_retried_with_same_prompt() {
     let project = Project::new();
     project.settings(&at_once());
     let script = sessions([
-        json!([project.record(), {"print": DONE}, {"exit": 7}]),
-        json!([project.record(), {"signal": 9}]),
-        json!([project.record(), {"print": DONE}]),
+        json!([project.record_step(), {"print": DONE}, {"exit": 7}]),
+        json!([project.record_step(), {"signal": 9}]),
+        json!([project.record_step(), {"print": DONE}]),
     ]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output
@@ -48,10 +48,10 @@ fn failed_attempt_is_retried_with_same_prompt() {
 fn repeatedly_failing_agent_ends_run() {
     let project = Project::new();
     project.settings(&at_once());
-    let script = json!([project.record(), {"print": DONE}, {"exit": 1}]);
+    let script = json!([project.record_step(), {"print": DONE}, {"exit": 1}]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("the agent failed 4 times in a row, the last time: exit code 1");
-    assert_eq!(project.recorded().len(), 4, "the first and three more");
+    assert_eq!(project.agent_starts().len(), 4, "the first and three more");
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "agent_failed");
     assert!(!events.has("completion_checked"), "a failed attempt completes nothing");
@@ -62,8 +62,8 @@ fn repeatedly_failing_agent_ends_run() {
 fn retry_count_and_backoff_follow_settings() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}}));
-    run(&project, &["-p", "do it"], &json!([project.record(), {"exit": 1}])).run().code(4);
-    assert_eq!(project.recorded().len(), 1);
+    run(&project, &["-p", "do it"], &json!([project.record_step(), {"exit": 1}])).run().code(4);
+    assert_eq!(project.agent_starts().len(), 1);
 
     let project = Project::new();
     project
@@ -131,7 +131,7 @@ fn rate_limit_is_waited_out_and_not_counted() {
         echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' \
             '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
     let limited = json!([
-        project.record(),
+        project.record_step(),
         {"shell": limit},
         {"claude": {"result": {"is_error": true, "api_error_status": 429, "result": "You've hit your limit"}}},
     ]);

@@ -9,7 +9,7 @@ use crate::support::{LONG, Project, wait_until};
 /// A project whose agent, `robot`, is unknown to ralph and does what `script` says.
 fn project(agent: &Value, script: &Value) -> Project {
     let project = Project::new();
-    project.agent_named("robot", script);
+    project.install_agent("robot", script);
     let mut settings = json!({"agent": {"command": "robot"}});
     let known = settings["agent"].as_object_mut().expect("an object");
     known.extend(agent.as_object().expect("an object").clone());
@@ -35,7 +35,7 @@ fn response_filter_extracts_text_of_unknown_agent() {
     assert_eq!(events.all("output").len(), 3, "and nothing is lost");
 
     let script = json!([{"json": {"who": "robot", "says": DONE}}]);
-    project.agent_named("robot", &script);
+    project.install_agent("robot", &script);
     project.ralph(["run", "-p", "x", "-n", "1"]).run().code(0);
 }
 
@@ -64,7 +64,7 @@ fn response_filter_failing_on_every_line_fails_attempt() {
     let settings =
         json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
     project.settings(&settings);
-    project.agent_named("robot", &json!([{"json": {"more": [DONE]}}, {"json": {"says": "x"}}]));
+    project.install_agent("robot", &json!([{"json": {"more": [DONE]}}, {"json": {"says": "x"}}]));
     let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
     output.code(0).stdout_has("The response filter failed for 1 line of its output");
 }
@@ -166,12 +166,12 @@ fn json_format_for_unknown_agent_is_refused() {
 #[test]
 fn agent_args_setting_replaces_all_arguments() {
     let project = Project::new();
-    project.agent_named("claude", &json!([project.record(), {"print": DONE}]));
+    project.install_agent("claude", &json!([project.record_step(), {"print": DONE}]));
     let agent = json!({"command": "claude", "args": ["--plain", "a b"], "flags": ["--not-this"],
         "outputFormat": "text"});
     project.settings(&json!({"agent": agent}));
     project.ralph(["run", "-p", "do it"]).run().code(0);
-    let record = &project.recorded()[0];
+    let record = &project.agent_starts()[0];
     assert_eq!(record["argv"].as_array().expect("arguments")[1..], ["--plain", "a b"]);
     assert_eq!(record["prompt"], "do it");
     project.ralph(["run", "-p", "x", "--model", "m"]).run().code(2).stderr_has("a model cannot");

@@ -8,8 +8,8 @@ use crate::{ASKED, DONE, prompts, recorded_steps, run, run_id, sessions};
 /// An agent that says that it is done each time, and on its second start really is.
 fn fixes_it_at_last(project: &Project) -> Value {
     sessions([
-        json!([project.record(), {"print": DONE}]),
-        json!([project.record(), {"shell": "touch fixed"}, {"print": DONE}]),
+        json!([project.record_step(), {"print": DONE}]),
+        json!([project.record_step(), {"shell": "touch fixed"}, {"print": DONE}]),
     ])
 }
 
@@ -77,9 +77,9 @@ fn guardrail_feedback_is_used_for_one_prompt() {
     project
         .settings(&json!({"guardrails": [{"command": "test -e fixed", "failAction": "APPEND"}]}));
     let script = sessions([
-        json!([project.record(), {"print": DONE}]),
-        json!([project.record(), {"shell": "touch fixed"}]),
-        json!([project.record(), {"print": DONE}]),
+        json!([project.record_step(), {"print": DONE}]),
+        json!([project.record_step(), {"shell": "touch fixed"}]),
+        json!([project.record_step(), {"print": DONE}]),
     ]);
     run(&project, &["-p", "do it"], &script).run().code(0);
     let prompts = prompts(&project);

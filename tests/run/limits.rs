@@ -26,8 +26,8 @@ fn default_limit_is_ten_iterations() {
 fn iteration_limit_has_four_flag_names() {
     for flag in ["-n", "-m", "--max-iterations", "--maximum-iterations"] {
         let project = Project::new();
-        run(&project, &["-p", "do it", flag, "2"], &json!([project.record()])).run().code(1);
-        assert_eq!(project.recorded().len(), 2, "{flag}");
+        run(&project, &["-p", "do it", flag, "2"], &json!([project.record_step()])).run().code(1);
+        assert_eq!(project.agent_starts().len(), 2, "{flag}");
     }
 }
 
@@ -36,15 +36,15 @@ fn invalid_iteration_limit_is_refused() {
     let project = Project::new();
     for limit in ["0", "-1", "x", "1.5", "99999999999999"] {
         let arg = format!("-n={limit}");
-        let output = run(&project, &["-p", "do it", &arg], &json!([project.record()])).run();
+        let output = run(&project, &["-p", "do it", &arg], &json!([project.record_step()])).run();
         output.code(2).stderr_has("--max-iterations");
     }
     let output = project.ralph(["run", "-p", "x", "-n", "-3"]).run();
     output.code(2).stderr_has("it must be a whole number from 1").stderr_lacks("-- -3");
     project.settings(&json!({"maximumIterations": 0}));
-    let output = run(&project, &["-p", "do it"], &json!([project.record()])).run();
+    let output = run(&project, &["-p", "do it"], &json!([project.record_step()])).run();
     output.code(2).stderr_has("maximumIterations").stderr_has(".ralph/settings.json");
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn cost_budget_ends_run_before_next_iteration() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 1.0}}));
     let script = json!([
-        project.record(), {"claude": {"text": "working"}},
+        project.record_step(), {"claude": {"text": "working"}},
         {"claude": {"result": {"total_cost_usd": 0.6}}},
     ]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(3).stdout_has("the budget is used up: cost $1.20 of $1.00");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "budget");
     assert_eq!(events.find("run_ended")["usage"]["cost_usd"], 1.2);
@@ -121,13 +121,12 @@ fn zero_cost_for_tokens_is_estimated() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 4.0}}));
     let result = json!({"total_cost_usd": 0, "usage": {"input_tokens": 500_000}});
-    let script =
-        json!([project.record(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
+    let script = json!([project.record_step(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "5"], &script).run();
     output.code(3).stdout_has("the budget is used up: cost about $5.00 of $4.00");
     assert_eq!(output.stderr.matches("claude tells no price").count(), 1);
     output.stderr_has("--max-tokens");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("about $5.00 by an estimate, no cost told");
     // Where nothing is limited by it, nobody needs to know.

@@ -40,7 +40,7 @@ fn run(project: &Project, args: &[&str], script: &Value) -> Ralph {
 
 /// The same with an agent that has the name, and so the adapter, of a real one.
 fn run_with(agent: &str, project: &Project, args: &[&str], script: &Value) -> Ralph {
-    project.agent_named(agent, script);
+    project.install_agent(agent, script);
     project.ralph(["run"]).args(args).args(["--", agent])
 }
 
@@ -52,7 +52,7 @@ fn sessions<const N: usize>(sessions: [Value; N]) -> Value {
 /// The steps of a script for one start, after the step that records how it was started.
 fn recorded_steps(project: &Project, steps: &Value) -> Value {
     let steps = steps.as_array().expect("a list of steps");
-    std::iter::once(project.record()).chain(steps.iter().cloned()).collect()
+    std::iter::once(project.record_step()).chain(steps.iter().cloned()).collect()
 }
 
 /// The name of the newest run.
@@ -64,7 +64,7 @@ fn run_id(project: &Project) -> String {
 /// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().into_iter().map(text).collect()
+    project.agent_starts().into_iter().map(text).collect()
 }
 
 /// The arguments of the agent, each time, without its name.
@@ -72,7 +72,7 @@ fn argv(project: &Project) -> Vec<Vec<String>> {
     let words = |record: &Value| -> Vec<String> {
         serde_json::from_value(record["argv"].clone()).expect("a list of texts")
     };
-    project.recorded().iter().map(|record| words(record)[1..].to_vec()).collect()
+    project.agent_starts().iter().map(|record| words(record)[1..].to_vec()).collect()
 }
 
 /// Trying again without waiting.

@@ -43,7 +43,7 @@ fn run_files_are_private_for_any_umask() {
     let mode = |path: &Path| path.metadata().expect("a path").permissions().mode() & 0o777;
     let before = mode(&dir);
     let script = json!([{"shell": "ls -la .ralph > seen; touch made"}, {"print": "<promise>COMPLETE</promise>"}]);
-    project.agent_named("robot", &script);
+    project.install_agent("robot", &script);
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let open = ["-c", "umask 000; exec \"$@\"", "sh", ralph, "build", "--", "robot"];
     project.program("sh", open).run().code(0);
@@ -81,7 +81,7 @@ fn run_tightens_files_of_older_versions() {
 #[test]
 fn custom_ralph_home_keeps_its_mode() {
     let project = Project::new();
-    let home = project.beside("shared");
+    let home = project.sibling("shared");
     fs::create_dir(&home).expect("a directory");
     fs::set_permissions(&home, Permissions::from_mode(0o755)).expect("a mode");
     run(&project, &["-p", "x"], &json!([{"print": DONE}])).env("RALPH_HOME", &home).run().code(0);

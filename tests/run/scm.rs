@@ -134,7 +134,7 @@ fn commit_message_is_requested_in_mode_of_run() {
     ] {
         let project = project(&["commit"]);
         let mut steps = answer.as_array().unwrap().clone();
-        steps.insert(0, project.record());
+        steps.insert(0, project.record_step());
         let work = if mode.is_empty() {
             work.clone()
         } else {
@@ -144,7 +144,7 @@ fn commit_message_is_requested_in_mode_of_run() {
         let args = [&["-p", "do it"][..], mode].concat();
         run_with("claude", &project, &args, &script).run().code(0);
         assert_eq!(subjects(&project)[0], "Add the thing");
-        let record = &project.recorded()[0];
+        let record = &project.agent_starts()[0];
         assert_eq!(record["prompt"], ask);
         let argv = record["argv"].to_string();
         assert!(argv.contains(&format!(r#""--output-format","{flag}""#)), "{argv}");
@@ -179,11 +179,11 @@ fn every_passing_iteration_is_committed() {
 fn clean_tree_is_reported_without_asking_for_message() {
     let project = project(&["commit"]);
     let script = json!({
-        "sessions": [[{"print": DONE}]], "commit_message": [project.record(), {"print": "Nothing"}],
+        "sessions": [[{"print": DONE}]], "commit_message": [project.record_step(), {"print": "Nothing"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0).stdout_has("nothing to commit");
     assert_eq!(subjects(&project), ["First"]);
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn scm_tasks_run_in_order() {
 fn failed_push_is_reported_and_retried_after_next_iteration() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
-    let remote = project.beside("remote.git");
-    let away = project.beside("away.git");
+    let remote = project.sibling("remote.git");
+    let away = project.sibling("away.git");
     std::fs::rename(&remote, &away).unwrap();
     // The second iteration changes nothing, but there is still something to push.
     let script = json!({
@@ -264,10 +264,10 @@ fn commit_refused_by_hook_is_fed_back() {
     // The next agent is told, until it has done what the hook wants. A message is paid for once for the same work.
     let project = self::project(&["commit"]);
     pre_commit_hook(&project, "seq 9999; echo 'new is ugly' >&2; test -e pretty");
-    let asked = project.beside("asked");
+    let asked = project.sibling("asked");
     let count = json!({"shell": format!("echo x >> '{}'", asked.display())});
     let told = |steps: &[Value]| {
-        let steps: Vec<Value> = [project.record()].iter().chain(steps).cloned().collect();
+        let steps: Vec<Value> = [project.record_step()].iter().chain(steps).cloned().collect();
         json!(steps)
     };
     let script = json!({
@@ -278,7 +278,7 @@ fn commit_refused_by_hook_is_fed_back() {
         "commit_message": [count, {"print": "Add it"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
-    let prompts = project.recorded();
+    let prompts = project.agent_starts();
     assert_eq!(prompts[0]["prompt"], "do it");
     for told in &prompts[1..] {
         let prompt = told["prompt"].as_str().unwrap();
@@ -301,14 +301,14 @@ fn hanging_commit_hook_is_ended_by_timeout() {
     }));
     pre_commit_hook(&project, "echo linting; sleep 1000");
     let script = json!({
-        "sessions": [[{"shell": "touch new"}], [project.record(), {"print": DONE}]],
+        "sessions": [[{"shell": "touch new"}], [project.record_step(), {"print": DONE}]],
         "commit_message": [{"print": "Add it"}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
     let why =
         "it was ended, because it took longer than scm.timeoutSeconds allows; it had said: linting";
     output.code(5).stdout_has("SCM task failed: commit").stdout_has(why);
-    let prompt = project.recorded()[0]["prompt"].to_string();
+    let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains(why), "{prompt}");
 }
 
@@ -317,7 +317,7 @@ fn staging_failure_fails_commit_task() {
     let project = project(&["commit"]);
     let nested = json!({"shell": "mkdir part && cd part && git init -q && touch code"});
     let script = json!({
-        "sessions": [[nested, {"print": "hm"}], [project.record(), {"print": DONE}]],
+        "sessions": [[nested, {"print": "hm"}], [project.record_step(), {"print": DONE}]],
         "commit_message": [{"print": "Asked for nothing"}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
@@ -325,7 +325,7 @@ fn staging_failure_fails_commit_task() {
         .code(5)
         .stdout_has("SCM task failed: commit")
         .stdout_has("does not have a commit checked out");
-    let prompt = project.recorded()[0]["prompt"].to_string();
+    let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains("`git add -A` failed") && prompt.contains("part"), "{prompt}");
     let report = project.ralph(["report"]).run();
     report
@@ -367,7 +367,7 @@ fn missing_commit_message_is_replaced_by_default() {
             "sessions": [[{"shell": "touch new"}, {"claude": {"text": "on it"}}, {"claude": {"result": {}}}]],
             "commit_message": [thinks, "hang"],
         });
-        project.agent_named("claude", &script);
+        project.install_agent("claude", &script);
         project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]).run();
         assert_eq!(subjects(&project), ["ralph: iteration 1", "First"]);
     }
@@ -384,7 +384,7 @@ fn commit_message_does_not_complete_run() {
 fn other_scm_gets_documented_arguments() {
     let project = Project::new();
     project.settings(&json!({"scm": {"command": "hg", "tasks": ["commit", "push -f 'a b'"]}}));
-    project.agent_named("hg", &json!([project.record()]));
+    project.install_agent("hg", &json!([project.record_step()]));
     let script = json!({"sessions": [[{"print": DONE}]], "commit_message": [{"print": "Add it"}]});
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert_eq!(crate::argv(&project), [vec!["commit", "-am", "Add it"], vec!["push", "-f", "a b"]]);
@@ -394,12 +394,12 @@ fn other_scm_gets_documented_arguments() {
 fn scm_without_repository_is_refused_before_start() {
     let project = Project::new();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
-    let script = json!([project.record()]);
+    let script = json!([project.record_step()]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(2).stderr_has("not a git repository").stderr_has("git init");
     project.settings(&json!({"scm": {"command": "no-such-scm", "tasks": ["commit"]}}));
     run(&project, &["-p", "do it"], &script).run().code(2).stderr_has("no-such-scm");
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn unresolved_conflicts_are_not_committed() {
     let merge = json!({"shell": "git merge other; touch $(git rev-parse --show-toplevel)/new"});
     let script = json!({
         "sessions": [[merge, {"print": DONE}]],
-        "commit_message": [project.record(), {"print": "Asked for nothing"}],
+        "commit_message": [project.record_step(), {"print": "Asked for nothing"}],
     });
     let output = run(&project, &["-p", "do it", "-C", "part"], &script).run();
     output.code(5).stdout_has("conflicts that nobody has resolved: old.txt; resolve them");
@@ -477,7 +477,7 @@ fn unresolved_conflicts_are_not_committed() {
     assert_eq!(project.git_command(["status", "--porcelain"]), "UU old.txt\n?? new\n");
     project.git_command(["merge", "--abort"]);
 
-    let mut asked = vec![project.record()];
+    let mut asked = vec![project.record_step()];
     asked.push(json!({"shell": "echo both >old.txt; git add old.txt"}));
     asked.push(json!({"print": DONE}));
     let script = json!({
@@ -485,7 +485,7 @@ fn unresolved_conflicts_are_not_committed() {
         "commit_message": [{"print": "Merge theirs"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
-    let prompt = project.recorded()[0]["prompt"].to_string();
+    let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains("nobody has resolved: old.txt. Resolve them"), "{prompt}");
     assert_eq!(subjects(&project)[0], "Merge theirs");
     assert_eq!(project.git_command(["show", "HEAD:old.txt"]), "both\n");
@@ -507,8 +507,8 @@ fn only_checked_changes_are_committed() {
             "scm": {"command": "git", "tasks": ["commit"]},
             "guardrails": [{"command": "grep -q fixed new.txt"}],
         }));
-        let work = json!([project.record(), {"shell": "[ -e new.txt ] || echo fixed > new.txt"}, {"print": DONE}]);
-        let looks = json!([project.record(), {"print": DONE}]);
+        let work = json!([project.record_step(), {"shell": "[ -e new.txt ] || echo fixed > new.txt"}, {"print": DONE}]);
+        let looks = json!([project.record_step(), {"print": DONE}]);
         let script = json!({
             "sessions": [work, looks], "commit_message": [{"shell": meddling}, {"print": "Fix it"}],
         });
@@ -527,7 +527,7 @@ fn only_checked_changes_are_committed() {
             assert!(!project.git_command(["ls-files"]).contains("sneaked"));
         }
         // The next agent is told, and the next guardrails judge it.
-        let prompt = project.recorded()[1]["prompt"].to_string();
+        let prompt = project.agent_starts()[1]["prompt"].to_string();
         assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
         let report = project.ralph(["report"]).run();
         report.code(0).stdout_has(&warning).stdout_has("not complete: while the agent was asked");
@@ -598,7 +598,7 @@ fn existing_uncommitted_changes_are_reported() {
 #[test]
 fn git_lock_of_other_process_is_waited_for() {
     let project = project(&["commit"]);
-    let trace = project.beside("trace");
+    let trace = project.sibling("trace");
     let script =
         works(&json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]), "New");
     let running = run(&project, &["-p", "do it"], &script).env("GIT_TRACE", &trace).start();

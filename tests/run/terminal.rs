@@ -14,7 +14,7 @@ fn last_line(tmux: &Tmux) -> String {
 #[test]
 fn status_line_is_shown_during_run_and_removed_at_end() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script = json!([
         {"claude": "init"}, {"claude": {"text": "On it."}},
         {"claude": {"tool": {"name": "Bash", "input": {"command": "make"}}}},
@@ -41,7 +41,7 @@ fn status_line_is_shown_during_run_and_removed_at_end() {
 #[test]
 fn ctrl_c_lets_agent_finish() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script =
         json!([{"raw": "Working... "}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
@@ -63,7 +63,7 @@ fn ctrl_c_lets_agent_finish() {
 #[test]
 fn ctrl_c_twice_kills_agent_process_tree() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     let script = json!([{"stray": {"pid_file": pid_file}}, {"print": "here"}, "hang"]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
     tmux.wait_for_text(LONG, "here");
@@ -93,7 +93,7 @@ fn no_color_is_honored_on_terminal() {
 #[test]
 fn signal_lets_guardrail_finish_and_starts_nothing_else() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let command =
         format!("touch running; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
     project.settings(&json!({"guardrails": [{"command": command}, {"command": "touch second"}]}));
@@ -158,7 +158,7 @@ fn second_signal_kills_guardrail_process_tree() {
 #[test]
 fn ctrl_c_does_not_reach_a_guardrail() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let command =
         format!("echo checking; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
     project.settings(&json!({"guardrails": [{"command": command}]}));

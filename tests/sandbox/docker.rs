@@ -11,14 +11,14 @@ use crate::support::{Project, Ralph};
 const STAND_IN: &str = include_str!("../support/sbx.sh");
 
 fn stand_in(project: &Project, name: &str) {
-    let path = project.beside("bin").join(name);
+    let path = project.sibling("bin").join(name);
     fs::write(&path, STAND_IN).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// How it was called since it was last asked, the words of each call in brackets.
 fn calls(project: &Project) -> Vec<String> {
-    let path = project.beside("bin").join("calls");
+    let path = project.sibling("bin").join("calls");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let _ = fs::remove_file(path);
     text.lines().map(str::to_owned).collect()
@@ -43,7 +43,7 @@ fn docker_sandbox_is_created_once_and_reused() {
     run(&project, &["--", "sh", "agent.sh"]).run().code(0);
     assert_eq!(project.read("prompt"), "Work.");
     let first = calls(&project);
-    let name = fs::read_to_string(project.beside("bin").join("made")).unwrap();
+    let name = fs::read_to_string(project.sibling("bin").join("made")).unwrap();
     let name = name.trim();
     let (dir, state) = (project.path().display(), project.home().join(".ralph/docker"));
     let state = state.display();
@@ -87,7 +87,7 @@ fn docker_sandbox_is_created_once_and_reused() {
 fn docker_runs_claude_as_sandbox_agent_with_older_cli() {
     let project = Project::new();
     stand_in(&project, "docker");
-    project.agent_named("claude", &json!([]));
+    project.install_agent("claude", &json!([]));
     let output =
         run(&project, &["--no-stream-agent-output", "--", "claude", "--model", "opus"]).run();
     output.code(0);
@@ -145,10 +145,10 @@ fn docker_sandbox_failing_setup_is_removed() {
     let project = Project::new();
     stand_in(&project, "sbx");
     let script = STAND_IN.replace("*setup.sh*) ;;", "*setup.sh*) echo no user >&2; exit 1 ;;");
-    fs::write(project.beside("bin").join("sbx"), script).unwrap();
+    fs::write(project.sibling("bin").join("sbx"), script).unwrap();
     run(&project, &["--", "sh", "agent.sh"]).run().code(2).stderr_has("no user");
     assert!(calls(&project).iter().any(|call| call.starts_with("<rm><-f>")));
-    assert!(!project.beside("bin").join("made").exists());
+    assert!(!project.sibling("bin").join("made").exists());
 }
 
 /// `create` and the probe fail for every directory that does not match a pattern of the shell.
@@ -158,7 +158,7 @@ fn works_only_in(project: &Project, pattern: &str) {
     );
     let script = STAND_IN.replace("create) echo", &create);
     assert_ne!(script, STAND_IN);
-    fs::write(project.beside("bin").join("sbx"), script).unwrap();
+    fs::write(project.sibling("bin").join("sbx"), script).unwrap();
 }
 
 #[test]

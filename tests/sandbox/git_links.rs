@@ -179,7 +179,7 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     let running = scene.run(&script).start();
     scene.project.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     let output = scene.ralph(&["archive", "--force"]).run();
     scene.assert_untouched(&format!("{}{}", output.stdout, output.stderr));
     output.code(0).stderr_has(MOVED).stdout_has("Committed as");
@@ -230,7 +230,7 @@ fn git_links_without_sandbox_are_not_followed() {
 #[test]
 fn git_links_from_worktree_are_not_followed_in_main_tree() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
-    let tree = scene.project.beside("tree");
+    let tree = scene.project.sibling("tree");
     scene.project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
     let names = ["COMMIT_EDITMSG", "logs/HEAD", "packed-refs"];
     let plant = scene.planting(&names).replace(".git/", "\"$common\"/");
@@ -247,7 +247,7 @@ fn git_links_from_worktree_are_not_followed_in_main_tree() {
     output.stderr_has("stop that run first").stdout_lacks("Committed as");
     scene.assert_untouched("archive");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
 }
 
 /// The agent puts the link back whenever it is moved.
@@ -265,7 +265,7 @@ fn spawn_beside_agent_replanting_links_is_refused() {
     assert_eq!(output.stderr.matches(MOVED).count(), 1, "said once: {}", output.stderr);
     scene.assert_untouched("spawn");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
 }
 
 /// A branch called `objects/ab/x` has a log in a directory that looks like one of loose objects.
@@ -299,7 +299,7 @@ fn pipes_in_git_directory_are_moved_aside() {
 fn git_directory_replaced_by_pointer_is_refused() {
     for replace in ["ln -s $V .git", "echo gitdir: $V > .git"] {
         let Some(scene) = Scene::new("--no-sandbox", 0) else { return };
-        let victim = scene.project.beside("victim");
+        let victim = scene.project.sibling("victim");
         scene.project.git_command(["init", "-q", victim.to_str().unwrap()]);
         let replace = replace.replace("$V", &format!("{}/.git", victim.display()));
         let script = format!("{MESSAGE}mv .git old; {replace}; echo two > file\n{DONE}");

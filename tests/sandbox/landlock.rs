@@ -125,7 +125,7 @@ fn git_files_are_restored_without_links_and_after_kill() {
     let running = run(&project, script).start();
     project.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     assert!(project.read(".git/config").contains("evil"));
     let output = project.ralph(["settings"]).run();
     output.code(0).stderr_has("config.from-sandbox").stderr_has("settings.local.json.from-sandbox");

@@ -220,7 +220,7 @@ fn planted_files_of_killed_run_are_moved_before_use() {
     let running = run(&project, &["--sandbox"], script).start();
     project.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     wait_until(LONG, || project.processes().is_empty());
     assert!(project.has(".claude/settings.json"));
     let output = project.ralph(["plan", "--print-prompt"]).run();
@@ -356,7 +356,7 @@ fn attack_a_worktree(sandbox: &str) {
     project.write("README.md", "x");
     project.git_command(["add", "."]);
     project.git_command(["commit", "-qm", "Begin"]);
-    let tree = project.beside("tree");
+    let tree = project.sibling("tree");
     project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
     let script = "echo work > work; git add -A && git commit -qm 'From inside' || exit 1\n\
                   common=$(git rev-parse --git-common-dir)\n\
@@ -375,7 +375,7 @@ fn attack_a_worktree(sandbox: &str) {
 
 /// A PATH with the programs of this machine but bubblewrap.
 fn without_bwrap(project: &Project) -> std::ffi::OsString {
-    let bin = project.beside("few");
+    let bin = project.sibling("few");
     fs::create_dir(&bin).unwrap();
     for name in ["sh", "git", "true", "cat"] {
         let from = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(name));

@@ -12,7 +12,7 @@ use crate::support::{Project, skipped};
 
 /// Makes a library that notes the programs that load it in the project's `loaded`. `None` without a compiler.
 fn make_library(project: &Project) -> Option<()> {
-    let source = project.beside("library.c");
+    let source = project.sibling("library.c");
     let loaded = project.path().join("loaded");
     let text = format!(
         "#include <fcntl.h>\n#include <unistd.h>\n\
@@ -106,7 +106,7 @@ fn outside_programs_get_no_project_code_by_environment() {
     }
     run.run().code(0);
     let agent = project.read("agent");
-    let outside = fs::read_to_string(project.beside("outside")).unwrap();
+    let outside = fs::read_to_string(project.sibling("outside")).unwrap();
     let has = |env: &str, name: &str| env.lines().any(|line| line.starts_with(&format!("{name}=")));
     for (name, _) in &untrusted {
         assert!(has(&agent, name) && !has(&outside, name), "{name}");

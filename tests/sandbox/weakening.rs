@@ -101,7 +101,7 @@ impl Case {
 
 /// A `PATH` with the programs that these tests need.
 fn limited_path(project: &Project, with_bwrap: bool) -> OsString {
-    let bin = project.beside(if with_bwrap { "with-bwrap" } else { "without-bwrap" });
+    let bin = project.sibling(if with_bwrap { "with-bwrap" } else { "without-bwrap" });
     fs::create_dir_all(&bin).unwrap();
     let bwrap = with_bwrap.then_some("bwrap");
     for name in ["sh", "git", "cat", "chmod", "mv", "sleep"].into_iter().chain(bwrap) {
@@ -167,7 +167,7 @@ fn chmod_by_killed_run_is_undone_before_project_is_read() {
         let running = case.run("chmod 0 .; sleep 1000").start();
         wait_until(LONG, || case.mode(".") == 0);
         running.signal(Signal::KILL);
-        running.wait().ended_by(Signal::KILL);
+        running.wait().killed_by(Signal::KILL);
         let output = case.ralph(["runs"]).run();
         output.code(0).stderr_has(CHANGED).stdout_has("cut off");
         assert_eq!(case.mode("."), before, "{}", case.name());
@@ -320,7 +320,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
         assert!(!project.has("ran"));
     }
     // One that is not in the project is the user's, as flags and variables are.
-    let file = project.beside("mine.json");
+    let file = project.sibling("mine.json");
     fs::write(&file, json!({"sandbox": {"backend": "landlock"}}).to_string()).unwrap();
     let go = |args: &[&str]| {
         let run = case.ralph(["run", "-p", "Work.", "-n", "1"]).args(args);
@@ -338,11 +338,11 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
     for case in Case::all() {
         let project = &case.project;
         case.assert_next_run_is_sandboxed();
-        let (root, moved) = (project.path().to_owned(), project.beside("moved"));
+        let (root, moved) = (project.path().to_owned(), project.sibling("moved"));
         let running = case.run("echo evil > .mcp.json; echo > planted; sleep 1000").start();
         wait_until(LONG, || project.has("planted"));
         running.signal(Signal::KILL);
-        running.wait().ended_by(Signal::KILL);
+        running.wait().killed_by(Signal::KILL);
         // Landlock does not end what runs in it.
         wait_until(LONG, || {
             let left = project.processes();

@@ -59,7 +59,7 @@ impl Project {
     }
 
     /// A project whose path must be quoted wherever anything is quoted.
-    pub(crate) fn awkward() -> Project {
+    pub(crate) fn with_awkward_path() -> Project {
         Project::named(r#"it's a "test" $HOME; project"#)
     }
 
@@ -92,11 +92,11 @@ impl Project {
     }
 
     pub(crate) fn home(&self) -> PathBuf {
-        self.beside("home")
+        self.sibling("home")
     }
 
     /// A path next to the project, for what must not be in its work tree.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.directory.with_file_name(name)
     }
 
@@ -146,13 +146,13 @@ impl Project {
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        let mut path = self.beside("bin").into_os_string();
+        let mut path = self.sibling("bin").into_os_string();
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         let mut environment = vec![
             ("PATH".into(), path),
             ("HOME".into(), self.home().into()),
-            ("FAKE_AGENT_SCRIPT".into(), self.beside("scripts").into()),
+            ("FAKE_AGENT_SCRIPT".into(), self.sibling("scripts").into()),
             (MARK.into(), self.mark.clone().into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
         ];
@@ -169,14 +169,14 @@ impl Project {
     }
 
     /// The same with a limit on its memory, in megabytes.
-    pub(crate) fn ralph_within(&self, megabytes: u32, args: &[&str]) -> Ralph {
+    pub(crate) fn ralph_with_memory_limit(&self, megabytes: u32, args: &[&str]) -> Ralph {
         let script = format!("ulimit -v {}; exec \"$@\"", megabytes * 1024);
         let limited = ["-c", &script, "sh", env!("CARGO_BIN_EXE_ralph")];
         self.program("sh", limited.iter().chain(args))
     }
 
     /// Makes a journal as it was, followed by one line that is hardly on the disk but has no end for anyone who reads it.
-    pub(crate) fn make_endless(journal: &Path) {
+    pub(crate) fn append_endless_line(journal: &Path) {
         let file = fs::OpenOptions::new().write(true).open(journal).expect("a journal");
         file.set_len(600 << 20).expect("a sparse file");
     }
@@ -187,13 +187,13 @@ impl Project {
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = S>,
     ) -> Ralph {
-        heed_signals();
+        reset_ignored_signals();
         let mut command = self.command(program);
         command.args(args);
         Ralph {
             command,
             stdin: Vec::new(),
-            stdin_stays_open: false,
+            keep_stdin_open: false,
             deadline: LONG,
             socket_directory: self.root.path().to_owned(),
         }
@@ -211,10 +211,10 @@ impl Project {
 
     /// Puts the scripted agent on the PATH under the name of a real one. Made anew, it starts with
     /// its first session again.
-    pub(crate) fn agent_named(&self, name: &str, script: &Value) {
+    pub(crate) fn install_agent(&self, name: &str, script: &Value) {
         let path = self.write_script(name, script);
         let _ = fs::remove_file(path.with_extension("json.count"));
-        let link = self.beside("bin").join(name);
+        let link = self.sibling("bin").join(name);
         if !link.exists() {
             // A link rather than a script: a file that was just written cannot be executed while
             // another thread is starting a process that still has it open.
@@ -223,29 +223,29 @@ impl Project {
     }
 
     fn write_script(&self, name: &str, script: &Value) -> PathBuf {
-        let path = self.beside("scripts").join(name).with_extension("json");
+        let path = self.sibling("scripts").join(name).with_extension("json");
         fs::write(&path, script.to_string()).expect("the agent's script");
         path
     }
 
-    /// The step of a script that records how the agent was started, for [`Project::recorded`].
-    pub(crate) fn record(&self) -> Value {
-        json!({"record": self.beside("record.jsonl")})
+    /// The step of a script that records how the agent was started, for [`Project::agent_starts`].
+    pub(crate) fn record_step(&self) -> Value {
+        json!({"record": self.sibling("record.jsonl")})
     }
 
     /// What an agent does, one start after the other, each of which is recorded first.
-    pub(crate) fn recording(&self, sessions: &[Value]) -> Vec<Value> {
+    pub(crate) fn record_sessions(&self, sessions: &[Value]) -> Vec<Value> {
         let recorded = |steps: &Value| {
             let steps = steps.as_array().expect("steps").iter().cloned();
-            std::iter::once(self.record()).chain(steps).collect()
+            std::iter::once(self.record_step()).chain(steps).collect()
         };
         sessions.iter().map(recorded).collect()
     }
 
     /// How the agent was started, each time: `prompt`, `stdin_eof`, `argv`, `env`, `cwd`, `pid`,
     /// `start`.
-    pub(crate) fn recorded(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.beside("record.jsonl")).unwrap_or_default();
+    pub(crate) fn agent_starts(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.sibling("record.jsonl")).unwrap_or_default();
         parse_lines(&text)
     }
 
@@ -276,8 +276,8 @@ impl Project {
     pub(crate) fn events(&self) -> Events {
         let path = self.newest_run().join("events.jsonl");
         let text = fs::read_to_string(&path).expect("the journal");
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        Events(parse_lines(&text[..whole]))
+        let complete = text.rfind('\n').map_or(0, |end| end + 1);
+        Events(parse_lines(&text[..complete]))
     }
 
     /// What the agents of the newest run printed, as it came.
@@ -309,11 +309,11 @@ impl Project {
     }
 
     /// Makes programs as an agent could plant them: each notes outside the project that it was run.
-    pub(crate) fn plant(&self, dir: &Path, names: &[&str]) {
+    pub(crate) fn plant_programs(&self, dir: &Path, names: &[&str]) {
         use std::os::unix::fs::PermissionsExt;
         fs::create_dir_all(dir).expect("a directory for planted programs");
         let script =
-            format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\n", self.beside("canary").display());
+            format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\n", self.sibling("canary").display());
         for name in names {
             fs::write(dir.join(name), &script).expect("a planted program");
             let mode = fs::Permissions::from_mode(0o755);
@@ -323,18 +323,18 @@ impl Project {
 
     /// The planted programs that were run.
     pub(crate) fn planted_runs(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.beside("canary")).unwrap_or_default();
+        let text = fs::read_to_string(self.sibling("canary")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
     /// The `PATH` of this project with other entries before it.
-    pub(crate) fn path_after<S: AsRef<OsStr>>(&self, entries: &[S]) -> OsString {
+    pub(crate) fn path_with<S: AsRef<OsStr>>(&self, entries: &[S]) -> OsString {
         let mut path = OsString::new();
         for entry in entries {
             path.push(entry);
             path.push(":");
         }
-        path.push(self.beside("bin"));
+        path.push(self.sibling("bin"));
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         path
@@ -435,7 +435,7 @@ pub(crate) fn example(name: &str, source: &str) -> PathBuf {
 pub(crate) struct Ralph {
     command: Command,
     stdin: Vec<u8>,
-    stdin_stays_open: bool,
+    keep_stdin_open: bool,
     deadline: Duration,
     socket_directory: PathBuf,
 }
@@ -474,8 +474,8 @@ impl Ralph {
 
     /// Its standard input is one that nobody writes to and nobody closes.
     #[allow(dead_code, reason = "not every test program includes such a test")]
-    pub(crate) fn stdin_stays_open(mut self) -> Ralph {
-        self.stdin_stays_open = true;
+    pub(crate) fn keep_stdin_open(mut self) -> Ralph {
+        self.keep_stdin_open = true;
         self
     }
 
@@ -500,13 +500,13 @@ impl Ralph {
     /// it leaves behind cannot keep the test waiting for their end.
     #[track_caller]
     pub(crate) fn start(self) -> Running {
-        self.start_onto(None)
+        self.start_with_stdout(None)
     }
 
     /// Starts it with this as its standard output.
     #[track_caller]
-    pub(crate) fn start_onto(mut self, stdout: Option<Stdio>) -> Running {
-        let (stdin, writer) = if self.stdin_stays_open {
+    pub(crate) fn start_with_stdout(mut self, stdout: Option<Stdio>) -> Running {
+        let (stdin, writer) = if self.keep_stdin_open {
             let (reader, writer) = std::io::pipe().expect("a pipe");
             (Stdio::from(reader), Some(writer))
         } else {
@@ -538,7 +538,7 @@ impl Ralph {
 }
 
 /// Whoever runs tests in the background of a script has them ignore Ctrl+C, and what they start would heed that.
-fn heed_signals() {
+fn reset_ignored_signals() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         for signal in [libc::SIGINT, libc::SIGQUIT] {
@@ -626,7 +626,7 @@ impl Output {
     }
 
     #[track_caller]
-    pub(crate) fn ended_by(&self, signal: Signal) -> &Output {
+    pub(crate) fn killed_by(&self, signal: Signal) -> &Output {
         let number = signal.as_raw();
         self.check(self.status.signal() == Some(number), &format!("the end by signal {number}"))
     }

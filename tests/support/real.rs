@@ -28,17 +28,17 @@ impl RealAgent {
     pub(crate) fn new(name: &str, script: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
         let agent = Agent::named(name).unwrap_or_else(|| panic!("no {name} in agents.json"));
         if !agent.program().exists() {
-            skip(name);
+            report_missing_agent(name);
             return None;
         }
         let project = Project::git();
         project.write("README.md", "A project.\n");
         project.git_command(["add", "."]);
         project.git_command(["commit", "--quiet", "-m", "Begin"]);
-        let server = ModelServer::start(&script(&project), &project.beside("model"));
+        let server = ModelServer::start(&script(&project), &project.sibling("model"));
         let mut env = agent.set_up(&project.home(), &server.url).expect("the agent's files");
         // Agents leave files behind, and stumble over those of other users.
-        let temporary = project.beside("tmp");
+        let temporary = project.sibling("tmp");
         fs::create_dir(&temporary).expect("a directory for temporary files");
         env.insert("TMPDIR".to_owned(), temporary.to_str().expect("UTF-8").to_owned());
         Some(RealAgent { project, env: env.into_iter().collect(), agent, server })
@@ -56,14 +56,19 @@ impl RealAgent {
 
     /// `ralph run` with this agent in the settings, because some of them are only about the agent that they
     /// name, and not about one of the command line.
-    pub(crate) fn run_as_set(&self, settings: &Value, args: &[&str], flags: &[&str]) -> Ralph {
+    pub(crate) fn run_from_settings(
+        &self,
+        settings: &Value,
+        args: &[&str],
+        flags: &[&str],
+    ) -> Ralph {
         let mut settings = settings.clone();
         settings["agent"]["command"] = self.agent.program().to_str().expect("UTF-8").into();
         let own = self.agent.flags.iter().map(String::as_str);
         settings["agent"]["flags"] = own.chain(flags.iter().copied()).collect();
         self.project.settings(&settings);
         let all: Vec<String> = ["run"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
-        self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+        self.in_agent_network(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
     /// Any command of ralph's that loops, with this agent and flags for it.
@@ -72,23 +77,23 @@ impl RealAgent {
         all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
         all.extend_from_slice(&self.agent.flags);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+        self.in_agent_network(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
     /// The agent itself, without ralph.
-    pub(crate) fn alone(&self, args: &[&str]) -> Ralph {
+    pub(crate) fn without_ralph(&self, args: &[&str]) -> Ralph {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.inside(&self.agent.program(), &args)
+        self.in_agent_network(&self.agent.program(), &args)
     }
 
     /// Any other program, where the agent is.
     pub(crate) fn program(&self, name: &str, args: &[&str]) -> Ralph {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.inside(Path::new(name), &args)
+        self.in_agent_network(Path::new(name), &args)
     }
 
     /// Where the model is: `localhost:PORT`.
-    pub(crate) fn service(&self) -> String {
+    pub(crate) fn service_address(&self) -> String {
         let port = self.server.url.rsplit(':').next().unwrap_or_default();
         format!("localhost:{}", port.trim_end_matches('/'))
     }
@@ -107,11 +112,11 @@ impl RealAgent {
     /// What is left in its directory for temporary files.
     pub(crate) fn temporary_bytes(&self) -> u64 {
         fn size(path: &Path) -> u64 {
-            let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+            let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
             let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            about.len() + entries.map(|entry| size(&entry.path())).sum::<u64>()
+            metadata.len() + entries.map(|entry| size(&entry.path())).sum::<u64>()
         }
-        size(&self.project.beside("tmp"))
+        size(&self.project.sibling("tmp"))
     }
 
     /// The request that began each conversation.
@@ -121,8 +126,8 @@ impl RealAgent {
     }
 
     /// A program in the agent's environment and the service's network.
-    fn inside(&self, program: &Path, args: &[String]) -> Ralph {
-        let mut line = self.server.enter();
+    fn in_agent_network(&self, program: &Path, args: &[String]) -> Ralph {
+        let mut line = self.server.enter_command();
         line.push(program.to_str().expect("UTF-8").to_owned());
         line.extend_from_slice(args);
         // They take long to start, the more so beside others.
@@ -135,7 +140,7 @@ impl RealAgent {
 }
 
 /// A test that cannot be run fails where it could have been: by CI, with npm at hand.
-fn skip(agent: &str) {
+fn report_missing_agent(agent: &str) {
     let reason = format!("agent {agent} not installed");
     skipped(&reason);
     let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
@@ -184,7 +189,7 @@ impl ModelServer {
     }
 
     /// The command line that runs another one in the network of the service.
-    fn enter(&self) -> Vec<String> {
+    fn enter_command(&self) -> Vec<String> {
         let Some(network) = network() else { return Vec::new() };
         let pid = self.child.id().to_string();
         let words = ["nsenter", "--target", &pid].into_iter().chain(network.enter.iter().copied());

@@ -220,7 +220,7 @@ fn kill_in_the_middle(project: &Project, steps: &[Value]) {
     let running = work(project, &[], &[json!(session)]).start();
     wait_until(super::support::LONG, || project.has("there"));
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     assert!(project.has(".ralph-active"));
 }
 
@@ -277,7 +277,7 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     running.signal(Signal::TERM);
     running.wait().code(130);
     work(&project, &[], &[json!([say("it does pass")])]).run().success();
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn failed_start_cleans_up_after_killed_run() {
         ("wrong settings", ".ralph/settings.json", &usage),
     ] {
         let project = project_with(&[open("a", &json!({}))]);
-        let pid_file = project.beside("stray.pid");
+        let pid_file = project.sibling("stray.pid");
         kill_in_the_middle(&project, &[json!({"stray": {"pid_file": pid_file}})]);
         assert_ne!(project.processes(), [], "{what}");
         project.write(path, text);

@@ -45,7 +45,7 @@ fn work_at(project: &Project, directory: &Path, home: &Path) -> Output {
 }
 
 fn clone_of(project: &Project) -> PathBuf {
-    let clone = project.beside("clone");
+    let clone = project.sibling("clone");
     project.git_command(["clone", "--quiet", ".", clone.to_str().expect("UTF-8")]);
     std::fs::create_dir_all(clone.join(".ralph")).expect("a directory");
     let settings = project.path().join(".ralph/settings.json");
@@ -63,11 +63,11 @@ fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
             commit_list(&project);
             directory = clone_of(&project);
         } else if place.starts_with("moved") {
-            directory = project.beside("moved");
+            directory = project.sibling("moved");
             std::fs::rename(project.path(), &directory).expect("a move");
         }
         let home = if place.ends_with("fresh home") { "fresh" } else { "home/.ralph" };
-        let output = work_at(&project, &directory, &project.beside(home));
+        let output = work_at(&project, &directory, &project.sibling(home));
         output.code(1).stderr_has("--accept-list").stdout_has(DROPPED).stdout_has("test -e made");
         if directory != project.path() {
             let _ = std::fs::rename(&directory, project.path());
@@ -97,10 +97,10 @@ fn accepted_list_ignores_history() {
     let project = project_with_check();
     drop_story_and_check(&project);
     let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
-    command.env("RALPH_HOME", project.beside("fresh")).run().success().stdout_has("nothing to do");
+    command.env("RALPH_HOME", project.sibling("fresh")).run().success().stdout_has("nothing to do");
     assert_eq!(project.events().find("task_list_accepted")["list"], "ralph/tasks.json");
     // It holds from then on in the same home, and nowhere else.
-    let again = work_at(&project, project.path(), &project.beside("fresh"));
+    let again = work_at(&project, project.path(), &project.sibling("fresh"));
     again.success().stdout_has("nothing to do");
 }
 
@@ -110,12 +110,12 @@ fn accepted_list_is_remembered_in_same_home_only() {
     project.git_init();
     commit_list(&project);
     write_list(&project, &list(&[passing("a")]));
-    let fresh = project.beside("fresh");
+    let fresh = project.sibling("fresh");
     work_at(&project, project.path(), &fresh).code(1).stdout_has(DROPPED);
     let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
     accept.env("RALPH_HOME", &fresh).run().success().stdout_has("nothing to do");
     work_at(&project, project.path(), &fresh).success().stdout_has("nothing to do");
-    work_at(&project, project.path(), &project.beside("another")).code(1).stdout_has(DROPPED);
+    work_at(&project, project.path(), &project.sibling("another")).code(1).stdout_has(DROPPED);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn list_history_ends_at_archive() {
     project.ralph(["archive", "--force"]).run().success();
     write_list(&project, &list(&[passing("c")]));
     commit_list(&project);
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }
 
@@ -138,7 +138,7 @@ fn ledger_of_archived_list_is_ignored_in_fresh_home() {
     work(&project, &[], &sessions).run().success();
     project.ralph(["archive"]).run().success();
     write_list(&project, &list(&[passing("x")]));
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }
 
@@ -149,7 +149,7 @@ fn verify_commands_added_later_are_run() {
     list["verifyCommands"] = json!(["test -e made", "touch second"]);
     write_list(&project, &list);
     project.write("made", "");
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stdout_has("nothing to do");
     assert!(project.has("second"));
 }
@@ -157,7 +157,7 @@ fn verify_commands_added_later_are_run() {
 #[test]
 fn list_without_record_is_accepted_with_warning() {
     let project = project_with(&[passing("a")]);
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stderr_has("no earlier record of ralph/tasks.json");
 }
 
@@ -166,7 +166,7 @@ fn damaged_clone(args: &[&str]) -> (Project, PathBuf) {
     let project = project_with_check();
     drop_story_and_check(&project);
     commit_list(&project);
-    let clone = project.beside("clone");
+    let clone = project.sibling("clone");
     let url = format!("file://{}", project.path().display());
     let words = [&["clone", "--quiet"], args, &[&url, clone.to_str().expect("UTF-8")]].concat();
     project.git_command(words);
@@ -178,7 +178,7 @@ const NOT_KNOWN: &str = "whether ralph/tasks.json has lost stories or checks is 
 #[test]
 fn shallow_clone_is_refused_until_list_is_accepted() {
     let (project, clone) = damaged_clone(&["--depth", "1"]);
-    let fresh = project.beside("fresh");
+    let fresh = project.sibling("fresh");
     let refused = work_at(&project, &clone, &fresh);
     refused.code(2).stderr_has(NOT_KNOWN).stderr_has("git fetch --unshallow");
     let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
@@ -191,7 +191,7 @@ fn unreadable_git_history_is_refused() {
     let command = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]);
     let refused = command
         .current_dir(&clone)
-        .env("RALPH_HOME", project.beside("fresh"))
+        .env("RALPH_HOME", project.sibling("fresh"))
         .env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
         .run();
     refused.code(2).stderr_has(NOT_KNOWN).stderr_has("dubious ownership");
@@ -218,7 +218,7 @@ fn story_dropped_around_merge_is_missed() {
         project.program("sh", ["-c", &script]).run().success();
         write_list(&project, &done);
         commit_list(&project);
-        let output = work_at(&project, project.path(), &project.beside("fresh"));
+        let output = work_at(&project, project.path(), &project.sibling("fresh"));
         output.code(1).stdout_has(DROPPED);
     }
 }
@@ -265,7 +265,7 @@ fn work_is_refused_if_only_journal_knows_more_stories() {
     let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
     std::fs::remove_file(project.newest_run().join("ledger.json")).expect("the ledger");
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.code(2).stderr_has(NOT_KNOWN).stderr_has("by the journal of run");
 }
 
@@ -273,7 +273,7 @@ fn work_is_refused_if_only_journal_knows_more_stories() {
 fn archive_and_tasks_use_history_of_clone() {
     let (project, clone) = damaged_clone(&[]);
     let ralph = |args: &[&str]| {
-        project.ralph(args).current_dir(&clone).env("RALPH_HOME", project.beside("fresh")).run()
+        project.ralph(args).current_dir(&clone).env("RALPH_HOME", project.sibling("fresh")).run()
     };
     ralph(&["tasks"]).success().stdout_has("1 of 2");
     ralph(&["archive"]).code(2).stderr_has("not finished").stderr_has("--force");

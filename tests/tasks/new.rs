@@ -104,7 +104,7 @@ fn failed_new_leaves_nothing() {
 
 #[test]
 fn new_uses_other_directory() {
-    let project = Project::awkward();
+    let project = Project::with_awkward_path();
     project.ralph(["new", "--ralph-dir", "loops/one", "One"]).run().success();
     assert!(project.read("loops/one/prompt.md").contains("`loops/one/progress.txt`"));
     project.ralph(["tasks", "--ralph-dir", "loops/one"]).run().success();

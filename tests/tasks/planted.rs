@@ -5,18 +5,18 @@ use super::*;
 
 /// A program that leaves a file with this name beside the project, and fails.
 fn canary(project: &Project, name: &str) -> String {
-    format!("touch {}; false", project.beside(&format!("canary-{name}")).display())
+    format!("touch {}; false", project.sibling(&format!("canary-{name}")).display())
 }
 
 fn sung(project: &Project) -> Vec<String> {
-    let beside = project.beside("x").parent().expect("a directory").to_owned();
+    let beside = project.sibling("x").parent().expect("a directory").to_owned();
     let names = std::fs::read_dir(beside).expect("files").flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> =
         names.filter_map(|name| Some(name.strip_prefix("canary-")?.to_owned())).collect();
     names.sort();
     for name in &names {
-        std::fs::remove_file(project.beside(&format!("canary-{name}"))).expect("a file");
+        std::fs::remove_file(project.sibling(&format!("canary-{name}"))).expect("a file");
     }
     names
 }
@@ -69,7 +69,7 @@ fn programs_planted_in_git_config_are_not_executed() {
 
     let stop = json!({
         "session_id": "x", "hook_event_name": "Stop", "stop_hook_active": false,
-        "cwd": project.path(), "transcript_path": project.beside("transcript.jsonl"),
+        "cwd": project.path(), "transcript_path": project.sibling("transcript.jsonl"),
     });
     let commands = [
         (
@@ -161,7 +161,7 @@ fn planted_bare_repository_is_refused() {
 fn commands_refuse_links_out_of_project_and_pipes() {
     let project = project_with(&[open("US-1", &json!({}))]);
     project.git_init();
-    let outside = project.beside("outside");
+    let outside = project.sibling("outside");
     std::fs::create_dir(&outside).expect("a directory");
     std::fs::write(outside.join("file"), "theirs").expect("a file");
     let link = |to: &str, name: &str| {
@@ -239,9 +239,9 @@ fn planted_programs_are_not_run_by_work_and_archive() {
     project.write("ralph/prompt.md", "Work.");
     write_list(&project, &list(&[open("a", &json!({}))]));
     let bin = project.path().join("node_modules/.bin");
-    project.plant(&bin, &["git", "sh", "tmux", "bwrap", "claude"]);
+    project.plant_programs(&bin, &["git", "sh", "tmux", "bwrap", "claude"]);
     project.write(".gitignore", "node_modules\n");
-    let path = project.path_after(&[&bin]);
+    let path = project.path_with(&[&bin]);
     let sessions = [json!([work::leave(&[passing("a")]), work::say(work::PROMISE)])];
     work::work(&project, &[], &sessions).env("PATH", &path).run().code(0);
     assert_ne!(project.git_command(["log", "--format=%s"]), "");

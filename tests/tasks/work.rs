@@ -9,8 +9,8 @@ pub(super) const PROMISE: &str = "<promise>COMPLETE</promise>";
 
 /// `ralph work ARGS -- robot`, where `robot` does what `sessions` say, one after the other.
 pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
-    let recorded = project.recording(sessions);
-    project.agent_named("robot", &json!({"sessions": recorded}));
+    let recorded = project.record_sessions(sessions);
+    project.install_agent("robot", &json!({"sessions": recorded}));
     // The scripted agent's own files are outside of the project, where a sandbox would hide them.
     project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
 }
@@ -40,7 +40,7 @@ pub(super) fn say(text: &str) -> Value {
 /// What the agent was asked, each time.
 pub(super) fn prompts(project: &Project) -> Vec<String> {
     let text = |record: &Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().iter().map(text).collect()
+    project.agent_starts().iter().map(text).collect()
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn invalid_list_at_start_is_error() {
 #[test]
 fn work_uses_claude_by_default() {
     let project = project_with(&[open("a", &json!({}))]);
-    project.agent_named("claude", &json!([]));
+    project.install_agent("claude", &json!([]));
     let output = project.ralph(["work", "--dry-run"]).run();
     output
         .success()
@@ -363,7 +363,7 @@ fn passing_but_incomplete_list_explains_why() {
 
 /// An agent that stays until it is told otherwise.
 pub(super) fn staying(project: &Project) -> Value {
-    json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": "there"}])
+    json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": "there"}])
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn active_marker_exists_while_work_runs() {
         .code(2)
         .stderr_has(&format!("process {}", running.pid()));
     assert!(project.has(".ralph-active"));
-    std::fs::write(project.beside("go"), "").expect("the word");
+    std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1);
     assert!(!project.has(".ralph-active"));
 }
@@ -409,7 +409,7 @@ fn active_marker_is_removed_by_signal_and_next_run() {
     wait_until(super::support::LONG, || project.has(".ralph-active"));
     project.wait_for_event("text");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     assert!(project.has(".ralph-active"));
     work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
     assert!(!project.has(".ralph-active"));
@@ -449,7 +449,7 @@ fn archive_during_run_is_refused() {
     assert!(!other.has(".ralph-active"));
     // To change a story is what a person may want to do meanwhile.
     project.ralph(["tasks", "add", "b", "--criterion", "c"]).run().success();
-    std::fs::write(project.beside("go"), "").expect("the word");
+    std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1).stdout_has("Stories: 0 of 2 pass");
 }
 

@@ -136,7 +136,7 @@ fn settings_show_origin_of_each_value() {
 #[test]
 fn doctor_reports_agents_sandbox_and_config_errors() {
     let project = Project::new();
-    project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
+    project.install_agent("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.settings(&json!({"agnet": 1}));
     let output = project.ralph(["doctor"]).run();
     output
@@ -157,7 +157,7 @@ fn doctor_reports_agents_sandbox_and_config_errors() {
 #[test]
 fn doctor_as_root_reports_claude_restriction() {
     let project = Project::new();
-    project.agent_named("claude", &json!([{"print": "2.1 (Claude Code)"}]));
+    project.install_agent("claude", &json!([{"print": "2.1 (Claude Code)"}]));
     let told = "does not skip permissions as root";
     let output = project.ralph(["doctor"]).run();
     if rustix::process::geteuid().is_root() {
@@ -172,10 +172,10 @@ fn doctor_as_root_reports_claude_restriction() {
 fn agents_lists_installed_and_tested_versions() {
     let project = Project::new();
     let recorded = by_name("claude").and_then(Adapter::recorded_version).unwrap();
-    project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
-    project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
-    project.agent_named("gemini", &json!([{"exit": 1}]));
-    let path = |name: &str| project.beside("bin").join(name).display().to_string();
+    project.install_agent("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
+    project.install_agent("codex", &json!([{"print": "codex-cli 9.9"}]));
+    project.install_agent("gemini", &json!([{"exit": 1}]));
+    let path = |name: &str| project.sibling("bin").join(name).display().to_string();
 
     let output = project.ralph(["agents"]).run();
     output.code(0).stderr_is("").stdout_has("not installed; to get it: npm install -g opencode-ai");

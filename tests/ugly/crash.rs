@@ -31,8 +31,8 @@ fn second_run_is_refused_and_names_first() {
 fn only_one_of_concurrent_starts_runs() {
     for _ in 0..5 {
         let project = Project::new();
-        let agent =
-            project.fake_agent(&json!([project.record(), {"wait_for": "go"}, {"print": DONE}]));
+        let agent = project
+            .fake_agent(&json!([project.record_step(), {"wait_for": "go"}, {"print": DONE}]));
         let starts: Vec<_> = (0..8)
             .map(|_| project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start())
             .collect();
@@ -42,7 +42,7 @@ fn only_one_of_concurrent_starts_runs() {
         codes.sort_unstable();
         assert_eq!(codes[0], Some(0));
         assert!(codes[1..].iter().all(|code| *code == Some(2)), "{codes:?}");
-        assert_eq!(project.recorded().len(), 1);
+        assert_eq!(project.agent_starts().len(), 1);
     }
 }
 
@@ -62,7 +62,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     project.wait_for_file(marker);
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     let id = run_id(project);
     project.ralph(["runs"]).run().code(0).stdout_has("cut off");
     std::fs::remove_file(project.path().join(marker)).expect("the marker");
@@ -78,7 +78,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
 #[test]
 fn run_killed_with_detached_tool_is_cleaned_up() {
     let project = Project::new();
-    let pid_file = project.beside("stray.pid");
+    let pid_file = project.sibling("stray.pid");
     let agent = project.fake_agent(&json!([
         {"stray": {"pid_file": pid_file}}, {"print": "half"}, {"write": {"path": "at", "text": ""}},
         "hang",
@@ -96,7 +96,7 @@ fn cut_off_run_survives_pruning() {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     project.wait_for_event("text");
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     let id = run_id(&project);
     let next = project.fake_agent(&json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run();
@@ -251,7 +251,7 @@ fn removed_journal_is_restored_before_agent_ends() {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     wait_until(LONG, || run.stdout().contains("shown"));
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     let said = || -> String {
         let events = project.events();
         let texts = events.all("text");
@@ -270,18 +270,18 @@ fn removed_journal_is_restored_before_agent_ends() {
 #[test]
 fn journal_removed_before_kill_is_restored_by_next_command() {
     let project = Project::git();
-    let cleaned = project.beside("cleaned");
+    let cleaned = project.sibling("cleaned");
     let recorded = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;
     let clean = format!("{recorded}; git clean -fdxq; touch {}", cleaned.display());
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
-        [{"stray": {"pid_file": project.beside("stray.pid")}}, {"print": "now"}, {"shell": clean}, "hang"],
+        [{"stray": {"pid_file": project.sibling("stray.pid")}}, {"print": "now"}, {"shell": clean}, "hang"],
         [{"print": DONE}],
     ]}));
     let run = project.ralph(["run", "-p", "x", "-n", "3", "--"]).args(agent).start();
     wait_until(LONG, || cleaned.exists());
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     assert!(!project.has(".ralph/runs"));
     let output = project.ralph(["report"]).run();
     output.code(0).stdout_has("cut off").stderr_has("it was put back, with all that it held");

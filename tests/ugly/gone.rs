@@ -10,7 +10,7 @@ const DONE: &str = "<promise>COMPLETE</promise>";
 
 /// What an agent does with the directory that it works in.
 fn moves_away(project: &Project, more: &str) -> String {
-    let (here, away) = (project.path().display(), project.beside("away"));
+    let (here, away) = (project.path().display(), project.sibling("away"));
     format!("mv '{here}' '{}'{more}", away.display())
 }
 
@@ -26,9 +26,9 @@ fn moved_project_ends_run_and_is_not_recreated() {
         project.git_command(["commit", "-qm", "first"]);
         let more = if is_replaced { again(&project) } else { String::new() };
         let agent = project.fake_agent(&json!({"sessions": [
-            [project.record()],
-            [project.record(), {"shell": moves_away(&project, &more)}, {"print": DONE}],
-            [project.record(), {"print": DONE}],
+            [project.record_step()],
+            [project.record_step(), {"shell": moves_away(&project, &more)}, {"print": DONE}],
+            [project.record_step(), {"print": DONE}],
         ]}));
         let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();
         let kept = project.home().join(".ralph/journals");
@@ -36,7 +36,7 @@ fn moved_project_ends_run_and_is_not_recreated() {
         output.stdout_has("was moved or removed").stdout_has(kept.to_str().unwrap());
         output.stderr_lacks("changed while");
         assert_eq!(output.stdout.contains("another directory is there now"), is_replaced);
-        assert_eq!(project.recorded().len(), 2);
+        assert_eq!(project.agent_starts().len(), 2);
         let told = fs::read_to_string(project.home().join("told")).expect("somebody was told");
         assert!(told.contains("was moved or removed"), "{told}");
         if is_replaced {
@@ -46,10 +46,10 @@ fn moved_project_ends_run_and_is_not_recreated() {
         assert!(!project.path().exists());
         assert_eq!(fs::read_dir(kept).unwrap().count(), 1);
         // The answer is not paid for again.
-        fs::rename(project.beside("away"), project.path()).unwrap();
+        fs::rename(project.sibling("away"), project.path()).unwrap();
         project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
         project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
-        assert_eq!(project.recorded().len(), 2);
+        assert_eq!(project.agent_starts().len(), 2);
         assert_eq!(project.processes(), []);
     }
 }
@@ -58,21 +58,21 @@ fn moved_project_ends_run_and_is_not_recreated() {
 fn removed_repository_ends_run_after_iteration() {
     let project = Project::git();
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
-    let aside = project.beside("git");
+    let aside = project.sibling("git");
     let agent = project.fake_agent(&json!({"sessions": [
-        [project.record(), {"shell": "git commit -q --allow-empty -m work"}],
-        [project.record(), {"shell": format!("mv .git '{}'", aside.display())}, {"print": DONE}],
-        [project.record(), {"print": DONE}],
+        [project.record_step(), {"shell": "git commit -q --allow-empty -m work"}],
+        [project.record_step(), {"shell": format!("mv .git '{}'", aside.display())}, {"print": DONE}],
+        [project.record_step(), {"print": DONE}],
     ]}));
     let args = ["run", "-n", "5", "-p", "x", "--completion-promise", "COMPLETE", "--"];
     let output = project.ralph(args).args(agent).run();
     output.code(2).stdout_lacks("complete").stdout_has("the repository is gone");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
     // Whoever goes on without it does so, and the answer is not paid for again.
     project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     fs::rename(aside, project.path().join(".git")).unwrap();
     project.ralph(["report"]).run().code(0).stdout_has("git log");
 }

@@ -45,7 +45,7 @@ fn invalid_settings_are_named_and_nothing_starts() {
         for file in ["settings.json", "settings.local.json"] {
             let project = Project::new();
             project.write(&format!(".ralph/{file}"), text);
-            let agent = project.fake_agent(&json!([project.record()]));
+            let agent = project.fake_agent(&json!([project.record_step()]));
             let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
             // Words after `--` take the place of the flags in the settings.
             if text.contains("unclosed") {
@@ -55,7 +55,7 @@ fn invalid_settings_are_named_and_nothing_starts() {
             for part in expected {
                 output.stderr_has(&part.replace("settings.json", file));
             }
-            assert!(project.recorded().is_empty(), "{text}");
+            assert!(project.agent_starts().is_empty(), "{text}");
             assert!(!project.has(".ralph/runs"), "{text}");
             assert_eq!(project.read(&format!(".ralph/{file}")), text);
         }
@@ -66,7 +66,7 @@ fn invalid_settings_are_named_and_nothing_starts() {
 fn invalid_prompts_are_refused_before_start() {
     let project = Project::new();
     project.write("blank.md", " \n\t\n").write("PROMPT.md", "do it");
-    let agent = project.fake_agent(&json!([project.record()]));
+    let agent = project.fake_agent(&json!([project.record_step()]));
     let cases: [(&[&str], &str); 8] = [
         (&["-f", "missing.md"], "prompt file not found: missing.md"),
         (&["-f", "."], "the prompt file is a directory: ."),
@@ -88,7 +88,7 @@ fn invalid_prompts_are_refused_before_start() {
         .run()
         .code(2)
         .stderr_has("--prompt-file");
-    assert!(project.recorded().is_empty());
+    assert!(project.agent_starts().is_empty());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn vanished_prompt_file_ends_run() {
 #[test]
 fn piped_prompt_is_used_for_all_iterations() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": "more"}]));
     let output = project
         .ralph(["run", "-n", "2", "-f", "/dev/stdin", "--"])
         .args(agent)
@@ -120,18 +120,19 @@ fn piped_prompt_is_used_for_all_iterations() {
         .run();
     output.code(1);
     // Standard input is a file in these tests, so it could be read twice; a pipe could not.
-    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}])).join(" ");
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": "more"}])).join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let script = format!("echo do it | {ralph} run -n 2 -f /dev/stdin -- {agent}");
     project.program("sh", ["-c", &script]).run().code(1);
-    let prompts: Vec<_> = project.recorded().iter().map(|start| start["prompt"].clone()).collect();
+    let prompts: Vec<_> =
+        project.agent_starts().iter().map(|start| start["prompt"].clone()).collect();
     assert_eq!(prompts, ["do it", "do it", "do it\n", "do it\n"]);
 }
 
 #[test]
 fn missing_agent_error_names_installed_agents() {
     let project = Project::new();
-    project.agent_named("codex", &json!([]));
+    project.install_agent("codex", &json!([]));
     refused(&project.ralph(["run", "-p", "x"]).run())
         .stderr_has("no agent is configured")
         .stderr_has("found on the PATH")
@@ -176,8 +177,8 @@ fn script_without_shebang_is_run_by_shell() {
 #[test]
 fn agent_is_found_on_path_from_agent_env() {
     let project = Project::new();
-    project.agent_named("only-there", &json!([{"print": DONE}]));
-    let path = format!("{}:/usr/bin:/bin", project.beside("bin").display());
+    project.install_agent("only-there", &json!([{"print": DONE}]));
+    let path = format!("{}:/usr/bin:/bin", project.sibling("bin").display());
     project.settings(&json!({"agent": {"command": "only-there", "env": {"PATH": path}}}));
     project.ralph(["run", "-p", "x"]).env("PATH", "/usr/bin:/bin").run().code(0);
 }
@@ -185,12 +186,12 @@ fn agent_is_found_on_path_from_agent_env() {
 #[test]
 fn unusable_scm_is_refused_before_start() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record()]));
+    let agent = project.fake_agent(&json!([project.record_step()]));
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
     refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
     refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command was not found: git");
-    assert!(project.recorded().is_empty());
+    assert!(project.agent_starts().is_empty());
 }
 
 #[test]
@@ -203,10 +204,10 @@ fn wrong_file_type_in_ralph_directory_is_refused() {
     ] {
         let project = Project::new();
         project.program("sh", ["-c", setup]).run().success();
-        let agent = project.fake_agent(&json!([project.record()]));
+        let agent = project.fake_agent(&json!([project.record_step()]));
         let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
         refused(&output).stderr_has(path);
-        assert!(project.recorded().is_empty());
+        assert!(project.agent_starts().is_empty());
     }
     // A start that failed was no run: the next one has nothing to tell of it.
     let project = Project::new();
@@ -278,7 +279,7 @@ fn unusual_environments_and_closed_streams_work() {
 fn ralph_variables_are_applied_or_refused() {
     let project = Project::new();
     let agent = project
-        .fake_agent(&json!([project.record(), {"print": "FINISHED <response>ok</response>"}]));
+        .fake_agent(&json!([project.record_step(), {"print": "FINISHED <response>ok</response>"}]));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
     run()
         .env("RALPH_COMPLETION_RESPONSE", "OK")
@@ -289,7 +290,7 @@ fn ralph_variables_are_applied_or_refused() {
         .run()
         .code(0)
         .stderr_has("RALPH_BOGUS");
-    let env = project.recorded()[0]["env"].clone();
+    let env = project.agent_starts()[0]["env"].clone();
     assert_ne!(env["RALPH_RUN_ID"], "not-ours");
     assert_eq!(env["RALPH_ITERATION"], "1");
     for (name, value) in [
@@ -322,10 +323,10 @@ fn thousands_of_guardrails_work() {
 #[test]
 fn maximum_iteration_limit_is_accepted() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     project.settings(&json!({"includeIterationCountInPrompt": true}));
     project.ralph(["run", "-p", "x", "-n", "4294967295", "--"]).args(agent).run().code(0);
-    let prompt = project.recorded()[0]["prompt"].clone();
+    let prompt = project.agent_starts()[0]["prompt"].clone();
     assert!(
         prompt.as_str().unwrap().starts_with("Iteration 1 of 4294967295, 4294967294 remaining.")
     );

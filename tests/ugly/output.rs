@@ -115,7 +115,7 @@ fn fifty_megabyte_text_line_is_handled() {
 #[test]
 fn fifty_megabyte_stream_line_is_handled() {
     let project = Project::new();
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!([
             {"claude": "init"}, {"claude": {"long_text": 50}}, {"claude": {"text": DONE}},
@@ -158,7 +158,7 @@ fn malformed_stream_is_handled() {
                 "cache_read_input_tokens": u64::MAX}}},
         {"print": "last words without an end"},
     ]);
-    project.agent_named("claude", &script);
+    project.install_agent("claude", &script);
     let output = project.ralph(["run", "-p", "x", "-n", "2", "--", "claude"]).run();
     output.code(1).stderr_lacks("panicked");
     assert_eq!(project.events().last("run_ended")["iterations"], 2);
@@ -170,18 +170,18 @@ fn ten_megabyte_prompt_is_delivered_or_ignored() {
     let project = Project::new();
     let prompt = "x".repeat(10 << 20);
     project.write("PROMPT.md", &prompt);
-    let agent = project.fake_agent(&json!([{"shell": ""}, project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([{"shell": ""}, project.record_step(), {"print": DONE}]));
     project.ralph(["run", "-f", "PROMPT.md", "--"]).args(agent).run().code(0);
-    assert_eq!(project.recorded()[0]["prompt"].as_str().map(str::len), Some(prompt.len()));
-    assert_eq!(project.recorded()[0]["stdin_eof"], true);
+    assert_eq!(project.agent_starts()[0]["prompt"].as_str().map(str::len), Some(prompt.len()));
+    assert_eq!(project.agent_starts()[0]["stdin_eof"], true);
 
     let ignoring = project.fake_agent(&json!({"stdin": "ignore", "sessions": [[{"print": DONE}]]}));
     project.ralph(["run", "-f", "PROMPT.md", "--"]).args(ignoring).run().code(0);
 
     // As much as an argument holds.
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     project.ralph(["run", "-p", &prompt[..120 << 10], "--"]).args(agent.clone()).run().code(0);
-    assert_eq!(project.recorded()[1]["prompt"].as_str().map(str::len), Some(120 << 10));
+    assert_eq!(project.agent_starts()[1]["prompt"].as_str().map(str::len), Some(120 << 10));
 
     project.settings(&json!({"agent": {"command": agent[0], "flags": agent[1..],
         "promptVia": "argument"}, "retry": {"max": 0}}));
@@ -207,7 +207,7 @@ fn misbehaving_guardrails_are_contained() {
         guardrail("no-such-command-here", 0),
         guardrail("cat", 0),
     ]}));
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     let output = project.ralph(["run", "-p", "x", "-n", "2", "--"]).args(agent).run();
     output.code(1);
     let events = project.events();
@@ -222,7 +222,7 @@ fn misbehaving_guardrails_are_contained() {
     assert_eq!(log.metadata().unwrap().len(), 100 << 20);
     let leftovers = events.find("leftovers");
     assert!(leftovers["processes"][0]["command"].as_str().unwrap().contains("sleep 100"));
-    let prompt = project.recorded()[1]["prompt"].as_str().unwrap().to_owned();
+    let prompt = project.agent_starts()[1]["prompt"].as_str().unwrap().to_owned();
     assert!(prompt.contains("... [truncated]") && prompt.contains("exit code 137"), "{prompt}");
     assert_eq!(project.processes(), []);
 }

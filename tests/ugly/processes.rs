@@ -9,11 +9,11 @@ const DONE: &str = "<response>DONE</response>";
 
 /// A tool in a session of its own that ignores TERM and holds standard output open.
 fn stray(project: &Project) -> Value {
-    json!({"stray": {"pid_file": project.beside("stray.pid")}})
+    json!({"stray": {"pid_file": project.sibling("stray.pid")}})
 }
 
 fn stray_pid(project: &Project) -> i32 {
-    project.wait_for_file(project.beside("stray.pid")).parse().expect("a process id")
+    project.wait_for_file(project.sibling("stray.pid")).parse().expect("a process id")
 }
 
 fn wait_for_event(project: &Project, kind: &str) {
@@ -174,7 +174,7 @@ fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
         let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}, "hang"]));
         project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(code);
         assert_eq!(project.processes(), []);
-        if project.beside("stray.pid").exists() {
+        if project.sibling("stray.pid").exists() {
             nothing_is_left(&project);
             assert_eq!(project.events().last("agent_ended")["ended_by"], cause);
             return;
@@ -207,7 +207,7 @@ fn run_time_budget_ends_any_phase() {
 fn leftover_process_is_ended_after_result_grace() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 0.3}));
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!([
             {"claude": "init"}, stray(&project), {"claude": {"text": DONE}},
@@ -255,9 +255,9 @@ fn hanging_git_is_ended_by_signal() {
         // git by another name would not be known for git.
         let git = format!(
             "case $1 in {hangs_in}) : >'{}'; sleep 100;; *) exec /usr/bin/git \"$@\";; esac",
-            project.beside("reached").display()
+            project.sibling("reached").display()
         );
-        let path = project.beside("bin").join("git");
+        let path = project.sibling("bin").join("git");
         project.write("../bin/git", format!("#!/bin/sh\n{git}\n"));
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(path, mode).unwrap();
@@ -267,7 +267,7 @@ fn hanging_git_is_ended_by_signal() {
             "commit_message": [{"print": "m"}],
         }));
         let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
-        project.wait_for_file(project.beside("reached"));
+        project.wait_for_file(project.sibling("reached"));
         run.signal(Signal::INT);
         wait_for_event(&project, "stop_requested");
         run.signal(Signal::INT);

@@ -9,7 +9,7 @@ use crate::support::{LONG, Process, wait_until};
 /// An agent that says which start it is and then waits for a file.
 fn waiting(shop: &Workshop) -> Vec<String> {
     shop.fake_agent(&json!([
-        shop.record(),
+        shop.record_step(),
         {"print": "at work"},
         shop.until_let_go(),
     ]))
@@ -21,10 +21,10 @@ fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
     let real = std::env::split_paths(&path).map(|dir| dir.join("tmux")).find(|it| it.exists());
     let script = format!(
         "#!/bin/sh\nuntil test -e '{}'; do sleep 0.01; done\nexec '{}' \"$@\"\n",
-        shop.beside("go").display(),
+        shop.sibling("go").display(),
         real.expect("tmux, which these tests need").display()
     );
-    let bin = shop.beside("slow");
+    let bin = shop.sibling("slow");
     std::fs::create_dir(&bin).expect("a file beside the project");
     std::fs::write(bin.join("tmux"), script).expect("a file beside the project");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -37,7 +37,7 @@ fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
 fn kill_all_ends_workers_being_spawned() {
     let shop = Workshop::new();
     let path = slow_tmux(&shop);
-    let agent = shop.fake_agent(&json!([shop.record(), "hang"]));
+    let agent = shop.fake_agent(&json!([shop.record_step(), "hang"]));
     let names = ["a", "b", "c", "d"];
     let spawns: Vec<_> = names
         .iter()
@@ -69,11 +69,11 @@ fn paused_worker_finishes_iteration_and_resumes() {
         .stderr_is("ralph: warning: worker 'agent' is already paused\n");
     shop.let_go();
     shop.wait_for_event("paused");
-    assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
+    assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     let state = shop.wait_for_status("stopped");
     assert_eq!(state["current_iteration"], 3);
-    assert_eq!(shop.recorded().len(), 3);
+    assert_eq!(shop.agent_starts().len(), 3);
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
@@ -98,7 +98,7 @@ fn paused_worker_finishes_iteration_and_resumes() {
     std::fs::write(shop.file("state.json"), edited).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     shop.wait();
-    assert_eq!(shop.recorded().len(), 5);
+    assert_eq!(shop.agent_starts().len(), 5);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
     again.code(1).stderr_has("there is a window 'agent' in tmux already");
     shop.let_go();
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
-    assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
+    assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
     assert!(!shop.worker("agent").exists(), "and nothing written");
     let events = shop.events();
     assert!(events.last("run_ended")["message"].as_str().unwrap().contains("was removed"));
@@ -147,16 +147,16 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
 fn microvm_of_paused_worker_is_stopped_and_reused() {
     use std::os::unix::fs::PermissionsExt;
     let shop = Workshop::new();
-    let sbx = shop.beside("bin").join("sbx");
+    let sbx = shop.sibling("bin").join("sbx");
     std::fs::write(&sbx, include_str!("../support/sbx.sh")).unwrap();
     std::fs::set_permissions(&sbx, std::fs::Permissions::from_mode(0o755)).unwrap();
     shop.write(
         "agent.sh",
-        format!("until test -e {}; do sleep 0.02; done", shop.beside("go").display()),
+        format!("until test -e {}; do sleep 0.02; done", shop.sibling("go").display()),
     );
     shop.spawn(2, &["--sandbox=docker"]).args(["sh", "agent.sh"]).run().code(0);
     shop.ralph(["pause", "agent"]).run().code(0);
-    let calls = || std::fs::read_to_string(shop.beside("bin").join("calls")).unwrap();
+    let calls = || std::fs::read_to_string(shop.sibling("bin").join("calls")).unwrap();
     let before = calls().len();
     shop.let_go();
     shop.wait_for_event("paused");
@@ -193,12 +193,12 @@ fn kill_ends_loop_and_process_tree() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         "ignore_signals",
-        {"stray": {"pid_file": shop.beside("stray")}},
-        {"write": {"path": shop.beside("ready"), "text": "x"}},
+        {"stray": {"pid_file": shop.sibling("stray")}},
+        {"write": {"path": shop.sibling("ready"), "text": "x"}},
         "hang",
     ]));
     shop.spawn(3, &[]).args(&agent).run().code(0);
-    wait_until(LONG, || shop.beside("ready").exists());
+    wait_until(LONG, || shop.sibling("ready").exists());
     shop.ralph(["kill", "agent"]).run().code(0).stdout_is("killed agent\n");
     let state = shop.state().unwrap();
     assert_eq!(state["status"], "stopped");
@@ -326,5 +326,5 @@ fn concurrent_requests_end_in_one_state() {
         assert!(!shop.file("request.json").exists(), "every request was taken");
     }
     wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
-    assert_eq!(shop.recorded().len(), 1, "no agent was started twice");
+    assert_eq!(shop.agent_starts().len(), 1, "no agent was started twice");
 }

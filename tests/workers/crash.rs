@@ -196,9 +196,9 @@ fn damaged_state_of_running_loop_is_rewritten() {
 #[test]
 fn state_of_older_version_continues() {
     let shop = Workshop::new();
-    let agent = shop.fake_agent(&json!([shop.record()]));
+    let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(9, &["--wait", "--done-pattern", "never"]).args(&agent).run().code(0);
-    let ran = shop.recorded().len();
+    let ran = shop.agent_starts().len();
     let old = json!({
         "worker_name": "agent", "prompt_file": shop.path().join("PROMPT.md"),
         "max_iterations": 9, "current_iteration": 7, "status": "paused",
@@ -210,7 +210,7 @@ fn state_of_older_version_continues() {
     shop.ralph(["status", "agent"]).run().code(0).stdout_has("Iteration: 7/9");
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
-    assert_eq!(shop.recorded().len() - ran, 2, "the eighth and the ninth");
+    assert_eq!(shop.agent_starts().len() - ran, 2, "the eighth and the ninth");
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["total_failures"]), (&json!(9), &json!(2)));
 }
@@ -232,16 +232,16 @@ fn missing_journal_keeps_iteration_count() {
 #[test]
 fn moved_project_ends_loop_and_is_not_recreated() {
     let shop = Workshop::new();
-    let away = shop.beside("away");
+    let away = shop.sibling("away");
     let moves = format!("mv '{}' '{}'", shop.path().display(), away.display());
     let agent = shop.fake_agent(&json!({"sessions": [
-        [shop.record(), {"print": "before"}],
-        [shop.record(), {"shell": moves}],
-        [shop.record()],
+        [shop.record_step(), {"print": "before"}],
+        [shop.record_step(), {"shell": moves}],
+        [shop.record_step()],
     ]}));
     shop.spawn(5, &["--wait"]).args(&agent).run().code(2);
     assert!(!shop.path().exists());
-    assert_eq!(shop.recorded().len(), 2);
+    assert_eq!(shop.agent_starts().len(), 2);
     let state = shop.state().unwrap();
     assert_eq!(state["status"], "failed");
     let report = shop.ralph(["report", "agent"]).current_dir(shop.home()).run();

@@ -8,7 +8,7 @@ use crate::support::{LONG, skipped, wait_until};
 /// A program for people: it asks, and answers on its screen. `$1` is where it notes what it was told.
 fn spawn(shop: &Workshop, more: &[&str], script: &str) {
     shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
-    let notes = shop.beside("notes");
+    let notes = shop.sibling("notes");
     shop.spawn(1, &["--interactive", "--done-pattern", "All tasks complete"])
         .args(["sh", "-c", script, "sh", notes.to_str().expect("UTF-8")].map(str::to_owned))
         .args(more)
@@ -32,12 +32,12 @@ fn interactive_prompt_is_typed_and_its_echo_ignored() {
         r#"printf "ready> "; read line; echo "$line" > "$1"
         until test -e "$1.seen"; do printf .; sleep 0.1; done; exec sleep 1000"#,
     );
-    let notes = shop.beside("notes");
+    let notes = shop.sibling("notes");
     let told = || std::fs::read_to_string(&notes).unwrap_or_default();
     wait_until(LONG, || told().ends_with('\n'));
     assert_eq!(told().trim(), "Say All tasks complete when all is done.");
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
-    std::fs::write(shop.beside("notes.seen"), "").unwrap();
+    std::fs::write(shop.sibling("notes.seen"), "").unwrap();
     shop.wait();
     // What stands still is ended, and that is no failure.
     let log = shop.log();
@@ -57,7 +57,7 @@ fn sent_text_is_typed_and_screen_completes_run() {
         r#"printf "> "; read line; touch "$1"; read more; echo "told: $more"; echo "All tasks complete"; read x"#,
     );
     assert_eq!(shop.state().unwrap()["inactivity_timeout"], 60);
-    shop.wait_for_file(shop.beside("notes"));
+    shop.wait_for_file(shop.sibling("notes"));
     shop.ralph(["send", "agent", "yes; go on -x 'é'"]).run().code(0).stdout_is("");
     // It would wait for ever, but it has said what was to be said.
     shop.wait();
@@ -69,7 +69,7 @@ fn sent_text_is_typed_and_screen_completes_run() {
 #[test]
 fn dialog_waits_for_person_and_receives_no_prompt() {
     let shop = Workshop::new();
-    let told = shop.beside("told");
+    let told = shop.sibling("told");
     shop.settings(&json!({
         "resultGraceSeconds": 1, "inactivityTimeoutSeconds": 5,
         "notify": {"command": format!("cat >>'{}'", told.display())},
@@ -92,10 +92,10 @@ fn dialog_waits_for_person_and_receives_no_prompt() {
     // Longer than any silence may last, and than it takes to type a prompt.
     let opened = std::time::Instant::now();
     wait_until(LONG, || opened.elapsed().as_secs() >= 6);
-    assert!(!shop.beside("notes").exists(), "something was typed");
+    assert!(!shop.sibling("notes").exists(), "something was typed");
     shop.ralph(["send", "agent", "yes"]).run().code(0);
     shop.wait();
-    let notes = std::fs::read_to_string(shop.beside("notes")).unwrap();
+    let notes = std::fs::read_to_string(shop.sibling("notes")).unwrap();
     assert_eq!(notes, "yes\nSay All tasks complete when all is done.\n", "{:?}", shop.log());
     let log = shop.log();
     assert_eq!(log[1], "[WAIT] waiting for you: ralph attach agent (trust this folder)");
@@ -129,7 +129,7 @@ fn interactive_prompt_waits_until_agent_reads_keys() {
         echo "$line" >"$1"; echo "All tasks complete"; exec sleep 1000"#,
     );
     shop.wait();
-    let notes = std::fs::read_to_string(shop.beside("notes")).unwrap();
+    let notes = std::fs::read_to_string(shop.sibling("notes")).unwrap();
     assert_eq!(notes.replace(' ', ""), "SayAlltaskscompletewhenallisdone.\n");
 }
 
@@ -142,7 +142,7 @@ fn interactive_agent_has_terminal_and_keys() {
         r#"trap 'echo caught' INT; stty size; test -t 2 && echo yes; while :; do read line && echo "$line" >> "$1"; done"#,
     );
     wait_until(LONG, || screen(&shop).contains("50 200\nyes\n"));
-    shop.wait_for_file(shop.beside("notes"));
+    shop.wait_for_file(shop.sibling("notes"));
     shop.tmux(["send-keys", "-t", "ralph:agent", "C-c"]);
     wait_until(LONG, || screen(&shop).contains("caught"));
     assert_eq!(shop.state().unwrap()["status"], "running", "the key was the agent's");
@@ -155,7 +155,7 @@ fn interactive_agent_has_terminal_and_keys() {
 #[test]
 fn pause_works_while_screen_changes() {
     let shop = Workshop::new();
-    let end = shop.beside("end");
+    let end = shop.sibling("end");
     let script = r#"printf "> "; read line; while test ! -e "$1"; do n=$((n + 1)); printf "\rtick $n"; sleep 0.05; done"#;
     let agent = ["sh", "-c", script, "sh", end.to_str().expect("UTF-8")];
     shop.spawn(2, &["--interactive"]).args(agent).run().code(0);
@@ -187,7 +187,7 @@ fn send_and_cost_budget_are_refused_for_wrong_mode() {
     shop.let_go();
     shop.wait();
     // What nobody tells cannot be kept within limits.
-    shop.agent_named("claude", &json!([]));
+    shop.install_agent("claude", &json!([]));
     shop.spawn(1, &["--interactive", "--max-cost", "5"])
         .arg("claude")
         .run()

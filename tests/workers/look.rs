@@ -36,7 +36,7 @@ fn status_shows_duration_and_cost() {
         "type": "result", "subtype": "success", "is_error": false, "result": "ok",
         "total_cost_usd": 0.25, "usage": {"input_tokens": 1, "output_tokens": 1},
     });
-    shop.agent_named(
+    shop.install_agent(
         "claude",
         &json!({"sessions": [
             [{"print": result.to_string()}],
@@ -71,7 +71,7 @@ fn watched_status_is_redrawn_in_place() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [shop.until_let_go()],
-        [{"wait_for": shop.beside("stay")}],
+        [{"wait_for": shop.sibling("stay")}],
     ]}));
     shop.spawn(3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["status", "--watch"]).in_tmux();
@@ -176,16 +176,18 @@ fn worker_with_endless_journal_line_uses_bounded_memory() {
     let agent = shop.fake_agent(&json!([{"print": "working"}]));
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
     let journal = shop.newest_run().join("events.jsonl");
-    Project::make_endless(&journal);
+    Project::append_endless_line(&journal);
     let socket = shop.socket();
     for command in [&["ls"][..], &["status", "agent"], &["logs", "agent"], &["report", "agent"]] {
-        let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
+        let output =
+            shop.ralph_with_memory_limit(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.code(0);
     }
     // Without a state the journal tells how things are.
     std::fs::write(shop.file("state.json"), "{").unwrap();
     for command in [&["ls"][..], &["resume", "agent"]] {
-        let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
+        let output =
+            shop.ralph_with_memory_limit(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.stderr_lacks("panicked").stderr_lacks("memory");
     }
     assert!(is_private(&shop.worker("agent")), "the files of a worker are for the user only");

@@ -43,7 +43,7 @@ impl Workshop {
     }
 
     fn socket(&self) -> PathBuf {
-        self.beside("tmux.sock")
+        self.sibling("tmux.sock")
     }
 
     /// ralph, with that tmux server for its workers.
@@ -68,12 +68,12 @@ impl Workshop {
 
     /// The step of a script that waits for [`Workshop::let_go`].
     fn until_let_go(&self) -> Value {
-        json!({"wait_for": self.beside("go")})
+        json!({"wait_for": self.sibling("go")})
     }
 
     /// Lets agents go on that wait for it, and all that come after them.
     fn let_go(&self) {
-        std::fs::write(self.beside("go"), "").expect("a file beside the project");
+        std::fs::write(self.sibling("go"), "").expect("a file beside the project");
     }
 
     /// Waits for the end of the worker, which must have come to it in peace.

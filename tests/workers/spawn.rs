@@ -9,7 +9,7 @@ use crate::{Workshop, support};
 fn worker_runs_in_window_until_limit() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
-        shop.record(),
+        shop.record_step(),
         {"print": "working"},
         shop.until_let_go(),
     ]));
@@ -34,7 +34,7 @@ fn worker_runs_in_window_until_limit() {
     assert!(log[1].starts_with("[END] iteration 1 exit=0 duration="), "{log:?}");
     assert_eq!(log[2], "[START] iteration 2/3");
     assert_eq!(log.last().unwrap(), "[DONE] loop complete after 3 iterations");
-    let prompts: Vec<_> = shop.recorded().iter().map(|it| it["prompt"].clone()).collect();
+    let prompts: Vec<_> = shop.agent_starts().iter().map(|it| it["prompt"].clone()).collect();
     assert!(prompts[0].as_str().unwrap().contains("Do the next thing."));
     assert!(prompts[1].as_str().unwrap().contains("Do another thing."), "{prompts:?}");
     // The window closes with its loop, and with the last one the server goes.
@@ -212,7 +212,7 @@ fn spawn_without_tmux_leaves_nothing() {
     let agent = shop.fake_agent(&json!([]));
     shop.spawn(3, &[])
         .args(&agent)
-        .env("PATH", shop.beside("bin"))
+        .env("PATH", shop.sibling("bin"))
         .run()
         .code(1)
         .stderr_has("cannot open a window for 'agent': tmux was not found");
@@ -270,11 +270,11 @@ fn workers_share_directory_only_with_each_other() {
 fn many_iterations_warn_and_empty_prompt_is_accepted() {
     let shop = Workshop::new();
     shop.write("PROMPT.md", "");
-    let agent = shop.fake_agent(&json!([shop.record(), {"print": "done"}]));
+    let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "done"}]));
     shop.spawn(51, &["--wait", "--done-pattern", "done"]).args(&agent).run().code(0).stderr_is(
         "ralph: warning: high iteration count (>50) may consume significant resources\n",
     );
-    assert_eq!(shop.recorded().len(), 1);
+    assert_eq!(shop.agent_starts().len(), 1);
 }
 
 #[test]
@@ -283,9 +283,9 @@ fn loop_has_environment_of_spawning_command() {
     let hold = shop.patient_agent();
     // Whoever starts the server decides what others would get.
     shop.spawn_as("first", 1, &[]).args(&hold).env("API_KEY", "of the first").run().code(0);
-    let agent = shop.fake_agent(&json!([shop.record()]));
+    let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(1, &["--wait"]).args(&agent).env("API_KEY", "my own").run().code(0);
-    assert_eq!(shop.recorded()[0]["env"]["API_KEY"], "my own");
+    assert_eq!(shop.agent_starts()[0]["env"]["API_KEY"], "my own");
     assert!(!shop.file("environment.json").exists(), "no secret stays on the disk");
     shop.let_go();
     shop.ralph(["wait", "first"]).run();
@@ -341,7 +341,7 @@ fn spawn_on_full_disk_leaves_nothing_and_reports() {
             done
             {ralph} ls; {ralph} kill agent"#
         );
-        let Some(told) = shop.mounted(&mount, &script) else { return };
+        let Some(told) = shop.run_with_mount(&mount, &script) else { return };
         told.stdout_lacks("left:").stdout_has("spawned agent").stderr_lacks("panicked");
         let errors: Vec<_> = told.stderr.lines().filter(|line| line.contains("error:")).collect();
         assert!(!errors.is_empty(), "{told:?}");
@@ -355,10 +355,10 @@ fn spawn_on_full_disk_leaves_nothing_and_reports() {
 fn worker_runs_in_directory_with_tmux_format_characters() {
     for name in ["C#Projects", "p#(cd; touch canary)", "p#{pid}", "p##(x)"] {
         let shop = Workshop::named(name);
-        let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+        let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "working"}]));
         shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
         let here = shop.path().to_str().unwrap();
-        assert_eq!(shop.recorded()[0]["cwd"], here);
+        assert_eq!(shop.agent_starts()[0]["cwd"], here);
         assert_eq!(shop.state().unwrap()["directory"], here);
         assert!(!shop.home().join("canary").exists(), "{name}");
     }
@@ -367,7 +367,7 @@ fn worker_runs_in_directory_with_tmux_format_characters() {
 #[test]
 fn worker_with_missing_directory_does_not_start() {
     let shop = Workshop::new();
-    let here = shop.beside("here");
+    let here = shop.sibling("here");
     std::fs::create_dir(&here).unwrap();
     let project = shop.path().to_str().unwrap().to_owned();
     let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--"];
@@ -383,17 +383,17 @@ fn programs_planted_in_project_are_not_run_for_workers() {
     let shop = Workshop::new();
     shop.git_init();
     let bin = shop.path().join(".venv/bin");
-    shop.plant(&bin, &["tmux", "git", "sh", "claude"]);
+    shop.plant_programs(&bin, &["tmux", "git", "sh", "claude"]);
     shop.write("file", "x");
     shop.git_command(["add", "-f", "file", "PROMPT.md"]);
     shop.git_command(["commit", "-qm", "First"]);
-    let path = shop.path_after(&[&bin]);
-    let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+    let path = shop.path_with(&[&bin]);
+    let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "working"}]));
     for more in [&["--wait"][..], &["--wait", "--worktree"]] {
         shop.spawn(1, more).args(&agent).env("PATH", &path).run().code(0);
     }
     // The agent has the PATH of whoever spawned it, not that of the tmux server.
-    assert_eq!(shop.recorded()[0]["env"]["PATH"], path.to_str().unwrap());
+    assert_eq!(shop.agent_starts()[0]["env"]["PATH"], path.to_str().unwrap());
     for command in
         [&["ls"][..], &["status", "agent"], &["attach", "agent"], &["rm", "agent", "--force"]]
     {

@@ -19,7 +19,7 @@ fn repository() -> Workshop {
 }
 
 fn worktree(shop: &Workshop, name: &str) -> PathBuf {
-    shop.beside("project-worktrees").join(name)
+    shop.sibling("project-worktrees").join(name)
 }
 
 fn branches(shop: &Workshop) -> Vec<String> {
@@ -33,7 +33,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
     shop.settings(&json!({"worker": {"copy": [".env", "config/local", "missing"]}}));
     shop.write(".env", "KEY=1\n").write("config/local/a", "A");
     let agent = shop.fake_agent(&json!([
-        shop.record(),
+        shop.record_step(),
         {"shell": "cat .env config/local/a > seen; echo two > code.txt; git commit -qam two"},
     ]));
     shop.spawn(1, &["--worktree", "--wait"])
@@ -43,7 +43,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .stderr_has("the worktree begins with HEAD, and without what is not committed here: ")
         .stderr_lacks("PROMPT.md");
     let there = worktree(&shop, "agent");
-    assert_eq!(shop.recorded()[0]["cwd"], there.to_str().unwrap());
+    assert_eq!(shop.agent_starts()[0]["cwd"], there.to_str().unwrap());
     assert_eq!(shop.state().unwrap()["directory"], there.to_str().unwrap());
     assert_eq!(shop.read("code.txt"), "one\n");
     assert_eq!(std::fs::read_to_string(there.join("code.txt")).unwrap(), "two\n");
@@ -63,7 +63,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .run()
         .code(0)
         .stdout_is("the branch agent is kept\nremoved agent\n");
-    assert!(!shop.beside("project-worktrees").exists());
+    assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["agent", "main"]);
     // A branch that is there is taken up only by those who name it.
     shop.spawn(1, &["--worktree"])
@@ -112,9 +112,12 @@ fn project_in_subdirectory_is_found_in_worktree() {
     shop.write("part/PROMPT.md", "Do it.");
     shop.git_command(["add", "part"]);
     shop.git_command(["commit", "--quiet", "-m", "a part"]);
-    let agent = shop.fake_agent(&json!([shop.record()]));
+    let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(1, &["-w", "--wait", "-C", "part"]).args(&agent).run().code(0);
-    assert_eq!(shop.recorded()[0]["cwd"], worktree(&shop, "agent").join("part").to_str().unwrap());
+    assert_eq!(
+        shop.agent_starts()[0]["cwd"],
+        worktree(&shop, "agent").join("part").to_str().unwrap()
+    );
     shop.write("uncommitted/PROMPT.md", "Do it.");
     shop.spawn_as("new", 1, &["-w", "-C", "uncommitted"])
         .args(&agent)
@@ -131,7 +134,7 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let spawn = |more: &[&str]| shop.spawn(1, more).args(&agent);
     let nothing_is_left = || {
-        assert!(!shop.beside("project-worktrees").exists());
+        assert!(!shop.sibling("project-worktrees").exists());
         assert_eq!(branches(&shop), ["main"]);
         assert!(!shop.file("").exists());
         wait_until(LONG, || shop.windows().is_empty());
@@ -145,18 +148,18 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
     nothing_is_left();
     shop.settings(&json!({}));
-    std::fs::write(shop.beside("project-worktrees"), "a file").unwrap();
+    std::fs::write(shop.sibling("project-worktrees"), "a file").unwrap();
     spawn(&["-w"]).run().code(1).stderr_has("cannot make a worktree for 'agent': git worktree");
-    std::fs::remove_file(shop.beside("project-worktrees")).unwrap();
+    std::fs::remove_file(shop.sibling("project-worktrees")).unwrap();
     nothing_is_left();
     // No tmux.
     let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|dir| dir.join("git"))
         .find(|path| path.exists())
         .unwrap();
-    std::os::unix::fs::symlink(git, shop.beside("bin").join("git")).unwrap();
+    std::os::unix::fs::symlink(git, shop.sibling("bin").join("git")).unwrap();
     spawn(&["-w"])
-        .env("PATH", shop.beside("bin"))
+        .env("PATH", shop.sibling("bin"))
         .run()
         .code(1)
         .stderr_has("cannot open a window for 'agent': tmux was not found");
@@ -198,14 +201,14 @@ fn ctrl_c_during_worktree_spawn_leaves_nothing() {
         ".git/hooks/post-checkout",
         format!(
             "#!/bin/sh\ntouch {0}\nwhile :; do sleep 1; done\n",
-            shop.beside("checking-out").display()
+            shop.sibling("checking-out").display()
         ),
     );
     let hook = shop.path().join(".git/hooks/post-checkout");
     std::fs::set_permissions(hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let terminal = shop.spawn(1, &["-w"]).args(&agent).in_tmux();
-    wait_until(LONG, || shop.beside("checking-out").exists());
+    wait_until(LONG, || shop.sibling("checking-out").exists());
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
     let said = terminal.scrollback();
@@ -213,7 +216,7 @@ fn ctrl_c_during_worktree_spawn_leaves_nothing() {
         said.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
         "{said}"
     );
-    assert!(!shop.beside("project-worktrees").exists());
+    assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["main"]);
     assert!(!shop.file("").exists());
 }
@@ -246,7 +249,7 @@ fn twenty_workers_in_one_repository_finish() {
         assert_eq!(log.lines().count(), 2, "{name}: {log}");
     }
     shop.ralph(["rm", "--all", "--worktree"]).deadline(LONG * 2).run().code(0);
-    assert!(!shop.beside("project-worktrees").exists());
+    assert!(!shop.sibling("project-worktrees").exists());
 }
 
 #[test]
@@ -255,16 +258,16 @@ fn worktree_uses_settings_of_spawning_project() {
     shop.settings(&json!({"guardrails": [{"command": "touch mine"}]}));
     // What an agent can do whose settings are protected: commit others. And a repository in there.
     let evil = json!({"guardrails": [{"command": "touch evil"}]});
-    let beside = shop.beside("evil.json");
+    let beside = shop.sibling("evil.json");
     std::fs::write(&beside, evil.to_string()).unwrap();
     let blob = shop.git_command(["hash-object", "-w", beside.to_str().unwrap()]);
     let entry = format!("100644,{},.ralph/settings.json", blob.trim());
     shop.git_command(["update-index", "--add", "--cacheinfo", &entry]);
     shop.git_command(["commit", "--quiet", "-m", "work"]);
-    let secret = shop.beside("secret");
+    let secret = shop.sibling("secret");
     std::fs::write(&secret, "KEY").unwrap();
     std::os::unix::fs::symlink(&secret, shop.path().join(".env")).unwrap();
-    let canary = shop.beside("canary");
+    let canary = shop.sibling("canary");
     let agent = shop.fake_agent(&json!([{"shell": format!(
         "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. && git add lib &&\n\
          git -C lib config core.fsmonitor 'touch {}; false' && git commit -qm lib",
@@ -289,10 +292,13 @@ fn worktree_uses_settings_of_spawning_project() {
 fn worker_with_exhausted_budget_resumes_with_larger_one() {
     let shop = repository();
     let cost = json!({"claude": {"result": {"total_cost_usd": 0.6}}});
-    shop.agent_named("claude", &json!([shop.record(), {"claude": {"text": "working"}}, cost]));
+    shop.install_agent(
+        "claude",
+        &json!([shop.record_step(), {"claude": {"text": "working"}}, cost]),
+    );
     let spawn = shop.spawn(9, &["--worktree", "--no-sandbox", "--max-cost", "1", "--wait"]);
     spawn.arg("claude").run().code(3);
-    assert_eq!(shop.recorded().len(), 2);
+    assert_eq!(shop.agent_starts().len(), 2);
     let run = shop.state().unwrap()["run_id"].as_str().unwrap().to_owned();
     let told = shop.ralph(["report", &run]).run();
     told.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
@@ -303,16 +309,16 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
         resume(&["--max-cost", "1.1"]).code(2).stderr_has("cost $1.20 of $1.10");
         resume(&["--dry-run"]).code(2);
     }
-    assert_eq!(shop.recorded().len(), 2);
+    assert_eq!(shop.agent_starts().len(), 2);
     shop.ralph(["resume", &run, "--max-cost", "2"]).run().code(0).stdout_has("resumed");
     shop.ralph(["wait", "agent"]).run().code(3);
-    assert_eq!(shop.recorded().len(), 4, "$2.40");
+    assert_eq!(shop.agent_starts().len(), 4, "$2.40");
     // What it was given stays, as it would for a run.
     let refused = shop.ralph(["resume", "agent"]).run();
     refused.code(2).stderr_has("cost $2.40 of $2.00");
     shop.ralph(["resume", "agent", "--max-cost", "3", "-n", "5"]).run().code(0);
     shop.ralph(["wait", "agent"]).run().code(3);
-    assert_eq!(shop.recorded().len(), 5);
+    assert_eq!(shop.agent_starts().len(), 5);
 }
 
 /// A new worktree is no way around what is remembered about a project.
@@ -335,7 +341,7 @@ fn worktree_worker_uses_sandbox_record_of_its_project() {
 #[test]
 fn worktree_spawn_deletes_nothing_through_planted_links() {
     let shop = repository();
-    let victim = shop.beside("victim");
+    let victim = shop.sibling("victim");
     std::fs::create_dir_all(victim.join("entry")).unwrap();
     std::fs::write(victim.join("entry/file"), "mine").unwrap();
     let plant = format!("ln -s {} .git/worktrees; touch planted; sleep 1000", victim.display());
@@ -343,7 +349,7 @@ fn worktree_spawn_deletes_nothing_through_planted_links() {
     let running = shop.ralph(run).start();
     shop.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     // The second one fails and is undone.
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let spawn = |name: &str, branch: &str| {
@@ -362,7 +368,7 @@ fn rm_worktree_removes_only_its_own_entry() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
-    let other = shop.beside("other");
+    let other = shop.sibling("other");
     shop.git_command(["worktree", "add", "-q", other.to_str().unwrap()]);
     // Both are gone without git's knowledge; the other one may be on a disk that is not mounted now.
     std::fs::remove_dir_all(&other).unwrap();
@@ -376,7 +382,7 @@ fn rm_worktree_refuses_link_in_its_place() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
-    let (there, victim) = (worktree(&shop, "agent"), shop.beside("victim"));
+    let (there, victim) = (worktree(&shop, "agent"), shop.sibling("victim"));
     std::fs::rename(&there, &victim).unwrap();
     std::os::unix::fs::symlink(&victim, &there).unwrap();
     let output = shop.ralph(["rm", "--worktree", "--force", "agent"]).run();
