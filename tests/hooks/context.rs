@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Output, Project};
 use crate::{hook, in_loop, recorded};
 
-/// A transcript of as many bytes, which tell nothing of tokens: four of them are one.
+/// A transcript of this size. It reports no tokens, so four bytes count as one.
 fn transcript(project: &Project, tokens: usize) {
     fs::write(project.sibling("transcript.jsonl"), "x".repeat(tokens * 4)).expect("a transcript");
 }
@@ -16,7 +16,6 @@ fn after_a_tool(project: &Project) -> Output {
     hook(project, "post-tool-use", &recorded(project, "PostToolUse")).run()
 }
 
-/// What the model is told.
 #[track_caller]
 fn alert(output: &Output) -> String {
     let answer = output.answer();
@@ -71,7 +70,6 @@ fn new_session_resets_context_alerts() {
     alert(&after_a_tool(&project));
     hook(&project, "post-tool-use", &other).run().says_nothing();
 
-    // All that is remembered is in one place.
     let names = |path| -> Vec<_> {
         let entries = fs::read_dir(path).expect("a directory");
         entries.map(|entry| entry.expect("an entry").file_name()).collect()
@@ -92,7 +90,7 @@ fn hook_state_is_kept_in_ralph_home() {
     ask().says_nothing();
     assert!(elsewhere.join("hooks").is_dir());
     assert!(!project.home().join(".ralph").exists());
-    // If nothing can be remembered, nothing is said: it would be said at every call.
+    // Without memory it stays silent: it would otherwise repeat itself at every call.
     fs::write(project.sibling("file"), "").expect("a file");
     let output =
         hook(&project, "post-tool-use", &input).env("RALPH_HOME", project.sibling("file")).run();
@@ -165,7 +163,7 @@ fn context_hook_ignores_unusable_transcript() {
     let made = project.command("mkfifo").arg(&pipe).status().expect("mkfifo");
     assert!(made.success());
     ask(json!(pipe));
-    // A subagent has a context of its own.
+    // A subagent has its own context.
     transcript(&project, 190_000);
     let mut input = recorded(&project, "PostToolUse");
     input["agent_id"] = json!("a0c74c7263e3332b9");
@@ -176,7 +174,7 @@ fn context_hook_ignores_unusable_transcript() {
 fn huge_transcript_and_tool_result_are_handled() {
     let project = Project::new();
     let file = fs::File::create(project.sibling("transcript.jsonl")).expect("a transcript");
-    // Far more than any window holds.
+    // Far larger than any context window.
     file.set_len(100 << 20).expect("a hole");
     let mut input = recorded(&project, "PostToolUse");
     input["tool_response"] = json!({"stdout": "ä\n".repeat(7 << 20)});

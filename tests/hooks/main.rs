@@ -1,4 +1,4 @@
-//! Claude Code's hooks, answered: what goes in was recorded from Claude Code itself.
+//! Claude Code hooks, with input recorded from Claude Code.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -11,8 +11,7 @@ mod tools;
 use serde_json::{Value, json};
 use support::{Output, Project, Ralph};
 
-/// What Claude Code wrote to its hooks, by the event. The session is that of the recording; where it works
-/// is the project.
+/// The recorded input of a hook event, with the project as its directory.
 fn recorded(project: &Project, event: &str) -> Value {
     let logs = [
         include_str!("../fixtures/claude/hooks_log_all.hooklog.jsonl"),
@@ -27,32 +26,30 @@ fn recorded(project: &Project, event: &str) -> Value {
     input
 }
 
-/// The hook with this name, in the session of a person.
+/// A hook call in a person's session.
 fn hook(project: &Project, name: &str, input: &Value) -> Ralph {
     project.ralph(["hook", name]).stdin(input.to_string())
 }
 
-/// The same in a session that a loop started.
+/// A hook call in a session that a loop started.
 fn in_loop(ralph: Ralph) -> Ralph {
     ralph.env("RALPH_RUN_ID", "20261115-230000-abcd")
 }
 
 impl Output {
-    /// The one JSON object that a hook may print.
     #[track_caller]
     fn answer(&self) -> Value {
         self.code(0).stderr_is("");
         serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {:?}", self.stdout))
     }
 
-    /// Nothing, which lets things go their way.
     #[track_caller]
     fn says_nothing(&self) {
         self.code(0).stdout_is("").stderr_is("");
     }
 }
 
-/// What is no question at all.
+/// Invalid hook input.
 const RUBBISH: [&[u8]; 10] = [
     b"",
     b"\n",
@@ -66,7 +63,7 @@ const RUBBISH: [&[u8]; 10] = [
     br#"{"tool_name": "Bash", "tool_name": "Read"}"#,
 ];
 
-/// The same, 20 MB long.
+/// Invalid hook input of 20 MB.
 fn long_rubbish() -> [Vec<u8>; 3] {
     let long = 20 << 20;
     let cut_off = br#"{"tool_input": {"command": ""#;
@@ -97,6 +94,5 @@ fn unknown_hook_name_is_ignored() {
         output.code(0).stdout_is("").stderr_has("no hook is called");
     }
     project.ralph(["hook", "--help"]).run().code(0).stdout_has("pre-tool-use");
-    // The usual ways to say it work, too.
     project.ralph(["-C", ".", "hook", "stop"]).stdin("{").run().says_nothing();
 }

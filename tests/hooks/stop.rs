@@ -1,4 +1,4 @@
-//! An agent of a loop that wants to stop.
+//! The stop hook in a loop.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,6 @@ fn reason(output: &Output) -> String {
 
 const RUN: &str = "20261113-202752-0a1b";
 
-/// With one commit, and nothing besides.
 fn committed() -> Project {
     let project = Project::git();
     project.write("README.md", "A project.\n");
@@ -36,7 +35,7 @@ fn stop_hook_holds_uncommitted_work_once() {
     assert!(said.contains("README.md, src/"), "{said}");
     assert!(said.contains("Commit ALL changes.") && said.contains("CLAUDE.md"), "{said}");
     assert!(!said.contains("progress.txt"), "{said}");
-    // It goes on because it was held, and wants to stop again.
+    // The agent was held back once and stops again.
     let mut again = recorded(&project, "Stop");
     again["stop_hook_active"] = json!(true);
     in_loop(hook(&project, "stop", &again)).run().says_nothing();
@@ -72,10 +71,10 @@ fn stop_hook_ignores_nested_sessions() {
     ask("session-start", "inner", "1.1").says_nothing();
     ask("stop", "inner", "1.1").says_nothing();
     reason(&ask("stop", "outer", "1.1"));
-    // The next attempt is another agent with another session.
+    // The next attempt has another session.
     ask("session-start", "next", "1.2").says_nothing();
     reason(&ask("stop", "next", "1.2"));
-    // Nothing was heard of its start.
+    // No session start was recorded.
     reason(&ask("stop", "later", "2.1"));
     // The loop commits by itself.
     ask("stop", "outer", "").says_nothing();
@@ -90,7 +89,7 @@ fn stop_hook_ignores_own_files() {
         .write(".ralph/lock", "")
         .write(".ralph/guardrail_001_test.log", "");
     stop(&project).says_nothing();
-    // Settings were committed, so that git looks into the directory.
+    // Committed settings make git look into the directory.
     project.settings(&json!({}));
     project.git_command(["add", ".ralph/settings.json"]);
     project.git_command(["commit", "--quiet", "-m", "Settings"]);
@@ -154,7 +153,7 @@ fn stop_hook_requires_valid_task_list() {
     };
     list(json!([{"id": "US-001"}]));
     stop(&project).says_nothing();
-    // From here on a loop works it off.
+    // From here on, a loop works on the list.
     project.write(".ralph-active", "{}");
     assert!(reason(&stop(&project)).contains("- ralph/tasks.json: US-001: acceptanceCriteria: "));
     list(json!([story("US-001", true, "Done."), story("US-002", false, "")]));
@@ -183,7 +182,7 @@ fn stop_hook_checks_list_of_active_run() {
     assert!(said.contains("- loops/b/tasks.json: ") && !said.contains("- ralph/"), "{said}");
 }
 
-/// The loop itself finds out at the end of the iteration; the agent that did it can still mend it.
+/// The agent that dropped the story can still repair it before the iteration ends.
 #[test]
 fn stop_hook_reports_dropped_story() {
     let project = committed();
@@ -219,7 +218,7 @@ fn stop_hook_reports_dropped_story() {
     list(json!([story("US-001", &[])]));
     let said = reason(&stop(RUN));
     assert!(said.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{said}");
-    // Of another run nothing is remembered.
+    // Nothing is remembered of another run.
     stop("20261113-202752-ffff").says_nothing();
     stop("../tasks/20261113-202752-0a1b").says_nothing();
     list(json!([story("US-001", &[]), story("US-003", &["US-002"])]));

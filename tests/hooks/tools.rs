@@ -1,4 +1,4 @@
-//! What happens before a tool is used.
+//! The pre-tool-use hook.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Output, Project};
 use crate::{RUBBISH, hook, in_loop, long_rubbish, recorded};
 
-/// A call of a tool, as Claude Code tells of it.
+/// A tool call as Claude Code reports it.
 fn call(project: &Project, tool: &str, input: Value) -> Value {
     let mut call = recorded(project, "PreToolUse");
     call["tool_name"] = json!(tool);
@@ -43,7 +43,7 @@ fn unintelligible_tool_call_is_denied_in_loop() {
         denial(&in_loop(hook(&project, "pre-tool-use", &broken)).run());
         hook(&project, "pre-tool-use", &broken).run().says_nothing();
     }
-    // A no that cannot be written is one all the same.
+    // A denial that cannot be written is still a denial.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let asked =
         in_loop(hook(&project, "pre-tool-use", &json!({}))).start_with_stdout(Some(full.into()));
@@ -54,7 +54,7 @@ fn unintelligible_tool_call_is_denied_in_loop() {
 fn large_harmless_tool_call_passes() {
     let project = Project::new();
     let path = project.path().join("large.txt");
-    // More than anybody holds back at once, and little enough to be judged in time on a busy machine.
+    // Larger than a pipe buffer, small enough for a busy machine to judge in time.
     let large = json!({"file_path": path, "content": "x".repeat(4 << 20)});
     for call in [recorded(&project, "PreToolUse"), call(&project, "Write", large)] {
         in_loop(hook(&project, "pre-tool-use", &call)).run().says_nothing();
@@ -69,7 +69,7 @@ fn judged(project: &Project, command: &str) -> Output {
     in_loop(hook(project, "pre-tool-use", &bash(project, command))).run()
 }
 
-/// Something to lose, outside of the project.
+/// A directory outside the project that must survive.
 fn treasure(project: &Project) -> String {
     let treasure = project.sibling("treasure");
     std::fs::create_dir_all(&treasure).expect("a directory");
@@ -85,7 +85,6 @@ fn tool_call_leaving_project_is_denied() {
     let said = denial(&judged(&project, &format!("rm -rf {treasure}")));
     assert!(said.contains(&treasure), "{said}");
     denial(&judged(&project, "rm -rf ../treasure"));
-    // It looks as if it were inside.
     denial(&judged(&project, "rm -rf link/"));
     denial(&judged(&project, "bash -c 'rm -rf $HOME'"));
     let answer = judged(&project, "rm -rf build").answer();
@@ -124,7 +123,7 @@ fn guard_is_off_outside_loop_unless_set_to_always() {
     denial(&ask().run());
     project.write(".ralph/settings.local.json", r#"{"hooks": {"always": false}}"#);
     ask().run().says_nothing();
-    // What it cannot read may have said so.
+    // The unreadable file may contain the setting.
     project.write(".ralph/settings.local.json", r#"{"hooks": {"always": true"#);
     project.settings(&json!({}));
     ask().run().code(0).stdout_has("systemMessage").stdout_has(".ralph/settings.local.json: EOF");
@@ -138,7 +137,7 @@ fn allow_list_of_project_is_respected() {
     project.settings(&json!({"hooks": {"allow": ["git push --force origin main"]}}));
     judged(&project, command).says_nothing();
     denial(&judged(&project, "git push --force origin other"));
-    // A run tells what counted when it began.
+    // A run passes on the settings it started with.
     let call = bash(&project, command);
     let ask = || in_loop(hook(&project, "pre-tool-use", &call));
     denial(&ask().env("RALPH_HOOKS__ALLOW", "[]").run());
@@ -157,7 +156,7 @@ fn slow_verdict_is_denied() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ralph");
-    // The question never ends.
+    // The input never ends.
     let question = child.stdin.take();
     let output = child.wait_with_output().expect("ralph");
     drop(question);
@@ -167,7 +166,7 @@ fn slow_verdict_is_denied() {
     assert!(denial(&output).contains("took too long"));
 }
 
-/// Tools wander about, and what is told of them is where they are.
+/// Tools change directory, and the reported directory is theirs.
 #[test]
 fn repository_is_project_without_session_directory() {
     let project = Project::git();

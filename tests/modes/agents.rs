@@ -1,4 +1,4 @@
-//! Agents by their type, and what is overridden of it.
+//! Agents by type, and overrides.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ AGENT_DISPLAY_FILTER="jq_is_not_needed() { sed -n 's/.*say.*/SHOWN/p'; }; jq_is_
 #[test]
 fn json_mode_completes_only_by_agent_text() {
     let project = project(&json!([]));
-    // The stream of amp begins with the prompt.
+    // amp's stream starts with the prompt.
     let echo = json!({"json": {"type": "user", "message": {"role": "user",
         "content": [{"type": "text", "text": format!("When done, say {COMPLETE}")}]}}});
     let tool =

@@ -1,4 +1,4 @@
-//! The log of a session.
+//! Session logs.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -86,7 +86,7 @@ fn session_log_of_resumed_run_counts_whole_run() {
     let ended = |log: &String| log.starts_with(begin) && log.contains("SESSION SUMMARY");
     let last = logs.into_iter().find(ended).expect("the log of the last session");
     assert!(!last.contains("ITERATION 1\n"), "{last}");
-    // The one that failed, and was cut off, counts as it came out at last.
+    // The retried attempts do not count.
     let counts = "Total Iterations: 3\nSuccessful: 3\nFailed: 0\n";
     assert!(last.contains(counts), "{last}");
 }
@@ -176,7 +176,6 @@ fn session_log_counts_only_attempts_before_interrupt() {
     let end = format!("[ralph] received SIGINT\n{}", footer(1, "Status: interrupted"));
     assert!(log.contains("[ralph] failed: exit code 3; retry 1 of 3\n"), "{log}");
     assert!(log.contains(&end), "{log}");
-    // Nobody knows yet whether it would have failed.
     let told =
         summary(1, 0, 0, "interrupted", 130).replace("Failed: 0", "Failed: 0\nInterrupted: 1");
     assert!(log.ends_with(&told), "{log}");
@@ -204,7 +203,6 @@ fn session_log_marks_iteration_not_started() {
     let not_started = "[ralph] failed: the agent could not be started\n";
     assert!(log.contains(&format!("{not_started}{SINGLE}\nITERATION 2 NOT STARTED\n")), "{log}");
     assert!(log.contains("Retries: 1\nStatus: not started\n"), "{log}");
-    // The first one said nothing.
     assert!(log.contains("Status: empty\n"), "{log}");
     assert!(log.contains("Total Iterations: 2\nSuccessful: 0\nFailed: 2\n"), "{log}");
 }

@@ -1,4 +1,4 @@
-//! What is found before anything is spent.
+//! Checks before a run starts.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -11,7 +11,6 @@ fn ready() -> Project {
     project(&json!([{"print": COMPLETE}]))
 }
 
-/// ralph refuses with this code and these words, and nothing was begun.
 #[track_caller]
 fn refused(project: &Project, args: &[&str], code: i32, words: &[&str]) {
     let output = project.ralph(args).run();
@@ -106,7 +105,7 @@ fn prompt_command_requires_completion_signal() {
     refused(&project, &["prompt", "p.md"], 1, &[signal]);
     refused(&project, &["prompt", "p.md", "-c", "OK"], 1, &["<response>OK</response>"]);
     refused(&project, &["prompt", "-p", "Do it."], 1, &["error: the prompt does not contain"]);
-    // A variable may bring it along, and of a pattern nobody can know.
+    // A variable may contain the signal, and a pattern cannot be checked.
     project.write("p.md", "Do it, then say ${SIGNAL}.");
     project.ralph(["prompt", "p.md"]).env("SIGNAL", COMPLETE).run().code(0);
     project.ralph(["prompt", "p.md", "--done-pattern", "COMPLETE"]).run().code(0);
@@ -166,7 +165,7 @@ fn invalid_prompt_files_are_refused() {
     refused(&project, &["prompt", "nowhere.md"], 2, &["prompt file not found: nowhere.md"]);
     refused(&project, &["prompt", "empty.md"], 2, &["the prompt file is empty"]);
     refused(&project, &["prompt"], 2, &["<FILE>"]);
-    // A link that leads nowhere is a mistake, and no reason for another prompt.
+    // A dangling link is an error, not a reason to use the default prompt.
     std::os::unix::fs::symlink("nowhere", project.path().join(".ralph/prompts/build.md")).unwrap();
     refused(&project, &["build"], 2, &["prompt file not found"]);
     for name in ["config", "settings.json"] {
@@ -216,7 +215,7 @@ fn unwritable_log_directory_is_found_before_start() {
     let output = project.ralph(["plan"]).run();
     output.code(2).stderr_has(".ralph/logs").stderr_has("move what is there away");
     project.ralph(["runs"]).run().code(0).stdout_lacks("1970");
-    // It gives the project back.
+    // The project lock was released.
     std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
     project.ralph(["plan"]).run().code(0).stderr_lacks("cut off");
 }
@@ -298,7 +297,7 @@ fn subdirectory_of_project_is_refused() {
         }
         assert!(!project.has("sub/.ralph") && !project.has("sub/ralph"), "{set_up}");
     }
-    // Where there were only runs, a second one would work on the same files.
+    // A directory with runs is the project, also from below: two runs must not share its files.
     let project = Project::git();
     project.write("sub/p.md", COMPLETE);
     project.install_agent("robot", &json!([{"print": COMPLETE}]));
@@ -309,12 +308,12 @@ fn subdirectory_of_project_is_refused() {
     project.write("p.md", COMPLETE);
     run(".").code(0);
     run("sub").code(2).stderr_has("is a part of the project in ");
-    // One who says so gets a project of its own, and a repository is one.
+    // A config or a repository makes a project of its own.
     project.write("sub/.ralph/config", "");
     run("sub").code(0);
     project.write("other/p.md", COMPLETE).git_command(["init", "-q", "other"]);
     run("other").code(0);
-    // Without a repository, runs above are somebody else's.
+    // Outside a repository, runs in a parent directory belong to another project.
     let project = Project::new();
     project.write("sub/keep", "");
     project.install_agent("robot", &json!([{"print": "<response>DONE</response>"}]));

@@ -1,4 +1,4 @@
-//! A run that was left after its agent had answered and before all checks of that were through.
+//! Runs interrupted between the agent's answer and the last check of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Output, Project, Ralph, wait_until};
 use crate::{DONE, prompts};
 
-/// A guardrail that says that it is there, and then waits.
+/// A guardrail that signals its start, then waits.
 const SLOW: &str = "echo x >>.ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
 
-/// Leaves a run in its guardrail: killed, or stopped with one Ctrl+C, which lets the guardrail finish.
+/// Interrupts a run in its guardrail: by KILL, or by one Ctrl+C, which lets the guardrail finish.
 fn leave(project: &Project, run: Ralph, signal: Signal) {
     let run = run.start();
     project.wait_for_file(".ralph/checked");
@@ -39,14 +39,13 @@ fn make_executable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-/// How often the guardrail was run.
 fn checks(project: &Project) -> usize {
     project.read(".ralph/checked").lines().count()
 }
 
 #[test]
 fn resume_checks_and_commits_answer_without_paying_again() {
-    // The answer may have used the budget up: that is no reason not to keep what it came to.
+    // Work is committed even if the answer has used up the budget.
     for (signal, budget, subject) in
         [(Signal::KILL, 1.0, "More"), (Signal::INT, 0.5, "ralph: iteration 1")]
     {
@@ -87,7 +86,7 @@ fn resume_reports_failed_check_to_next_agent_once() {
     let sessions = [json!([{"print": DONE}]), json!([{"shell": "touch made"}, {"print": DONE}])];
     project.install_agent("robot", &json!({"sessions": project.record_sessions(&sessions)}));
     leave(&project, project.ralph(["run", "-p", "do it", "--", "robot"]), Signal::INT);
-    // It failed while the run was stopping, which is said, and then once more.
+    // The failure was recorded while the run stopped, and again after it.
     assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
     resume(&project).code(0);
     let told: Vec<usize> =
@@ -115,16 +114,15 @@ fn resume_judges_task_list_marked_before_kill() {
     project.install_agent("robot", &json!({"sessions": sessions}));
     let run = project.ralph(["work", "--no-sandbox", "--", "robot"]);
     leave(&project, run, Signal::KILL);
-    // Its mark is that of an attempt that came to its end, and needs nobody to look at it again.
+    // The story was marked by a complete attempt, so it needs no second look.
     resume(&project).code(0).stderr_lacks("asked to look again");
     assert_eq!((prompts(&project).len(), checks(&project)), (1, 2));
-    // What is told of the list is what it has come to, though it had come to that before.
+    // The task event is written even though the list has not changed.
     let tasks = project.events().last("tasks").clone();
     assert_eq!((&tasks["done"], &tasks["total"]), (&json!(1), &json!(1)));
     project.ralph(["report"]).run().code(0).stdout_lacks("Left to do").stdout_lacks("stories:");
 }
 
-/// Checks ask nobody anything.
 #[test]
 fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     const PLAN: &str = ".ralph/implementation_plan.md";
@@ -161,7 +159,7 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
         let committed = if code == 0 { "ralph: iteration 1" } else { "" };
         assert_eq!(commits.trim(), committed, "{words:?}");
     }
-    // Where an agent is needed, all of it has to be there.
+    // Where an agent is needed, all of them must exist.
     let project = Project::git();
     project.settings(&settings("true"));
     project.write("robot", "#!/bin/sh\ntouch .ralph/checked\nsleep 600\n").write("P.md", "x");

@@ -1,4 +1,5 @@
-//! The real program, killed with `kill -9` at hundreds of moments, by an agent that writes and commits.
+//! Kills the real program with `kill -9` at hundreds of moments, with an agent that writes and
+//! commits.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,10 +12,10 @@ use serde_json::json;
 use crate::DONE;
 use crate::support::{LONG, Project, Running, wait_until};
 
-/// How often each of the projects is killed. Together they make it 300 times and more.
+/// Kills per project; more than 300 in all.
 const KILLS: u64 = 80;
 
-/// A number for each moment: they differ, and are the same each time.
+/// A reproducible pseudorandom number.
 fn chance(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -41,18 +42,17 @@ fn project() -> Project {
     project
 }
 
-/// The journal of the run, if there is one by now.
 fn journal(project: &Project) -> Option<PathBuf> {
     let runs = std::fs::read_dir(project.path().join(".ralph/runs")).ok()?;
     let began = runs.flatten().map(|run| run.path()).find(|run| run.join("settings.json").exists());
     began.map(|run| run.join("events.jsonl"))
 }
 
-/// What is in the journal after so many bytes. It is asked for every moment, and becomes long.
+/// The journal from an offset: it grows long and is read often.
 fn journal_after(project: &Project, known: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut file) = journal(project).and_then(|path| File::open(path).ok()) {
-        // What was half written is cut off by whoever goes on.
+        // Resuming truncates a partial line.
         let from = file.metadata().map_or(0, |meta| meta.len().min(known));
         let read = file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut bytes));
         read.expect("the journal can be read");
@@ -72,13 +72,12 @@ fn start(project: &Project) -> Running {
     }
 }
 
-/// Kills it at some moment: after so many lines of its journal beyond those that are known and a little more, or
-/// after so long.
+/// Kills the run after a number of new journal lines and a short delay, or after a timeout.
 fn kill(project: &Project, known: u64, moment: u64) {
     let run = start(project);
     let written = || lines(&journal_after(project, known));
     let more = (moment % 41) as usize;
-    // A busy machine may take longer to begin at all than it is given; some moments must be later ones.
+    // A busy machine may not even have started by then; some kills must come late.
     if more >= 30 {
         wait_until(LONG, || written() > 0);
     }
@@ -86,23 +85,21 @@ fn kill(project: &Project, known: u64, moment: u64) {
     while written() < more && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Not for synchronisation: any moment is as good as any other.
+    // Not for synchronization: any moment will do.
     std::thread::sleep(Duration::from_micros(chance(moment) % 4_000));
     run.signal(Signal::KILL);
     run.wait().killed_by(Signal::KILL);
 }
 
-/// What is known of the journal of a run that is killed again and again.
 #[derive(Debug, Default)]
 struct Known {
-    /// So much of it is whole lines.
+    /// The bytes of complete lines.
     size: u64,
-    /// The iterations that have come to their end.
     iterations: u64,
 }
 
 impl Known {
-    /// Every whole line is an event, and iterations only become more.
+    /// Every complete line is an event, and iterations never decrease.
     fn read_on(&mut self, project: &Project) {
         let text = journal_after(project, self.size);
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -118,20 +115,20 @@ impl Known {
     }
 }
 
-/// A git that is killed leaves its own locks behind, as it always does. Those among the objects are in nobody's way.
+/// A killed git leaves lock files. Those among the objects do no harm.
 fn remove_locks(directory: &Path) {
     for entry in directory.read_dir().expect("git's own").flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         if path.is_dir() && name != "objects" {
             remove_locks(&path);
         } else if name.as_encoded_bytes().ends_with(b".lock") {
-            // What ralph's own child is still at is gone by itself.
+            // A child that is still running may remove its lock itself.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Nobody pays for another agent while there is an answer that is not checked to the end.
+/// No agent is started while an answer has open checks.
 fn pays_once(project: &Project) {
     let mut is_answered = false;
     for event in project.events().0 {
@@ -176,7 +173,7 @@ fn killed_again_and_again(series: u64) {
     assert_eq!(journals.count(), 1, "all of it is one run");
 }
 
-// Beside each other, because each of them mostly waits.
+// In parallel, because each mostly waits.
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_1() {

@@ -10,7 +10,6 @@ use crate::{DONE, prompts, run_id};
 
 const COMPLETE: &str = "<promise>COMPLETE</promise>";
 
-/// `ralph run ARGS -- robot`, where the robot's starts differ and each is recorded.
 fn run(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
     script(project, "robot", sessions);
     project.ralph(["run", "-p", "do it"]).args(args).args(["--", "robot"])
@@ -21,7 +20,7 @@ fn script(project: &Project, agent: &str, sessions: &[Value]) {
     project.install_agent(agent, &json!({"sessions": recorded}));
 }
 
-/// Kills the run as soon as the agent has started so many times and written `at`.
+/// Kills the run once the agent has written `marker`.
 fn kill_at(project: &Project, run: Ralph, marker: &str) {
     let run = run.start();
     project.wait_for_file(marker);
@@ -37,7 +36,6 @@ fn reach(marker: &str) -> Value {
     json!({"write": {"path": marker, "text": ""}})
 }
 
-/// The iterations that were begun, in order.
 fn iterations(project: &Project) -> Vec<u64> {
     let events = project.events();
     let number = |event: &&Value| event["iteration"].as_u64().expect("a number");
@@ -66,7 +64,7 @@ fn resume_after_kill_restarts_open_iteration() {
     let continued = events.find("run_continued");
     assert_eq!((&continued["after"], &continued["cut_off"]), (&json!(null), &json!(2)));
     assert_eq!(events.last("run_ended")["iterations"], 2);
-    // What guardrails said of the first iteration is told twice, because the second was begun twice.
+    // The second iteration started twice, so its prompt repeats the guardrail's feedback.
     let told: Vec<bool> = prompts(&project).iter().map(|it| it.contains("make it")).collect();
     assert_eq!(told, [false, true, true]);
     assert_eq!(project.processes(), []);
@@ -98,7 +96,7 @@ fn report_credits_run_only_with_its_own_commits() {
     let commit = |subject: &str| {
         project.git_command(["commit", "-q", "--allow-empty", "-m", subject]);
     };
-    // Within the second in which the run begins, as everything else here.
+    // In the same second as the start of the run.
     commit("before");
     let side = "git checkout -q -b side; git commit -q --allow-empty -m aside; git checkout -q -";
     let own = "git pack-refs --all; git commit -q --allow-empty -m inside";
@@ -154,7 +152,6 @@ fn resume_keeps_counting_costs_and_failures() {
     output.stdout_has("`ralph resume").stdout_has("--max-cost");
     assert_eq!(project.agent_starts().len(), 6);
     assert_eq!(project.events().last("run_ended")["usage"]["cost_usd"], 1.1);
-    // It has to be given more to go on.
     resume(&project, &[]).code(2).stderr_has("cost $1.10 of $1.00").stderr_has("--max-cost");
     resume(&project, &["--max-cost", "1"]).code(2);
     resume(&project, &["--max-cost", "5"]).code(3).stdout_has("cost $101.10 of $5.00");
@@ -213,7 +210,7 @@ fn resume_does_not_repeat_finished_iteration() {
     assert_eq!(project.events().last("run_ended")["outcome"], "complete");
 }
 
-/// What was recommended goes on with the only iteration that there may be, and completes.
+/// Follows the printed advice: the only allowed iteration restarts and completes.
 fn begins_the_only_one_again(project: &Project, args: &[&str]) {
     let ended = project.events();
     assert_eq!(ended.last("iteration_ended")["cut_off"], true);
@@ -263,7 +260,7 @@ fn resume_restarts_failed_iteration_after_fix() {
     begins_the_only_one_again(&project, &[]);
 
     let project = Project::new();
-    // Whether it got to anything at all in that time is the machine's affair.
+    // Whether the agent gets anywhere in that time depends on the machine.
     let waits = json!([{"wait_for": "go"}, {"print": DONE}]);
     run(&project, &["-n", "1", "--max-time", "1s"], &[waits]).run().code(3);
     project.write("go", "");
@@ -353,7 +350,7 @@ fn every_loop_command_can_be_resumed() {
             ],
         );
         kill_at(&project, project.ralph(command), "at");
-        // It goes on with what the config said when it began, whatever became of that.
+        // The config of the start counts, whatever has become of the file.
         project.write(".ralph/config", "WHO=$(nobody");
         std::fs::remove_file(project.path().join("my.config")).unwrap();
         let output = resume(&project, &[]);
@@ -406,7 +403,7 @@ fn resume_reports_why_run_cannot_continue() {
         below.code(2).stderr_has("is a part of the project in");
     }
 
-    // What counts is where no agent can write.
+    // The record that counts is out of the agent's reach.
     let dir = project.home().join(".ralph/starts").join(&id);
     let note = std::fs::read(dir.join("start.json")).unwrap();
     std::fs::write(dir.join("start.json"), r#"{"args":["ralph","run","--odd"],"directory":"/"}"#)
@@ -416,7 +413,7 @@ fn resume_reports_why_run_cannot_continue() {
     resume(&project, &["-n", "3"]).code(2).stderr_has("start.json");
     std::fs::remove_file(dir.join("start.json")).unwrap();
     resume(&project, &["-n", "3"]).code(2).stderr_has("nothing tells how it was started");
-    // With neither a note nor a journal there never was a run.
+    // Without a start record and a journal it is not a run.
     std::fs::write(dir.join("start.json"), note).unwrap();
     std::fs::create_dir(project.path().join(".ralph/runs/29991231-235959-ffff")).unwrap();
     resume(&project, &["-n", "3"]).code(1).stdout_has("Iteration 3/3");
@@ -432,7 +429,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     resume(&project, &[])
         .code(2)
         .stderr_has("it has begun, and nothing can be read of what it did");
-    // What was cut off before anything was noted hides no run.
+    // A run cut off before its first record hides no other run.
     std::fs::write(dir.join("events.jsonl"), journal).unwrap();
     let (none, id) = ("29991231-235959-ffff", run_id(&project));
     std::fs::create_dir(project.path().join(".ralph/runs").join(none)).unwrap();
@@ -443,7 +440,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
         project.ralph([command, none]).run().code(2).stderr_has("was cut off before it began");
     }
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
-    // Nothing of an agent is there.
+    // No agent output exists.
     std::fs::write(dir.join("events.jsonl"), "").unwrap();
     std::fs::remove_file(dir.join("raw.ndjson")).unwrap();
     resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");
@@ -461,11 +458,10 @@ fn new_run_suggests_resuming_cut_off_run() {
         .run()
         .code(0)
         .stderr_has(&format!("`ralph resume {id}` goes on with it"));
-    // The newer one is complete, so that this is the last that is not.
+    // The newer run is complete.
     resume(&project, &[]).code(0).stdout_has(&id);
 }
 
-/// A task list with these stories, by their ids.
 fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
     let story = |(id, passes): &(&str, bool)| {
         json!({
@@ -497,11 +493,11 @@ fn resumed_work_is_judged_by_list_from_start() {
         let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
         script(&project, "robot", &vec![promise; 2]);
         project.ralph(["work", "--no-sandbox", "-n", "1", "--", "robot"]).run().code(1);
-        // Somebody makes it less while it stands still.
+        // The list is reduced between the runs.
         project.write("ralph/tasks.json", &less);
         resume(&project, &["-n", "2"]).code(1).stderr_has("has lost some of that");
         assert!(prompts(&project)[1].contains(told), "{less}: {}", prompts(&project)[1]);
-        // Nor does another one complete, unless all is there again and the check passes.
+        // Completion needs the whole list and a passing check.
         let honest = task_list(&both, &[check]);
         let mend = json!({"write": {"path": "ralph/tasks.json", "text": honest}});
         script(&project, "robot", &[json!([mend, {"shell": "touch made"}, {"print": "ok"}])]);
@@ -518,7 +514,7 @@ fn work_remembers_task_list_across_kill() {
     project.write("ralph/tasks.json", task_list(&[("a", false), ("b", false)], &[check]));
     let sessions = [
         json!([{"print": "looked"}]),
-        // It gets rid of a story and of the checks, says that all is done, and is killed.
+        // The agent drops a story and the checks, claims completion, and is killed.
         json!([leave(&[("a", true)], &[]), reach("at"), "hang"]),
         json!([{"print": "<promise>COMPLETE</promise>"}]),
         json!([
@@ -536,7 +532,7 @@ fn work_remembers_task_list_across_kill() {
     let checks: Vec<&Value> =
         events.all("guardrail_ended").iter().map(|event| &event["command"]).collect();
     assert_eq!(checks, [check; 3], "those of the start");
-    // A list that cannot be read is no reason not to go on either.
+    // An unreadable list does not prevent resuming.
     project.write("ralph/tasks.json", task_list(&[("a", false)], &[]));
     let sessions = [
         json!([{"write": {"path": "ralph/tasks.json", "text": "{\"userSt"}}, reach("at2"), "hang"]),
@@ -582,13 +578,12 @@ fn copied_project_resumes_at_new_path() {
     std::fs::write(copy.join("PROMPT.md"), "of the copy").unwrap();
     let again = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
     again(&[]).code(1).stderr_has("it goes on here");
-    // Nor is it forgotten afterwards.
     again(&["-n", "2"]).code(0);
     assert_eq!(prompts(&project), ["of the first", "of the copy", "of the copy"]);
     assert!(copy.join("where").exists() && !project.has("where"));
 }
 
-/// An agent puts a link in the place of its run's directory, or of one above it.
+/// The agent replaces its run's directory or a parent by a link.
 #[test]
 fn resume_of_run_directory_behind_link_is_refused() {
     for place in ["run", "runs", ".ralph"] {

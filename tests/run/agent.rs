@@ -1,11 +1,11 @@
-//! How agents are started.
+//! Agent command lines and environments.
 
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with, sessions};
 
-/// How a claude, codex or amp of the settings is started: its arguments.
+/// The arguments of an agent that is named in the settings.
 fn arguments(settings: &Value, args: &[&str], stream: &Value) -> Vec<String> {
     let project = Project::new();
     let agent = settings["agent"]["command"].as_str().expect("an agent");
@@ -59,7 +59,7 @@ fn claude_command_line_matches_settings() {
             "-p --output-format stream-json --verbose --model haiku",
         ),
     ] {
-        // Without a sandbox it asks us before it uses a tool.
+        // Without a sandbox, it asks ralph before each tool call.
         let hook = json!({"hooks": {"PreToolUse": [{"hooks": [{
             "type": "command",
             "command": env!("CARGO_BIN_EXE_ralph"),
@@ -72,7 +72,7 @@ fn claude_command_line_matches_settings() {
             _ => arg.clone(),
         });
         let given: Vec<String> = given.collect();
-        // A plus stands for a space inside of an argument.
+        // A plus stands for a space inside an argument.
         let given: Vec<String> = given.iter().map(|arg| arg.replace(' ', "+")).collect();
         assert_eq!(given.join(" "), expected);
     }
@@ -107,7 +107,7 @@ fn agent_without_tools_in_three_iterations_warns_once() {
     let output = run("7");
     output.code(1).stderr_has("The end of its stderr: bwrap: Can't mkdir /x/.git");
     assert_eq!(output.stderr.matches("claude has used no tool in 3 iterations").count(), 1);
-    // A text agent does not tell what it does.
+    // A plain-text agent reports no tool calls.
     project.install_agent("other", &json!([{"print": "not yet"}]));
     let other = project.ralph(["run", "-p", "x", "--agent", "other", "-n", "3"]).run();
     other.code(1).stderr_lacks("has used no tool");
@@ -135,7 +135,7 @@ fn agent_without_git_config_gets_identity_of_user() {
     };
     let ann = "Ann <ann@example.com>";
     assert_eq!(seen(json!({}), &[]), [ann, ann]);
-    // What is set stays as it is.
+    // Existing values win.
     let variables = [("GIT_AUTHOR_NAME", "Bea")];
     assert_eq!(seen(json!({}), &variables), ["Bea <ann@example.com>", ann]);
     let settings = json!({"agent": {"env": {"GIT_COMMITTER_EMAIL": "bot@example.com"}}});
@@ -302,13 +302,13 @@ fn agent_runs_in_project_directory() {
         let dir = project.path().to_str().unwrap();
         let ralph = project.ralph(["run", flag, dir, "-f", "PROMPT.md", "--", "robot"]);
         ralph.current_dir(project.sibling("")).run().code(0);
-        // As git has it, the place may come first.
+        // Global flags may come first, as with git.
         let ralph = project.ralph([flag, dir, "run", "-f", "PROMPT.md", "--", "robot"]);
         ralph.current_dir(project.sibling("")).run().code(0);
     }
     for record in project.agent_starts() {
         assert_eq!(record["cwd"], project.path().to_str().unwrap());
-        // As git has it, too: what is named is looked for there.
+        // Relative paths are resolved there, as with git.
         assert_eq!(record["prompt"], "in the project");
     }
     assert!(!std::path::Path::new(&project.sibling(".ralph")).exists());
@@ -353,7 +353,7 @@ fn disabled_approvals_are_warned_about_once() {
 #[test]
 fn second_run_in_same_directory_is_refused() {
     let project = Project::new();
-    // In its first iteration the agent removes the lock, too.
+    // The first iteration removes the lock, too.
     let script = sessions([
         json!([{"shell": "rm -rf .ralph"}]),
         json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": DONE}]),

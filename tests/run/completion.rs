@@ -1,11 +1,11 @@
-//! When a run is complete, and above all when it is not.
+//! When a run is complete, and when it is not.
 
 use serde_json::{Value, json};
 
 use crate::support::Project;
 use crate::{DONE, run, run_with, sessions};
 
-/// Runs one iteration of an agent that prints this, and tells whether that was a completion.
+/// Whether one iteration with this output completes the run.
 fn completes(args: &[&str], agent: &str, steps: &Value) -> bool {
     let project = Project::new();
     let output =
@@ -80,11 +80,11 @@ fn echoed_prompt_does_not_complete() {
     let prompt = format!("Work.\nWhen all is done answer {DONE}\n");
     project.write("PROMPT.md", prompt);
     project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "cat"]).run().code(1);
-    // Nor does it when the agent goes on where the prompt ended, without a line break.
+    // Nor if the agent continues the prompt's last line.
     let talks_on = ["sh", "-c", "cat; echo ' (working)'"];
     let prompt = format!("When all is done answer {DONE}");
     project.ralph(["run", "-n", "1", "-p", &prompt, "--"]).args(talks_on).run().code(1);
-    // With feedback and the iteration line it is still the prompt.
+    // Feedback and the iteration line are part of the prompt.
     project.settings(&json!({
         "includeIterationCountInPrompt": true, "guardrails": [{"command": "test $RALPH_ITERATION -gt 1"}],
     }));
@@ -225,7 +225,7 @@ fn amp_completes_by_its_own_text_not_by_prompt_echo() {
 fn plain_mode_completes_by_answer() {
     let args = ["--no-stream-agent-output"];
     assert!(completes(&args, "claude", &says(DONE)));
-    // codex leaves its answer in a file; what it prints is its own log.
+    // codex writes its answer to a file; its output is only a log.
     for (printed, answer, complete) in [("working", DONE, true), (DONE, "no", false)] {
         let project = Project::new();
         let script = json!([{"print": printed}, {"answer": answer}]);

@@ -1,4 +1,4 @@
-//! A journal whose last line has no end, as an agent could leave it.
+//! A journal whose last line is endless, as an agent could leave it.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What is printed, what is kept, and how it is shown again.
+//! Output formats, the journal, and replay.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{ASKED, DONE, run, run_id, run_with, sessions};
 
-/// A claude that does a bit of everything.
+/// A claude session with every kind of event.
 fn busy() -> Value {
     json!([
         {"claude": "init"},
@@ -324,7 +324,6 @@ fn display_settings_change_output() {
     };
     let lines = output.stdout.lines().filter(|line| !line.is_empty());
     assert!(lines.clone().all(stamped), "{:?}", lines.collect::<Vec<_>>());
-    // Plain is plain.
     let output = run_with("claude", &project, &["-p", "x", "--output", "plain"], &script).run();
     assert!(output.stdout.is_ascii() && !output.stdout.contains('\x1b'), "{}", output.stdout);
 }
@@ -353,7 +352,6 @@ fn notify_command_receives_run_end() {
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
     assert!(project.read("told.json").ends_with("}\n"), "for `read` and its like");
     let mut told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
-    // What it came to, as the report has it.
     let report = told.as_object_mut().and_then(|told| told.remove("report")).unwrap();
     assert_eq!((&report["outcome"], &report["asked"]), (&json!("complete"), &json!("do it")));
     assert_eq!(report["iterations"].as_array().map(Vec::len), Some(1));
@@ -379,7 +377,7 @@ fn failing_notify_command_only_warns() {
     output.code(0).stderr_has("notify.command failed: it was ended, since after a signal");
 }
 
-/// Killed between the end in the journal and the command that tells of it.
+/// Killed between the journal's last entry and the notification.
 #[test]
 fn missed_notification_is_sent_once_by_next_command() {
     let project = Project::new();
@@ -413,10 +411,9 @@ fn missed_notification_is_sent_once_by_next_command() {
     );
     assert_eq!(late[0]["report"].get("untold"), None);
     assert_eq!(project.events().last("notified")["ok"], true);
-    // Once.
     project.ralph(["resume", &id]).run().code(0).stderr_is("");
     project.ralph(["report"]).run().code(0).stdout_lacks("notify.command");
-    // The next run of the project, before it begins; and it tells of itself.
+    // The next run sends it before it starts, and later its own.
     let id = killed("two");
     let next = run(&project, &["-p", "three"], &json!([{"print": DONE}])).run();
     next.code(0).stderr_has(&format!("run {id} ended (complete after 1 iteration)"));

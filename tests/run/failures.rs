@@ -1,4 +1,4 @@
-//! Agents that fail, are limited, refused, or say nothing.
+//! Agents that fail, hit limits, are refused, or stay silent.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, wait_until};
 use crate::{DONE, at_once, prompts, recorded_steps, run, run_with, sessions};
 
-/// A claude that reports this failure.
 fn reports(fields: &Value) -> Value {
     json!([{"claude": "init"}, {"claude": {"result": fields}}])
 }
@@ -126,7 +125,7 @@ fn stream_without_result_is_failure() {
 fn rate_limit_is_waited_out_and_not_counted() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
-    // Two seconds after the agent says so, however long it took to come to that.
+    // Two seconds after the agent reports it, however slow it was.
     let limit = r#"at=$(($(date +%s) + 2)); echo $at >../resets-at
         echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' \
             '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
@@ -161,7 +160,7 @@ fn rate_limit_beyond_allowed_wait_ends_run() {
         output.code(4).stdout_has("usage limit reached").stdout_has(says);
         assert_eq!(project.events().find("run_ended")["outcome"], "agent_failed");
     }
-    // Nor if nothing could be done after it.
+    // Nor if the run's time ends before the limit does.
     let project = Project::new();
     let flags = ["-p", "do it", "--max-time", "10m"];
     let output = run_with("claude", &project, &flags, &script).run();

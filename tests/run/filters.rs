@@ -1,12 +1,11 @@
-//! The user's own filters: a jq expression that finds what the agent says, and a pipeline for the
-//! terminal.
+//! The response filter (jq) and the display filter.
 
 use serde_json::{Value, json};
 
 use crate::DONE;
 use crate::support::{LONG, Project, wait_until};
 
-/// A project whose agent, `robot`, is unknown to ralph and does what `script` says.
+/// A project with `robot`, an agent without an adapter.
 fn project(agent: &Value, script: &Value) -> Project {
     let project = Project::new();
     project.install_agent("robot", script);
@@ -45,7 +44,7 @@ fn filtered_known_agent_with_other_stream_needs_no_result() {
     let agent = json!({"type": "claude", "responseFilter": SAYS});
     let other = project(&agent, &script);
     other.ralph(["run", "-p", "x", "-n", "1"]).run().code(0);
-    // Its own stream, once it is understood, has to come to its end.
+    // A recognized stream must end with a result.
     let cut = json!([{"claude": "init"}, {"json": {"who": "robot", "says": DONE}}]);
     let own = project(&agent, &cut);
     let output = own.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
@@ -60,7 +59,7 @@ fn response_filter_failing_on_every_line_fails_attempt() {
     output.code(4).stdout_has("the response filter fails for all 2 lines of its stream (");
     output.stdout_has("correct agent.responseFilter");
     assert_eq!(project.events().find("agent_ended")["filter_errors"], 2);
-    // One that fails for some lines is only told of.
+    // A filter that fails for some lines only causes a warning.
     let settings =
         json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
     project.settings(&settings);
@@ -127,7 +126,7 @@ fn signal_does_not_wait_for_endless_response_filter() {
     let project = project(&json!({"responseFilter": "def f: f; f"}), &lines);
     let running = project.ralph(["run", "-p", "x"]).start();
     project.wait_for_event("agent_started");
-    // The evaluator is busy with the line now, or will be in a moment.
+    // The filter is busy with the line, or will be in a moment.
     running.signal(rustix::process::Signal::INT);
     project.wait_for_event("stop_requested");
     running.signal(rustix::process::Signal::INT);
@@ -194,7 +193,7 @@ fn display_filter_changes_only_shown_output() {
     assert_eq!(project.raw(), format!("one\n{DONE}\nno newline").as_bytes());
     assert_eq!(project.processes(), []);
 
-    // Nobody looks, so that nobody filters.
+    // Without a display, no filter runs.
     for args in [&["--quiet"][..], &["--output", "json"], &["--no-stream-agent-output"]] {
         let output = project.ralph(["run", "-p", "x"]).args(args).run();
         output.code(0).stdout_lacks("SHOWN");
@@ -215,7 +214,7 @@ fn failed_display_filter_falls_back_to_plain_output() {
         wait_until(LONG, || running.stderr().contains(what));
         project.write("../go", "");
         let output = running.wait();
-        // Also what it was given and did not show.
+        // Includes what the filter had read but not shown.
         output.code(0).stdout_has("one\n").stdout_has("two\n");
         assert_eq!(output.stdout.matches("one\n").count(), 1, "{}", output.stdout);
         assert_eq!(project.processes(), []);
@@ -267,7 +266,7 @@ fn hanging_display_filter_is_ended_once() {
         [{"print": "first"}, {"lines_megabytes": 8}, {"print": "last of it"}],
         [{"print": "second"}], [{"print": DONE}],
     ]});
-    // It reads nothing, and what it started does not want to go.
+    // It reads nothing, and its child ignores TERM.
     let filter = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000; cat";
     let project = project(&json!({"displayFilter": filter}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{ASKED, DONE, prompts, recorded_steps, run, run_id, sessions};
 
-/// An agent that says that it is done each time, and on its second start really is.
+/// An agent that always claims completion, rightly on its second start.
 fn fixes_it_at_last(project: &Project) -> Value {
     sessions([
         json!([project.record_step(), {"print": DONE}]),
@@ -13,7 +13,7 @@ fn fixes_it_at_last(project: &Project) -> Value {
     ])
 }
 
-/// The second prompt of a run in which these guardrails failed in the first iteration.
+/// The second prompt, after these guardrails have failed once.
 fn second_prompt(project: &Project, settings: &Value) -> String {
     project.settings(settings);
     run(project, &["-p", "do it"], &fixes_it_at_last(project)).run().code(0);
@@ -43,7 +43,7 @@ fn guardrail_failure_is_fed_back_in_documented_format() {
 #[test]
 fn fail_actions_place_feedback_in_order() {
     let guardrail = |name: &str, action: &str| json!({"command": format!("test -e fixed #{name}"), "failAction": action});
-    // The parts of the second prompt, by what each begins with.
+    // The beginnings of the second prompt's parts.
     let cases = [
         (vec![guardrail("a", "APPEND")], vec!["do it", "#a"]),
         (vec![guardrail("a", "PREPEND")], vec!["#a", "do it"]),

@@ -1,4 +1,4 @@
-//! How many iterations there may be, and how much may be used up.
+//! Limits of iterations and budgets.
 
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,7 @@ fn silent_model_limit_ignores_running_tool_and_text_agent() {
     ]);
     run(&project, &["-p", "do it"], &slow_tool).run().code(0);
     assert!(!project.events().has("model_silent"));
-    // The same silence without the tool, to see that it would have been ended.
+    // The same silence without a tool call is ended.
     let silent = json!([{"claude": "init"}, {"sleep_ms": 1200}, {"claude": {"text": DONE}}]);
     run(&project, &["-p", "do it"], &silent).run().code(4);
 }
@@ -115,7 +115,7 @@ fn cost_budget_ends_run_before_next_iteration() {
     assert_eq!(events.find("run_ended")["usage"]["cost_usd"], 1.2);
 }
 
-/// A proxy, or a model that claude has no price for.
+/// As with a proxy, or a model without a known price.
 #[test]
 fn zero_cost_for_tokens_is_estimated() {
     let project = Project::new();
@@ -129,7 +129,7 @@ fn zero_cost_for_tokens_is_estimated() {
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("about $5.00 by an estimate, no cost told");
-    // Where nothing is limited by it, nobody needs to know.
+    // Without a cost limit there is no warning.
     project.settings(&json!({}));
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
     output.code(1).stderr_lacks("tells no price");
@@ -173,7 +173,7 @@ fn time_budget_ends_running_agent() {
 fn iteration_budget_ends_agent_and_run_continues() {
     let project = Project::new();
     project.settings(&json!({"budget": {"perIteration": {"duration": "1s"}}}));
-    // Said before it was ended: no completion, since it was not done with its work.
+    // A completion signal before it was killed does not count.
     let script = sessions([json!([{"print": DONE}, "hang"]), json!([{"print": DONE}])]);
     run(&project, &["-p", "do it"], &script).run().code(0);
     let events = project.events();
@@ -198,7 +198,7 @@ fn inactive_agent_is_ended_and_retried() {
 #[test]
 fn printing_agent_is_not_inactive() {
     let project = Project::new();
-    // Longer than the limit in all, shorter between two prints.
+    // Longer than the limit in total, shorter between two prints.
     let slow = "x".repeat(420);
     let script = json!([{"split": slow}, {"print": DONE}]);
     let started = Instant::now();
@@ -212,7 +212,7 @@ fn iteration_timeout_ends_agent_and_retries() {
     let project = Project::new();
     project
         .settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 1, "backoffSeconds": 0}}));
-    // The first one ignores the polite signal, too.
+    // The first one ignores TERM.
     let script = json!({"sessions": [
         ["ignore_signals", {"print": DONE}, "hang"], [{"print": DONE}, "hang"],
     ]});

@@ -1,4 +1,4 @@
-//! What agents print is for the user only.
+//! Agent output is readable only by the user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::Project;
 use crate::{DONE, run};
 
-/// Every file and directory below a directory that other users can read, but for `spared` names.
+/// The paths below `dir` that other users can read, except `spared` names.
 fn readable_by_others(dir: &Path, spared: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -27,7 +27,7 @@ fn readable_by_others(dir: &Path, spared: &[&str]) -> Vec<String> {
     found
 }
 
-/// What version control knows.
+/// Files under version control.
 const SHARED: [&str; 4] = [".gitignore", "settings.json", "prompts", "implementation_plan.md"];
 
 #[test]
@@ -52,7 +52,7 @@ fn run_files_are_private_for_any_umask() {
     assert_eq!(mode(&project.home().join(".ralph")), 0o700);
     assert_eq!(mode(&dir), before, "version control knows this directory");
     assert!(fs::read_dir(dir.join("logs")).expect("logs").count() > 0);
-    // The prompt file is gone with its iteration, so that the agent tells of it.
+    // The prompt file is removed with its iteration, so the agent lists it.
     let seen = project.read("seen");
     let prompt = seen.lines().find(|line| line.contains("prompt_")).unwrap_or_default();
     assert!(prompt.is_empty() || prompt.starts_with("-rw-------"), "{seen}");

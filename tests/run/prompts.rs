@@ -1,4 +1,4 @@
-//! What the agent is asked.
+//! Prompts.
 
 use serde_json::json;
 
@@ -106,7 +106,7 @@ fn iteration_line_precedes_feedback_and_prompt() {
 
 #[test]
 fn large_prompt_arrives_completely() {
-    // An argument is limited to 128 KiB by the kernel, a pipe holds 64 KiB.
+    // The kernel limits an argument to 128 KiB; a pipe holds 64 KiB.
     let project = Project::new();
     project.write("PROMPT.md", "é".repeat(500_000));
     let script = json!([project.record_step(), {"print": DONE}]);

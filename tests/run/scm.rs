@@ -1,11 +1,11 @@
-//! What becomes of the changes.
+//! Commits and pushes.
 
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 use crate::{ASKED, DONE, run, run_with, sessions};
 
-/// A repository with one commit, in which ralph commits.
+/// A repository with one commit, and these SCM tasks.
 fn project(tasks: &[&str]) -> Project {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": tasks}}));
@@ -16,7 +16,7 @@ fn project(tasks: &[&str]) -> Project {
     project
 }
 
-/// An agent that works in this way and then, asked for a message, answers with this.
+/// An agent with these steps and this commit message.
 fn works(steps: &Value, message: &str) -> Value {
     json!({"sessions": [steps], "commit_message": [{"print": message}]})
 }
@@ -25,7 +25,6 @@ fn subjects(project: &Project) -> Vec<String> {
     project.git_command(["log", "--format=%s"]).lines().map(str::to_owned).collect()
 }
 
-/// A repository to push to.
 fn with_remote(project: &Project) {
     project.git_command(["init", "--quiet", "--bare", "../remote.git"]);
     project.git_command(["remote", "add", "origin", "../remote.git"]);
@@ -68,7 +67,7 @@ fn untracked_files_are_committed_even_if_hidden_in_status() {
     assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\n");
 }
 
-/// Adds a submodule `part` with a file `a`, and commits that.
+/// Commits a submodule `part` with a file `a`.
 fn add_submodule(project: &Project) {
     let part =
         "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
@@ -88,7 +87,7 @@ fn uncommitted_submodule_work_is_not_committed() {
     let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
     assert_eq!(subjects(&project)[0], "Take the new part");
-    // What is no submodule, and is committed like one, is told of, once.
+    // A nested repository committed as a link is reported once.
     let own = "git init -q app && cd app && echo a >a && git add a && git commit -qm App";
     let script = json!({
         "sessions": [[{"shell": own}], [{"shell": "touch new"}, {"print": DONE}]],
@@ -217,7 +216,7 @@ fn failed_push_is_reported_and_retried_after_next_iteration() {
     let remote = project.sibling("remote.git");
     let away = project.sibling("away.git");
     std::fs::rename(&remote, &away).unwrap();
-    // The second iteration changes nothing, but there is still something to push.
+    // The second iteration changes nothing, but a push is still due.
     let script = json!({
         "sessions": [
             [{"shell": "touch new"}],
@@ -245,7 +244,6 @@ fn completion_with_failed_scm_task_exits_5() {
     assert_eq!(subjects(&project)[0], "Add it", "what could be done is done");
 }
 
-/// A program that git runs before each commit.
 fn pre_commit_hook(project: &Project, script: &str) {
     project.write(".git/hooks/pre-commit", format!("#!/bin/sh\n{script}\n"));
     project.program("chmod", ["+x", ".git/hooks/pre-commit"]).run().success();
@@ -261,7 +259,8 @@ fn commit_refused_by_hook_is_fed_back() {
     assert_eq!(subjects(&project), ["First"]);
     assert_eq!(project.events().all("scm_ended").len(), 1, "nothing is pushed after that");
 
-    // The next agent is told, until it has done what the hook wants. A message is paid for once for the same work.
+    // The prompt reports the failure until the hook passes. The message is generated once for the
+    // same work.
     let project = self::project(&["commit"]);
     pre_commit_hook(&project, "seq 9999; echo 'new is ugly' >&2; test -e pretty");
     let asked = project.sibling("asked");
@@ -345,7 +344,7 @@ fn missing_commit_message_is_replaced_by_default() {
     assert_eq!(subjects(&project), ["ralph: iteration 1", "First"]);
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
 
-    // One that thinks about it for ever, with a budget of its iteration or of the run.
+    // An endless commit message, with a budget for the iteration or the run.
     for budget in [
         json!({"perIteration": {"tokens": 60_000}}),
         json!({"tokens": 60_000}),
@@ -419,7 +418,7 @@ fn runtime_files_never_show_in_git() {
         project.git_command(["status", "--porcelain"]),
         "A  .ralph/.gitignore\nA  .ralph/settings.json\n"
     );
-    // It is written again if it is lost.
+    // A lost file is written again.
     std::fs::remove_file(project.path().join(".ralph/.gitignore")).unwrap();
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert!(project.has(".ralph/.gitignore"));
@@ -462,7 +461,7 @@ fn unresolved_conflicts_are_not_committed() {
         git checkout -q main; echo ours >old.txt; git commit -qam Ours";
     project.program("sh", ["-c", other]).run().success();
     let before = ["Ours", "First"];
-    // Not even if the agent is done, and whichever part of the repository the project is.
+    // Also after a completion, and in any subdirectory of the repository.
     project.write("part/.ralph/settings.json", project.read(".ralph/settings.json"));
     project.git_command(["config", "core.excludesFile", ".git/info/exclude"]);
     project.write(".git/info/exclude", "part\n");
@@ -493,7 +492,7 @@ fn unresolved_conflicts_are_not_committed() {
 
 #[test]
 fn only_checked_changes_are_committed() {
-    // One that is asked for words, and edits, commits, hides what was staged, or changes what is committed.
+    // Asked for a message, the agent edits, commits, hides staged changes, or changes the commit.
     let broken = "echo broken > new.txt; touch sneaked";
     let commits = format!("{broken}; git add -A; git commit -qm Mine");
     for (meddling, warning, committed, last) in [
@@ -526,14 +525,14 @@ fn only_checked_changes_are_committed() {
             assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
             assert!(!project.git_command(["ls-files"]).contains("sneaked"));
         }
-        // The next agent is told, and the next guardrails judge it.
+        // The next agent is told, and the next guardrails check it.
         let prompt = project.agent_starts()[1]["prompt"].to_string();
         assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
         let report = project.ralph(["report"]).run();
         report.code(0).stdout_has(&warning).stdout_has("not complete: while the agent was asked");
     }
 
-    // A commit of more than what is staged would take along what nobody has seen.
+    // A commit of more than the index would include unchecked changes.
     let project = project(&["commit -a"]);
     let steps = json!([{"shell": "echo more >> old.txt"}, {"print": DONE}]);
     let message = json!([{"shell": "echo unseen >> old.txt"}, {"print": "Fix it"}]);
@@ -576,7 +575,7 @@ fn commits_on_no_branch_are_reported() {
     project.git_command(["switch", "--quiet", "-c", "kept"]);
     assert!(!reported(&project).contains("no branch"), "{}", reported(&project));
 
-    // An agent that begins a rebase and leaves it there.
+    // The agent leaves a rebase unfinished.
     let rebase = "touch one; git add one; git commit -qm One; \
                   GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i HEAD~1; touch three";
     let steps = json!([{"shell": rebase}, {"print": DONE}]);

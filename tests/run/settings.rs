@@ -1,4 +1,4 @@
-//! Where settings come from, as it is seen from outside.
+//! Sources of settings.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -161,7 +161,7 @@ fn secret_in_command_line_is_used_but_never_shown() {
         .code(0)
         .stdout_has("--api-key=(redacted)");
     ralph(&[&["run", "-V", "-n", "1", "-p", "x"], &agent[..]].concat());
-    // It was given to the agent as it is, and is kept for `ralph resume`, for nobody else to read.
+    // The agent gets the value, and it is kept, private, for `ralph resume`.
     assert!(argv(&project)[0].contains(&"Cookie: hunter2".to_owned()));
     let run = project.newest_run();
     for name in ["start.json", "settings.json"] {
@@ -217,7 +217,7 @@ fn subdirectory_of_project_is_refused() {
     let output = ralph.current_dir(&sub).run();
     output.code(2).stderr_has("src is a part of the project in").stderr_has("-C ");
     assert!(!project.has("src/.ralph"));
-    // One who says so gets a project of its own.
+    // Settings make a project of its own.
     project.write("src/.ralph/settings.json", "{}");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
     ralph.current_dir(&sub).run().code(1);

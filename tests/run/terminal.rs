@@ -1,4 +1,4 @@
-//! On a real terminal, and with signals.
+//! A real terminal, and signals.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, Tmux, wait_until};
 use crate::{DONE, run, run_with};
 
-/// The last line that is not empty.
 fn last_line(tmux: &Tmux) -> String {
     tmux.capture().trim_end().lines().last().unwrap_or_default().to_owned()
 }
@@ -24,7 +23,7 @@ fn status_line_is_shown_during_run_and_removed_at_end() {
     ]);
     let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
     tmux.wait_for_text(LONG, "⏺ Bash(make)");
-    // It is drawn after what it stands below.
+    // The status line is drawn after the output above it.
     wait_until(LONG, || {
         let last = last_line(&tmux);
         last.contains("1/10") && last.contains("Bash")
@@ -45,7 +44,7 @@ fn ctrl_c_lets_agent_finish() {
     let script =
         json!([{"raw": "Working... "}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
-    // Also what has no end of line yet.
+    // Includes output without a line end.
     tmux.wait_for_text(LONG, "Working...");
     tmux.send_keys(["C-c"]);
     let screen = tmux.wait_for_text(LONG, "Received signal, shutting down...");
@@ -144,7 +143,7 @@ fn second_signal_kills_guardrail_process_tree() {
     running.signal(Signal::INT);
     wait_until(LONG, || running.stderr().contains("Received signal, shutting down..."));
     running.signal(Signal::TERM);
-    // It found nothing wrong with the work: nobody is told that it failed.
+    // An interrupted guardrail has not failed.
     running.wait().code(130).stdout_has("Guardrail interrupted").stdout_lacks("failed");
     assert_eq!(project.processes(), []);
     let events = project.events();

@@ -1,4 +1,4 @@
-//! Programs that an agent planted in a directory of the `PATH` are not run outside the sandbox.
+//! Programs that an agent planted on the `PATH` are not run outside the sandbox.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -9,11 +9,11 @@ use serde_json::json;
 use crate::support::Project;
 use crate::{DONE, run};
 
-/// The programs that ralph runs outside the sandbox, and agents that it asks for their version.
+/// Programs that ralph runs outside the sandbox, and agents whose version it asks for.
 const PLANTED: [&str; 9] =
     ["git", "sh", "tmux", "bwrap", "docker", "sbx", "claude", "codex", "notify"];
 
-/// A project in which an agent has planted programs, and the entries of the `PATH` that lead to them.
+/// Plants programs and returns the `PATH` entries that lead to them.
 type Scene = fn(&Project) -> Vec<OsString>;
 
 const SCENES: [(&str, Scene); 6] = [
@@ -34,7 +34,7 @@ const SCENES: [(&str, Scene); 6] = [
         planted_in(project, "tools");
         let dir = project.sibling("tools");
         std::fs::create_dir(&dir).expect("a directory");
-        // A command of the user's that names a link of the user's gets what the link leads to.
+        // Not `notify`: a link that the user's own command names is followed.
         for name in PLANTED.iter().filter(|name| **name != "notify") {
             symlink(project.path().join("tools").join(name), dir.join(name)).expect("a link");
         }
@@ -99,7 +99,7 @@ fn program_found_only_in_project_is_error() {
     let only = format!("hg was found only in {}, which agents can write to", dir.display());
     let output = run(&project, &["-p", "x"], &script).env("PATH", &path).run();
     output.code(2).stderr_has(&only).stderr_has("install it outside the project");
-    // A path that the user typed is what the user wants.
+    // An absolute path typed by the user is trusted.
     project.settings(&json!({"scm": {"command": dir.join("hg"), "tasks": ["commit"]}}));
     run(&project, &["-p", "x"], &script).env("PATH", &path).run().code(0);
     assert_eq!(project.planted_runs().len(), 1);

@@ -1,4 +1,4 @@
-//! `ralph work`, started again: what the run before remembers, and what it left behind.
+//! `ralph work` after another run: remembered lists and interrupted work.
 
 use rustix::process::Signal;
 
@@ -6,7 +6,6 @@ use super::support::wait_until;
 use super::work::*;
 use super::*;
 
-/// The list with other commands that verify.
 fn verified_by(commands: &Value, stories: &[Value]) -> Value {
     let mut list = list(stories);
     list["verifyCommands"] = commands.clone();
@@ -91,7 +90,7 @@ fn story_dropped_in_last_run_is_still_missed() {
 
 #[test]
 fn list_is_remembered_when_named_through_links() {
-    // How somebody comes to name it otherwise, and what they say then.
+    // Ways to give the list another name, and the flags to match.
     for (by, args) in [
         ("ln -s ralph r2", &["--ralph-dir", "r2"][..]),
         ("mv ralph r2 && ln -s r2 ralph", &[]),
@@ -150,7 +149,7 @@ fn removal_between_runs_is_reported_and_does_not_complete() {
         let output = work(&project, &[], &[json!([say("me?")])]).run();
         output.code(2).stderr_has(told).stderr_has("ralph work --accept-list");
     }
-    // Still there after being told once; and back as it was there is nothing to say.
+    // Reported until it is restored or accepted.
     write_list(&project, &done);
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
     write_list(&project, &verified_by(&check, &both[..1]));
@@ -212,7 +211,6 @@ fn unreadable_ledger_is_reported_and_work_rechecked() {
     assert!(prompts(&project)[1].contains("Find out whether they do pass"));
 }
 
-/// Starts a run whose agent does this and stays, and kills it in the middle.
 fn kill_in_the_middle(project: &Project, steps: &[Value]) {
     let mut session = steps.to_vec();
     session.extend([json!({"shell": "touch there"})]);
@@ -250,7 +248,7 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
     let done = verified_by(&commands, &[passing("a")]);
     let dies = json!([leave_list(&done), {"signal": 9}]);
-    // Too often in a row is the end of the run, and nobody may think that it was that of the work.
+    // Too many failures end the run, which does not mean that the work is done.
     work(&project, &[], std::slice::from_ref(&dies))
         .run()
         .code(4)
@@ -265,7 +263,7 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     for told in &prompts[1..] {
         assert!(told.contains("by an attempt that did not come to its end"), "{prompts:?}");
     }
-    // An interrupted one is no better.
+    // The same after an interruption.
     let project = project_with(&[]);
     write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
     let mut session = vec![leave_list(&done), json!({"shell": "touch there"})];
@@ -336,7 +334,7 @@ fn work_without_verify_commands_warns_once() {
     let output = work(&project, &[], &done).run();
     output.success();
     assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
-    // What is done by itself is no doubt of anybody's.
+    // Stories marked by complete attempts stay passing.
     project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["true"]), &[open("a", &json!({}))]));

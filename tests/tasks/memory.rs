@@ -1,4 +1,4 @@
-//! The memory of a task list: what a run knows of stories and checks after the project, the home or the machine changed.
+//! The ledger of a task list after the project, the home or the machine changed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const DROPPED: &str = "b (Title of b) is gone, and no story replaces it";
 
-/// A git project whose committed list has two open stories and a check that fails.
+/// A git project with two open stories and a failing check, committed.
 fn project_with_check() -> Project {
     let project = project_with(&[]);
     project.git_init();
@@ -31,14 +31,14 @@ fn commit_list(project: &Project) {
     project.git_command(["commit", "--quiet", "-m", "Stories"]);
 }
 
-/// Lets an agent drop story b and weaken the check. The run fails, as it should.
+/// Lets an agent drop story b and weaken the check; the run fails.
 fn drop_story_and_check(project: &Project) {
     let cheated = checked_list("true", &[passing("a")]);
     let sessions = [json!([leave_text(&format!("{cheated:#}\n")), say(PROMISE)])];
     work(project, &["-n", "1"], &sessions).run().code(1);
 }
 
-/// Starts `ralph work` at `directory` with this home and an agent that only claims to be done.
+/// Runs `ralph work` with this home and an agent that only claims completion.
 fn work_at(project: &Project, directory: &Path, home: &Path) -> Output {
     let command = work(project, &["-n", "1"], &[json!([say(PROMISE)])]);
     command.current_dir(directory).env("RALPH_HOME", home).run()
@@ -78,7 +78,7 @@ fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
 #[test]
 fn dropped_story_vetoes_after_home_was_full() {
     let project = project_with(&[]);
-    // The run before the full disk leaves a ledger that does not know story b.
+    // This run leaves a ledger without story b.
     write_list(&project, &checked_list("true", &[open("a", &json!({}))]));
     let done = checked_list("true", &[passing("a")]);
     let sessions = [json!([leave_text(&format!("{done:#}\n")), say(PROMISE)])];
@@ -99,7 +99,7 @@ fn accepted_list_ignores_history() {
     let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
     command.env("RALPH_HOME", project.sibling("fresh")).run().success().stdout_has("nothing to do");
     assert_eq!(project.events().find("task_list_accepted")["list"], "ralph/tasks.json");
-    // It holds from then on in the same home, and nowhere else.
+    // Remembered only in that home.
     let again = work_at(&project, project.path(), &project.sibling("fresh"));
     again.success().stdout_has("nothing to do");
 }
@@ -161,7 +161,7 @@ fn list_without_record_is_accepted_with_warning() {
     output.success().stderr_has("no earlier record of ralph/tasks.json");
 }
 
-/// Clones the project after an agent dropped a story and a check and both were committed.
+/// A clone made after a story and a check were dropped and committed.
 fn damaged_clone(args: &[&str]) -> (Project, PathBuf) {
     let project = project_with_check();
     drop_story_and_check(&project);

@@ -96,7 +96,7 @@ fn new_overwrites_only_with_force() {
 #[test]
 fn failed_new_leaves_nothing() {
     let project = Project::new();
-    // The last thing to be written is in the way of itself.
+    // Blocks the last file to be written.
     project.write(".gitignore/full", "");
     project.ralph(["new"]).run().code(2).stderr_has(".gitignore");
     assert!(!project.has("ralph"));

@@ -1,9 +1,9 @@
-//! What an agent has planted in a repository is not executed by ralph's own calls of git.
+//! ralph's own git calls execute nothing that an agent planted in a repository.
 
 use super::work::{project_with, say, work};
 use super::*;
 
-/// A program that leaves a file with this name beside the project, and fails.
+/// A command that creates a canary file outside the project and fails.
 fn canary(project: &Project, name: &str) -> String {
     format!("touch {}; false", project.sibling(&format!("canary-{name}")).display())
 }
@@ -21,7 +21,7 @@ fn sung(project: &Project) -> Vec<String> {
     names
 }
 
-/// A repository in a repository, which is part of that as a submodule, and says how git is to look at it.
+/// A submodule with its own git configuration.
 fn plant_repository(project: &Project, at: &str) {
     project.git_command(["init", "--quiet", at]);
     project.write(&format!("{at}/file"), "one\n");
@@ -39,7 +39,7 @@ fn plant(project: &Project) {
     let filter = canary(project, "nested-filter");
     project.git_command(["-C", "filtered", "config", "filter.x.clean", &filter]);
     project.write("filtered/.git/info/attributes", "* filter=x\n").write("filtered/file", "two\n");
-    // What it is not known for would not be looked at.
+    // git inspects only the submodules that it knows.
     let module =
         |path| format!("[submodule \"{path}\"]\n\tpath = {path}\n\turl = ./x\n\tignore = none\n");
     project.write(".gitmodules", module("filtered") + &module("sub"));
@@ -62,7 +62,7 @@ fn programs_planted_in_git_config_are_not_executed() {
     plant(&project);
     project.git_command(["-c", "core.fsmonitor=false", "commit", "--quiet", "-m", "First"]);
     sung(&project);
-    // Else it proves nothing.
+    // Proves that the canaries work.
     project.git_command(["status"]);
     let all = ["nested-filter", "nested-fsmonitor", "own-fsmonitor", "submodule-fsmonitor"];
     assert_eq!(sung(&project), all);
@@ -94,7 +94,7 @@ fn programs_planted_in_git_config_are_not_executed() {
     assert!(subject.contains("rchive"), "and committed: {subject}");
 }
 
-/// The filters are the user's, and an agent attaches them to files of its own.
+/// The user configured the filters; an agent attaches them to its files.
 #[test]
 fn git_filters_are_not_run_for_inspection() {
     let project = project_with(&[open("US-1", &json!({}))]);
@@ -110,7 +110,7 @@ fn git_filters_are_not_run_for_inspection() {
     project.git_command(["config", "filter.large.required", "true"]);
     project.write(".gitattributes", "notebook filter=strip diff=strip\ndata filter=large\n");
     project.write("notebook", "two\n").write("data", "two\n");
-    // Else it proves nothing.
+    // Proves that the canaries work.
     for file in ["notebook", "data"] {
         project.command("git").args(["status", "--", file]).output().expect("git");
     }
@@ -127,7 +127,7 @@ fn git_filters_are_not_run_for_inspection() {
         let output = project.ralph(run).args(args).run();
         assert_eq!(sung(&project), [""; 0], "{args:?}: {} {}", output.stdout, output.stderr);
     }
-    // What differs is still found.
+    // Changes are still found.
     project.settings(&commits);
     let output = project.ralph(run).args(["--no-sandbox", "--", "true"]).run();
     output.stderr_has("your uncommitted changes will be included in ralph's commits");
@@ -137,7 +137,7 @@ fn git_filters_are_not_run_for_inspection() {
 fn planted_bare_repository_is_refused() {
     let project = Project::git();
     project.write("part/file", "");
-    // What git would take for a bare one, with a work tree elsewhere.
+    // git takes this for a bare repository with a work tree elsewhere.
     for directory in ["part/objects/x", "part/refs/x"] {
         project.write(directory, "");
     }
@@ -156,7 +156,7 @@ fn planted_bare_repository_is_refused() {
     assert_eq!(sung(&project), [""; 0]);
 }
 
-/// What an agent without a sandbox, or one of an earlier run, can leave behind: links out of the project, and pipes.
+/// What an agent outside a sandbox can leave behind: links out of the project, and pipes.
 #[test]
 fn commands_refuse_links_out_of_project_and_pipes() {
     let project = project_with(&[open("US-1", &json!({}))]);
@@ -189,7 +189,7 @@ fn commands_refuse_links_out_of_project_and_pipes() {
     once(&project).run();
     untouched(".ralph/lock");
 
-    // The sign as a pipe: at the end, and at the next beginning.
+    // The active marker as a pipe, at the end of a run and at the start of the next.
     let swap = json!({"shell": "rm .ralph-active && mkfifo .ralph-active"});
     for _ in 0..2 {
         work(&project, &["-n", "1"], &[json!([swap, say("x")])]).run().code(1);

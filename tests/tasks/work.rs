@@ -7,15 +7,15 @@ use super::*;
 
 pub(super) const PROMISE: &str = "<promise>COMPLETE</promise>";
 
-/// `ralph work ARGS -- robot`, where `robot` does what `sessions` say, one after the other.
+/// `ralph work ARGS -- robot`, with these recorded sessions.
 pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
     let recorded = project.record_sessions(sessions);
     project.install_agent("robot", &json!({"sessions": recorded}));
-    // The scripted agent's own files are outside of the project, where a sandbox would hide them.
+    // The fake agent's files are outside the project, where a sandbox would hide them.
     project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
 }
 
-/// A project with these stories, and settings that make nobody wait.
+/// A project with these stories, and no delay between retries.
 pub(super) fn project_with(stories: &[Value]) -> Project {
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 0}}));
@@ -24,7 +24,6 @@ pub(super) fn project_with(stories: &[Value]) -> Project {
     project
 }
 
-/// The step that leaves this list behind.
 pub(super) fn leave(stories: &[Value]) -> Value {
     leave_text(&format!("{:#}\n", list(stories)))
 }
@@ -37,7 +36,6 @@ pub(super) fn say(text: &str) -> Value {
     json!({"print": text})
 }
 
-/// What the agent was asked, each time.
 pub(super) fn prompts(project: &Project) -> Vec<String> {
     let text = |record: &Value| record["prompt"].as_str().unwrap_or_default().to_owned();
     project.agent_starts().iter().map(text).collect()
@@ -116,7 +114,7 @@ fn removed_story_is_reported_and_restored() {
         assert!(prompt.contains("\"mine\": \"kept\""), "{prompts:?}");
     }
     assert_eq!(prompts.len(), 3);
-    // What was there is kept where the agent does not work.
+    // The ledger is kept outside the work tree.
     let snapshot = std::fs::read(memory(&project)).expect("a snapshot");
     let snapshot: Value = serde_json::from_slice(&snapshot).expect("JSON");
     assert_eq!(snapshot["stories"]["b"]["id"], "b");
@@ -124,7 +122,7 @@ fn removed_story_is_reported_and_restored() {
     assert_eq!(snapshot["list"], list.to_str().expect("UTF-8"));
 }
 
-/// The file in which the last run keeps what it remembers.
+/// The ledger of the last run.
 pub(super) fn memory(project: &Project) -> std::path::PathBuf {
     let run = project.newest_run();
     let name = run.file_name().expect("a name").to_str().expect("UTF-8");
@@ -148,7 +146,7 @@ fn unwritable_home_warns_once() {
     assert_eq!(output.stderr.matches("cannot be kept in /dev/null/home").count(), 1);
     output.stderr_has("ralph cannot write to its own directory, /dev/null/home");
     assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
-    // The next one knows nothing of it, and says so.
+    // The next run has no ledger and warns.
     let output = project.ralph(["work"]).env("RALPH_HOME", "/dev/null/home").run();
     output.code(0).stdout_has("nothing to do").stderr_has("cannot be kept (/dev/null: ");
 }
@@ -168,7 +166,7 @@ fn split_story_may_be_replaced_by_parts() {
         .run()
         .success()
         .stderr_has("ralph/tasks.json: a1 replaces a (Title of a), a2 replaces a (Title of a)");
-    // What took its place passed at once, and nobody has seen it open.
+    // The replacement passed at once, without having been open.
     let told = "The story a1 took the place of a (Title of a) and was marked as passing";
     assert!(prompts(&project)[1].contains(told), "{:?}", prompts(&project));
     project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
@@ -263,7 +261,7 @@ fn verify_commands_from_start_must_pass() {
         "{prompt}"
     );
     assert!(prompt.contains("\"verifyCommands\" was changed, which has no effect"), "{prompt}");
-    // The checks pass in the second, but the list would let the next run off.
+    // The checks pass in the second iteration, but the list is still reduced.
     assert_eq!(project.events().all("iteration_started").len(), 3);
 }
 
@@ -290,7 +288,7 @@ fn invalid_list_at_start_is_error() {
     }
     std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
-    // The template is not a list yet.
+    // The template has no stories yet.
     project.ralph(["new"]).run().success();
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there are no stories in");
     assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
@@ -361,7 +359,7 @@ fn passing_but_incomplete_list_explains_why() {
     assert_eq!(report.matches(gone).count(), 2, "among the warnings, too: {report}");
 }
 
-/// An agent that stays until it is told otherwise.
+/// An agent that waits for a file.
 pub(super) fn staying(project: &Project) -> Value {
     json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": "there"}])
 }
@@ -381,7 +379,7 @@ fn active_marker_exists_while_work_runs() {
     let run = project.newest_run();
     assert_eq!(sign["run_id"], run.file_name().expect("a name").to_str().expect("UTF-8"));
     assert_eq!(project.git_command(["status", "--porcelain", ".ralph-active"]), "");
-    // A second one is refused, and takes nothing down.
+    // A second run is refused without harm to the first.
     project.wait_for_event("agent_started");
     project
         .ralph(["work", "--no-sandbox", "--", "robot"])
@@ -431,7 +429,7 @@ fn archive_during_run_is_refused() {
     project.wait_for_event("agent_started");
     project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
     project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
-    // Wherever they come from.
+    // From any directory.
     let other = project_with(&[open("a", &json!({}))]);
     let from_elsewhere = |words: &[&str]| {
         let list = project.path().join("ralph");
@@ -447,7 +445,7 @@ fn archive_during_run_is_refused() {
         output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (process ");
     }
     assert!(!other.has(".ralph-active"));
-    // To change a story is what a person may want to do meanwhile.
+    // A person may add a story meanwhile.
     project.ralph(["tasks", "add", "b", "--criterion", "c"]).run().success();
     std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1).stdout_has("Stories: 0 of 2 pass");

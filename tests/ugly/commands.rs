@@ -1,11 +1,11 @@
-//! The other commands, on a real terminal where they need one.
+//! Other commands, on a real terminal where they need one.
 
 use ralph_agents::{Adapter, by_name};
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 
-/// The answers of the dialog, and the question that each is for.
+/// The questions and answers of the dialog.
 const DIALOG: [(&str, &str); 15] = [
     ("Agent command (e.g., claude, codex, amp, or other LLM CLI): ", "claude"),
     ("Agent flags (comma-separated, optional): ", "--model,opus"),
@@ -27,7 +27,7 @@ const DIALOG: [(&str, &str); 15] = [
     ("Write starter prompts for `ralph plan` and `ralph build`? (y/N): ", ""),
 ];
 
-/// What the screen shows up to a question, without the spaces at line ends that a terminal drops.
+/// The screen up to a question, without trailing spaces, which a terminal drops.
 fn transcript(answered: usize) -> String {
     let mut text = String::from("\n");
     for (question, answer) in &DIALOG[..answered] {
@@ -45,7 +45,7 @@ fn init_dialog_in_terminal_writes_settings() {
         tmux.wait_for_text(LONG, &format!("{}{}", transcript(index), question.trim_end()));
         tmux.send_keys([*answer, "Enter"].iter().filter(|key| !key.is_empty()));
     }
-    // Asked only where one works, which is up to the machine.
+    // Asked only if a sandbox works on this machine.
     let asked = || tmux.scrollback().contains("Run agents in a sandbox?");
     wait_until(LONG, || asked() || tmux.scrollback().contains("Settings written"));
     let backend = if asked() {
@@ -55,7 +55,7 @@ fn init_dialog_in_terminal_writes_settings() {
         Value::Null
     };
     assert_eq!(tmux.wait_for_exit(LONG), 0);
-    // tmux scrolls by a line to say that the program has ended.
+    // tmux scrolls by a line to report the exit.
     wait_until(LONG, || tmux.scrollback().contains("Settings written to .ralph/settings.json"));
     let screen = tmux.scrollback();
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
@@ -276,7 +276,7 @@ fn every_error_has_same_prefix() {
     project.ralph(["plan", "--help"]).run().code(0).stdout_has("Usage:").stderr_is("");
 }
 
-/// An answer that could not be written was not given; a reader who went away has seen enough.
+/// A full disk is an error; a reader that closes the pipe is not.
 #[test]
 fn unwritable_stdout_is_error() {
     let project = Project::new();
@@ -315,12 +315,12 @@ fn unwritable_stdout_is_error() {
         let line = format!("{ralph} {command} >/dev/full");
         let output = project.program("sh", ["-c", &line]).run();
         output.code(1).stderr_has("ralph: error: ").stderr_has("No space left on device");
-        // `head` in the place of `true` might read before it leaves.
+        // `head` instead of `true` might read before it exits.
         let line = format!("({ralph} {command}; echo $? >code) | true; cat code");
         let output = project.program("sh", ["-c", &line]).run();
         output.stdout_is("0\n").stderr_lacks("error");
     }
-    // What a run does is not less done because nobody could be shown it, and that is said.
+    // A run's outcome does not depend on its display, but the failure is reported.
     for form in ["human", "json"] {
         let line =
             format!("exec {ralph} run -p x --output {form} -- {} >/dev/full", agent.join(" "));

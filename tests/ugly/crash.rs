@@ -1,4 +1,4 @@
-//! Two ralphs at once, and what a killed one leaves for the next.
+//! Concurrent runs, and recovery after a kill.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn corrupt_lock_file_is_taken_over() {
     }
 }
 
-/// Kills ralph as soon as `marker` appears, and checks what the next start makes of it.
+/// Kills ralph when `marker` appears and checks the next start.
 fn killed_at(project: &Project, agent: &[String], marker: &str) {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     project.wait_for_file(marker);
@@ -102,7 +102,7 @@ fn cut_off_run_survives_pruning() {
     let output = project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run();
     output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
     project.ralph(["replay", &id]).run().code(0).stdout_has("half");
-    // It is the last that somebody may want to go on with, until there is another.
+    // It stays the run to resume until there is a newer one.
     project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run().code(0);
     project.ralph(["replay", &id]).run().code(0);
     let no = project.fake_agent(&json!([{"print": "no"}]));
@@ -189,16 +189,15 @@ fn runs_killed_at_any_moment_finally_complete() {
     for moment in 0..30_u64 {
         let before = begun();
         let run = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
-        // How long a start takes is the machine's affair: every other moment is one after it, so that
-        // there are runs that were cut off.
+        // Start-up time depends on the machine, so every other kill comes after the start.
         if moment % 2 == 1 {
             wait_until(LONG, || begun() > before);
         }
-        // Not for synchronisation: any moment is as good as any other, and they differ.
+        // Not for synchronization: any moment will do.
         std::thread::sleep(Duration::from_millis((moment * 37) % 150));
         run.signal(Signal::KILL);
         run.wait();
-        // What is torn is never more than a line at the end.
+        // At most the last line is incomplete.
         for entry in std::fs::read_dir(project.path().join(".ralph/runs")).into_iter().flatten() {
             let journal = entry.unwrap().path().join("events.jsonl");
             let text = std::fs::read_to_string(journal).unwrap_or_default();
@@ -207,7 +206,7 @@ fn runs_killed_at_any_moment_finally_complete() {
                 serde_json::from_str::<serde_json::Value>(line).unwrap();
             }
         }
-        // A git that is killed leaves its own locks behind, as it always does.
+        // A killed git leaves lock files.
         let script = "find .git -name '*.lock' -delete";
         project.program("sh", ["-c", script]).run().success();
     }
@@ -225,7 +224,7 @@ fn journal_and_lock_removed_by_agent_are_restored() {
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
         [{"shell": "git clean -fdxq"}, {"print": "cleaned"}],
-        // What comes back is what the journal held before.
+        // The stash restores an older state of the journal.
         [{"shell": "git stash -aq && git stash pop -q >/dev/null"}, {"print": DONE}],
     ]}));
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
@@ -260,13 +259,13 @@ fn removed_journal_is_restored_before_agent_ends() {
     assert_eq!(said(), "before now cleaned shown");
     assert!(!project.git_command(["ls-files"]).contains("events.jsonl"));
     project.ralph(["report"]).run().code(0).stdout_has("cut off").stdout_has("ralph resume");
-    // Whoever comes next knows whose agent is still there.
+    // The next command knows which agent is left over.
     project.ralph(["resume"]).run().code(0);
     assert_eq!(said(), format!("before now cleaned shown {DONE}"));
     assert_eq!(project.processes(), []);
 }
 
-/// Nothing is recorded between the two, so that nothing could be put back.
+/// Nothing is journaled between removal and kill, so the run itself cannot restore it.
 #[test]
 fn journal_removed_before_kill_is_restored_by_next_command() {
     let project = Project::git();
@@ -286,7 +285,7 @@ fn journal_removed_before_kill_is_restored_by_next_command() {
     let output = project.ralph(["report"]).run();
     output.code(0).stdout_has("cut off").stderr_has("it was put back, with all that it held");
     project.ralph(["runs"]).run().code(0).stdout_has("cut off").stderr_lacks("put back");
-    // Whose agent is still there is known, too.
+    // The agent that is left over is known, too.
     assert_ne!(project.processes(), []);
     project.ralph(["resume"]).run().code(0).stderr_has("had left running");
     assert_eq!(project.processes(), []);

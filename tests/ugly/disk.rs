@@ -1,5 +1,4 @@
-//! A disk that is full or may not be written. Each test mounts a file system of its own that nobody
-//! else sees.
+//! Full and read-only disks, each a file system private to one test.
 
 use serde_json::json;
 
@@ -9,7 +8,7 @@ const DONE: &str = "<response>DONE</response>";
 
 const SMALL: &str = "mount -t tmpfs -o size=256k none .ralph";
 
-/// Waits until all that an agent has said, `now` at the end, is in the journal.
+/// Waits until the agent's output up to `now` is in the journal.
 const RECORDED: &str = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;
 
 fn ralph(project: &Project, agent: &[String]) -> String {
@@ -33,7 +32,7 @@ fn full_disk_at_start_is_error() {
     assert_eq!(project.agent_starts().len(), 1, "no agent without a journal");
 }
 
-/// An ignore file without a word in it would let every later commit take keys, journals and logs along.
+/// An empty ignore file would let later commits include keys, journals and logs.
 #[test]
 fn runtime_files_stay_out_of_git_after_full_disk() {
     let project = Project::git();
@@ -60,13 +59,13 @@ fn runtime_files_stay_out_of_git_after_full_disk() {
     );
 }
 
-/// There is no room to put it back, and what the run has used is only there.
+/// There is no room to restore it, and only it has the run's usage.
 #[test]
 fn journal_removed_on_full_disk_is_not_lost() {
     let project = Project::git();
     let fill = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
     let agent = project.fake_agent(&json!({"sessions": [
-        // More than what is set aside for the last words.
+        // More than the space reserved for the end of the run.
         [{"shell": "seq 800"}, {"print": "paid"}],
         [{"print": "now"}, {"shell": format!("{RECORDED}; {fill}")}, {"print": "full"}],
         [{"print": DONE}],
@@ -87,7 +86,8 @@ fn journal_removed_on_full_disk_is_not_lost() {
     assert_eq!(texts[800..], ["paid", "now", "full", DONE]);
 }
 
-/// On another file system than ralph's own a journal has no second name. What it told is not nothing.
+/// On another file system than ralph's home, a journal has no hard link. Its loss must not look
+/// like a new run.
 #[test]
 fn run_without_journal_is_not_restarted() {
     let project = Project::git();
@@ -113,7 +113,7 @@ fn run_without_journal_is_not_restarted() {
     assert_eq!(project.processes(), []);
 }
 
-/// A run that can never be resumed is one to be told of before it costs anything.
+/// Warns before the run costs anything that it could not be resumed.
 #[test]
 fn full_ralph_home_warns_and_run_can_be_resumed() {
     let project = Project::new();
@@ -154,14 +154,14 @@ fn disk_filling_up_during_output_ends_run() {
     output.stderr_has("No space left on device").stderr_lacks("panicked");
     output.stdout_has("code 2\n").stdout_has("code 0\n");
     assert_eq!(project.processes(), []);
-    // Lines that did not fit were taken back, so that the end could be recorded.
+    // Partial lines were truncated, which left room for the end.
     let journal = project.read("journal");
     let events: Vec<serde_json::Value> =
         journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.last().unwrap()["outcome"], "broken");
 }
 
-/// `ulimit -f`: the kernel would end a process that writes beyond it.
+/// With `ulimit -f`, the kernel kills a process that writes more.
 #[test]
 fn file_size_limit_ends_run() {
     let project = Project::new();
@@ -171,7 +171,7 @@ fn file_size_limit_ends_run() {
         {"stray": {"pid_file": pid_file}}, {"lines_megabytes": 5}, {"print": DONE}, "hang",
     ]));
     let run = ralph(&project, &agent);
-    // By a pipe, because the limit holds for what this test reads as well.
+    // Through a pipe, because the limit applies to the test's files as well.
     let script = format!("ulimit -f 200; {{ {run}; echo code $?; }} | tail -n 9");
     let output = project.program("sh", ["-c", &script]).run();
     output
@@ -180,7 +180,7 @@ fn file_size_limit_ends_run() {
         .stdout_has("File too large");
     assert_eq!(project.processes(), []);
     assert_eq!(project.events().last("run_ended")["outcome"], "broken");
-    // What the agent starts is still subject to it, as everybody expects.
+    // The agent's processes keep the default behaviour.
     for line in project.read("../signals").lines() {
         let signals = line.split_whitespace().next_back().expect("a mask");
         let signals = u64::from_str_radix(signals, 16).expect("a mask in hexadecimal");
@@ -201,7 +201,7 @@ fn read_only_project_is_error() {
     assert!(project.agent_starts().is_empty());
 }
 
-/// Somebody else takes the last block, and the journal's own is used up to the last lines.
+/// Another process takes the last block, and the journal uses its reserve.
 #[test]
 fn run_end_is_recorded_on_full_disk() {
     let project = Project::new();
@@ -227,8 +227,8 @@ fn run_end_is_recorded_on_full_disk() {
     assert_eq!(names, ["run_ended", "iteration_ended", "agent_ended"]);
 }
 
-/// A script around workers in a small `$RALPH_HOME`, which `fill` fills and `clear` empties. The worker `w` does its
-/// work in the order of the agent's sessions.
+/// Runs a script with a small `$RALPH_HOME`, which `fill` fills and `clear` empties. The worker is
+/// `w`.
 fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Output> {
     let home = project.sibling("small");
     std::fs::create_dir(&home).expect("a directory beside the project");
@@ -247,7 +247,7 @@ fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Ou
     project.run_with_mount(&mount, &script)
 }
 
-/// Its last state could not be saved, but the journal, which is elsewhere, tells how it ended.
+/// The last state could not be saved, but the journal, on another disk, has the outcome.
 #[test]
 fn worker_complete_on_full_home_is_not_rerun() {
     let project = Project::new();
@@ -291,7 +291,7 @@ fn worker_on_full_home_fails_and_can_be_resumed() {
     assert_eq!(project.agent_starts().len(), 2);
 }
 
-/// Completing needs no more room than what was set aside.
+/// Completion fits into the reserved space.
 #[test]
 fn worker_completes_on_full_home() {
     let project = Project::new();

@@ -1,4 +1,4 @@
-//! A project, or its repository, that is not there any more.
+//! Projects and repositories that disappear during a run.
 
 use std::fs;
 
@@ -8,13 +8,12 @@ use crate::support::Project;
 
 const DONE: &str = "<promise>COMPLETE</promise>";
 
-/// What an agent does with the directory that it works in.
 fn moves_away(project: &Project, more: &str) -> String {
     let (here, away) = (project.path().display(), project.sibling("away"));
     format!("mv '{here}' '{}'{more}", away.display())
 }
 
-/// `build` keeps a log for people in the project, too.
+/// `build` also keeps a session log in the project.
 #[test]
 fn moved_project_ends_run_and_is_not_recreated() {
     let again = |project: &Project| format!(" && mkdir '{}'", project.path().display());
@@ -70,7 +69,7 @@ fn removed_repository_ends_run_after_iteration() {
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
-    // Whoever goes on without it does so, and the answer is not paid for again.
+    // Without the repository, the run continues, and the answer is not paid for again.
     project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
     assert_eq!(project.agent_starts().len(), 2);
     fs::rename(aside, project.path().join(".git")).unwrap();

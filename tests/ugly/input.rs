@@ -1,4 +1,4 @@
-//! Bad input: what is wrong, where, and what to do; exit code 2; nothing started, nothing written.
+//! Bad input: a clear error, exit code 2, nothing started, nothing written.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,6 @@ use crate::support::{Output, Project};
 
 const DONE: &str = "<response>DONE</response>";
 
-/// An error as everybody should meet it.
 #[track_caller]
 fn refused(output: &Output) -> &Output {
     output.code(2).stderr_has("ralph: error: ").stderr_lacks("panicked");
@@ -47,7 +46,7 @@ fn invalid_settings_are_named_and_nothing_starts() {
             project.write(&format!(".ralph/{file}"), text);
             let agent = project.fake_agent(&json!([project.record_step()]));
             let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
-            // Words after `--` take the place of the flags in the settings.
+            // Words after `--` replace the flags of the settings.
             if text.contains("unclosed") {
                 continue;
             }
@@ -119,7 +118,7 @@ fn piped_prompt_is_used_for_all_iterations() {
         .stdin("do it")
         .run();
     output.code(1);
-    // Standard input is a file in these tests, so it could be read twice; a pipe could not.
+    // Tests use a file as standard input, which can be read twice; a pipe cannot.
     let agent = project.fake_agent(&json!([project.record_step(), {"print": "more"}])).join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let script = format!("echo do it | {ralph} run -n 2 -f /dev/stdin -- {agent}");
@@ -137,7 +136,7 @@ fn missing_agent_error_names_installed_agents() {
         .stderr_has("no agent is configured")
         .stderr_has("found on the PATH")
         .stderr_has("codex");
-    // A directory of the project must not lend its programs to this test.
+    // The `PATH` of the project must not provide the program.
     let project = Project::new();
     refused(&project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run())
         .stderr_has("the agent was not found: claude")
@@ -209,7 +208,7 @@ fn wrong_file_type_in_ralph_directory_is_refused() {
         refused(&output).stderr_has(path);
         assert!(project.agent_starts().is_empty());
     }
-    // A start that failed was no run: the next one has nothing to tell of it.
+    // A failed start is not a run.
     let project = Project::new();
     project.program("sh", ["-c", "mkdir .ralph; touch .ralph/runs"]).run().success();
     let agent = project.fake_agent(&json!([{"print": DONE}]));
@@ -313,7 +312,7 @@ fn thousands_of_guardrails_work() {
     project.settings(&json!({"guardrails": guardrails}));
     let shown = project.ralph(["run", "-p", "x", "--dry-run", "--", "cat"]).run();
     shown.code(0);
-    // All of them for real would take half a minute; some hundred show that each has its log.
+    // All of them would take half a minute; 300 show that each has its log.
     project.settings(&json!({"guardrails": guardrails[..300].to_vec()}));
     let agent = project.fake_agent(&json!([{"print": DONE}]));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);

@@ -1,4 +1,4 @@
-//! Whatever an agent or a guardrail prints, and however large the prompt is.
+//! Strange output of agents and guardrails, and large prompts.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn arbitrary_bytes_are_recorded_and_run_completes() {
     project.ralph(["replay"]).run().code(0).stdout_has("größer 🦀").stdout_lacks("\u{1b}");
 }
 
-/// C1 controls, marks of direction, separators of lines, a byte order mark, a zero-width space.
+/// C1 controls, direction marks, line separators, a byte order mark, a zero-width space.
 const UNSEEN: &str = "a\u{9b}2J\u{85}b\u{202e}c\u{2066}d\u{200f}e\u{61c}f\u{2028}g\u{2029}h\u{feff}i\u{200b}j\u{7f}k";
 
 fn is_unseen(c: char) -> bool {
@@ -60,7 +60,7 @@ fn json_output_escapes_invisible_characters() {
         assert!(output.contains("a\\u009b2J\\u0085b\\u202ec"), "{name}: {output:?}");
         assert!(!output.contains(is_unseen), "{name}: {output:?}");
     }
-    // It is the same to a program.
+    // Programs get the text unchanged.
     let said = live.json_lines();
     assert!(said.all("text").iter().any(|event| event["text"] == UNSEEN));
 }
@@ -192,7 +192,7 @@ fn ten_megabyte_prompt_is_delivered_or_ignored() {
 #[test]
 fn misbehaving_guardrails_are_contained() {
     let project = Project::new();
-    // Once is enough; what was said of it is in the next prompt.
+    // Expensive only once; the next prompt has the output.
     let guardrail = |command: &str, seconds: u64| {
         let command = format!("test $RALPH_ITERATION = 1 || exit 1; {command}");
         json!({"command": command, "timeoutSeconds": seconds})

@@ -1,4 +1,4 @@
-//! No process is left behind, whichever way an agent or ralph ends, and ralph never hangs.
+//! No process is left over however an agent or ralph ends, and ralph never hangs.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::support::{LONG, Project, Running, is_alive, time_ms, wait_until};
 
 const DONE: &str = "<response>DONE</response>";
 
-/// A tool in a session of its own that ignores TERM and holds standard output open.
+/// A tool in its own session that ignores TERM and holds standard output open.
 fn stray(project: &Project) -> Value {
     json!({"stray": {"pid_file": project.sibling("stray.pid")}})
 }
@@ -53,7 +53,7 @@ fn kept_background_process_is_named() {
     assert!(said.contains(&pid.to_string()), "{said}");
 }
 
-/// Starts an agent that hangs with a stray tool, and waits until both are there.
+/// Starts an agent that hangs with a stray tool.
 fn hanging(project: &Project) -> Running {
     let agent =
         project.fake_agent(&json!([stray(project), "ignore_signals", {"print": "set"}, "hang"]));
@@ -113,7 +113,7 @@ fn leftover_process_is_ended_after_ctrl_backslash() {
 fn inherited_ignored_signals_stay_ignored() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
-    // As a shell without job control starts what a script puts in the background.
+    // As a shell without job control starts background commands.
     let script = "trap '' INT QUIT; exec nohup \"$0\" \"$@\"";
     let args = ["-c", script, env!("CARGO_BIN_EXE_ralph"), "run", "-p", "x", "--"];
     let run = project.program("sh", args).args(agent).start();
@@ -137,7 +137,7 @@ fn third_signal_kills_immediately() {
         }
     }
     run.wait().code(130);
-    // Those who ignore TERM would have had five seconds after the second.
+    // Less than the grace period after the second signal.
     let events = project.events();
     let took = time_ms(events.last("agent_ended")) - time_ms(events.all("stop_requested")[1]);
     assert!(took < 5_000, "{took} ms");
@@ -146,7 +146,7 @@ fn third_signal_kills_immediately() {
 
 #[test]
 fn leftover_process_is_ended_after_each_time_limit() {
-    // Beside each other, because each of them mostly waits.
+    // In parallel, because each mostly waits.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             after_a_limit(|ms| json!({"inactivityTimeoutSeconds": ms / 1000.0}), "inactivity", 4)
@@ -164,7 +164,7 @@ fn leftover_process_is_ended_after_each_time_limit() {
     });
 }
 
-/// With a limit that is as short as it can be: the machine decides how long an agent takes to start its tool.
+/// Tries growing limits: the machine decides how fast an agent starts its tool.
 fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
     for ms in [300.0, 1_000.0, 3_000.0, 10_000.0] {
         let project = Project::new();
@@ -231,7 +231,7 @@ fn stopped_agent_is_ended() {
 #[test]
 fn forking_agent_leaves_no_processes() {
     let project = Project::new();
-    // Each starts a successor in a session of its own and leaves, a thousand times at most.
+    // Each starts a successor in a new session and exits, at most a thousand times.
     let fork = r#"cat >/dev/null; echo started
         n=0; f() { n=$((n+1)); [ $n -gt 1000 ] || (setsid sh -c ': ' & sleep 0.01; f) & }; f; f; f
         echo '<response>DONE</response>'"#;
@@ -252,7 +252,7 @@ fn child_holding_output_is_ended() {
 fn hanging_git_is_ended_by_signal() {
     for hangs_in in ["diff", "commit"] {
         let project = Project::git();
-        // git by another name would not be known for git.
+        // Under another name it would not count as git.
         let git = format!(
             "case $1 in {hangs_in}) : >'{}'; sleep 100;; *) exec /usr/bin/git \"$@\";; esac",
             project.sibling("reached").display()

@@ -1,4 +1,4 @@
-//! Asking workers for something.
+//! Control requests to workers.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Workshop;
 use crate::support::{LONG, Process, wait_until};
 
-/// An agent that says which start it is and then waits for a file.
+/// An agent that reports its start and then waits for a file.
 fn waiting(shop: &Workshop) -> Vec<String> {
     shop.fake_agent(&json!([
         shop.record_step(),
@@ -15,7 +15,7 @@ fn waiting(shop: &Workshop) -> Vec<String> {
     ]))
 }
 
-/// A `tmux` on the PATH that waits for the file `go` before it does anything.
+/// A `tmux` that first waits for the file `go`.
 fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
     let path = std::env::var_os("PATH").expect("a PATH");
     let real = std::env::split_paths(&path).map(|dir| dir.join("tmux")).find(|it| it.exists());
@@ -79,7 +79,7 @@ fn paused_worker_finishes_iteration_and_resumes() {
         .code(0)
         .stderr_has("ralph: warning: worker 'agent' is not paused: it has used up its iterations");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
-    // It may have more, by a flag or by its file, and go on after it was killed.
+    // It may get more iterations and continue after a kill.
     shop.ralph(["resume", "agent", "-n", "2"]).run().code(1).stderr_has("begun 3 iterations");
     shop.ralph(["resume", "agent", "-n", "4"])
         .run()
@@ -116,7 +116,7 @@ fn failed_or_killed_worker_can_be_resumed() {
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 7);
     assert_eq!(shop.state().unwrap()["consecutive_failures"], 1, "it begins anew");
-    // A prompt that vanished may come back.
+    // A missing prompt file may come back.
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["resume", "agent"]).run().code(1).stderr_has("prompt file not found");
@@ -220,7 +220,7 @@ fn request_wakes_loop_waiting_for_silent_agent() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
-    // One that is not woken does not answer, which is an error.
+    // A worker that is not woken would not answer.
     shop.ralph(["pause", "agent"]).run().code(0).stderr_is("");
     shop.ralph(["rm", "agent"]).run().code(1).stderr_has("worker 'agent' is paused");
     shop.ralph(["kill", "agent"]).run().code(0);
@@ -233,7 +233,7 @@ fn sigterm_pauses_and_second_one_ends_resumably() {
     shop.wait_for_event("text");
     let pid = shop.state().unwrap()["pid"].as_i64().unwrap() as i32;
     let the_loop = Process { pid, command: String::new() };
-    // Each is the first one again after a pause that was taken back.
+    // After a resume, the next TERM is the first one again.
     for _ in 0..2 {
         the_loop.signal(Signal::TERM);
         shop.wait_for_status("paused");
@@ -272,7 +272,7 @@ fn all_flag_applies_to_every_worker() {
     asked(&["resume", "--all"], "no worker is paused\n");
     shop.ralph(["resume", "--all", "-n", "3"]).run().code(2).stderr_has("--all is about workers");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
-    // One that is not there keeps nobody from the others.
+    // A missing worker does not stop the rest.
     let told = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
     told.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
     shop.ralph(["rm", "a", "b", "nobody"])
@@ -304,8 +304,8 @@ fn concurrent_requests_end_in_one_state() {
     for last in ["pause", "resume", "kill"] {
         let racing: Vec<_> = (0..24)
             .map(|nth| {
-                // The last word is said by many, the others in between; one that was killed would go on
-                // when it is resumed.
+                // Many send the last command, others something in between; a killed worker must not
+                // be resumed.
                 let others = ["pause", if last == "kill" { "pause" } else { "resume" }];
                 let command = if nth % 3 == 0 { last } else { others[nth % 2] };
                 shop.ralph([command, "agent"]).start()

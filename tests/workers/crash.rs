@@ -1,4 +1,4 @@
-//! What becomes of workers when something is killed under them.
+//! Workers after a kill.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn start(shop: &Workshop) -> i32 {
     ]}));
     shop.spawn(4, &[]).args(&agent).run().code(0);
     let state = shop.wait_for_state(|state| state["current_iteration"] == 2);
-    // One that has not said anything yet may not have counted its start either, and the next would hang.
+    // Before its first output an agent may not have counted its start, and the next would hang.
     wait_until(LONG, || shop.events().all("text").len() == 2);
     state["pid"].as_i64().expect("a process number") as i32
 }
@@ -44,7 +44,7 @@ fn killed_loop_resumes_at_next_iteration() {
     let expected: Vec<String> = (1..=4).map(|n| format!("[START] iteration {n}/4")).collect();
     assert_eq!(starts, expected.iter().collect::<Vec<_>>());
     assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
-    // What was cut off is not done, and no failure either.
+    // An interrupted iteration is neither done nor failed.
     assert!(log.contains(&"[CUT] iteration 2 was cut off with its loop".to_owned()), "{log:?}");
     let end = "[DONE] loop complete after 4 iterations, 1 of them cut off";
     assert_eq!(log.last().unwrap(), end);
@@ -54,7 +54,7 @@ fn killed_loop_resumes_at_next_iteration() {
     wait_until(LONG, || shop.processes().is_empty());
 }
 
-/// Neither its prompt nor another agent is needed for that, and what lies there is its own.
+/// That needs neither the prompt nor another agent.
 #[test]
 fn answer_of_killed_worker_is_checked_and_committed() {
     let shop = Workshop::new();
@@ -101,7 +101,7 @@ fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
-    // The number of the process has gone to somebody else since.
+    // The pid now belongs to another process.
     let mut stranger = shop.command("sleep").arg("1000").spawn().unwrap();
     let mut state = shop.state().unwrap();
     state["pid"] = json!(stranger.id());
@@ -127,14 +127,13 @@ fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
 fn worker_can_be_resumed_after_reboot() {
     let shop = Workshop::new();
     let pid = start(&shop);
-    // All at once, as when the power fails: the loop, the agent, the server. The loop first, who would hear of the
-    // end of the others.
+    // As in a power failure. The loop goes first, or it would notice the end of the others.
     shop.kill_loop("agent");
     for process in shop.processes() {
         process.signal(Signal::KILL);
     }
     wait_until(LONG, || !is_alive(pid) && shop.processes().is_empty());
-    // After that the number is somebody else's.
+    // The pid now belongs to another process.
     let mut stranger = shop.command("sleep").arg("1000").spawn().unwrap();
     let mut state = shop.state().unwrap();
     assert_eq!(state["status"], "running");
@@ -221,7 +220,7 @@ fn missing_journal_keeps_iteration_count() {
     start(&shop);
     shop.kill_loop("agent");
     std::fs::remove_dir_all(shop.path().join(".ralph/runs")).unwrap();
-    // Where it has a second name, it is put back by that.
+    // The hard link there would restore it.
     std::fs::remove_dir_all(shop.home().join(".ralph/journals")).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();

@@ -1,11 +1,11 @@
-//! Workers whose agent has a screen of its own.
+//! Workers with interactive agents.
 
 use serde_json::json;
 
 use crate::Workshop;
 use crate::support::{LONG, skipped, wait_until};
 
-/// A program for people: it asks, and answers on its screen. `$1` is where it notes what it was told.
+/// Spawns an agent that asks and answers on its screen. `$1` is the file for its notes.
 fn spawn(shop: &Workshop, more: &[&str], script: &str) {
     shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
     let notes = shop.sibling("notes");
@@ -25,7 +25,7 @@ fn screen(shop: &Workshop) -> String {
 fn interactive_prompt_is_typed_and_its_echo_ignored() {
     let shop = Workshop::new();
     shop.settings(&json!({"inactivityTimeoutSeconds": 3}));
-    // It does not stand still before somebody has looked.
+    // The agent must not idle before the test has looked.
     spawn(
         &shop,
         &[],
@@ -39,7 +39,7 @@ fn interactive_prompt_is_typed_and_its_echo_ignored() {
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
     std::fs::write(shop.sibling("notes.seen"), "").unwrap();
     shop.wait();
-    // What stands still is ended, and that is no failure.
+    // An idle agent is restarted, which is not a failure.
     let log = shop.log();
     assert!(log.contains(&"[TIMEOUT] inactivity timeout (3s), restarting".to_owned()), "{log:?}");
     assert_eq!(log.last().unwrap(), "[DONE] loop complete after 1 iteration");
@@ -59,7 +59,7 @@ fn sent_text_is_typed_and_screen_completes_run() {
     assert_eq!(shop.state().unwrap()["inactivity_timeout"], 60);
     shop.wait_for_file(shop.sibling("notes"));
     shop.ralph(["send", "agent", "yes; go on -x 'é'"]).run().code(0).stdout_is("");
-    // It would wait for ever, but it has said what was to be said.
+    // It would wait forever, but it has printed the done pattern.
     shop.wait();
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("told: yes; go on -x 'é'");
@@ -89,7 +89,7 @@ fn dialog_waits_for_person_and_receives_no_prompt() {
     wait_until(LONG, || {
         std::fs::read_to_string(&told).is_ok_and(|it| it.contains("dialog_opened"))
     });
-    // Longer than any silence may last, and than it takes to type a prompt.
+    // Longer than the inactivity timeout and than typing a prompt takes.
     let opened = std::time::Instant::now();
     wait_until(LONG, || opened.elapsed().as_secs() >= 6);
     assert!(!shop.sibling("notes").exists(), "something was typed");
@@ -115,7 +115,7 @@ fn interactive_prompt_that_never_arrives_is_failure() {
     assert_eq!(ended["failure"]["message"], "the prompt was not typed: the agent showed nothing");
 }
 
-/// As agents do that are written in JavaScript: what is typed before they read keys is thrown away.
+/// JavaScript agents discard what is typed before they read keys.
 #[test]
 fn interactive_prompt_waits_until_agent_reads_keys() {
     let shop = Workshop::new();
@@ -167,7 +167,7 @@ fn pause_works_while_screen_changes() {
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  pausing ");
     std::fs::write(&end, "").unwrap();
     shop.wait_for_event("paused");
-    // What is in the journal is in the log a moment later.
+    // The log follows the journal with a delay.
     wait_until(LONG, || shop.log().len() == 3);
     assert!(shop.log()[2].starts_with("[END] iteration 1 exit=0 "), "{:?}", shop.log());
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  paused ");
@@ -186,7 +186,7 @@ fn send_and_cost_budget_are_refused_for_wrong_mode() {
         .stderr_has("worker 'agent' is not interactive");
     shop.let_go();
     shop.wait();
-    // What nobody tells cannot be kept within limits.
+    // Without reported costs there is no cost limit.
     shop.install_agent("claude", &json!([]));
     shop.spawn(1, &["--interactive", "--max-cost", "5"])
         .arg("claude")
@@ -205,7 +205,7 @@ fn sandboxed_interactive_agent_has_screen_and_keys() {
     shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
     std::fs::write(shop.home().join("secret"), "secret").unwrap();
     let check = shop.ralph(["sandbox", "check"]).run();
-    // It must not end by the key, but by what it says.
+    // It must end by its output, not by the key.
     let script = "trap 'echo caught' INT; cat $HOME/secret; stty size </dev/tty; test -t 2 && echo yes; \
                   while :; do read line && touch prompted; test \"$line\" = over && break; done; \
                   echo All tasks complete; sleep 1000";

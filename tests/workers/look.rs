@@ -1,4 +1,4 @@
-//! Looking at workers.
+//! `ralph ls`, `status`, `logs`.
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn status_shows_duration_and_cost() {
     let told = shop.ralph(["status", "agent", "--format", "json"]).run();
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
     assert_eq!(told["cost_usd"], 0.5);
-    // How long they took is the machine's affair.
+    // Durations depend on the machine.
     let [average, left] =
         ["average_seconds", "left_seconds"].map(|key| told[key].as_u64().expect("whole seconds"));
     assert!(average < LONG.as_secs() && left >= average, "{told}");
@@ -83,7 +83,7 @@ fn watched_status_is_redrawn_in_place() {
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
     drop(terminal);
-    // However little room there is, nothing is wrapped and nothing scrolls away.
+    // Nothing wraps or scrolls away on a small screen.
     shop.spawn_as("other", 3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "other  working");
@@ -96,7 +96,6 @@ fn watched_status_is_redrawn_in_place() {
     assert_eq!(screen.matches("NAME").count(), 1, "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
-    // Whoever has seen enough is not kept waiting.
     let script = format!("{} ls --watch | head -n 1", env!("CARGO_BIN_EXE_ralph"));
     shop.program("sh", ["-c", &script]).run().code(0).stdout_has("NAME");
 }
@@ -183,7 +182,7 @@ fn worker_with_endless_journal_line_uses_bounded_memory() {
             shop.ralph_with_memory_limit(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.code(0);
     }
-    // Without a state the journal tells how things are.
+    // Without a state, the journal counts.
     std::fs::write(shop.file("state.json"), "{").unwrap();
     for command in [&["ls"][..], &["resume", "agent"]] {
         let output =
@@ -211,7 +210,7 @@ fn first_example_of_workers_page_completes() {
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     let page = include_str!("../../docs/src/workers.md");
     let example = page.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
-    // An agent that does as it is asked: without the request it would not say it.
+    // It answers only if the prompt asks for it.
     shop.write(
         "agent",
         "#!/bin/sh\ngrep -q 'say \"All tasks complete\"' && echo All tasks complete\n",

@@ -1,4 +1,4 @@
-//! Starting workers, and what their loops do.
+//! Starting workers.
 
 use serde_json::json;
 
@@ -37,7 +37,7 @@ fn worker_runs_in_window_until_limit() {
     let prompts: Vec<_> = shop.agent_starts().iter().map(|it| it["prompt"].clone()).collect();
     assert!(prompts[0].as_str().unwrap().contains("Do the next thing."));
     assert!(prompts[1].as_str().unwrap().contains("Do another thing."), "{prompts:?}");
-    // The window closes with its loop, and with the last one the server goes.
+    // The window closes with its loop, and the server with the last window.
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
 }
 
@@ -56,7 +56,7 @@ fn done_pattern_stops_loop_and_wait_returns_exit_code() {
     let state = shop.state().unwrap();
     assert_eq!((&state["status"], &state["current_iteration"]), (&json!("stopped"), &json!(2)));
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
-    // What it said stands, though it then hangs or fails. A crash is another matter.
+    // The done pattern counts even if the agent then hangs or fails, but not if it crashes.
     shop.settings(&json!({"resultGraceSeconds": 1, "retry": {"backoffSeconds": 0}}));
     for (then, exit, done) in
         [("sleep 1000", 143, true), ("exit 3", 3, true), ("kill -9 $$", 137, false)]
@@ -93,7 +93,7 @@ fn five_consecutive_failures_stop_loop() {
     assert_eq!(log.last().unwrap(), "[FAIL] 5 consecutive failures, stopping loop");
 }
 
-/// The server reads the user's own configuration when it starts.
+/// The server reads the user's configuration when it starts.
 fn tmux_configuration(shop: &Workshop, text: &str) {
     std::fs::write(shop.home().join(".tmux.conf"), text).expect("a file in the home");
 }
@@ -262,7 +262,7 @@ fn workers_share_directory_only_with_each_other() {
     shop.let_go();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
-    // The name of one that has come to its end is free again.
+    // The name of a finished worker is free again.
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
 }
 
@@ -281,7 +281,7 @@ fn many_iterations_warn_and_empty_prompt_is_accepted() {
 fn loop_has_environment_of_spawning_command() {
     let shop = Workshop::new();
     let hold = shop.patient_agent();
-    // Whoever starts the server decides what others would get.
+    // The server's environment is that of its first client.
     shop.spawn_as("first", 1, &[]).args(&hold).env("API_KEY", "of the first").run().code(0);
     let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(1, &["--wait"]).args(&agent).env("API_KEY", "my own").run().code(0);
@@ -310,7 +310,7 @@ fn vanished_or_unreadable_prompt_fails_worker() {
     }
 }
 
-/// With more and more room for what is kept of workers, of runs, or of both on one disk, until all fits.
+/// With growing space for workers, for runs, or for both on one disk, until everything fits.
 #[test]
 fn spawn_on_full_disk_leaves_nothing_and_reports() {
     let shop = Workshop::new();
@@ -319,7 +319,7 @@ fn spawn_on_full_disk_leaves_nothing_and_reports() {
     let socket = shop.socket();
     let socket = socket.display();
     for places in ["$HOME/.ralph", ".ralph", "$HOME/.ralph .ralph"] {
-        // Bound to it, two places are on one disk.
+        // Bind mounts put both places on one disk.
         let mount = format!(
             "mkdir -p disk && mount -t tmpfs -o size=256k none disk
              for place in {places}; do
@@ -350,7 +350,7 @@ fn spawn_on_full_disk_leaves_nothing_and_reports() {
     wait_until(LONG, || shop.processes().is_empty());
 }
 
-/// tmux expands `#(…)`, `#{…}` and single letters after `#` in the directories that it is given.
+/// tmux expands `#(…)`, `#{…}` and single letters after `#` in directory arguments.
 #[test]
 fn worker_runs_in_directory_with_tmux_format_characters() {
     for name in ["C#Projects", "p#(cd; touch canary)", "p#{pid}", "p##(x)"] {
@@ -392,7 +392,7 @@ fn programs_planted_in_project_are_not_run_for_workers() {
     for more in [&["--wait"][..], &["--wait", "--worktree"]] {
         shop.spawn(1, more).args(&agent).env("PATH", &path).run().code(0);
     }
-    // The agent has the PATH of whoever spawned it, not that of the tmux server.
+    // The agent has the spawning client's `PATH`, not the server's.
     assert_eq!(shop.agent_starts()[0]["env"]["PATH"], path.to_str().unwrap());
     for command in
         [&["ls"][..], &["status", "agent"], &["attach", "agent"], &["rm", "agent", "--force"]]

@@ -1,4 +1,4 @@
-//! Workers with a git worktree of their own.
+//! Workers with their own git worktree.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,6 @@ use serde_json::json;
 use crate::Workshop;
 use crate::support::{LONG, Project, skipped, wait_until};
 
-/// A repository with one commit.
 fn repository() -> Workshop {
     let shop = Workshop { project: Project::git() };
     shop.write("code.txt", "one\n").write(".gitignore", ".env\nbuild/\n");
@@ -51,7 +50,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
     assert_eq!(branches(&shop), ["agent", "main"]);
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("iteration limit reached");
     shop.ralph(["report", "agent"]).run().code(0).stdout_has("Command:   ralph spawn with");
-    // What nobody has committed is not removed, and the commits are not either.
+    // Uncommitted work and commits are kept.
     shop.ralph(["rm", "--worktree", "agent"])
         .run()
         .code(1)
@@ -65,7 +64,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .stdout_is("the branch agent is kept\nremoved agent\n");
     assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["agent", "main"]);
-    // A branch that is there is taken up only by those who name it.
+    // An existing branch is used only if it is named.
     shop.spawn(1, &["--worktree"])
         .args(&agent)
         .run()
@@ -84,7 +83,7 @@ fn branch_without_commits_is_removed_with_worktree() {
     shop.ralph(["rm", "agent", "--worktree", "--force"]).run().code(0).stdout_is("removed agent\n");
     assert!(!worktree(&shop, "agent").exists());
     assert_eq!(branches(&shop), ["main"]);
-    // Without a word about it, it is kept.
+    // Kept by default.
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
     shop.ralph(["rm", "agent"]).run().code(0).stderr_has("its worktree is kept: ");
     assert!(worktree(&shop, "agent").exists());
@@ -139,11 +138,10 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
         assert!(!shop.file("").exists());
         wait_until(LONG, || shop.windows().is_empty());
     };
-    // No git repository.
     let elsewhere = Workshop::new();
     let told = elsewhere.spawn(1, &["-w"]).args(&agent).run();
     told.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
-    // Something is in the way.
+    // An invalid setting.
     shop.settings(&json!({"worker": {"copy": ["../secret"]}}));
     spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
     nothing_is_left();
@@ -164,7 +162,7 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
         .code(1)
         .stderr_has("cannot open a window for 'agent': tmux was not found");
     nothing_is_left();
-    // A loop that does not start: in the worktree there is no room for what it keeps.
+    // The loop cannot start: a file is in the place of `.ralph`.
     std::fs::remove_dir_all(shop.path().join(".ralph")).unwrap();
     shop.write(".ralph", "a file");
     shop.git_command(["add", "-A"]);
@@ -196,7 +194,7 @@ fn previous_worker_survives_failed_respawn() {
 #[test]
 fn ctrl_c_during_worktree_spawn_leaves_nothing() {
     let shop = repository();
-    // git stands still while it makes the worktree.
+    // git hangs while it creates the worktree.
     shop.write(
         ".git/hooks/post-checkout",
         format!(
@@ -256,7 +254,7 @@ fn twenty_workers_in_one_repository_finish() {
 fn worktree_uses_settings_of_spawning_project() {
     let shop = repository();
     shop.settings(&json!({"guardrails": [{"command": "touch mine"}]}));
-    // What an agent can do whose settings are protected: commit others. And a repository in there.
+    // An agent can commit other settings even if its own are protected, and a nested repository.
     let evil = json!({"guardrails": [{"command": "touch evil"}]});
     let beside = shop.sibling("evil.json");
     std::fs::write(&beside, evil.to_string()).unwrap();
@@ -277,17 +275,17 @@ fn worktree_uses_settings_of_spawning_project() {
     let there = worktree(&shop, "agent");
     assert!(there.join("mine").exists());
     assert!(!there.join("evil").exists());
-    // Nor does it get a copy of what a link leads to.
+    // A link is copied as a link.
     assert_eq!(std::fs::read_link(there.join(".env")).unwrap(), secret.canonicalize().unwrap());
     std::fs::remove_file(there.join("mine")).unwrap();
-    // Nobody knows what is in the other repository, unless by asking it.
+    // The state of the other repository is unknown unless git runs in it.
     let rm = || shop.ralph(["rm", "--worktree", "agent"]);
     rm().run().code(1).stderr_has("holds a submodule, whose work is not looked at: lib");
     rm().arg("--force").run().code(0);
     assert!(!canary.exists());
 }
 
-/// Whatever its report tells a person to type can be typed where they are.
+/// The commands that the report suggests work where the user is.
 #[test]
 fn worker_with_exhausted_budget_resumes_with_larger_one() {
     let shop = repository();
@@ -313,7 +311,7 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
     shop.ralph(["resume", &run, "--max-cost", "2"]).run().code(0).stdout_has("resumed");
     shop.ralph(["wait", "agent"]).run().code(3);
     assert_eq!(shop.agent_starts().len(), 4, "$2.40");
-    // What it was given stays, as it would for a run.
+    // The budget is kept, as for a run.
     let refused = shop.ralph(["resume", "agent"]).run();
     refused.code(2).stderr_has("cost $2.40 of $2.00");
     shop.ralph(["resume", "agent", "--max-cost", "3", "-n", "5"]).run().code(0);
@@ -321,7 +319,7 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
     assert_eq!(shop.agent_starts().len(), 5);
 }
 
-/// A new worktree is no way around what is remembered about a project.
+/// A new worktree must not get around the project's sandbox record.
 #[test]
 fn worktree_worker_uses_sandbox_record_of_its_project() {
     let shop = repository();
@@ -370,7 +368,7 @@ fn rm_worktree_removes_only_its_own_entry() {
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
     let other = shop.sibling("other");
     shop.git_command(["worktree", "add", "-q", other.to_str().unwrap()]);
-    // Both are gone without git's knowledge; the other one may be on a disk that is not mounted now.
+    // Both were deleted behind git's back; the other may be on an unmounted disk.
     std::fs::remove_dir_all(&other).unwrap();
     std::fs::remove_dir_all(worktree(&shop, "agent")).unwrap();
     shop.ralph(["rm", "--worktree", "agent"]).run().code(0);
