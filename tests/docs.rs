@@ -1,6 +1,6 @@
-//! Documentation that cannot rot: what can be generated is generated, and the rest is held to the code.
+//! Keeps the documentation in step with the code: generated where possible, checked otherwise.
 //!
-//! `UPDATE_DOCS=1 cargo test --test docs` writes the generated pages anew.
+//! `UPDATE_DOCS=1 cargo test --test docs` rewrites the generated pages.
 
 #![expect(clippy::unwrap_used, reason = "a page that cannot be read is a test that fails")]
 
@@ -29,7 +29,6 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// Every page that people read, by its path from the root.
 fn pages() -> Vec<PathBuf> {
     fn collect(directory: &Path, all: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
@@ -49,7 +48,6 @@ fn pages() -> Vec<PathBuf> {
     all
 }
 
-/// A piece of a page between two fences.
 struct Block {
     page: PathBuf,
     line: usize,
@@ -82,7 +80,7 @@ fn all_blocks() -> Vec<Block> {
     pages().iter().flat_map(|page| blocks(page)).collect()
 }
 
-/// Compares a generated page with the one that is there, or writes it.
+/// Compares a generated page with its file, or writes it.
 fn generated(path: &str, text: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::create_dir_all(root().join(path).parent().unwrap()).unwrap();
@@ -127,7 +125,7 @@ fn command_reference_matches_program() {
     generated("docs/src/reference/commands.md", &text);
 }
 
-/// A command, and what it takes itself; what all commands of a group take is told of the group.
+/// Describes a command with its own arguments; shared ones are described with the group.
 fn describe(text: &mut String, command: &clap::Command, group: &str) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
@@ -166,7 +164,6 @@ fn describe(text: &mut String, command: &clap::Command, group: &str) {
     text.push_str(&format!("\n```text\n{}\n```\n", examples.trim_end()));
 }
 
-/// An argument in all its spellings.
 fn spelling(arg: &clap::Arg) -> String {
     let value = match arg.get_value_names() {
         Some([name]) if arg.get_action().takes_values() => Some(name.as_str()),
@@ -241,7 +238,7 @@ impl Row {
     }
 }
 
-/// All keys that hold a value, those of the top level first.
+/// All keys with a value, those of the top level first.
 fn walk(schema: &Value, parent: &str, defaults: &Value, rows: &mut Vec<Row>) {
     let path = |name: &str| {
         if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
@@ -267,7 +264,7 @@ fn walk(schema: &Value, parent: &str, defaults: &Value, rows: &mut Vec<Row>) {
         walk(&schema["items"], &format!("{}[]", path(name)), &json!({}), rows);
     }
     for (name, schema) in keys().filter(|(_, schema)| !schema["properties"].is_null()) {
-        // A section that is not there by default still has defaults for its keys.
+        // The section is absent by default, but its keys have defaults.
         let section = defaults.get(name).filter(|value| value.is_object());
         let section = section.cloned().unwrap_or_else(|| json!({"command": "git", "tasks": []}));
         walk(schema, &path(name), &section, rows);
@@ -311,8 +308,7 @@ fn type_words(schema: &Value) -> String {
 
 // The journal.
 
-/// The names that serde knows for an enum. It lists them all when it meets one that it does not know,
-/// so that no list has to be kept here.
+/// The variants of an enum, from serde's error message for an unknown one.
 fn variants<T: DeserializeOwned + std::fmt::Debug>(unknown: Value) -> BTreeSet<String> {
     let message = serde_json::from_value::<T>(unknown).unwrap_err().to_string();
     let (_, list) = message.split_once("expected ").unwrap_or_else(|| panic!("{message}"));
@@ -368,7 +364,7 @@ fn every_journal_value_is_documented() {
     }
 }
 
-// What is written by hand.
+// Pages written by hand.
 
 #[test]
 fn every_documented_command_line_parses() {
@@ -390,7 +386,7 @@ fn every_documented_command_line_parses() {
             }
             let words =
                 shell_words::split(&line.join(" ")).unwrap_or_else(|e| panic!("{place}: {e}"));
-            // What follows is the shell's, unless it is for the agent.
+            // The shell's own words end the command.
             let shell = ["|", ">", ">>", "&&", ";", "#", "&"];
             let words = words.into_iter().take_while(|word| !shell.contains(&word.as_str()));
             if let Err(err) = Cli::try_parse_from(words)
@@ -420,7 +416,6 @@ fn every_settings_example_loads() {
     assert!(seen > 3, "only {seen} examples of settings were found");
 }
 
-/// The slug that a heading is linked by.
 fn slug(heading: &str) -> String {
     heading
         .trim()
@@ -431,7 +426,6 @@ fn slug(heading: &str) -> String {
         .collect()
 }
 
-/// A page without what stands between fences.
 fn prose(page: &Path) -> String {
     let mut inside = false;
     let text = read(page);
@@ -518,7 +512,6 @@ fn architecture_names_every_crate() {
     }
 }
 
-/// A new version of an agent is told of wherever its old one was.
 #[test]
 fn recorded_agent_versions_are_documented_consistently() {
     for adapter in ralph_agents::all() {
@@ -537,14 +530,14 @@ fn recorded_agent_versions_are_documented_consistently() {
     }
 }
 
-/// Whether a licence in SPDX's notation can be had by one of those that are allowed.
+/// Whether an SPDX license expression is covered by the allowed ones.
 fn is_allowed(license: &str, allowed: &[&str]) -> bool {
     let license = license.replace('/', " OR ");
     let any = |part: &str| part.split(" OR ").any(|name| allowed.contains(&name.trim()));
     license.split(" AND ").all(|part| any(part.trim_matches(['(', ')', ' '])))
 }
 
-/// The same as `cargo deny check licenses sources`, for where that is not installed.
+/// Does the job of `cargo deny check licenses sources` where that is not installed.
 #[test]
 fn dependency_with_other_license_or_source_is_refused() {
     let config = read("deny.toml");
@@ -564,7 +557,7 @@ fn dependency_with_other_license_or_source_is_refused() {
     }
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args(["metadata", "--offline", "--locked", "--format-version=1"]);
-    // Those of other platforms are not here.
+    // Crates of other platforms are not downloaded.
     cargo.args(["--filter-platform", "host-tuple"]);
     let output = cargo.current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -588,7 +581,7 @@ fn demo_image_exists_and_is_small() {
     assert!(size < 200 * 1024, "demo.svg has {size} bytes");
 }
 
-/// Files that may search the user's `PATH`, or start a program that is not found by `trust::OutsideCommand`.
+/// Files that may search the user's `PATH`, or start a program without `trust::OutsideCommand`.
 const ALLOWED: [(&str, &[&str]); 3] = [
     ("var_os(\"PATH\")", &["process/src/trust.rs"]),
     (

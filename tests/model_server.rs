@@ -1,5 +1,4 @@
-//! The model service that real agents are tested against: what its own modules promise, and what
-//! comes over the wire.
+//! The scripted model server, over the wire.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 
@@ -15,7 +14,6 @@ use std::time::Duration;
 use model_server::{Script, Server};
 use serde_json::{Value, json};
 
-/// A service with a script, and its log.
 struct Service {
     address: SocketAddr,
     directory: tempfile::TempDir,
@@ -40,13 +38,13 @@ impl Service {
 
     fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        // Far beyond what anything here takes; a test must not hang.
+        // Keeps a test from hanging.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
     }
 
-    /// Sends a request on a connection of its own, and gives the head and the body of the answer.
+    /// Returns head and body of the response.
     fn post(&self, path: &str, body: &Value) -> (String, String) {
         let mut answer = String::new();
         self.send(&request(path, body)).read_to_string(&mut answer).unwrap();
@@ -56,7 +54,6 @@ impl Service {
         (head.to_owned(), body)
     }
 
-    /// The text of an answer to a message.
     fn ask(&self, body: &Value) -> String {
         let (_, answer) = self.post("/v1/messages", body);
         let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -87,13 +84,11 @@ fn dechunk(mut body: &str) -> String {
     }
 }
 
-/// A request for a message, with a tool.
 fn asking(stream: bool) -> Value {
     json!({"model": "m", "stream": stream, "messages": [{"role": "user", "content": "hi"}],
            "tools": [{"name": "Bash", "input_schema": {"properties": {"command": {}}}}]})
 }
 
-/// The data of each event.
 fn data(stream: &str) -> Vec<&str> {
     stream.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
 }
@@ -223,7 +218,7 @@ fn connections_are_reset_as_scripted() {
     let service = Service::new(&json!([
         {"fail": "cut0"}, {"fail": "cut", "text": "It is a long text."}, {"fail": "garbage"},
     ]));
-    // How an answer begins, up to the break.
+    // The start of a response, up to the broken connection.
     let broken = |stream: bool| {
         let mut stream = service.send(&request("/v1/messages", &asking(stream)));
         let mut bytes = Vec::new();
@@ -306,7 +301,7 @@ fn server_binds_only_to_loopback() {
     }
 }
 
-/// A recording that nobody can make again says nothing about the next version of an agent.
+/// A recording that cannot be repeated says nothing about an agent's next version.
 #[test]
 fn every_recording_can_be_repeated() {
     let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/fixtures");
@@ -320,7 +315,7 @@ fn every_recording_can_be_repeated() {
         names
     };
     for agent in names(&fixtures).iter().filter(|name| fixtures.join(name).is_dir()) {
-        // It talks to its own service only.
+        // amp talks only to its own service.
         if agent == "amp" {
             continue;
         }

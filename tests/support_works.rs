@@ -1,4 +1,4 @@
-//! The tools of the other tests, tested: a helper that finds nothing would make them all pass.
+//! Tests of the test support: a helper that finds nothing would let every test pass.
 
 #[allow(dead_code, reason = "it is for the program that records, what it rests on is tested")]
 #[path = "../testing/record_fixtures/compare.rs"]
@@ -9,7 +9,6 @@ use rustix::process::Signal;
 use serde_json::json;
 use support::{LONG, Project, is_alive, wait_until};
 
-/// Runs the scripted agent by itself.
 fn agent(project: &Project, script: &serde_json::Value) -> support::Ralph {
     let argv = project.fake_agent(script);
     project.program(&argv[0], &argv[1..])
@@ -157,7 +156,7 @@ fn stray_tool_outlives_agent_and_is_found() {
     assert_eq!(session.as_raw_nonzero().get(), tool.pid, "it leads a session of its own");
 
     tool.signal(Signal::TERM);
-    // The tool gets signals in order, so once it has stopped and gone on, it has seen the first.
+    // Signals arrive in order: once the tool has stopped and continued, it has seen the first.
     tool.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", tool.pid);
     wait_until(LONG, || std::fs::read_to_string(&stat).unwrap_or_default().contains(") T "));

@@ -1,4 +1,4 @@
-//! Claude Code and ralph's hooks: in a run, by the plugin, and in a person's own session.
+//! Claude Code with ralph's hooks: in a run, from the plugin, and in a person's session.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ fn plugin() -> PathBuf {
 
 fn claude(turns: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
     let real = RealAgent::new("claude", turns)?;
-    // The plugin's hooks look for it.
+    // The plugin's hooks look for ralph on the `PATH`.
     let link = real.project.sibling("bin").join("ralph");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), link).expect("a link");
     Some(real)
 }
 
-/// A directory outside of the project, with something in it.
+/// A directory outside the project that must survive.
 fn treasure(project: &Project) -> PathBuf {
     let treasure = project.sibling("treasure");
     fs::create_dir(&treasure).expect("a directory");
@@ -31,9 +31,8 @@ fn treasure(project: &Project) -> PathBuf {
     treasure
 }
 
-/// A command that ends once Claude Code has written down that an answer took as many tokens. It does so
-/// about a tenth of a second after the answer, so that the hook of a quick tool does not see it yet, and the
-/// alert comes with the next tool.
+/// A command that waits until Claude Code has saved an answer's token count. That takes a tenth of
+/// a second, so the hook of a fast tool misses it and the alert comes with the next tool.
 fn until_written_down(project: &Project, tokens: u64) -> String {
     let script = format!(
         "until grep -rqs '\"input_tokens\":{tokens},' \"$HOME/.claude/projects\"; do sleep 0.05; done\n"
@@ -42,7 +41,7 @@ fn until_written_down(project: &Project, tokens: u64) -> String {
     "sh ../written-down.sh".to_owned()
 }
 
-/// What the model was told last, in each request of the conversation.
+/// The last message to the model in each request of the conversation.
 fn told(real: &RealAgent) -> Vec<String> {
     let requests = real.requests();
     let main = requests.iter().filter(|request| request["kind"] == "main");
@@ -55,7 +54,6 @@ fn told(real: &RealAgent) -> Vec<String> {
     .collect()
 }
 
-/// The agent itself, with the plugin.
 fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
     let plugin = plugin();
     let plugin = plugin.to_str().expect("UTF-8");
@@ -67,7 +65,7 @@ fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
     agent.run()
 }
 
-/// Without a plugin, and without anything being changed that is the user's.
+/// No plugin is needed, and no file of the user changes.
 #[test]
 fn unsandboxed_run_is_guarded_by_hook() {
     let Some(real) = claude(
@@ -85,7 +83,7 @@ fn unsandboxed_run_is_guarded_by_hook() {
     assert!(!real.project.has(".claude"));
 }
 
-/// Of two `--settings` only one counts, so that ours has to be in the user's.
+/// claude honours only one `--settings`, so ralph's are merged into the user's.
 #[test]
 fn user_settings_and_hooks_apply_beside_ours() {
     let Some(real) = claude(|project| {
@@ -113,13 +111,11 @@ fn user_settings_and_hooks_apply_beside_ours() {
         !events.find("agent_started").to_string().contains("hidden"),
         "nor in any process list"
     );
-    // Nothing of the merged settings is left.
     let left = fs::read_dir(project.sibling("tmp")).expect("temporary files");
     let mut left = left.map(|entry| entry.expect("an entry").file_name());
     assert!(left.all(|name| !name.to_string_lossy().contains("ralph-settings")));
 }
 
-/// What the plugin is for, in one iteration: a denial, an alert, and a stop that is held once.
 #[test]
 fn plugin_denies_alerts_and_holds_stop_in_loop() {
     let Some(real) = claude(|project| {
@@ -146,7 +142,7 @@ fn plugin_denies_alerts_and_holds_stop_in_loop() {
     assert!(told[1].contains("treasure"), "{}", told[1]);
     let alerts: Vec<bool> = told.iter().map(|told| told.contains("WARNING: about 7")).collect();
     assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
-    // The run has this hook, and so has the plugin.
+    // Both the run and the plugin have this hook.
     assert_eq!(told[4].matches("ralph noted").count(), 1, "{}", told[4]);
     assert!(told[5].contains("uncommitted changes: work.txt"), "{}", told[5]);
     assert!(!told[6].contains("uncommitted") && !alerts[4..].contains(&true), "{told:#?}");
@@ -154,7 +150,6 @@ fn plugin_denies_alerts_and_holds_stop_in_loop() {
     assert_eq!(real.project.processes(), []);
 }
 
-/// Held once, however little the agent makes of it.
 #[test]
 fn stop_hook_holds_agent_once() {
     let Some(real) = claude(|project| {
@@ -174,7 +169,7 @@ fn stop_hook_holds_agent_once() {
     assert!(told[2].contains("uncommitted changes: work.txt"), "{}", told[2]);
 }
 
-/// The loop commits what its guardrails let pass. Whoever committed before would go around them.
+/// The loop commits after its guardrails; a commit of the agent would bypass them.
 #[test]
 fn agent_is_not_asked_to_commit_if_loop_does() {
     let Some(real) = claude(|project| {
@@ -192,7 +187,6 @@ fn agent_is_not_asked_to_commit_if_loop_does() {
     assert_eq!(real.project.git_command(["log", "-1", "--format=%s"]), "Add work.txt\n");
 }
 
-/// Nobody asked for more than the context alerts there.
 #[test]
 fn plugin_outside_loop_only_alerts() {
     let Some(real) = claude(|project| {
@@ -215,7 +209,7 @@ fn plugin_outside_loop_only_alerts() {
     assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
 }
 
-/// As a person would install it, from the repository.
+/// From the repository, as users install it.
 #[test]
 fn claude_accepts_plugin() {
     let Some(real) = claude(|_| json!([DONE])) else { return };
@@ -225,7 +219,7 @@ fn claude_accepts_plugin() {
         let output = real.without_ralph(&["plugin", "validate", "--strict", path]).run();
         output.code(0).stdout_has("Validation passed");
     }
-    // What the program writes is the same, and whole.
+    // The exported plugin is complete, too.
     let exported = real.project.path().join("exported");
     let exported = exported.to_str().expect("UTF-8");
     real.project.ralph(["plugin", "export", exported]).run().code(0);
@@ -237,7 +231,6 @@ fn claude_accepts_plugin() {
         .code(0)
         .stdout_has("ralph@ralph")
         .stdout_has("enabled");
-    // Its skill is offered.
     let args = ["-p", "--output-format", "stream-json", "--verbose", "--", "Hello."];
     real.without_ralph(&args).run().code(0).stdout_has("ralph:ralph-plan");
 }

@@ -1,4 +1,4 @@
-//! A loop from its first iteration to its completion.
+//! A loop from the first iteration to completion.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,7 @@ use crate::{Facts, for_agents, support};
 
 for_agents!(three_iterations_complete: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// A result is not the end of claude where a task of its is still running in the background. What it says
-/// after that counts, and so does what that cost.
+/// claude continues after its result while a background task runs. Its later output and cost count.
 #[test]
 fn claude_output_after_result_counts() {
     let usage = |at: u64| json!({"in": 4 * at, "out": 3 * at});
@@ -40,14 +39,14 @@ fn claude_output_after_result_counts() {
     assert_eq!(real.project.processes(), []);
 }
 
-/// Each turn has numbers of its own, so that no sum is right by accident.
+/// Different numbers for each turn, so that no sum is right by accident.
 fn usage(turn: u64) -> Value {
     let at = 10_u64.pow(u32::try_from(turn).expect("a small number"));
     json!({"in": 4 * at, "out": 3 * at, "cache_read": 2 * at, "cache_write": at})
 }
 
-/// It writes a file with its own tool, a guardrail rejects that, the next prompt says so, it mends and
-/// commits, and only its own word, not the prompt's, ends the run.
+/// A guardrail rejects the agent's file, the next prompt reports it, the agent fixes and commits
+/// it. Only the agent's own words end the run, not the prompt's.
 fn three_iterations_complete(facts: &Facts) {
     let script = |project: &support::Project| {
         let path = project.path().join("greeting.txt");
@@ -67,7 +66,7 @@ fn three_iterations_complete(facts: &Facts) {
     };
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
-    // What an agent reads is no failure of its own.
+    // Errors in a file that the agent reads are not its own.
     let log = "API Error: 429 rate limit exceeded, resets 3am. Overloaded. 401 Invalid API key.\n";
     project.write(".git/info/exclude", "old.log\n").write("old.log", log);
     let check = "grep -qx hello greeting.txt || { echo \"It says $(cat greeting.txt).\"; exit 1; }";

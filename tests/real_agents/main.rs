@@ -1,26 +1,26 @@
-//! Real agents, as npm installs them, against a model that answers by a script.
+//! Real agents, installed from npm, with a scripted model.
 //!
-//! `scripts/install-agents` installs them. A new agent is an entry in `testing/agents.json`, one in
-//! [`AGENTS`], and its name at the head of each theme.
+//! `scripts/install-agents` installs them. To add one, add it to `testing/agents.json`, to [`AGENTS`],
+//! and to the list of each test.
 //!
-//! | what such programs do | tested here, beside the recorded streams in `crates/agents/tests/adapters.rs` |
+//! | behaviour of agents | tests (recorded streams: `crates/agents/tests/adapters.rs`) |
 //! |---|---|
-//! | exit codes that lie | `processes`, `failures::refused_credentials_end_run_end_run_end_run`, `failures::cut_stream_is_retried` |
-//! | tools in sessions of their own, wrappers whose child holds the output | `processes` |
-//! | a daemon that stays | `processes::cline_runs_without_its_daemon` |
-//! | a standard input that must be closed, or they wait for its end | `case`, by which ralph's own stays open |
-//! | prompts that begin with a dash | `failures::refused_credentials_end_run_end_run_end_run`, `prompts` |
-//! | prompts that are long, and that they repeat | `prompts` |
-//! | several results of one process | `loops::claude_output_after_result_counts` |
-//! | a marker in several pieces, the words of a limit in a file | `loops` |
+//! | wrong exit codes | `processes`, `failures::refused_credentials_end_run`, `failures::cut_stream_is_retried` |
+//! | tools in their own session, wrappers whose child holds the output | `processes` |
+//! | a permanent daemon | `processes::cline_runs_without_its_daemon` |
+//! | waiting for the end of standard input | `case` |
+//! | prompts that start with a dash | `failures::refused_credentials_end_run`, `prompts` |
+//! | long or echoed prompts | `prompts` |
+//! | several results per process | `loops::claude_output_after_result_counts` |
+//! | a split completion signal, limit messages in files | `loops` |
 //! | hooks, settings for one run, plugins | `hooks` |
-//! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
-//! | files that they leave behind | `loops` |
-//! | a summary of the conversation that looks like an answer, or is made again and again | `limits`, opencode's |
-//! | a screen that takes long to be ready, dialogs of a first start | `interactive` |
-//! | retries that go on for minutes | `limits`, `failures::refused_credentials_end_run_end_run_end_run` |
-//! | a connection that is dead, and tools that are silent | `failures::dead_connection_is_ended_and_slow_tool_is_not` |
-//! | worktrees, and the configuration of git that is hidden from it | `tasks::work_commits_in_root_subdirectory_and_worktree` |
+//! | a sandbox with read-only `.git` | `loops`, by codex's commit |
+//! | leftover files | `loops` |
+//! | summaries that look like answers or repeat forever | `limits`, opencode's |
+//! | slow screens, first-start dialogs | `interactive` |
+//! | retries for minutes | `limits`, `failures::refused_credentials_end_run` |
+//! | dead connections, silent tools | `failures::dead_connection_is_ended_and_slow_tool_is_not` |
+//! | worktrees, hidden git configuration | `tasks::work_commits_in_root_subdirectory_and_worktree` |
 
 #[path = "../../testing/agents.rs"]
 mod agents;
@@ -41,7 +41,7 @@ mod prompts;
 mod sandbox;
 mod tasks;
 
-/// Dollars for a million tokens.
+/// Dollars per million tokens.
 struct Price {
     input: f64,
     cache_read: f64,
@@ -49,18 +49,17 @@ struct Price {
     output: f64,
 }
 
-/// What a test must know of an agent.
 struct Facts {
     name: &'static str,
-    /// Arguments of ralph that this agent needs.
+    /// Arguments for ralph.
     args: &'static [&'static str],
-    /// What it takes a token to cost, if it tells.
+    /// The price it assumes, if it reports costs.
     price: Option<Price>,
-    /// Its protocol tells what was written to the cache.
+    /// Its protocol reports cache writes.
     tells_cache_write: bool,
-    /// Its stream tells of what was used before the whole answer is there.
+    /// Its stream reports usage before an answer is complete.
     tells_usage_early: bool,
-    /// Seconds of silence after which it is taken to hang: more than it usually needs to start.
+    /// Seconds of silence that count as hanging: more than it needs to start.
     silence_s: u32,
 }
 
@@ -102,7 +101,7 @@ impl Facts {
     }
 }
 
-/// A test for each agent: they run side by side, and fail one by one.
+/// One test per agent, so that they run in parallel and fail separately.
 macro_rules! for_agents {
     ($check:ident: $($agent:ident),+) => {
         mod $check {

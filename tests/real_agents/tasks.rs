@@ -1,4 +1,4 @@
-//! A task list that a real agent works off, and tries to get around.
+//! Real agents that work on a task list, and cheat.
 
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ fn list(verify: &str, stories: &[Value]) -> String {
     format!("{list:#}\n")
 }
 
-/// It claims to be done with a story open, drops that story, breaks the list, and at last does the work.
-/// Each of them is told to the next, in what the model is really asked.
+/// The agent claims completion with an open story, drops it, breaks the list, and finally works.
+/// Each claim is reported in the next prompt.
 fn false_completion_claims_are_vetoed(facts: &Facts) {
     const VERIFY: &str = "test -e first";
     let (first, second) = (story("US-001", false), story("US-002", false));
@@ -69,8 +69,7 @@ fn false_completion_claims_are_vetoed(facts: &Facts) {
 
 for_agents!(work_commits_in_root_subdirectory_and_worktree: codex, opencode, gemini, copilot, cline, qwen);
 
-/// It works through two stories with a commit for each, by the identity of the user's own configuration:
-/// in the root of a repository, in a subdirectory, and in a linked worktree.
+/// Two stories, a commit for each, with the user's identity.
 fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let open = list("true", &["US-001", "US-002"].map(|id| story(id, false)));
     let one = list("true", &[story("US-001", true), story("US-002", false)]);
@@ -88,7 +87,7 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let places = [project.path().to_owned(), project.path().join("sub"), project.sibling("tree")];
     for place in &places {
         std::fs::create_dir_all(place.join("ralph")).expect("a directory");
-        // A project of its own, also below another one.
+        // A project of its own, even below another.
         std::fs::create_dir_all(place.join(".ralph")).expect("a directory");
         std::fs::write(place.join(".ralph/settings.json"), "{}").expect("settings");
         for (file, list) in [("ralph/tasks.json", &open), ("US-001", &one), ("US-002", &both)] {
@@ -112,8 +111,7 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
 
 for_agents!(stories_marked_before_kill_are_checked_again: claude);
 
-/// It says of every story that it passes, and its run is killed before anybody could look. The next one
-/// cleans up, does not call that done, and asks it to look again.
+/// All stories are marked, and the run is killed before its checks.
 fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     let stories = [story("US-001", true), story("US-002", true)];
     let script = |project: &support::Project| {

@@ -1,4 +1,4 @@
-//! Docker's sandboxes by a program that records how it is called: nothing here has seen a real one.
+//! Docker sandboxes with a fake `sbx` that records its calls; nothing here has seen a real one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Project, Ralph};
 
-/// Answers as `sbx` is documented to, and runs what it is to run right here.
+/// Answers as documented for `sbx` and runs commands locally.
 const STAND_IN: &str = include_str!("../support/sbx.sh");
 
 fn stand_in(project: &Project, name: &str) {
@@ -16,7 +16,7 @@ fn stand_in(project: &Project, name: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// How it was called since it was last asked, the words of each call in brackets.
+/// The calls since the last time, each word in angle brackets.
 fn calls(project: &Project) -> Vec<String> {
     let path = project.sibling("bin").join("calls");
     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -151,7 +151,7 @@ fn docker_sandbox_failing_setup_is_removed() {
     assert!(!project.sibling("bin").join("made").exists());
 }
 
-/// `create` and the probe fail for every directory that does not match a pattern of the shell.
+/// Makes `create` and the probe fail for directories that do not match a shell pattern.
 fn works_only_in(project: &Project, pattern: &str) {
     let create = format!(
         "create) case \"$5\" in {pattern}) ;; *) echo cannot share it >&2; exit 1 ;; esac; echo"
@@ -175,7 +175,6 @@ fn docker_failure_only_in_project_is_error() {
     assert!(!project.has("prompt"), "no agent was started");
     let made = calls(&project);
     assert!(made.last().unwrap().starts_with("<rm><-f><ralph-project-"), "{made:?}");
-    // Where it works nowhere, that is said of the machine.
     works_only_in(&project, "nowhere");
     go(&[]).code(2).stderr_has("the sandbox docker: ").stderr_lacks("works on this machine");
 }

@@ -1,5 +1,5 @@
-//! Ways out of bubblewrap's sandbox. Each is tried as the administrator and as an ordinary user, and each is tried
-//! once more with the wall down that is said to stop it: if it fails even then, it proves nothing.
+//! Escapes from bubblewrap, as root and as an ordinary user. Each is repeated with its protection
+//! removed: an attack that fails even then proves nothing.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,29 +14,28 @@ use crate::scene::{
 };
 use crate::support::skipped;
 
-/// Takes the mounts away that end like this.
 fn unmount(plan: &mut SandboxPlan, ends: &[&str]) {
     let before = plan.mounts.len();
     plan.mounts.retain(|mount| !ends.iter().any(|end| mount.at().ends_with(end)));
     assert!(plan.mounts.len() < before, "there is no mount at {ends:?}");
 }
 
-/// Gives the rights of an administrator of the namespaces.
+/// Makes it root in its namespaces.
 fn empower(plan: &mut SandboxPlan) {
     plan.user = (0, 0);
-    // Any rule of Landlock forbids mounts, and looking into processes that are not bound by it.
+    // Any Landlock rule forbids mounts and access to unconfined processes.
     plan.isolation.pipes = false;
     plan.isolation.capabilities = false;
     plan.isolation.calls = false;
 }
 
-/// Puts it among all other processes, as one of their user. The user namespace alone would stop it, too.
+/// Shares processes and users: the user namespace alone would stop it, too.
 fn share_processes(plan: &mut SandboxPlan) {
     plan.isolation.processes = false;
     share_users(plan);
 }
 
-/// Puts it among all other processes. Those of an administrator cannot be slowed down by who has fewer capabilities.
+/// Shares processes. A process with fewer capabilities cannot slow down root's.
 fn slow_down(plan: &mut SandboxPlan) {
     plan.isolation.processes = false;
     let is_administrator = !plan.kernel.is_empty();
@@ -45,14 +44,13 @@ fn slow_down(plan: &mut SandboxPlan) {
     }
 }
 
-/// Makes it the administrator of the machine itself.
 fn share_users(plan: &mut SandboxPlan) {
     plan.isolation.users = false;
     empower(plan);
 }
 
-/// Attacks on mounts. Where bubblewrap did not make them, its namespaces give no rights over them: who is the
-/// administrator there is stopped as well.
+/// Attacks on mounts. If ralph made them, bubblewrap's namespaces give no rights over them, not
+/// even to their root.
 const ON_MOUNTS: [&str; 2] =
     ["make what cannot be written writable", "take away what covers something"];
 
@@ -148,7 +146,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     attack(
         "kill a process outside",
-        // Whoever is hit is not gone the same moment.
+        // A killed process does not disappear at once.
         How::Shell("kill -9 {victim} && exit {escaped}"),
         Check::ItSays,
         |plan| plan.isolation.processes = false,
@@ -361,7 +359,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Tries everything as `user`, with all walls up and with the one down.
+/// Tries all attacks as `user`, with and without protection.
 fn try_everything(user: u32) {
     if rustix::process::getuid().as_raw() != 0 && rustix::process::getuid().as_raw() != user {
         return skipped("escapes as another user need the administrator");
@@ -375,7 +373,7 @@ fn try_everything(user: u32) {
         return skipped("bubblewrap does not work here");
     }
     let network = network_attacks(&scene);
-    // Who is nobody special may write only what concerns namespaces of its own.
+    // An ordinary user may write only about its own namespaces.
     let applies = |attack: &&Attack| user == 0 || attack.name != "give the kernel orders";
     for attack in ATTACKS.iter().chain(network.iter().map(|(attack, _)| attack)).filter(applies) {
         scene.try_out(Cage::BwrapAlone, attack, attack.weaken);
@@ -412,7 +410,6 @@ fn plan_lists_guarded_paths() {
     }
 }
 
-/// Types into the terminal that whoever started it sits at.
 #[test]
 fn typing_into_terminal_is_blocked() {
     let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").unwrap_or_default();
@@ -462,8 +459,8 @@ fn typing_into_terminal_is_blocked() {
     }
 }
 
-/// A read-only mount does not keep anybody from writing to a named pipe. Nobody has this one open, so that it is not
-/// hidden.
+/// A read-only mount does not stop writes to a named pipe. No process has this one open, so it is
+/// not hidden.
 #[test]
 fn named_pipe_outside_writable_places_cannot_be_written() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -1,5 +1,5 @@
-//! Ways out of Landlock's sandbox: those that it is said to stop, tried as those out of bubblewrap's are, and those
-//! that it says it cannot.
+//! Escapes from Landlock: those it stops, tried as in `escapes.rs`, and those it documents as
+//! possible.
 
 use std::net::TcpListener;
 
@@ -11,7 +11,6 @@ use crate::scene::{
 };
 use crate::support::{Project, skipped};
 
-/// Takes a wall away.
 type Weaken = fn(&mut SandboxPlan);
 
 fn files(plan: &mut SandboxPlan) {
@@ -22,14 +21,14 @@ fn calls(plan: &mut SandboxPlan) {
     plan.isolation.calls = false;
 }
 
-/// Who has fewer capabilities than another may not slow it down either.
+/// A process with fewer capabilities cannot slow down others either.
 fn calls_and_capabilities(plan: &mut SandboxPlan) {
     plan.isolation.calls = false;
     plan.isolation.capabilities = false;
 }
 
-/// Takes away everything that makes other processes out of reach. Any rule of Landlock forbids to look into those
-/// that are not bound by it; and whoever has fewer rights than another may not look into that either.
+/// Removes everything that protects other processes. Any Landlock rule, and fewer capabilities,
+/// forbid access to unconfined processes.
 fn processes(plan: &mut SandboxPlan) {
     plan.isolation.files = false;
     plan.isolation.network = false;
@@ -38,7 +37,7 @@ fn processes(plan: &mut SandboxPlan) {
     plan.isolation.capabilities = false;
 }
 
-/// What it stops, and what is taken away so that it does not.
+/// What it stops, and the protection to remove.
 const STOPPED: &[(&str, Weaken)] = &[
     ("write outside", files),
     ("write through a link", files),
@@ -73,7 +72,7 @@ const STOPPED: &[(&str, Weaken)] = &[
     }),
 ];
 
-/// What it cannot stop, and where it says so.
+/// What it cannot stop, and the text that says so.
 const NOT_STOPPED: &[(&str, &str)] = &[
     ("plant a hook", "what git and Claude Code execute in the project can be changed"),
     ("change what git executes", "what git and Claude Code execute in the project can be changed"),
@@ -88,7 +87,7 @@ const NOT_STOPPED: &[(&str, &str)] = &[
     ("listen on every address", "servers that the agent starts can be reached from the network"),
 ];
 
-/// What is only seen.
+/// Attacks that only look.
 const LOOKS: &[Attack] = &[
     attack(
         "see which files there are",
@@ -147,7 +146,7 @@ fn landlock_escapes_fail_as_ordinary_user() {
     try_everything(ordinary_user());
 }
 
-/// Whoever may use one terminal may use all of them: what is typed into the user's, a password for instance.
+/// Access to one terminal would be access to all, and to passwords typed there.
 #[test]
 fn landlock_blocks_terminals_of_user() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -170,7 +169,7 @@ fn landlock_blocks_terminals_of_user() {
     assert_eq!(tried(), [true, false, false]);
 }
 
-/// A known gap: Landlock knows ports, not addresses.
+/// Landlock confines ports, not addresses.
 #[test]
 fn landlock_allowed_port_is_open_at_every_address_known_gap() {
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();

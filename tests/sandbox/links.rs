@@ -1,6 +1,5 @@
-//! Links that an agent leaves behind, so that the next sandbox shows what they lead to. Each is tried as the
-//! administrator and as an ordinary user, and once more with the target mounted: if it cannot be read even then, the
-//! attack proves nothing.
+//! Links that an agent leaves to make the next sandbox show their target. Each is repeated with the
+//! target mounted: an attack that fails even then proves nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,8 +12,7 @@ use crate::support::{Project, skipped};
 
 const CAGES: [Cage; 3] = [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock];
 
-/// What leads to a link in the project: its name, the file or directory in `~/.ssh` that it points to, and the
-/// setting or variable that names it.
+/// A link in the project, its target in `~/.ssh`, and the setting or variable that names it.
 struct Link {
     name: &'static str,
     target: &'static str,
@@ -117,7 +115,7 @@ fn link_out_of_project_is_hidden_from_ordinary_user() {
     try_links(ordinary_user());
 }
 
-/// The directory was there when the sandbox was planned, and is a link when it is started.
+/// The directory becomes a link between planning and start.
 #[test]
 fn link_created_after_planning_is_not_followed() {
     let user = ordinary_user();
@@ -139,7 +137,7 @@ fn link_created_after_planning_is_not_followed() {
         let read = "grep -rqs secret ~/bin/ ~/.ssh {root}/home/.ssh tools/ && exit {escaped}";
         let output = scene.output(cage, &plan, &How::Shell(read));
         assert_ne!(output.status.code(), Some(crate::attacker::ESCAPED), "{cage:?}");
-        // Bubblewrap does not even start; a run takes the mount out before.
+        // Bubblewrap fails to start; a run removes the mount before.
         assert_eq!(output.status.code() == Some(125), cage == Cage::Bwrap, "{output:?}");
     }
 }
@@ -209,7 +207,7 @@ fn project_directory_behind_agent_link_is_refused() {
     let resume = project.ralph(["resume", &run_id, "-C", "packages/app"]).run();
     resume.code(2).stderr_has(refused);
     assert_eq!(fs::read_dir(&secrets).unwrap().count(), 0);
-    // A `PWD` of somewhere else says nothing, and neither does a way out without a link.
+    // Allowed: a wrong `PWD`, and a path that leaves the project without a link.
     run(&[]).env("PWD", &app).run().code(0);
     run(&["-C", "packages/../../home/.ssh"]).run().code(0);
     assert!(secrets.join("ran").exists(), "named by its own path");

@@ -1,4 +1,4 @@
-//! The proxy against real sockets: what it lets through, and what clients can do to it.
+//! The proxy with real sockets: allowed hosts, and abuse by clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,6 @@ use ralph_sandbox::proxy::{Proxy, ProxyRules, Refusal, Resolver, UpstreamProxies
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A proxy with a listener on this machine, and what it may reach.
 struct Bench {
     proxy: Proxy,
     address: SocketAddr,
@@ -40,7 +39,7 @@ impl Bench {
         for entry in allowed {
             allow.add(entry).unwrap();
         }
-        // Nobody listens there: no name of a test is ever asked of a real server.
+        // No server there: a test never asks a real name server.
         let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let servers = if servers.is_empty() { vec![nobody] } else { servers.to_vec() };
         let resolver = Resolver { hosts: hosts_file, servers, ..Resolver::default() };
@@ -57,7 +56,6 @@ impl Bench {
         stream
     }
 
-    /// Sends this and gives all that comes back.
     fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -66,7 +64,6 @@ impl Bench {
         answer
     }
 
-    /// A tunnel to `host`, which must be granted.
     fn tunnel(&self, host: &str) -> TcpStream {
         let mut stream = self.connect();
         write!(stream, "CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -82,7 +79,7 @@ impl Bench {
     }
 }
 
-/// Some of these measure the memory of this process, so that none runs beside another.
+/// Serializes tests, because some measure the memory of this process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +89,6 @@ fn refusal(host: &str, port: u16, private: bool) -> Refusal {
     Refusal { host: host.to_owned(), port, private }
 }
 
-/// A service that gives each connection to a thread of its own.
 fn service(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -106,7 +102,6 @@ fn service(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     port
 }
 
-/// Sends back what it gets.
 fn echo() -> u16 {
     service(|mut stream| {
         let mut writer = stream.try_clone().unwrap();
@@ -115,7 +110,7 @@ fn echo() -> u16 {
     })
 }
 
-/// Answers one request of HTTP with the head that it got.
+/// Responds with the request head.
 fn mirror() -> u16 {
     service(|mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -125,7 +120,7 @@ fn mirror() -> u16 {
     })
 }
 
-/// How much memory this process has in use, in KiB.
+/// The resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -164,12 +159,12 @@ fn proxy_refuses_unlisted_host_and_names_setting() {
     assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
     assert!(answer.contains("add \"evil.test\" to sandbox.allowedDomains"), "{answer}");
     assert!(bench.ask("GET http://evil.test/ HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
-    // A port of this machine that nobody allowed, by each of its names.
+    // Every name of a local port that is not allowed.
     for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
         let answer = bench.ask(&format!("CONNECT {host}:{echo} HTTP/1.1\r\n\r\n"));
         assert!(answer.contains(" 403 ") || answer.contains(" 400 "), "{host}: {answer}");
     }
-    // An allowed name that leads into this machine.
+    // An allowed name that resolves to this machine.
     let answer = bench.ask("CONNECT inside.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.contains("add \"inside.test:443\" to sandbox.allowedDomains"), "{answer}");
 
@@ -184,7 +179,7 @@ fn proxy_refuses_unlisted_host_and_names_setting() {
 fn proxy_uses_upstream_proxy_of_user() {
     let _alone = alone();
     let (echo, mirror) = (echo(), mirror());
-    // Names that nobody knows here: it is the other proxy, one of ours, that looks them up.
+    // Only the upstream proxy can resolve these names.
     let hosts = "127.0.0.1 far.test\n127.0.0.1 direct.test\n";
     let far = [format!("far.test:{echo}"), format!("far.test:{mirror}")];
     let other = Bench::with(&far.each_ref().map(String::as_str), hosts, &[]);
@@ -206,14 +201,14 @@ fn proxy_uses_upstream_proxy_of_user() {
     }
     let answer = bench.ask(&format!("GET http://far.test:{mirror}/path HTTP/1.1\r\n\r\n"));
     assert!(answer.contains("GET /path HTTP/1.1\r\n"), "{answer}");
-    // A second request behind the first would be judged by nobody.
+    // A pipelined second request would bypass the check.
     let (near, evil) = (format!("http://far.test:{mirror}/path"), "http://evil.test/");
     let two = format!("GET {near} HTTP/1.1\r\n\r\nGET {evil} HTTP/1.1\r\n\r\n");
     assert!(bench.ask(&two).contains("GET /path HTTP/1.1\r\n"));
     let open = format!("POST {near} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
     assert!(bench.ask(&open).contains("411 Length Required"));
     assert_eq!(other.refusals(), []);
-    // What the other one refuses is told; what ours refuses never gets there.
+    // Upstream refusals are reported; local ones never get there.
     let answer = bench.ask("CONNECT other.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.contains("HTTPS_PROXY names refused it (403)"), "{answer}");
     assert_eq!(other.refusals(), [refusal("other.test", 443, false)]);
@@ -225,7 +220,6 @@ fn proxy_uses_upstream_proxy_of_user() {
     assert_eq!(other.refusals(), []);
 }
 
-/// A name server that answers every question for IPv4 with this address.
 fn name_server(address: [u8; 4]) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let name_server = socket.local_addr().unwrap();
@@ -257,7 +251,7 @@ fn proxy_judges_addresses_from_name_server() {
     let mut tunnel = bench.tunnel(&format!("named.test:{echo}"));
     tunnel.write_all(b"x").unwrap();
     tunnel.read_exact(&mut [0]).unwrap();
-    // The owner of an allowed name must not be able to point it at this machine.
+    // The owner of an allowed name must not redirect it to this machine.
     assert!(bench.ask("CONNECT rebound.test:80 HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
     assert_eq!(bench.refusals(), [refusal("rebound.test", 80, true)]);
 }
@@ -297,7 +291,7 @@ fn proxy_answers_malformed_requests() {
     }
     let endless = format!("GET http://a.test/ HTTP/1.1\r\nX: {}", "y".repeat(100_000));
     let mut stream = bench.connect();
-    // It may hang up while we are still sending.
+    // The proxy may hang up early.
     let _ = stream.write_all(endless.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -312,7 +306,7 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
     let entry = format!("localhost:{echo}");
     let bench = Bench::new(&[&entry]);
     let before = resident();
-    // Heads that never end, heads that come a byte at a time, tunnels in which nothing moves.
+    // Endless heads, slow heads, idle tunnels.
     let mut stuck = Vec::new();
     for nth in 0..100 {
         let mut stream = bench.connect();
@@ -324,7 +318,6 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
     let mut streams: Vec<TcpStream> = (0..200).map(|_| bench.tunnel(&entry)).collect();
     for round in 0..20u8 {
         for stream in &mut stuck {
-            // Each says a little more, for ever.
             let _ = stream.write(b"y");
         }
         for (nth, stream) in streams.iter_mut().enumerate() {
@@ -337,7 +330,7 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
         }
     }
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
-    // This process holds both ends and the services as well.
+    // Includes both ends and the services.
     let grown = resident().saturating_sub(before);
     assert!(grown < 64 * 1024, "{grown} KiB for 400 connections");
 }
@@ -363,13 +356,13 @@ fn proxy_streams_gigabyte_beside_sleeping_readers() {
     let _alone = alone();
     const BYTES: u64 = 1 << 30;
     let source = service(|mut stream| {
-        // One for all of them: the memory of this process is measured.
+        // Shared, because memory is measured.
         static BLOCK: [u8; 1 << 16] = [7; 1 << 16];
         while stream.write_all(&BLOCK).is_ok() {}
     });
     let entry = format!("localhost:{source}");
     let bench = Bench::new(&[&entry]);
-    // It never reads, so that all buffers on the way to it are full.
+    // Never read, so all buffers fill up.
     let _sleepers: Vec<TcpStream> = (0..20).map(|_| bench.tunnel(&entry)).collect();
     let before = resident();
     let started = Instant::now();

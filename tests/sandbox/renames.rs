@@ -1,10 +1,10 @@
-//! Files can be moved and linked between the directories of a project inside every sandbox.
+//! Files can be moved and linked between a project's directories in every sandbox.
 
 use crate::scene::{Cage, How, Scene, as_the_administrator, as_user, ordinary_user};
 use crate::support::skipped;
 
-/// `git mv` renames a file of the work tree, `git branch -m` the log of a branch. The latter fails afterwards where the
-/// configuration is read-only.
+/// `git mv` renames a file, `git branch -m` a log; the latter then fails if the configuration is
+/// read-only.
 const SCRIPT: &str = "set -e; mkdir src lib; echo x > src/x; git add src\n\
      git -c user.name=me -c user.email=me@example.com commit -qm first\n\
      git mv src/x lib/y; git branch a; git branch -m a b/c || true; git rev-parse -q --verify b/c\n\

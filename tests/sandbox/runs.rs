@@ -1,4 +1,4 @@
-//! Whole runs inside a sandbox, and what is left of them: nothing.
+//! Complete runs in a sandbox, which leave nothing behind.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
-/// Whether bubblewrap works on this machine; said aloud if not.
 pub(crate) fn is_here() -> bool {
     let output = std::process::Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
@@ -23,7 +22,6 @@ pub(crate) fn is_here() -> bool {
     works
 }
 
-/// `ralph run ARGS` with this shell script as its agent.
 pub(crate) fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
     project.write("agent.sh", script);
     let run = ["run", "-p", "Work.", "-n", "3"];
@@ -32,7 +30,6 @@ pub(crate) fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
 
 pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
-/// Nothing of the sandboxes of this project is there any more.
 #[track_caller]
 fn assert_nothing_is_left(project: &Project) {
     assert_eq!(project.processes(), []);
@@ -184,7 +181,6 @@ fn secret_variable_by_name_or_shape_is_withheld() {
     for (name, value) in harmless {
         assert!(seen.lines().any(|line| line == format!("{name}={value}")), "{name} in {seen}");
     }
-    // And it says which.
     let output = with_all(project.ralph(["sandbox", "check"])).run();
     for (name, _) in secrets {
         output.stdout_has(name);
@@ -242,7 +238,7 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
     project.wait_for_file("inside");
     run(&project, &["--sandbox"], DONE).run().code(0);
     project.write("enough", "");
-    // What is its own is set aside.
+    // The agent's repository is renamed.
     shell.wait().code(0).stderr_has("a repository was made where there was none");
     assert!(!project.has(".git"));
     let names = fs::read_dir(project.path().join(".ralph")).unwrap().flatten();
@@ -251,7 +247,7 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
     assert_eq!(project.events().find("run_ended")["exit_code"], 0);
 }
 
-/// What cannot be taken away is not left for others to find.
+/// A planted file that cannot be renamed must not take effect.
 #[test]
 fn immovable_planted_file_ends_run_and_blocks_next() {
     if !is_here() {
@@ -262,7 +258,7 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
     }
     let project = Project::new();
     project.write("agent.sh", format!("mkdir .claude; echo '{{}}' > .claude/settings.json; mkfifo gate; read -r line < gate\n{DONE}"));
-    // What is a mount cannot be renamed.
+    // A mount point cannot be renamed.
     let script = "ralph=$1; (\"$ralph\" run -p x -n 2 --sandbox=bwrap -- sh agent.sh; echo $? > code) &\n\
          until test -p gate; do sleep 0.02; done\n\
          mount --bind .claude/settings.json .claude/settings.json; echo go > gate; wait\n\
@@ -288,7 +284,7 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
     assert_nothing_is_left(&project);
 }
 
-/// A mount goes with the file that it covers.
+/// A mount disappears when its file is replaced.
 #[test]
 fn guarded_file_replaced_from_outside_is_reported() {
     if !is_here() {
@@ -316,7 +312,7 @@ fn agent_links_do_not_redirect_reads_or_writes() {
     let (secret, victim) = (project.home().join("secret"), project.home().join("victim"));
     fs::write(&secret, "TOP SECRET").unwrap();
     fs::write(&victim, "as it was").unwrap();
-    // The prompt of the next iteration becomes a link to a secret, and so does what it is written to.
+    // The next prompt file, and the file it is written to, become links to a secret.
     project.write("PROMPT.md", "Work.");
     project.write(
         "agent.sh",
@@ -373,7 +369,7 @@ fn attack_a_worktree(sandbox: &str) {
     assert!(tree.join(".git").is_file());
 }
 
-/// A PATH with the programs of this machine but bubblewrap.
+/// A `PATH` without bubblewrap.
 fn without_bwrap(project: &Project) -> std::ffi::OsString {
     let bin = project.sibling("few");
     fs::create_dir(&bin).unwrap();
@@ -391,14 +387,14 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
     let path = without_bwrap(&project);
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
     go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
-    // Whatever is used instead is weaker.
+    // Any fallback is weaker.
     go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));
     go(&[]).code(2).stderr_has("bwrap is not installed");
     go(&["--no-sandbox"]).code(0);
-    // A mistake is no reason to go on without one.
+    // A mistake must not disable the sandbox.
     let domains = json!(["https://a.test/x", "ok.test", "*"]);
     project.settings(&json!({"sandbox": {"backend": "auto", "allowedDomains": domains}}));
     run(&project, &[], DONE).run().code(2).stderr_has("https://a.test/x").stderr_has("\"*\"");
@@ -454,7 +450,7 @@ fn task_commands_work_in_every_sandbox() {
         }
         project.ralph(["new", "Feature"]).run().code(0);
         project.ralph(["tasks", "add", "One", "--criterion", "c"]).run().code(0);
-        // Where it was built may be out of sight inside.
+        // The build directory may be hidden inside.
         fs::copy(env!("CARGO_BIN_EXE_ralph"), project.path().join("ralph-here")).unwrap();
         let ralph = "./ralph-here";
         let steps = ["next", "add Two --criterion d", "set US-001 --passes --notes done"];

@@ -1,4 +1,4 @@
-//! A place to escape from: a project, a home with secrets, and somebody outside to be attacked.
+//! A scene for escapes: a project, a home with secrets, and a victim outside.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -20,17 +20,15 @@ use crate::support::skipped;
 
 const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 
-/// What locks in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cage {
     Bwrap,
-    /// The same where bubblewrap has to make the mounts.
+    /// bubblewrap makes the mounts, not ralph.
     BwrapAlone,
     Landlock,
 }
 
 impl Cage {
-    /// Whether it can be tried by the user of this scene.
     pub(crate) fn works_for(self, scene: &Scene) -> bool {
         let line = scene.line(self, &scene.plan(), OsStr::new("true"), &[]);
         let mut command = as_user(scene.user, line[0].to_str().unwrap());
@@ -39,10 +37,10 @@ impl Cage {
     }
 }
 
-/// Somebody who is not the administrator and owns nothing else.
+/// A user id that owns nothing.
 pub(crate) const STRANGER: u32 = 54_321;
 
-/// Somebody without rights of its own: whoever runs the tests, unless that is the administrator.
+/// The tester, or a stranger if the tester is root.
 pub(crate) fn ordinary_user() -> u32 {
     match rustix::process::getuid().as_raw() {
         0 => STRANGER,
@@ -57,10 +55,9 @@ pub(crate) fn as_the_administrator(try_everything: fn(u32)) {
     try_everything(0);
 }
 
-/// Not that of the tester, which another user may not look into.
+/// Not the tester's, which other users may not be able to read.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// A project, a home with secrets, and somebody outside to be attacked.
 pub(crate) struct Scene {
     root: tempfile::TempDir,
     pub(crate) path: PathBuf,
@@ -73,7 +70,7 @@ impl Scene {
         Scene::with(user, false)
     }
 
-    /// With nothing in the project that git or any agent needs, if it is to be `bare`.
+    /// `bare`: without the files of git and agents in the project.
     fn with(user: u32, bare: bool) -> Scene {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().canonicalize().unwrap();
@@ -128,7 +125,6 @@ impl Scene {
         self.plan_with(|_| {})
     }
 
-    /// A plan for what this scene wants, after a change.
     pub(crate) fn plan_with(&self, change: impl FnOnce(&mut PlanInputs)) -> SandboxPlan {
         let mut wanted = self.wanted();
         change(&mut wanted);
@@ -143,7 +139,6 @@ impl Scene {
         plan
     }
 
-    /// The command line that runs a program inside.
     pub(crate) fn line(
         &self,
         cage: Cage,
@@ -166,7 +161,7 @@ impl Scene {
                 let by = if cage == Cage::Bwrap { MountMaker::Ralph } else { MountMaker::Bwrap };
                 let (first, args) =
                     bwrap_args::command_line(Path::new("/usr/bin/bwrap"), plan, &command, by);
-                // Not this program, but the one that it is a test of.
+                // Not this test program, but ralph.
                 let first = if by == MountMaker::Ralph { RALPH.into() } else { first };
                 [first].into_iter().chain(args).collect()
             }
@@ -180,7 +175,7 @@ impl Scene {
         }
     }
 
-    /// Sees that an attack fails, and that it would succeed without the wall.
+    /// Checks that an attack fails, and that it succeeds without the protection.
     pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut SandboxPlan)) {
         let user = self.user;
         let bare = attack.bare.then(|| Scene::with(user, true));
@@ -189,7 +184,7 @@ impl Scene {
         if attack.only_root && user != 0 {
             return;
         }
-        // With a scene of its own, unless somebody was set up in this one: it does harm.
+        // In another scene, because it does harm, unless its victim is in this one.
         let here = self.path.to_str().unwrap();
         let is_here = matches!(attack.how, How::Program(text) if text.contains(here));
         let other = (!is_here).then(|| Scene::with(user, attack.bare));
@@ -203,7 +198,6 @@ impl Scene {
         );
     }
 
-    /// Whether `attack` gets out of `plan`.
     pub(crate) fn escapes(&self, cage: Cage, plan: &SandboxPlan, attack: &Attack) -> bool {
         let output = self.output(cage, plan, &attack.how);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -217,7 +211,6 @@ impl Scene {
         }
     }
 
-    /// Runs an attack inside.
     pub(crate) fn output(&self, cage: Cage, plan: &SandboxPlan, how: &How) -> Output {
         let program = std::env::current_exe().unwrap();
         let (program, args) = match how {
@@ -229,7 +222,7 @@ impl Scene {
         };
         let project = self.path.join("project");
         let mut line = as_user(self.user, "sh");
-        // A file that whoever started ralph had open.
+        // A file that the parent had open.
         line.args(["-c", "exec 9< \"$SECRET_FILE\"; exec \"$@\"", "sh"]);
         line.args(self.line(cage, plan, &program, &args))
             .current_dir(&project)
@@ -270,7 +263,7 @@ pub(crate) fn give(path: &Path, user: u32) {
     }
 }
 
-/// A command as this user, with nothing in its environment but the path.
+/// A command as this user, with only a `PATH`.
 pub(crate) fn as_user(user: u32, program: &str) -> Command {
     let mut command = if rustix::process::getuid().as_raw() == user {
         Command::new(program)
@@ -288,11 +281,11 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) how: How,
     pub(crate) check: Check,
-    /// Takes the wall away.
+    /// Removes the protection.
     pub(crate) weaken: fn(&mut SandboxPlan),
-    /// An ordinary user could not do it anyway, so that taking the wall away shows nothing.
+    /// Impossible for an ordinary user even without the protection.
     pub(crate) only_root: bool,
-    /// It needs a project with nothing in it.
+    /// Needs a bare project.
     pub(crate) bare: bool,
 }
 
@@ -302,9 +295,9 @@ pub(crate) enum How {
 }
 
 pub(crate) enum Check {
-    /// It ends with the exit code for that.
+    /// Its exit code.
     ItSays,
-    /// It left its mark outside.
+    /// A trace outside.
     Outside(fn(&Scene) -> bool),
 }
 
@@ -317,7 +310,7 @@ pub(crate) const fn attack(
     Attack { name, how, check, weaken, only_root: false, bare: false }
 }
 
-/// Shows all of the file system, as it is.
+/// Shows the whole file system.
 pub(crate) fn uncover(plan: &mut SandboxPlan) {
     plan.isolation.files = false;
     plan.mounts.retain(|mount| {
@@ -326,7 +319,7 @@ pub(crate) fn uncover(plan: &mut SandboxPlan) {
     });
 }
 
-/// Those whose victim has to be set up first.
+/// Attacks on a victim that must be set up first.
 pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -425,13 +418,13 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     ]
 }
 
-/// System V shared memory that everybody may use, until it is dropped.
+/// World-accessible System V shared memory, removed on drop.
 struct SharedMemory(i32);
 
 impl SharedMemory {
     #[expect(unsafe_code, reason = "there is no safe interface to System V shared memory")]
     fn new() -> SharedMemory {
-        // SAFETY: no pointer is given.
+        // SAFETY: takes no pointer.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o666) };
         assert!(id >= 0, "{}", std::io::Error::last_os_error());
         SharedMemory(id)
@@ -441,7 +434,7 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     #[expect(unsafe_code, reason = "as above")]
     fn drop(&mut self) {
-        // SAFETY: to remove it, nothing is read or written.
+        // SAFETY: removal reads and writes no memory.
         unsafe {
             libc::shmctl(self.0, libc::IPC_RMID, std::ptr::null_mut());
         }

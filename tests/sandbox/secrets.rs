@@ -1,4 +1,4 @@
-//! Secrets of tools in the home cannot be read inside a sandbox.
+//! Secrets of tools in the home are unreadable in a sandbox.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
 use crate::support::skipped;
 
-/// As GNU stow makes it: `~/.cargo` is a link to `~/dotfiles/cargo`.
+/// As GNU stow does it: `~/.cargo` links to `~/dotfiles/cargo`.
 fn read_in_linked_directory(user: u32) {
     for cage in [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock] {
         let scene = Scene::new(user);

@@ -1,4 +1,4 @@
-//! Variables that make programs load code of the project do so inside the sandbox only.
+//! Variables that load code of the project apply only inside the sandbox.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::landlock;
 use crate::runs::{DONE, is_here, run};
 use crate::support::{Project, skipped};
 
-/// Makes a library that notes the programs that load it in the project's `loaded`. `None` without a compiler.
+/// Builds a library that appends its loading programs to `loaded`. `None` without a compiler.
 fn make_library(project: &Project) -> Option<()> {
     let source = project.sibling("library.c");
     let loaded = project.path().join("loaded");
@@ -36,7 +36,6 @@ fn make_library(project: &Project) -> Option<()> {
     Some(())
 }
 
-/// The agent puts the library in place in the first iteration.
 fn preload_from_inside(backend: &str) {
     let project = Project::git();
     if make_library(&project).is_none() {
@@ -82,7 +81,7 @@ fn library_planted_in_landlock_is_not_loaded_outside() {
     }
 }
 
-/// The notification is a program outside, the agent has no sandbox.
+/// The notification runs outside; the agent has no sandbox.
 #[test]
 fn outside_programs_get_no_project_code_by_environment() {
     let project = Project::git();

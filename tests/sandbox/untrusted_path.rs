@@ -1,4 +1,4 @@
-//! Programs that an agent planted from inside the sandbox are not run outside it.
+//! Programs planted from inside the sandbox are not run outside.
 
 use std::fs;
 
@@ -8,8 +8,7 @@ use crate::landlock;
 use crate::runs::{DONE, is_here, run};
 use crate::support::Project;
 
-/// Plants programs from inside, in a directory that is first on the `PATH`, in the same run in which ralph commits
-/// and notifies outside the sandbox.
+/// Plants programs first on the `PATH`, in a run in which ralph commits and notifies outside.
 fn plant_from_inside(backend: &str) {
     let project = Project::git();
     let bin = project.path().join(".venv/bin");
@@ -31,12 +30,12 @@ fn plant_from_inside(backend: &str) {
     );
     let path = project.path_with(&[&bin]);
     let args = [&format!("--sandbox={backend}")[..]];
-    // Of the agent's own shell nothing is planted yet.
+    // The agent's own shell started before the planting.
     run(&project, &args, &script).env("PATH", &path).run().code(0);
     assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
     assert!(project.sibling("notified").exists());
     assert_eq!(project.planted_runs(), Vec::<String>::new());
-    // The next commands, and the next run, which starts the sandbox anew.
+    // Later commands, and a run with a new sandbox.
     for command in [&["report"][..], &["doctor"], &["sandbox", "check"]] {
         project.ralph(command).env("PATH", &path).run();
     }
@@ -80,13 +79,13 @@ fn writable_directory_from_settings_is_untrusted() {
     let path = project.path_with(&[&tools]);
     let run = ["run", "-p", "x", "-n", "1", "--sandbox=bwrap", "--", "/bin/sh", "agent.sh"];
     project.ralph(run).env("PATH", &path).run().code(0);
-    // The settings need not be read for this: the run has recorded where its agent could write.
+    // The run recorded where its agent could write, so the settings do not matter.
     project.write(".ralph/settings.json", "{}");
     project.ralph(["report"]).env("PATH", &path).run().code(0);
     assert_eq!(project.planted_runs(), Vec::<String>::new());
 }
 
-/// A project that ralph has worked in, with programs that were planted in it. Returns the `PATH`.
+/// Plants programs in a project after a run and returns the `PATH`.
 fn plant_after_run(project: &Project) -> std::ffi::OsString {
     project.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "-c", DONE]).run().code(0);
     let bin = project.path().join(".venv/bin");

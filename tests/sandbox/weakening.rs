@@ -1,4 +1,4 @@
-//! An agent must not be able to switch the sandbox of the next run off, nor to make it weaker.
+//! An agent cannot disable or weaken the sandbox of the next run.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::{LONG, Project, Ralph, skipped, wait_until};
 const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 const CHANGED: &str = "permissions were changed inside the sandbox and have been restored";
 
-/// A project of a user, and a `PATH` on which `auto` finds a certain backend.
+/// A user's project, and a `PATH` on which `auto` finds a certain backend.
 struct Case {
     project: Project,
     user: u32,
@@ -39,7 +39,7 @@ impl Case {
         Some(case)
     }
 
-    /// Each backend, as the administrator if the tester is one, and as an ordinary user.
+    /// Each backend, as root if possible, and as an ordinary user.
     fn all() -> Vec<Case> {
         let mut users = vec![rustix::process::getuid().as_raw(), ordinary_user()];
         users.dedup();
@@ -47,7 +47,6 @@ impl Case {
         users.into_iter().flat_map(of_user).flatten().collect()
     }
 
-    /// Gives everything to the user, who can then be started there.
     fn own_everything(&self) {
         let top = self.project.path().parent().unwrap();
         fs::set_permissions(top, fs::Permissions::from_mode(0o755)).unwrap();
@@ -69,7 +68,6 @@ impl Case {
         ralph.env("PATH", &self.path)
     }
 
-    /// A run with this script as its agent, in the sandbox that `auto` finds.
     fn run(&self, script: &str) -> Ralph {
         self.project.write("agent.sh", format!("{script}\necho '<response>DONE</response>'\n"));
         self.own_everything();
@@ -77,7 +75,7 @@ impl Case {
     }
 
     fn mode(&self, name: &str) -> u32 {
-        // Of a directory that is not to be searched, only the administrator sees what it contains.
+        // Only root sees into a directory without search permission.
         let path: PathBuf = self.project.path().join(name).components().collect();
         fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o7777)
     }
@@ -99,7 +97,6 @@ impl Case {
     }
 }
 
-/// A `PATH` with the programs that these tests need.
 fn limited_path(project: &Project, with_bwrap: bool) -> OsString {
     let bin = project.sibling(if with_bwrap { "with-bwrap" } else { "without-bwrap" });
     fs::create_dir_all(&bin).unwrap();
@@ -121,7 +118,6 @@ fn record_path(project: &Project) -> PathBuf {
     dir.join("project.json")
 }
 
-/// The backend in the project's record.
 fn remembered(project: &Project) -> Value {
     let text = fs::read_to_string(record_path(project)).unwrap();
     let record: Value = serde_json::from_str(&text).unwrap();
@@ -147,11 +143,11 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
             case.assert_next_run_is_sandboxed();
         }
         if case.backend == "landlock" {
-            // Where no mount keeps a directory in its place.
+            // Without mounts, the directory can be moved.
             case.run("mv .git old; chmod 0 old").run().code(0);
             assert_eq!(case.modes(), before, "{}", case.name());
         }
-        // In every iteration, and reported once.
+        // In every iteration, but reported once.
         case.project.write("agent.sh", "chmod 0 .");
         case.own_everything();
         let run = case.ralph(["run", "-p", "Work.", "-n", "3", "--", "sh", "agent.sh"]).run();
@@ -219,13 +215,13 @@ fn weaker_sandbox_without_request_is_error() {
     }
     let shell = project.ralph(["sandbox", "shell", "--", "true"]).env("PATH", &without).run();
     shell.code(2).stderr_has("ran in the sandbox bwrap before");
-    // A command without a sandbox by default is no choice of the user's.
+    // A command without a sandbox by default is not the user's choice.
     project.settings(&json!({}));
     go(&without, &[]).code(0);
     project.settings(&json!({"sandbox": {"backend": "auto"}}));
     assert_eq!(remembered(project), "bwrap");
     assert_eq!(runs(), ran + "ran\n".len());
-    // What is asked for by name is remembered.
+    // A backend requested by name is remembered.
     go(&without, &["--sandbox=landlock"]).code(0).stdout_has("Sandbox: landlock");
     assert_eq!(remembered(project), "landlock");
     go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
@@ -319,7 +315,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
         output.stderr_has(ask);
         assert!(!project.has("ran"));
     }
-    // One that is not in the project is the user's, as flags and variables are.
+    // A file outside the project is the user's, like flags and variables.
     let file = project.sibling("mine.json");
     fs::write(&file, json!({"sandbox": {"backend": "landlock"}}).to_string()).unwrap();
     let go = |args: &[&str]| {
@@ -343,7 +339,7 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         wait_until(LONG, || project.has("planted"));
         running.signal(Signal::KILL);
         running.wait().killed_by(Signal::KILL);
-        // Landlock does not end what runs in it.
+        // Landlock does not kill its processes.
         wait_until(LONG, || {
             let left = project.processes();
             left.iter().for_each(|process| process.signal(Signal::KILL));
@@ -357,7 +353,7 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         settings.code(0).stderr_has(".mcp.json.from-sandbox");
         assert!(!moved.join(".mcp.json").exists(), "{}", case.name());
         at(&["ls"], &moved).run().code(0).stdout_lacks("missing");
-        // What it ran in is known there, too.
+        // The record follows the moved project.
         fs::write(moved.join(".ralph/settings.json"), r#"{"sandbox": {"backend": "none"}}"#)
             .unwrap();
         let run = case.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]);

@@ -334,7 +334,7 @@ fn work_without_verify_commands_warns_once() {
     let output = work(&project, &[], &done).run();
     output.success();
     assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
-    // Stories marked by complete attempts stay passing.
+    // Without verify commands, the story is not in doubt.
     project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["true"]), &[open("a", &json!({}))]));
