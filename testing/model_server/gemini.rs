@@ -26,7 +26,7 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-/// A value of a schema, for requests that want JSON of a certain form rather than a text.
+/// A value that matches a schema, for requests that want JSON.
 pub(super) fn example(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();

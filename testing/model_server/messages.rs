@@ -53,7 +53,7 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-/// A message without what it says.
+/// A message without content.
 fn envelope(answer: &Answer<'_>) -> Value {
     json!({
         "id": answer.ids.of_answer("msg_"),
@@ -102,7 +102,6 @@ mod tests {
     use super::super::answer::tests::{parsed, with_answer};
     use super::*;
 
-    /// Puts a streamed message together, as a client does.
     fn assemble(events: &[Value]) -> Value {
         let mut message = Value::Null;
         let mut json = String::new();

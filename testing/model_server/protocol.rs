@@ -1,5 +1,4 @@
-//! What the four protocols have in common: which one is spoken, what a request offers, and how a
-//! failure is said.
+//! The four protocols: detection, offered tools, and failures.
 
 use serde_json::{Value, json};
 
@@ -16,16 +15,15 @@ pub(super) enum Protocol {
     Gemini,
 }
 
-/// What a request wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Answer(Protocol),
-    /// How many tokens a prompt has.
+    /// A token count.
     Count(Protocol),
 }
 
 impl Wanted {
-    /// By the end of the path, because a service may be anywhere.
+    /// Matches the end of the path, because the base URL may be anything.
     pub(super) fn at(path: &str) -> Option<Wanted> {
         [
             ("/messages", Wanted::Answer(Protocol::Messages)),
@@ -75,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// Whether the model has said nothing yet in the conversation that a request goes on with.
+    /// Whether the conversation has no answer of the model yet.
     pub(super) fn is_fresh(self, body: &Value) -> bool {
         let (list, role) = match self {
             Protocol::Messages | Protocol::Chat => (&body["messages"], "assistant"),
@@ -89,14 +87,13 @@ impl Protocol {
         !list.as_array().is_some_and(|list| list.iter().any(is_answer))
     }
 
-    /// The tools that a request offers.
     pub(super) fn offered(self, body: &Value) -> Vec<Tool> {
         let mut tools = Vec::new();
         for entry in list(&body["tools"]) {
             add_tool(entry, None, &mut tools);
         }
         if self == Protocol::Responses {
-            // codex hands some models their tools in the conversation.
+            // codex passes tools for some models in the conversation.
             let additional = list(&body["input"]).filter(|item| item["type"] == "additional_tools");
             for entry in additional.flat_map(|item| list(&item["tools"])) {
                 add_tool(entry, None, &mut tools);
@@ -105,7 +102,6 @@ impl Protocol {
         tools
     }
 
-    /// The form in which an answer is wanted, where a request names one.
     pub(super) fn answer_schema(self, body: &Value) -> Option<&Value> {
         if self != Protocol::Gemini {
             return None;
@@ -122,7 +118,6 @@ impl Protocol {
         }
     }
 
-    /// The body of an answer with this HTTP status.
     pub(super) fn failure(self, status: u16, words: &Words, retry_after: Option<u64>) -> Value {
         let message = words.message.clone().unwrap_or_else(|| usual_message(status).to_owned());
         match self {
@@ -151,7 +146,7 @@ impl Protocol {
                                  "details": details}})
             }
             Protocol::Responses | Protocol::Chat => {
-                // Clients try again after a `server_error`, whatever its status.
+                // Clients retry after a `server_error`, whatever its status.
                 let (kind, code) = match status {
                     401 => ("invalid_request_error", json!("invalid_api_key")),
                     400..=428 => ("invalid_request_error", Value::Null),
@@ -168,7 +163,6 @@ impl Protocol {
         }
     }
 
-    /// The event that ends a stream with a failure.
     pub(super) fn failure_frame(self, answer: &Answer<'_>, words: &Words) -> Frame {
         let message = words.message.as_deref().unwrap_or("Overloaded");
         let kind = words.kind.as_deref().unwrap_or("overloaded_error");
@@ -196,7 +190,7 @@ impl Protocol {
     }
 }
 
-/// qwen begins every conversation with an answer of its own to the facts that it states.
+/// qwen starts every conversation with a made-up answer of the model.
 fn is_put_into_its_mouth(message: &Value) -> bool {
     let content = &message["content"];
     let text = content.as_str().or_else(|| content[0]["text"].as_str());
@@ -232,7 +226,6 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Adds what one entry of `tools` offers: a tool, or a group of them.
 fn add_tool(entry: &Value, namespace: Option<&str>, tools: &mut Vec<Tool>) {
     for key in ["functionDeclarations", "function_declarations"] {
         for declaration in list(&entry[key]) {
@@ -246,7 +239,7 @@ fn add_tool(entry: &Value, namespace: Option<&str>, tools: &mut Vec<Tool>) {
         return;
     }
     let function = &entry["function"];
-    // What has no name is known by its kind: a tool that the service itself provides.
+    // Tools of the service have no name, only a type.
     let name = [&entry["name"], &function["name"], &entry["type"]];
     let Some(name) = name.into_iter().find_map(Value::as_str) else { return };
     let schema = ["input_schema", "parameters", "parametersJsonSchema"]

@@ -7,7 +7,7 @@ use super::answer::{Answer, Frame, input_pieces};
 pub(super) fn whole(answer: &Answer<'_>) -> Value {
     let usage = &answer.usage;
     let input = usage.input_with_cached();
-    // A part of the output, so that who adds it once more gets a wrong sum.
+    // Included in the output: adding it again gives a wrong sum.
     let reasoning = if answer.thinking.is_some() { usage.output.min(3) } else { 0 };
     let mut response = envelope(answer);
     response["status"] = json!("completed");
@@ -69,7 +69,7 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
     numbered.collect()
 }
 
-/// The events of a message's only part; with each whether it is a piece of a text.
+/// The events of a message's only part, each with whether it is a piece of text.
 fn message_parts(answer: &Answer<'_>, index: usize, item: &Value) -> Vec<(Value, bool)> {
     let part = &item["content"][0];
     let text = part["text"].as_str().unwrap_or_default();
@@ -87,7 +87,7 @@ fn message_parts(answer: &Answer<'_>, index: usize, item: &Value) -> Vec<(Value,
     events
 }
 
-/// A response that has only begun.
+/// A response without output.
 fn envelope(answer: &Answer<'_>) -> Value {
     json!({
         "id": answer.ids.of_answer("resp_"),
