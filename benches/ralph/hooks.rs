@@ -1,4 +1,4 @@
-//! What Claude Code waits for at every tool call.
+//! Hook latency, which Claude Code pays at every tool call.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,6 @@ use crate::place::{Place, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, time};
 
-/// A hook's answer, beside a program that does nothing and a look through what the hook is asked.
 pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let transcript = place.path("transcript.jsonl");
     fs::write(&transcript, self::transcript())?;
@@ -59,7 +58,7 @@ fn answered(place: &Place, name: &str, question: &Value) -> io::Result<(f64, f64
     )
 }
 
-/// Of a session that has come to 45 % of its context.
+/// A session at 45 % of its context.
 fn transcript() -> String {
     let usage = json!({"input_tokens": 90_000, "output_tokens": 12});
     let answer = json!({"type": "assistant", "isSidechain": false, "message": {"usage": usage}});

@@ -1,4 +1,4 @@
-//! What a sandbox adds to an iteration.
+//! The cost of a sandbox per iteration.
 
 use std::io;
 use std::process::Command;
@@ -14,10 +14,9 @@ pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::R
     let mut bare = silent(Command::new("bwrap"));
     bare.args(["--unshare-all", "--ro-bind", "/", "/", "--"]).arg(place.path("true"));
     if !bare.status().is_ok_and(|status| status.success()) {
-        // Nothing can be said of it here.
         return Ok(());
     }
-    // A run with so many iterations more: what is done once, such as trying the sandbox out, is not counted.
+    // The difference to one iteration leaves out what happens once per run.
     let runs = |backend: &str| {
         [1, 1 + ITERATIONS].map(|iterations| {
             let mut run = place.ralph_run("sandbox", iterations, &["true"]);
@@ -45,7 +44,7 @@ pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::R
         "iteration inside bwrap, less one outside, beside a bare bwrap",
         (floor, bwrap - outside),
         time,
-        // About 10 ms where a bare one takes 4, and 2 more for the administrator.
+        // About 10 ms instead of 4, and 2 more as root.
         Target::AtMost(3.0),
     );
     table.value("  the same with landlock", landlock - outside, time, Target::AtMost(5e-3));

@@ -25,7 +25,7 @@ use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::{sandbox, soak, workers, writer};
 
-/// A part of the whole. The number is what was given for it on the command line.
+/// A section, with the number from the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
 const SECTIONS: [(&str, Section); 10] = [
@@ -41,11 +41,11 @@ const SECTIONS: [(&str, Section); 10] = [
     (SOAK, soak::soak),
 ];
 
-/// Takes minutes, so that it has to be asked for.
+/// Takes minutes, so it runs only on request.
 const SOAK: &str = "soak";
 
 pub(super) fn main() -> io::Result<()> {
-    // Cargo adds flags for a harness that is not there.
+    // Cargo adds flags for a test harness.
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let place = Place::new()?;
@@ -63,7 +63,7 @@ pub(super) fn main() -> io::Result<()> {
     table.print(&mut out)
 }
 
-/// The medians of what two things take, done in turn so that both meet the same disturbances.
+/// The medians of two operations, run in turn so that both meet the same disturbances.
 pub(super) fn compare(
     rounds: usize,
     mut floor: impl FnMut() -> io::Result<()>,
@@ -88,7 +88,6 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// How long the shortest call takes, and what a run costs beside its iterations.
 fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut floor = silent(Command::new(place.path("true")));
     let mut version = place.ralph();
@@ -104,14 +103,13 @@ fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
         let first = runs::read_journal(&run.journal()?)?
             .find(|entry| matches!(entry.event, Event::AgentStarted { .. }));
         let first = first.map_or(i64::MAX, |entry| entry.at.time_ms);
-        // The journal knows whole milliseconds.
+        // The journal has whole milliseconds.
         firsts.push((first as f64 + 0.5) / 1e3 - began.as_nanosecond() as f64 / 1e9);
     }
     table.value("ralph run, until its first agent has started", median(firsts), time, Target::None);
     Ok(())
 }
 
-/// What the loop adds to an agent that does nothing.
 fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     const ITERATIONS: u64 = 500;
     const MANY: usize = 10_000;
@@ -144,7 +142,7 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
     if starts.len() != MANY {
         return Err(io::Error::other(format!("{} iterations of {MANY}", starts.len())));
     }
-    // Medians of stretches, so that a disturbance in one of them does not count.
+    // Medians, so that a disturbance does not count.
     let stretch = |from: usize| {
         let steps = starts[from..from + 1000].chunks(100);
         median(steps.map(|step| (step[99] - step[0]) / 99.0).collect())
@@ -159,7 +157,6 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
     Ok(())
 }
 
-/// Events from a fast stream, beside nothing but lines from it.
 fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     let bytes = megabytes.unwrap_or(500) * 1_000_000;
     let claude = place.path("claude");
@@ -177,14 +174,14 @@ fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
     Ok(())
 }
 
-/// The floor: what the writer writes, read and split at newlines.
+/// The minimum: reading and splitting lines.
 fn split_only(claude: &Path, bytes: u64) -> io::Result<()> {
     let mut child = silent(Command::new(claude))
         .env(writer::SIZE_VARIABLE, bytes.to_string())
         .stdout(Stdio::piped())
         .spawn()?;
     let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    // A pipe as large as ralph's own, and the buffer that was found to be the fastest.
+    // A pipe as large as ralph's, and the fastest buffer size.
     rustix::pipe::fcntl_setpipe_size(&stdout, 256 * 1024)?;
     let mut buffer = vec![0; 64 * 1024];
     let mut lines = 0_u64;
@@ -198,7 +195,7 @@ fn split_only(claude: &Path, bytes: u64) -> io::Result<()> {
     child.wait().map(drop)
 }
 
-/// The whole engine with the writer as its agent. Only what is recorded goes nowhere.
+/// The whole engine with the writer as agent, without a disk.
 fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::Result<()> {
     let spec = RunSpec {
         command: "run",
@@ -249,7 +246,6 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
 }
 
-/// One iteration without limits.
 fn rules() -> Rules {
     Rules {
         max_iterations: 1,
@@ -278,19 +274,18 @@ fn rules() -> Rules {
     }
 }
 
-/// How much memory a stream needs, whatever its length, and whether all of it arrives.
 fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     for megabytes in [50, megabytes.unwrap_or(500)] {
         let bytes = megabytes * 1_000_000;
         let mut run = place.ralph_run("memory", 1, &["claude"]);
         run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
-        // Whether all of it arrives is asked for; that it is bounded, `soak` looks at.
+        // No journal limit: `soak` checks that one.
         run.command.env("RALPH_RUNS__MAX_JOURNAL_MEGABYTES", u32::MAX.to_string());
         let began = Instant::now();
         let mut child = run.spawn()?;
         let mut peak = 0.0;
         while child.try_wait()?.is_none() {
-            // Gone between the two questions, it tells no more than it has told.
+            // The last value stays if the process is gone.
             peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -337,7 +332,7 @@ fn of_agent(event: &Event<'_>) -> bool {
     )
 }
 
-/// The events that the adapter makes of the same stream, without a process or a pipe.
+/// The expected events, without a process or a pipe.
 fn events_in(bytes: u64) -> io::Result<u64> {
     let mut reader = agents::for_command("claude").reader(true);
     let mut splitter = LineSplitter::new(reader.max_line());
@@ -349,7 +344,6 @@ fn events_in(bytes: u64) -> io::Result<u64> {
     Ok(events)
 }
 
-/// An agent that says nothing gives ralph nothing to do.
 fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     const SECONDS: u64 = 5;
     let mut child = place.ralph_run("silent", 1, &["ticker", "silent"]).spawn()?;
@@ -368,7 +362,7 @@ fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Many loops at once, each with an agent that prints a line a second.
+/// Many loops, each with an agent that prints a line per second.
 fn loops(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
     let number = number.unwrap_or(50);
     let (floor, _) = watch(number, |nth| {
@@ -393,7 +387,7 @@ fn loops(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()
     Ok(())
 }
 
-/// The processor time that each process uses in a second, and its share of the memory.
+/// Processor time per second and process, and memory per process.
 fn watch(number: u64, spawn: impl FnMut(u64) -> io::Result<Child>) -> io::Result<(f64, f64)> {
     const SECONDS: u64 = 10;
     let mut children = (0..number).map(spawn).collect::<io::Result<Vec<_>>>()?;
@@ -409,7 +403,7 @@ fn watch(number: u64, spawn: impl FnMut(u64) -> io::Result<Child>) -> io::Result
     Ok((used / (SECONDS * number) as f64, memory / number as f64))
 }
 
-/// Ends processes and with them, as each sees to it itself, their agents.
+/// Ends processes, which end their agents themselves.
 fn end(children: Vec<&mut Child>) -> io::Result<()> {
     for child in &children {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {

@@ -1,6 +1,4 @@
-//! A night in some minutes: one run of many iterations whose agents print more than any disk should hold.
-//!
-//! What must not grow with it is looked at all the time: memory, descriptors, threads, files.
+//! A long run in a few minutes. Memory, descriptors, threads and files must not grow.
 
 use std::fs;
 use std::io;
@@ -14,16 +12,16 @@ use crate::place::{Place, figure};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::writer;
 
-/// What each agent prints. Ten thousand of them make 20 GB.
+/// Output per agent: 10,000 of them make 20 GB.
 const EACH: u64 = 2_000_000;
 const MEGABYTES: u64 = 20_000;
-/// What the settings allow by default for the journal and for raw output.
+/// The default limits of the journal and the raw output.
 const ROOM: f64 = 2.0 * 200.0 * 1024.0 * 1024.0;
-/// What an iteration adds to a journal that is full, at most: the beginning and the end of what its
-/// agent printed, and ralph's own events.
+/// The most that an iteration adds to a full journal: both ends of its output, and ralph's own
+/// events.
 const OF_ITERATION: f64 = 16.0 * 1024.0;
 
-/// What was seen of the process in one tenth of the run.
+/// Figures of one tenth of the run.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     memory: f64,
@@ -51,8 +49,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     let (mut peak, mut largest) = (0.0, 0_u64);
     let mut tenths = [Seen::default(); 10];
     while child.try_wait()?.is_none() {
-        // Gone between two questions, it tells no more than it has told. The first of its agents tells
-        // how far it is: their number is its own.
+        // The last values stay if the process is gone.
         if let Ok(journal) = run.journal()
             && let Some(done) = last_iteration(&journal)
         {
@@ -114,7 +111,6 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     fs::remove_dir_all(run.project())
 }
 
-/// The iteration that the end of a journal tells of.
 fn last_iteration(journal: &Path) -> Option<u64> {
     use std::io::{Read, Seek, SeekFrom};
     let mut file = fs::File::open(journal).ok()?;

@@ -1,4 +1,4 @@
-//! Workers: looking at many, asking one for something, and what one costs that has nothing to do.
+//! Workers: listing many, sending requests, and the cost of an idle one.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,6 @@ use crate::place::{Place, figure, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, count, time};
 
-/// Far beyond what anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
 pub(super) fn workers(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
@@ -22,7 +21,7 @@ pub(super) fn workers(place: &Place, table: &mut Table, number: Option<u64>) -> 
     one(place, table)
 }
 
-/// The list of many workers, beside the list of their directories.
+/// Compared with listing their directories.
 fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
     let home = place.path("many");
     let all = Workers::at(home.join("workers"));
@@ -56,7 +55,6 @@ fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker beside a silent agent.
 fn one(place: &Place, table: &mut Table) -> io::Result<()> {
     const SECONDS: u64 = 5;
     let home = place.path("one");
@@ -73,7 +71,7 @@ fn one(place: &Place, table: &mut Table) -> io::Result<()> {
         directory: project.clone(),
         ..LaunchRecord::default()
     })?;
-    // Its window is of no matter here.
+    // Without a window.
     let mut command = place.ralph();
     command.args(["worker-loop", "agent"]).env("RALPH_HOME", &home).current_dir(&project);
     let mut child = command.spawn()?;
