@@ -80,7 +80,6 @@ fn all_blocks() -> Vec<Block> {
     pages().iter().flat_map(|page| blocks(page)).collect()
 }
 
-/// Compares a generated page with its file, or writes it.
 fn generated(path: &str, text: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::create_dir_all(root().join(path).parent().unwrap()).unwrap();
@@ -125,7 +124,6 @@ fn command_reference_matches_program() {
     generated("docs/src/reference/commands.md", &text);
 }
 
-/// Describes a command with its own arguments; shared ones are described with the group.
 fn describe(text: &mut String, command: &clap::Command, group: &str) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
@@ -238,7 +236,6 @@ impl Row {
     }
 }
 
-/// All keys with a value, those of the top level first.
 fn walk(schema: &Value, parent: &str, defaults: &Value, rows: &mut Vec<Row>) {
     let path = |name: &str| {
         if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
@@ -386,7 +383,6 @@ fn every_documented_command_line_parses() {
             }
             let words =
                 shell_words::split(&line.join(" ")).unwrap_or_else(|e| panic!("{place}: {e}"));
-            // The shell's own words end the command.
             let shell = ["|", ">", ">>", "&&", ";", "#", "&"];
             let words = words.into_iter().take_while(|word| !shell.contains(&word.as_str()));
             if let Err(err) = Cli::try_parse_from(words)
@@ -530,7 +526,6 @@ fn recorded_agent_versions_are_documented_consistently() {
     }
 }
 
-/// Whether an SPDX license expression is covered by the allowed ones.
 fn is_allowed(license: &str, allowed: &[&str]) -> bool {
     let license = license.replace('/', " OR ");
     let any = |part: &str| part.split(" OR ").any(|name| allowed.contains(&name.trim()));
@@ -557,7 +552,6 @@ fn dependency_with_other_license_or_source_is_refused() {
     }
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args(["metadata", "--offline", "--locked", "--format-version=1"]);
-    // Crates of other platforms are not downloaded.
     cargo.args(["--filter-platform", "host-tuple"]);
     let output = cargo.current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

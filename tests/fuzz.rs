@@ -18,7 +18,6 @@ const BYTES: usize = 200_000;
 /// Longer seeds are cut: a part of them finds the same.
 const LONGEST: usize = 8 * 1024;
 
-/// A target's seeds: its own, and matching recordings or corpora.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     if name == "policy" {
@@ -51,7 +50,6 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A reproducible generator.
 struct Dice(u64);
 
 impl Dice {
@@ -109,7 +107,6 @@ fn fuzz(name: &str) {
     assert!(!seeds.is_empty(), "{name} has no seeds");
     let run = |data: &[u8]| {
         if std::panic::catch_unwind(|| target(data)).is_err() {
-            // Keeps the failing input.
             let path = std::env::temp_dir().join(format!("ralph-fuzz-{name}"));
             let kept =
                 fs::write(&path, data).map_or_else(|err| err.to_string(), |()| String::new());

@@ -38,13 +38,11 @@ impl Service {
 
     fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        // Keeps a test from hanging.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
     }
 
-    /// Returns head and body of the response.
     fn post(&self, path: &str, body: &Value) -> (String, String) {
         let mut answer = String::new();
         self.send(&request(path, body)).read_to_string(&mut answer).unwrap();
@@ -218,7 +216,6 @@ fn connections_are_reset_as_scripted() {
     let service = Service::new(&json!([
         {"fail": "cut0"}, {"fail": "cut", "text": "It is a long text."}, {"fail": "garbage"},
     ]));
-    // The start of a response, up to the broken connection.
     let broken = |stream: bool| {
         let mut stream = service.send(&request("/v1/messages", &asking(stream)));
         let mut bytes = Vec::new();

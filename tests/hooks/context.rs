@@ -163,7 +163,6 @@ fn context_hook_ignores_unusable_transcript() {
     let made = project.command("mkfifo").arg(&pipe).status().expect("mkfifo");
     assert!(made.success());
     ask(json!(pipe));
-    // A subagent has its own context.
     transcript(&project, 190_000);
     let mut input = recorded(&project, "PostToolUse");
     input["agent_id"] = json!("a0c74c7263e3332b9");
@@ -174,7 +173,6 @@ fn context_hook_ignores_unusable_transcript() {
 fn huge_transcript_and_tool_result_are_handled() {
     let project = Project::new();
     let file = fs::File::create(project.sibling("transcript.jsonl")).expect("a transcript");
-    // Far larger than any context window.
     file.set_len(100 << 20).expect("a hole");
     let mut input = recorded(&project, "PostToolUse");
     input["tool_response"] = json!({"stdout": "ä\n".repeat(7 << 20)});

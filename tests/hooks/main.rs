@@ -26,7 +26,6 @@ fn recorded(project: &Project, event: &str) -> Value {
     input
 }
 
-/// A hook call in a person's session.
 fn hook(project: &Project, name: &str, input: &Value) -> Ralph {
     project.ralph(["hook", name]).stdin(input.to_string())
 }
@@ -49,7 +48,6 @@ impl Output {
     }
 }
 
-/// Invalid hook input.
 const RUBBISH: [&[u8]; 10] = [
     b"",
     b"\n",
@@ -63,7 +61,6 @@ const RUBBISH: [&[u8]; 10] = [
     br#"{"tool_name": "Bash", "tool_name": "Read"}"#,
 ];
 
-/// Invalid hook input of 20 MB.
 fn long_rubbish() -> [Vec<u8>; 3] {
     let long = 20 << 20;
     let cut_off = br#"{"tool_input": {"command": ""#;

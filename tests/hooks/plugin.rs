@@ -11,7 +11,6 @@ fn source() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("plugin")
 }
 
-/// Puts a program on the `PATH` that prints its arguments.
 fn stand_in(project: &Project, name: &str) {
     let path = project.sibling("bin").join(name);
     fs::write(&path, "#!/bin/sh\nprintf '<%s>' \"$@\"\ncat\n").expect("a program");
@@ -63,7 +62,6 @@ fn plugin_scripts_pass_flags_to_ralph() {
     }
 }
 
-/// A `PATH` with only a shell and its basic commands.
 fn bare_path(project: &Project) -> PathBuf {
     let bare = project.sibling("bare");
     fs::create_dir(&bare).expect("a directory");

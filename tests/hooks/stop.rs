@@ -71,10 +71,8 @@ fn stop_hook_ignores_nested_sessions() {
     ask("session-start", "inner", "1.1").says_nothing();
     ask("stop", "inner", "1.1").says_nothing();
     reason(&ask("stop", "outer", "1.1"));
-    // The next attempt has another session.
     ask("session-start", "next", "1.2").says_nothing();
     reason(&ask("stop", "next", "1.2"));
-    // No session start was recorded.
     reason(&ask("stop", "later", "2.1"));
     // The loop commits by itself.
     ask("stop", "outer", "").says_nothing();
@@ -153,7 +151,6 @@ fn stop_hook_requires_valid_task_list() {
     };
     list(json!([{"id": "US-001"}]));
     stop(&project).says_nothing();
-    // From here on, a loop works on the list.
     project.write(".ralph-active", "{}");
     assert!(reason(&stop(&project)).contains("- ralph/tasks.json: US-001: acceptanceCriteria: "));
     list(json!([story("US-001", true, "Done."), story("US-002", false, "")]));
@@ -218,7 +215,6 @@ fn stop_hook_reports_dropped_story() {
     list(json!([story("US-001", &[])]));
     let said = reason(&stop(RUN));
     assert!(said.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{said}");
-    // Nothing is remembered of another run.
     stop("20261113-202752-ffff").says_nothing();
     stop("../tasks/20261113-202752-0a1b").says_nothing();
     list(json!([story("US-001", &[]), story("US-003", &["US-002"])]));

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::support::{Output, Project};
 use crate::{RUBBISH, hook, in_loop, long_rubbish, recorded};
 
-/// A tool call as Claude Code reports it.
 fn call(project: &Project, tool: &str, input: Value) -> Value {
     let mut call = recorded(project, "PreToolUse");
     call["tool_name"] = json!(tool);
@@ -156,7 +155,6 @@ fn slow_verdict_is_denied() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ralph");
-    // The input never ends.
     let question = child.stdin.take();
     let output = child.wait_with_output().expect("ralph");
     drop(question);

@@ -85,7 +85,6 @@ fn config_overrides_settings_but_not_environment_or_flags() {
     project.ralph(["plan", "6", "--", "robot", "typed"]).run().code(0);
     assert_eq!(limit(), 6);
     assert_eq!(argv(&project), ["config", "config", "typed"]);
-    // Other commands ignore the file.
     let output = project.ralph(["run", "-p", "x", "--dry-run"]).run();
     output.code(2).stderr_has("nobody");
 }

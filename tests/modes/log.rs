@@ -86,7 +86,6 @@ fn session_log_of_resumed_run_counts_whole_run() {
     let ended = |log: &String| log.starts_with(begin) && log.contains("SESSION SUMMARY");
     let last = logs.into_iter().find(ended).expect("the log of the last session");
     assert!(!last.contains("ITERATION 1\n"), "{last}");
-    // The retried attempts do not count.
     let counts = "Total Iterations: 3\nSuccessful: 3\nFailed: 0\n";
     assert!(last.contains(counts), "{last}");
 }

@@ -30,7 +30,6 @@ fn plan_writes_plan_and_build_completes_it() {
     assert!(prompts[0].contains("the specifications in `specs/`"), "{}", prompts[0]);
     assert!(prompts[0].contains("`.ralph/implementation_plan.md`"), "{}", prompts[0]);
     assert!(prompts[1].contains("one task, done well"), "{}", prompts[1]);
-    // The plan is committed, the logs are not.
     let tracked = project.git_command(["ls-files", ".ralph"]);
     assert!(tracked.contains("implementation_plan.md") && !tracked.contains("logs"), "{tracked}");
     assert_eq!(project.processes(), []);

@@ -32,7 +32,6 @@ fn prompts(project: &Project) -> Vec<String> {
     project.agent_starts().into_iter().map(text).collect()
 }
 
-/// The arguments of each agent start, without the program.
 fn argv(project: &Project) -> Vec<String> {
     let words = |record: &Value| -> Vec<String> {
         serde_json::from_value(record["argv"].clone()).expect("a list of texts")

@@ -215,7 +215,6 @@ fn unwritable_log_directory_is_found_before_start() {
     let output = project.ralph(["plan"]).run();
     output.code(2).stderr_has(".ralph/logs").stderr_has("move what is there away");
     project.ralph(["runs"]).run().code(0).stdout_lacks("1970");
-    // The project lock was released.
     std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
     project.ralph(["plan"]).run().code(0).stderr_lacks("cut off");
 }
@@ -308,7 +307,6 @@ fn subdirectory_of_project_is_refused() {
     project.write("p.md", COMPLETE);
     run(".").code(0);
     run("sub").code(2).stderr_has("is a part of the project in ");
-    // A config or a repository makes a project of its own.
     project.write("sub/.ralph/config", "");
     run("sub").code(0);
     project.write("other/p.md", COMPLETE).git_command(["init", "-q", "other"]);

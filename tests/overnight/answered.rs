@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Output, Project, Ralph, wait_until};
 use crate::{DONE, prompts};
 
-/// A guardrail that signals its start, then waits.
 const SLOW: &str = "echo x >>.ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
 
 /// Interrupts a run in its guardrail: by KILL, or by one Ctrl+C, which lets the guardrail finish.
@@ -159,7 +158,6 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
         let committed = if code == 0 { "ralph: iteration 1" } else { "" };
         assert_eq!(commits.trim(), committed, "{words:?}");
     }
-    // Where an agent is needed, all of them must exist.
     let project = Project::git();
     project.settings(&settings("true"));
     project.write("robot", "#!/bin/sh\ntouch .ralph/checked\nsleep 600\n").write("P.md", "x");

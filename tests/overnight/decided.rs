@@ -87,7 +87,6 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
         fs::write(journal(&project), lines.into_iter().map(line).collect::<String>())
             .expect("ours");
     };
-    // Removes the usage and results of each iteration; the end has the totals.
     let whole = lines(&project);
     let of_iterations = |line: &str| {
         ["agent_ended", "iteration_ended", "\"result\"", "\"usage\","]
@@ -140,10 +139,8 @@ fn resume_after_killed_git_commits() {
         });
         output
     };
-    // Killed while asking for a commit message.
     ask(json!([{"write": {"path": ".ralph/asked", "text": ""}}, "hang"]));
     kill_all_at(project.ralph(["run", "-p", "do it", "--", "robot"]), ".ralph/asked");
-    // Killed during `git add`.
     ask(json!([{"print": "More"}]));
     project.git_command(["config", "filter.slow.clean", "sleep 600"]);
     // git would not filter a file unchanged since it was staged.

@@ -30,7 +30,6 @@ fn output_flood_is_counted_and_its_end_kept() {
     output.code(0).stdout_has("first words").stdout_has("last words").stdout_has("quiet");
     output.stdout_has("left out: more than the journal has room for (runs.maxJournalMegabytes)");
     assert!(output.stdout.len() < 2_000_000, "shown: {}", output.stdout.len());
-    // The limits plus the minimum of each iteration.
     assert!(on_disk(&project.newest_run()) < 2_500_000, "{}", on_disk(&project.newest_run()));
 
     let events = project.events();

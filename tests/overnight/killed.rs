@@ -15,7 +15,6 @@ use crate::support::{LONG, Project, Running, wait_until};
 /// Kills per project; more than 300 in all.
 const KILLS: u64 = 80;
 
-/// A reproducible pseudorandom number.
 fn chance(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -93,7 +92,6 @@ fn kill(project: &Project, known: u64, moment: u64) {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The bytes of complete lines.
     size: u64,
     iterations: u64,
 }
@@ -128,7 +126,6 @@ fn remove_locks(directory: &Path) {
     }
 }
 
-/// No agent is started while an answer has open checks.
 fn pays_once(project: &Project) {
     let mut is_answered = false;
     for event in project.events().0 {

@@ -20,7 +20,6 @@ fn script(project: &Project, agent: &str, sessions: &[Value]) {
     project.install_agent(agent, &json!({"sessions": recorded}));
 }
 
-/// Kills the run once the agent has written `marker`.
 fn kill_at(project: &Project, run: Ralph, marker: &str) {
     let run = run.start();
     project.wait_for_file(marker);
@@ -238,7 +237,6 @@ fn resume_restarts_iteration_stopped_without_answer() {
     let ended = events.last("iteration_ended");
     assert_eq!(ended.get("guardrails_passed"), None, "nobody can tell");
     begins_the_only_one_again(&project, &[]);
-    // Between two attempts.
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
     let running = run(&project, &["-n", "1"], &[json!([{"exit": 3}]), done]).start();
@@ -440,7 +438,6 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
         project.ralph([command, none]).run().code(2).stderr_has("was cut off before it began");
     }
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
-    // No agent output exists.
     std::fs::write(dir.join("events.jsonl"), "").unwrap();
     std::fs::remove_file(dir.join("raw.ndjson")).unwrap();
     resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");
@@ -458,7 +455,6 @@ fn new_run_suggests_resuming_cut_off_run() {
         .run()
         .code(0)
         .stderr_has(&format!("`ralph resume {id}` goes on with it"));
-    // The newer run is complete.
     resume(&project, &[]).code(0).stdout_has(&id);
 }
 
@@ -493,11 +489,9 @@ fn resumed_work_is_judged_by_list_from_start() {
         let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
         script(&project, "robot", &vec![promise; 2]);
         project.ralph(["work", "--no-sandbox", "-n", "1", "--", "robot"]).run().code(1);
-        // The list is reduced between the runs.
         project.write("ralph/tasks.json", &less);
         resume(&project, &["-n", "2"]).code(1).stderr_has("has lost some of that");
         assert!(prompts(&project)[1].contains(told), "{less}: {}", prompts(&project)[1]);
-        // Completion needs the whole list and a passing check.
         let honest = task_list(&both, &[check]);
         let mend = json!({"write": {"path": "ralph/tasks.json", "text": honest}});
         script(&project, "robot", &[json!([mend, {"shell": "touch made"}, {"print": "ok"}])]);
@@ -532,7 +526,6 @@ fn work_remembers_task_list_across_kill() {
     let checks: Vec<&Value> =
         events.all("guardrail_ended").iter().map(|event| &event["command"]).collect();
     assert_eq!(checks, [check; 3], "those of the start");
-    // An unreadable list does not prevent resuming.
     project.write("ralph/tasks.json", task_list(&[("a", false)], &[]));
     let sessions = [
         json!([{"write": {"path": "ralph/tasks.json", "text": "{\"userSt"}}, reach("at2"), "hang"]),

@@ -30,7 +30,6 @@ fn unchanged_repository_warns_then_stops_run() {
     assert_eq!(events.find("stalling")["iterations"], 2);
     assert_eq!(events.find("run_ended")["outcome"], "stalled");
     project.ralph(["report"]).run().code(0).stdout_has("changed nothing in the repository");
-    // Resuming resets the stall count.
     project
         .ralph(["resume", "-n", "9"])
         .run()
@@ -66,7 +65,6 @@ fn any_change_except_maintenance_is_progress() {
         "ln -s 1 link",
         "ln -sfn 2 link",
         "chmod +x 'd/e/a file'",
-        // An empty commit, a branch.
         "git commit -q --allow-empty -m x",
         "git checkout -q -b b",
         // Changes only in the repository.

@@ -12,17 +12,14 @@ pub(crate) const PROMPT: &str =
 
 pub(crate) struct Case {
     pub(crate) agent: &'static str,
-    /// The script of the model server.
     pub(crate) turns: Value,
     pub(crate) settings: Value,
     pub(crate) flags: &'static [&'static str],
     pub(crate) env: &'static [(&'static str, &'static str)],
     /// Files in the agent's home that replace its usual ones.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// The failure classes of all attempts.
     pub(crate) classes: &'static [&'static str],
     pub(crate) exit: i32,
-    /// Text that must be shown.
     pub(crate) says: &'static str,
 }
 

@@ -100,7 +100,6 @@ fn silent_service_is_ended_and_retried(facts: &Facts) {
 for_agents!(dead_connection_is_ended_and_slow_tool_is_not: codex, opencode, copilot);
 
 fn dead_connection_is_ended_and_slow_tool_is_not(facts: &Facts) {
-    // Silence at start-up depends on the machine.
     for limit in [1, 2, 4].map(|times| times * facts.silence_s) {
         let script = json!([{"sh": format!("sleep {}", limit + 1)}, {"fail": "hang"}]);
         let Some(real) = RealAgent::new(facts.name, |_: &Project| script) else { return };
@@ -145,7 +144,6 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
 
 for_agents!(cut_stream_is_retried: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Half an answer completes nothing, whether the agent or ralph notices the break.
 fn cut_stream_is_retried(facts: &Facts) {
     // gemini retries after a reset, but gives up after this.
     let how = if facts.name == "gemini" { "close" } else { "cut" };

@@ -23,7 +23,6 @@ fn claude(turns: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
     Some(real)
 }
 
-/// A directory outside the project that must survive.
 fn treasure(project: &Project) -> PathBuf {
     let treasure = project.sibling("treasure");
     fs::create_dir(&treasure).expect("a directory");
@@ -41,7 +40,6 @@ fn until_written_down(project: &Project, tokens: u64) -> String {
     "sh ../written-down.sh".to_owned()
 }
 
-/// The last message to the model in each request of the conversation.
 fn told(real: &RealAgent) -> Vec<String> {
     let requests = real.requests();
     let main = requests.iter().filter(|request| request["kind"] == "main");
@@ -65,7 +63,6 @@ fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
     agent.run()
 }
 
-/// No plugin is needed, and no file of the user changes.
 #[test]
 fn unsandboxed_run_is_guarded_by_hook() {
     let Some(real) = claude(
@@ -142,7 +139,6 @@ fn plugin_denies_alerts_and_holds_stop_in_loop() {
     assert!(told[1].contains("treasure"), "{}", told[1]);
     let alerts: Vec<bool> = told.iter().map(|told| told.contains("WARNING: about 7")).collect();
     assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
-    // Both the run and the plugin have this hook.
     assert_eq!(told[4].matches("ralph noted").count(), 1, "{}", told[4]);
     assert!(told[5].contains("uncommitted changes: work.txt"), "{}", told[5]);
     assert!(!told[6].contains("uncommitted") && !alerts[4..].contains(&true), "{told:#?}");
@@ -209,7 +205,6 @@ fn plugin_outside_loop_only_alerts() {
     assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
 }
 
-/// From the repository, as users install it.
 #[test]
 fn claude_accepts_plugin() {
     let Some(real) = claude(|_| json!([DONE])) else { return };
@@ -219,7 +214,6 @@ fn claude_accepts_plugin() {
         let output = real.without_ralph(&["plugin", "validate", "--strict", path]).run();
         output.code(0).stdout_has("Validation passed");
     }
-    // The exported plugin is complete, too.
     let exported = real.project.path().join("exported");
     let exported = exported.to_str().expect("UTF-8");
     real.project.ralph(["plugin", "export", exported]).run().code(0);

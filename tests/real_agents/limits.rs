@@ -29,7 +29,6 @@ const CODEX_ONCE: &[&str] = &[
     "model_providers.mock.stream_max_retries=0",
 ];
 
-/// A failure that ends the attempt and the run.
 fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -> Case {
     Case {
         agent,
@@ -60,7 +59,6 @@ fn refusal(agent: &str, status: u16, message: &str) -> Value {
 
 for_agents!(rate_limit_is_classified: opencode, gemini, cline, qwen);
 
-/// Limits with a reset time have their own tests below.
 fn rate_limit_is_classified(facts: &Facts) {
     let message = "Too many requests: the rate limit of your key is used up.";
     let turn = refusal(facts.name, 429, message);
@@ -169,7 +167,6 @@ fn denied_tool_is_counted(facts: &Facts) {
 
 for_agents!(turn_limit_of_agent_ends_iteration_only: claude, gemini, qwen);
 
-/// The limit is the agent's own.
 fn turn_limit_of_agent_ends_iteration_only(facts: &Facts) {
     let (flags, file): (&[&str], _) = match facts.name {
         "claude" => (&["--max-turns", "1"], None),

@@ -45,8 +45,6 @@ fn usage(turn: u64) -> Value {
     json!({"in": 4 * at, "out": 3 * at, "cache_read": 2 * at, "cache_write": at})
 }
 
-/// A guardrail rejects the agent's file, the next prompt reports it, the agent fixes and commits
-/// it. Only the agent's own words end the run, not the prompt's.
 fn three_iterations_complete(facts: &Facts) {
     let script = |project: &support::Project| {
         let path = project.path().join("greeting.txt");

@@ -2,25 +2,6 @@
 //!
 //! `scripts/install-agents` installs them. To add one, add it to `testing/agents.json`, to [`AGENTS`],
 //! and to the list of each test.
-//!
-//! | behaviour of agents | tests (recorded streams: `crates/agents/tests/adapters.rs`) |
-//! |---|---|
-//! | wrong exit codes | `processes`, `failures::refused_credentials_end_run`, `failures::cut_stream_is_retried` |
-//! | tools in their own session, wrappers whose child holds the output | `processes` |
-//! | a permanent daemon | `processes::cline_runs_without_its_daemon` |
-//! | waiting for the end of standard input | `case` |
-//! | prompts that start with a dash | `failures::refused_credentials_end_run`, `prompts` |
-//! | long or echoed prompts | `prompts` |
-//! | several results per process | `loops::claude_output_after_result_counts` |
-//! | a split completion signal, limit messages in files | `loops` |
-//! | hooks, settings for one run, plugins | `hooks` |
-//! | a sandbox with read-only `.git` | `loops`, by codex's commit |
-//! | leftover files | `loops` |
-//! | summaries that look like answers or repeat forever | `limits`, opencode's |
-//! | slow screens, first-start dialogs | `interactive` |
-//! | retries for minutes | `limits`, `failures::refused_credentials_end_run` |
-//! | dead connections, silent tools | `failures::dead_connection_is_ended_and_slow_tool_is_not` |
-//! | worktrees, hidden git configuration | `tasks::work_commits_in_root_subdirectory_and_worktree` |
 
 #[path = "../../testing/agents.rs"]
 mod agents;
@@ -51,11 +32,9 @@ struct Price {
 
 struct Facts {
     name: &'static str,
-    /// Arguments for ralph.
     args: &'static [&'static str],
     /// The price it assumes, if it reports costs.
     price: Option<Price>,
-    /// Its protocol reports cache writes.
     tells_cache_write: bool,
     /// Its stream reports usage before an answer is complete.
     tells_usage_early: bool,

@@ -9,7 +9,6 @@ for_agents!(plan_then_build_completes: claude, codex);
 
 const PLAN: &str = ".ralph/implementation_plan.md";
 
-/// With the built-in prompts, one task per iteration.
 fn plan_then_build_completes(facts: &Facts) {
     let script = |_: &support::Project| {
         let commit = "git add -A && git commit -qm";

@@ -90,7 +90,6 @@ fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
 
 for_agents!(hung_agent_is_ended_by_inactivity: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Reported costs are kept.
 fn hung_agent_is_ended_by_inactivity(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;

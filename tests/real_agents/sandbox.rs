@@ -61,7 +61,6 @@ fn agent_works_in_sandbox(facts: &Facts) {
     assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
     assert_eq!(events.all("iteration_started").len(), 3, "{:?}", events.kinds());
     assert_eq!(events.last("run_ended")["outcome"], "complete");
-    // Some also try hosts that they do not need.
     let refused = events.all("network_refused");
     let curl = refused.iter().find(|refused| refused["allow"] == "example.com");
     assert_eq!(curl.map(|curl| &curl["port"]), Some(&json!(443)), "{refused:?}");

@@ -23,8 +23,6 @@ fn list(verify: &str, stories: &[Value]) -> String {
     format!("{list:#}\n")
 }
 
-/// The agent claims completion with an open story, drops it, breaks the list, and finally works.
-/// Each claim is reported in the next prompt.
 fn false_completion_claims_are_vetoed(facts: &Facts) {
     const VERIFY: &str = "test -e first";
     let (first, second) = (story("US-001", false), story("US-002", false));
@@ -69,7 +67,6 @@ fn false_completion_claims_are_vetoed(facts: &Facts) {
 
 for_agents!(work_commits_in_root_subdirectory_and_worktree: codex, opencode, gemini, copilot, cline, qwen);
 
-/// Two stories, a commit for each, with the user's identity.
 fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let open = list("true", &["US-001", "US-002"].map(|id| story(id, false)));
     let one = list("true", &[story("US-001", true), story("US-002", false)]);
@@ -87,7 +84,6 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let places = [project.path().to_owned(), project.path().join("sub"), project.sibling("tree")];
     for place in &places {
         std::fs::create_dir_all(place.join("ralph")).expect("a directory");
-        // A project of its own, even below another.
         std::fs::create_dir_all(place.join(".ralph")).expect("a directory");
         std::fs::write(place.join(".ralph/settings.json"), "{}").expect("settings");
         for (file, list) in [("ralph/tasks.json", &open), ("US-001", &one), ("US-002", &both)] {
@@ -111,7 +107,6 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
 
 for_agents!(stories_marked_before_kill_are_checked_again: claude);
 
-/// All stories are marked, and the run is killed before its checks.
 fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     let stories = [story("US-001", true), story("US-002", true)];
     let script = |project: &support::Project| {

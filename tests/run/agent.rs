@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, wait_until};
 use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with, sessions};
 
-/// The arguments of an agent that is named in the settings.
 fn arguments(settings: &Value, args: &[&str], stream: &Value) -> Vec<String> {
     let project = Project::new();
     let agent = settings["agent"]["command"].as_str().expect("an agent");
@@ -107,7 +106,6 @@ fn agent_without_tools_in_three_iterations_warns_once() {
     let output = run("7");
     output.code(1).stderr_has("The end of its stderr: bwrap: Can't mkdir /x/.git");
     assert_eq!(output.stderr.matches("claude has used no tool in 3 iterations").count(), 1);
-    // A plain-text agent reports no tool calls.
     project.install_agent("other", &json!([{"print": "not yet"}]));
     let other = project.ralph(["run", "-p", "x", "--agent", "other", "-n", "3"]).run();
     other.code(1).stderr_lacks("has used no tool");
@@ -135,7 +133,6 @@ fn agent_without_git_config_gets_identity_of_user() {
     };
     let ann = "Ann <ann@example.com>";
     assert_eq!(seen(json!({}), &[]), [ann, ann]);
-    // Existing values win.
     let variables = [("GIT_AUTHOR_NAME", "Bea")];
     assert_eq!(seen(json!({}), &variables), ["Bea <ann@example.com>", ann]);
     let settings = json!({"agent": {"env": {"GIT_COMMITTER_EMAIL": "bot@example.com"}}});

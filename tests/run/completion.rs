@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{DONE, run, run_with, sessions};
 
-/// Whether one iteration with this output completes the run.
 fn completes(args: &[&str], agent: &str, steps: &Value) -> bool {
     let project = Project::new();
     let output =

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, Running, wait_until};
 use crate::{DONE, run, run_with};
 
-/// The number of lines printed.
 const NUMBERS: u64 = 20_000;
 
 fn numbers(digits: usize) -> Value {
@@ -100,7 +99,6 @@ fn paused_reader_sees_missing_count_and_rest_in_order() {
         reader.read_to_string(&mut text).unwrap();
         text
     });
-    // Once the queue has drained, there is room again.
     std::fs::write(go, "").unwrap();
     running.wait().code(0);
     let text = reading.join().unwrap();

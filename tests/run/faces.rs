@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{ASKED, DONE, run, run_id, run_with, sessions};
 
-/// A claude session with every kind of event.
 fn busy() -> Value {
     json!([
         {"claude": "init"},
@@ -413,7 +412,6 @@ fn missed_notification_is_sent_once_by_next_command() {
     assert_eq!(project.events().last("notified")["ok"], true);
     project.ralph(["resume", &id]).run().code(0).stderr_is("");
     project.ralph(["report"]).run().code(0).stdout_lacks("notify.command");
-    // The next run sends it before it starts, and later its own.
     let id = killed("two");
     let next = run(&project, &["-p", "three"], &json!([{"print": DONE}])).run();
     next.code(0).stderr_has(&format!("run {id} ended (complete after 1 iteration)"));

@@ -160,7 +160,6 @@ fn rate_limit_beyond_allowed_wait_ends_run() {
         output.code(4).stdout_has("usage limit reached").stdout_has(says);
         assert_eq!(project.events().find("run_ended")["outcome"], "agent_failed");
     }
-    // Nor if the run's time ends before the limit does.
     let project = Project::new();
     let flags = ["-p", "do it", "--max-time", "10m"];
     let output = run_with("claude", &project, &flags, &script).run();

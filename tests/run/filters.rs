@@ -59,7 +59,6 @@ fn response_filter_failing_on_every_line_fails_attempt() {
     output.code(4).stdout_has("the response filter fails for all 2 lines of its stream (");
     output.stdout_has("correct agent.responseFilter");
     assert_eq!(project.events().find("agent_ended")["filter_errors"], 2);
-    // A filter that fails for some lines only causes a warning.
     let settings =
         json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
     project.settings(&settings);
@@ -193,7 +192,6 @@ fn display_filter_changes_only_shown_output() {
     assert_eq!(project.raw(), format!("one\n{DONE}\nno newline").as_bytes());
     assert_eq!(project.processes(), []);
 
-    // Without a display, no filter runs.
     for args in [&["--quiet"][..], &["--output", "json"], &["--no-stream-agent-output"]] {
         let output = project.ralph(["run", "-p", "x"]).args(args).run();
         output.code(0).stdout_lacks("SHOWN");

@@ -13,7 +13,6 @@ fn fixes_it_at_last(project: &Project) -> Value {
     ])
 }
 
-/// The second prompt, after these guardrails have failed once.
 fn second_prompt(project: &Project, settings: &Value) -> String {
     project.settings(settings);
     run(project, &["-p", "do it"], &fixes_it_at_last(project)).run().code(0);
@@ -43,7 +42,6 @@ fn guardrail_failure_is_fed_back_in_documented_format() {
 #[test]
 fn fail_actions_place_feedback_in_order() {
     let guardrail = |name: &str, action: &str| json!({"command": format!("test -e fixed #{name}"), "failAction": action});
-    // The beginnings of the second prompt's parts.
     let cases = [
         (vec![guardrail("a", "APPEND")], vec!["do it", "#a"]),
         (vec![guardrail("a", "PREPEND")], vec!["#a", "do it"]),

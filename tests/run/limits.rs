@@ -94,7 +94,6 @@ fn silent_model_limit_ignores_running_tool_and_text_agent() {
     ]);
     run(&project, &["-p", "do it"], &slow_tool).run().code(0);
     assert!(!project.events().has("model_silent"));
-    // The same silence without a tool call is ended.
     let silent = json!([{"claude": "init"}, {"sleep_ms": 1200}, {"claude": {"text": DONE}}]);
     run(&project, &["-p", "do it"], &silent).run().code(4);
 }
@@ -129,7 +128,6 @@ fn zero_cost_for_tokens_is_estimated() {
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("about $5.00 by an estimate, no cost told");
-    // Without a cost limit there is no warning.
     project.settings(&json!({}));
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
     output.code(1).stderr_lacks("tells no price");
@@ -212,7 +210,6 @@ fn iteration_timeout_ends_agent_and_retries() {
     let project = Project::new();
     project
         .settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 1, "backoffSeconds": 0}}));
-    // The first one ignores TERM.
     let script = json!({"sessions": [
         ["ignore_signals", {"print": DONE}, "hang"], [{"print": DONE}, "hang"],
     ]});

@@ -26,7 +26,6 @@ mod untrusted_path;
 use serde_json::{Value, json};
 use support::{Project, Ralph};
 
-/// The default completion signal.
 const DONE: &str = "<response>DONE</response>";
 
 /// A prompt that asks for [`DONE`], and a check: no warnings.
@@ -48,7 +47,6 @@ fn sessions<const N: usize>(sessions: [Value; N]) -> Value {
     json!({"sessions": Vec::from(sessions)})
 }
 
-/// The steps, preceded by the recording of the start.
 fn recorded_steps(project: &Project, steps: &Value) -> Value {
     let steps = steps.as_array().expect("a list of steps");
     std::iter::once(project.record_step()).chain(steps.iter().cloned()).collect()
@@ -64,7 +62,6 @@ fn prompts(project: &Project) -> Vec<String> {
     project.agent_starts().into_iter().map(text).collect()
 }
 
-/// The arguments of each agent start, without the program.
 fn argv(project: &Project) -> Vec<Vec<String>> {
     let words = |record: &Value| -> Vec<String> {
         serde_json::from_value(record["argv"].clone()).expect("a list of texts")
@@ -72,7 +69,6 @@ fn argv(project: &Project) -> Vec<Vec<String>> {
     project.agent_starts().iter().map(|record| words(record)[1..].to_vec()).collect()
 }
 
-/// Retries without a delay.
 fn at_once() -> Value {
     json!({"retry": {"backoffSeconds": 0}})
 }

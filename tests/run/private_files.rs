@@ -27,7 +27,6 @@ fn readable_by_others(dir: &Path, spared: &[&str]) -> Vec<String> {
     found
 }
 
-/// Files under version control.
 const SHARED: [&str; 4] = [".gitignore", "settings.json", "prompts", "implementation_plan.md"];
 
 #[test]

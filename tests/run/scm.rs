@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, wait_until};
 use crate::{ASKED, DONE, run, run_with, sessions};
 
-/// A repository with one commit, and these SCM tasks.
 fn project(tasks: &[&str]) -> Project {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": tasks}}));
@@ -16,7 +15,6 @@ fn project(tasks: &[&str]) -> Project {
     project
 }
 
-/// An agent with these steps and this commit message.
 fn works(steps: &Value, message: &str) -> Value {
     json!({"sessions": [steps], "commit_message": [{"print": message}]})
 }
@@ -83,7 +81,6 @@ fn uncommitted_submodule_work_is_not_committed() {
     let dirty = json!([{"shell": "echo b >part/a; touch part/new"}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &works(&dirty, "Change the part")).run().code(0);
     assert_eq!(subjects(&project), ["Add the part", "First"]);
-    // A commit in the submodule is a change here.
     let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
     assert_eq!(subjects(&project)[0], "Take the new part");
@@ -216,7 +213,6 @@ fn failed_push_is_reported_and_retried_after_next_iteration() {
     let remote = project.sibling("remote.git");
     let away = project.sibling("away.git");
     std::fs::rename(&remote, &away).unwrap();
-    // The second iteration changes nothing, but a push is still due.
     let script = json!({
         "sessions": [
             [{"shell": "touch new"}],
@@ -418,7 +414,6 @@ fn runtime_files_never_show_in_git() {
         project.git_command(["status", "--porcelain"]),
         "A  .ralph/.gitignore\nA  .ralph/settings.json\n"
     );
-    // A lost file is written again.
     std::fs::remove_file(project.path().join(".ralph/.gitignore")).unwrap();
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert!(project.has(".ralph/.gitignore"));
@@ -461,7 +456,6 @@ fn unresolved_conflicts_are_not_committed() {
         git checkout -q main; echo ours >old.txt; git commit -qam Ours";
     project.program("sh", ["-c", other]).run().success();
     let before = ["Ours", "First"];
-    // Also after a completion, and in any subdirectory of the repository.
     project.write("part/.ralph/settings.json", project.read(".ralph/settings.json"));
     project.git_command(["config", "core.excludesFile", ".git/info/exclude"]);
     project.write(".git/info/exclude", "part\n");
@@ -525,7 +519,6 @@ fn only_checked_changes_are_committed() {
             assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
             assert!(!project.git_command(["ls-files"]).contains("sneaked"));
         }
-        // The next agent is told, and the next guardrails check it.
         let prompt = project.agent_starts()[1]["prompt"].to_string();
         assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
         let report = project.ralph(["report"]).run();
@@ -575,7 +568,6 @@ fn commits_on_no_branch_are_reported() {
     project.git_command(["switch", "--quiet", "-c", "kept"]);
     assert!(!reported(&project).contains("no branch"), "{}", reported(&project));
 
-    // The agent leaves a rebase unfinished.
     let rebase = "touch one; git add one; git commit -qm One; \
                   GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i HEAD~1; touch three";
     let steps = json!([{"shell": rebase}, {"print": DONE}]);

@@ -217,7 +217,6 @@ fn subdirectory_of_project_is_refused() {
     let output = ralph.current_dir(&sub).run();
     output.code(2).stderr_has("src is a part of the project in").stderr_has("-C ");
     assert!(!project.has("src/.ralph"));
-    // Settings make a project of its own.
     project.write("src/.ralph/settings.json", "{}");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
     ralph.current_dir(&sub).run().code(1);

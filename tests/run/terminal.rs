@@ -44,7 +44,6 @@ fn ctrl_c_lets_agent_finish() {
     let script =
         json!([{"raw": "Working... "}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
-    // Includes output without a line end.
     tmux.wait_for_text(LONG, "Working...");
     tmux.send_keys(["C-c"]);
     let screen = tmux.wait_for_text(LONG, "Received signal, shutting down...");

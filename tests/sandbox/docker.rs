@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::support::{Project, Ralph};
 
-/// Answers as documented for `sbx` and runs commands locally.
 const STAND_IN: &str = include_str!("../support/sbx.sh");
 
 fn stand_in(project: &Project, name: &str) {

@@ -20,7 +20,6 @@ fn unmount(plan: &mut SandboxPlan, ends: &[&str]) {
     assert!(plan.mounts.len() < before, "there is no mount at {ends:?}");
 }
 
-/// Makes it root in its namespaces.
 fn empower(plan: &mut SandboxPlan) {
     plan.user = (0, 0);
     // Any Landlock rule forbids mounts and access to unconfined processes.
@@ -359,7 +358,6 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Tries all attacks as `user`, with and without protection.
 fn try_everything(user: u32) {
     if rustix::process::getuid().as_raw() != 0 && rustix::process::getuid().as_raw() != user {
         return skipped("escapes as another user need the administrator");

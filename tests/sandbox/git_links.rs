@@ -17,7 +17,6 @@ const FILES: [&str; 3] = ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/main"]
 /// Replaced by links to files that git would create.
 const ABSENT: [&str; 2] = ["index", "packed-refs"];
 const DIRECTORIES: [&str; 4] = ["worktrees", "objects/info", "refs/tags", "modules"];
-/// Directories that the repository needs.
 const VITAL: [&str; 2] = ["logs", "refs/heads"];
 
 const MOVED: &str = "were moved out of the git directory";
@@ -30,7 +29,6 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` if this sandbox does not work here for this user.
     pub(crate) fn new(sandbox: &'static str, user: u32) -> Option<Scene> {
         if user != 0 && rustix::process::getuid().as_raw() != 0 {
             skipped("only the administrator can become another user");
@@ -141,13 +139,11 @@ fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
     assert_eq!(output.stderr.matches(MOVED).count(), 1, "said once: {}", output.stderr);
     assert!(!scene.project.path().join(".git/worktrees").exists());
     assert!(scene.project.path().join(".git/worktrees.from-sandbox").is_symlink());
-    // A second command moves nothing more.
     let output = scene.ralph(&["archive", "--force"]).run();
     output.code(0).stderr_lacks(MOVED).stdout_has("Committed as");
     scene.assert_untouched("archive");
 }
 
-/// The commit may fail, but the user's files stay unchanged.
 fn missing_directories_lead_nowhere(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
     let plant = scene.planting(&VITAL);

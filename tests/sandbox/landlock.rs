@@ -92,7 +92,6 @@ fn resume_ignores_start_files_overwritten_by_agent() {
     let mut began: Vec<String> = began.collect();
     began.sort();
     assert_eq!(began.len(), 2, "{began:?}");
-    // A run that never existed, with a later name.
     let made_up = project.ralph(["resume", "2099", "-n", "2"]).run();
     made_up.code(2).stderr_has("it is told only in the project");
     let resumed = project.ralph(["resume", &began[0], "-n", "2"]).run();
@@ -111,7 +110,6 @@ fn git_files_are_restored_without_links_and_after_kill() {
     fs::create_dir(&users).unwrap();
     fs::write(users.join("config"), "mine").unwrap();
     let config = project.read(".git/config");
-    // A link in place of a directory.
     let script = format!("mv .git old && ln -s {} .git", users.display());
     run(&project, &script).run().code(0).stderr_has(".git.from-sandbox");
     assert_eq!(fs::read_to_string(users.join("config")).unwrap(), "mine");

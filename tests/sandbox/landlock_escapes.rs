@@ -87,7 +87,6 @@ const NOT_STOPPED: &[(&str, &str)] = &[
     ("listen on every address", "servers that the agent starts can be reached from the network"),
 ];
 
-/// Attacks that only look.
 const LOOKS: &[Attack] = &[
     attack(
         "see which files there are",

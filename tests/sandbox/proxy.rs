@@ -110,7 +110,6 @@ fn echo() -> u16 {
     })
 }
 
-/// Responds with the request head.
 fn mirror() -> u16 {
     service(|mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -120,7 +119,6 @@ fn mirror() -> u16 {
     })
 }
 
-/// The resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -159,12 +157,10 @@ fn proxy_refuses_unlisted_host_and_names_setting() {
     assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
     assert!(answer.contains("add \"evil.test\" to sandbox.allowedDomains"), "{answer}");
     assert!(bench.ask("GET http://evil.test/ HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
-    // Every name of a local port that is not allowed.
     for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
         let answer = bench.ask(&format!("CONNECT {host}:{echo} HTTP/1.1\r\n\r\n"));
         assert!(answer.contains(" 403 ") || answer.contains(" 400 "), "{host}: {answer}");
     }
-    // An allowed name that resolves to this machine.
     let answer = bench.ask("CONNECT inside.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.contains("add \"inside.test:443\" to sandbox.allowedDomains"), "{answer}");
 
@@ -208,7 +204,6 @@ fn proxy_uses_upstream_proxy_of_user() {
     let open = format!("POST {near} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
     assert!(bench.ask(&open).contains("411 Length Required"));
     assert_eq!(other.refusals(), []);
-    // Upstream refusals are reported; local ones never get there.
     let answer = bench.ask("CONNECT other.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.contains("HTTPS_PROXY names refused it (403)"), "{answer}");
     assert_eq!(other.refusals(), [refusal("other.test", 443, false)]);
@@ -306,7 +301,6 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
     let entry = format!("localhost:{echo}");
     let bench = Bench::new(&[&entry]);
     let before = resident();
-    // Endless heads, slow heads, idle tunnels.
     let mut stuck = Vec::new();
     for nth in 0..100 {
         let mut stream = bench.connect();

@@ -238,7 +238,6 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
     project.wait_for_file("inside");
     run(&project, &["--sandbox"], DONE).run().code(0);
     project.write("enough", "");
-    // The agent's repository is renamed.
     shell.wait().code(0).stderr_has("a repository was made where there was none");
     assert!(!project.has(".git"));
     let names = fs::read_dir(project.path().join(".ralph")).unwrap().flatten();
@@ -369,7 +368,6 @@ fn attack_a_worktree(sandbox: &str) {
     assert!(tree.join(".git").is_file());
 }
 
-/// A `PATH` without bubblewrap.
 fn without_bwrap(project: &Project) -> std::ffi::OsString {
     let bin = project.sibling("few");
     fs::create_dir(&bin).unwrap();
@@ -387,7 +385,6 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
     let path = without_bwrap(&project);
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
     go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
-    // Any fallback is weaker.
     go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");

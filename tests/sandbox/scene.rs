@@ -175,7 +175,6 @@ impl Scene {
         }
     }
 
-    /// Checks that an attack fails, and that it succeeds without the protection.
     pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut SandboxPlan)) {
         let user = self.user;
         let bare = attack.bare.then(|| Scene::with(user, true));
@@ -222,7 +221,6 @@ impl Scene {
         };
         let project = self.path.join("project");
         let mut line = as_user(self.user, "sh");
-        // A file that the parent had open.
         line.args(["-c", "exec 9< \"$SECRET_FILE\"; exec \"$@\"", "sh"]);
         line.args(self.line(cage, plan, &program, &args))
             .current_dir(&project)
@@ -263,7 +261,6 @@ pub(crate) fn give(path: &Path, user: u32) {
     }
 }
 
-/// A command as this user, with only a `PATH`.
 pub(crate) fn as_user(user: u32, program: &str) -> Command {
     let mut command = if rustix::process::getuid().as_raw() == user {
         Command::new(program)
@@ -281,11 +278,9 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) how: How,
     pub(crate) check: Check,
-    /// Removes the protection.
     pub(crate) weaken: fn(&mut SandboxPlan),
     /// Impossible for an ordinary user even without the protection.
     pub(crate) only_root: bool,
-    /// Needs a bare project.
     pub(crate) bare: bool,
 }
 
@@ -295,9 +290,7 @@ pub(crate) enum How {
 }
 
 pub(crate) enum Check {
-    /// Its exit code.
     ItSays,
-    /// A trace outside.
     Outside(fn(&Scene) -> bool),
 }
 
@@ -310,7 +303,6 @@ pub(crate) const fn attack(
     Attack { name, how, check, weaken, only_root: false, bare: false }
 }
 
-/// Shows the whole file system.
 pub(crate) fn uncover(plan: &mut SandboxPlan) {
     plan.isolation.files = false;
     plan.mounts.retain(|mount| {
@@ -319,7 +311,6 @@ pub(crate) fn uncover(plan: &mut SandboxPlan) {
     });
 }
 
-/// Attacks on a victim that must be set up first.
 pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -81,7 +81,6 @@ fn library_planted_in_landlock_is_not_loaded_outside() {
     }
 }
 
-/// The notification runs outside; the agent has no sandbox.
 #[test]
 fn outside_programs_get_no_project_code_by_environment() {
     let project = Project::git();

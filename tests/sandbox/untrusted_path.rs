@@ -35,7 +35,6 @@ fn plant_from_inside(backend: &str) {
     assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
     assert!(project.sibling("notified").exists());
     assert_eq!(project.planted_runs(), Vec::<String>::new());
-    // Later commands, and a run with a new sandbox.
     for command in [&["report"][..], &["doctor"], &["sandbox", "check"]] {
         project.ralph(command).env("PATH", &path).run();
     }
@@ -85,7 +84,6 @@ fn writable_directory_from_settings_is_untrusted() {
     assert_eq!(project.planted_runs(), Vec::<String>::new());
 }
 
-/// Plants programs in a project after a run and returns the `PATH`.
 fn plant_after_run(project: &Project) -> std::ffi::OsString {
     project.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "-c", DONE]).run().code(0);
     let bin = project.path().join(".venv/bin");

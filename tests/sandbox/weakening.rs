@@ -24,7 +24,6 @@ struct Case {
 }
 
 impl Case {
-    /// `None` if the backend does not work here.
     fn new(backend: &'static str, user: u32) -> Option<Case> {
         let project = Project::git();
         project.settings(&json!({"sandbox": {"backend": "auto"}}));
@@ -143,7 +142,6 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
             case.assert_next_run_is_sandboxed();
         }
         if case.backend == "landlock" {
-            // Without mounts, the directory can be moved.
             case.run("mv .git old; chmod 0 old").run().code(0);
             assert_eq!(case.modes(), before, "{}", case.name());
         }
@@ -221,7 +219,6 @@ fn weaker_sandbox_without_request_is_error() {
     project.settings(&json!({"sandbox": {"backend": "auto"}}));
     assert_eq!(remembered(project), "bwrap");
     assert_eq!(runs(), ran + "ran\n".len());
-    // A backend requested by name is remembered.
     go(&without, &["--sandbox=landlock"]).code(0).stdout_has("Sandbox: landlock");
     assert_eq!(remembered(project), "landlock");
     go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
@@ -353,7 +350,6 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         settings.code(0).stderr_has(".mcp.json.from-sandbox");
         assert!(!moved.join(".mcp.json").exists(), "{}", case.name());
         at(&["ls"], &moved).run().code(0).stdout_lacks("missing");
-        // The record follows the moved project.
         fs::write(moved.join(".ralph/settings.json"), r#"{"sandbox": {"backend": "none"}}"#)
             .unwrap();
         let run = case.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]);

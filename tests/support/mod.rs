@@ -62,7 +62,6 @@ impl Project {
         Project::named(r#"it's a "test" $HOME; project"#)
     }
 
-    /// A git repository without a commit.
     pub(crate) fn git() -> Project {
         let project = Project::new();
         project.git_init();
@@ -124,7 +123,6 @@ impl Project {
         self
     }
 
-    /// Runs git in the project, which must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn git_command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.command("git").args(args).output().expect("git");
@@ -162,7 +160,6 @@ impl Project {
         self.program(env!("CARGO_BIN_EXE_ralph"), args)
     }
 
-    /// ralph with a memory limit.
     pub(crate) fn ralph_with_memory_limit(&self, megabytes: u32, args: &[&str]) -> Ralph {
         let script = format!("ulimit -v {}; exec \"$@\"", megabytes * 1024);
         let limited = ["-c", &script, "sh", env!("CARGO_BIN_EXE_ralph")];
@@ -255,7 +252,6 @@ impl Project {
         runs.max().map(|(_, path)| path)
     }
 
-    /// Waits until the newest run, if any, has journaled an event of this kind.
     #[track_caller]
     pub(crate) fn wait_for_event(&self, kind: &str) {
         wait_until(LONG, || self.find_newest_run().is_some() && self.events().has(kind));
@@ -270,7 +266,6 @@ impl Project {
         Events(parse_lines(&text[..complete]))
     }
 
-    /// The unparsed output of the newest run's agents.
     #[track_caller]
     pub(crate) fn raw(&self) -> Vec<u8> {
         fs::read(self.newest_run().join("raw.ndjson")).expect("the raw stream")
@@ -315,7 +310,6 @@ impl Project {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The `PATH` of this project, preceded by `entries`.
     pub(crate) fn path_with<S: AsRef<OsStr>>(&self, entries: &[S]) -> OsString {
         let mut path = OsString::new();
         for entry in entries {
@@ -353,7 +347,6 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
-            // It may have ended since.
             let _ = kill_process(pid, signal);
         }
     }
@@ -501,7 +494,6 @@ impl Ralph {
             .stderr(into(&streams[1]))
             .spawn()
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
-        // The command holds its end of the pipe.
         drop(self.command);
         let deadline = Instant::now() + self.deadline;
         Running { child, streams, deadline, _stdin: writer }
@@ -528,7 +520,6 @@ fn reset_ignored_signals() {
     });
 }
 
-/// A started program, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,

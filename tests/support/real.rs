@@ -23,7 +23,6 @@ pub(crate) struct RealAgent {
 }
 
 impl RealAgent {
-    /// An agent in a git repository with one commit. Skips (`None`) if it is not installed.
     pub(crate) fn new(name: &str, script: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
         let agent = Agent::named(name).unwrap_or_else(|| panic!("no {name} in agents.json"));
         if !agent.program().exists() {
@@ -113,7 +112,6 @@ impl RealAgent {
         self.requests().into_iter().filter(begins).collect()
     }
 
-    /// Runs a program in the agent's environment and the server's network.
     fn in_agent_network(&self, program: &Path, args: &[String]) -> Ralph {
         let mut line = self.server.enter_command();
         line.push(program.to_str().expect("UTF-8").to_owned());
@@ -145,7 +143,6 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    /// `files` is the prefix of its file names.
     fn start(script: &Value, files: &Path) -> ModelServer {
         let script_file = files.with_extension("script.json");
         let log = files.with_extension("requests.jsonl");
@@ -186,7 +183,6 @@ impl ModelServer {
 
 impl Drop for ModelServer {
     fn drop(&mut self) {
-        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

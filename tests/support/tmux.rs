@@ -15,7 +15,6 @@ const KEEP_EXIT_CODE: &str = r#"trap : INT QUIT; "$@"; echo $? >"$0.new"; mv "$0
 /// server is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Tmux {
-    /// The directory of the server's socket, private to one test.
     directory: PathBuf,
 }
 

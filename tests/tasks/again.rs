@@ -149,7 +149,6 @@ fn removal_between_runs_is_reported_and_does_not_complete() {
         let output = work(&project, &[], &[json!([say("me?")])]).run();
         output.code(2).stderr_has(told).stderr_has("ralph work --accept-list");
     }
-    // Reported until it is restored or accepted.
     write_list(&project, &done);
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
     write_list(&project, &verified_by(&check, &both[..1]));
@@ -263,7 +262,6 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     for told in &prompts[1..] {
         assert!(told.contains("by an attempt that did not come to its end"), "{prompts:?}");
     }
-    // The same after an interruption.
     let project = project_with(&[]);
     write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
     let mut session = vec![leave_list(&done), json!({"shell": "touch there"})];
@@ -334,7 +332,6 @@ fn work_without_verify_commands_warns_once() {
     let output = work(&project, &[], &done).run();
     output.success();
     assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
-    // Without verify commands, the story is not in doubt.
     project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["true"]), &[open("a", &json!({}))]));

@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// A repository whose committed list has one passing and one open story.
 fn project() -> Project {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
@@ -27,7 +26,6 @@ fn begin(project: &Project) {
     project.ralph(["tasks", "add", "First", "--criterion", "c"]).run().success();
 }
 
-/// The names of the archives, without dates.
 fn archives(project: &Project) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(project.path().join("ralph-archive"))
         .expect("archives")

@@ -8,7 +8,6 @@ use super::*;
 
 const DROPPED: &str = "b (Title of b) is gone, and no story replaces it";
 
-/// A git project with two open stories and a failing check, committed.
 fn project_with_check() -> Project {
     let project = project_with(&[]);
     project.git_init();
@@ -31,7 +30,6 @@ fn commit_list(project: &Project) {
     project.git_command(["commit", "--quiet", "-m", "Stories"]);
 }
 
-/// Lets an agent drop story b and weaken the check; the run fails.
 fn drop_story_and_check(project: &Project) {
     let cheated = checked_list("true", &[passing("a")]);
     let sessions = [json!([leave_text(&format!("{cheated:#}\n")), say(PROMISE)])];
@@ -99,7 +97,6 @@ fn accepted_list_ignores_history() {
     let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
     command.env("RALPH_HOME", project.sibling("fresh")).run().success().stdout_has("nothing to do");
     assert_eq!(project.events().find("task_list_accepted")["list"], "ralph/tasks.json");
-    // Remembered only in that home.
     let again = work_at(&project, project.path(), &project.sibling("fresh"));
     again.success().stdout_has("nothing to do");
 }

@@ -21,7 +21,6 @@ fn sung(project: &Project) -> Vec<String> {
     names
 }
 
-/// A submodule with its own git configuration.
 fn plant_repository(project: &Project, at: &str) {
     project.git_command(["init", "--quiet", at]);
     project.write(&format!("{at}/file"), "one\n");
@@ -127,7 +126,6 @@ fn git_filters_are_not_run_for_inspection() {
         let output = project.ralph(run).args(args).run();
         assert_eq!(sung(&project), [""; 0], "{args:?}: {} {}", output.stdout, output.stderr);
     }
-    // Changes are still found.
     project.settings(&commits);
     let output = project.ralph(run).args(["--no-sandbox", "--", "true"]).run();
     output.stderr_has("your uncommitted changes will be included in ralph's commits");

@@ -7,7 +7,6 @@ use super::*;
 
 pub(super) const PROMISE: &str = "<promise>COMPLETE</promise>";
 
-/// `ralph work ARGS -- robot`, with these recorded sessions.
 pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
     let recorded = project.record_sessions(sessions);
     project.install_agent("robot", &json!({"sessions": recorded}));
@@ -15,7 +14,6 @@ pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralp
     project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
 }
 
-/// A project with these stories, and no delay between retries.
 pub(super) fn project_with(stories: &[Value]) -> Project {
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 0}}));
@@ -122,7 +120,6 @@ fn removed_story_is_reported_and_restored() {
     assert_eq!(snapshot["list"], list.to_str().expect("UTF-8"));
 }
 
-/// The ledger of the last run.
 pub(super) fn memory(project: &Project) -> std::path::PathBuf {
     let run = project.newest_run();
     let name = run.file_name().expect("a name").to_str().expect("UTF-8");
@@ -288,7 +285,6 @@ fn invalid_list_at_start_is_error() {
     }
     std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
-    // The template has no stories yet.
     project.ralph(["new"]).run().success();
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there are no stories in");
     assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
@@ -359,7 +355,6 @@ fn passing_but_incomplete_list_explains_why() {
     assert_eq!(report.matches(gone).count(), 2, "among the warnings, too: {report}");
 }
 
-/// An agent that waits for a file.
 pub(super) fn staying(project: &Project) -> Value {
     json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": "there"}])
 }
@@ -429,7 +424,6 @@ fn archive_during_run_is_refused() {
     project.wait_for_event("agent_started");
     project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
     project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
-    // From any directory.
     let other = project_with(&[open("a", &json!({}))]);
     let from_elsewhere = |words: &[&str]| {
         let list = project.path().join("ralph");

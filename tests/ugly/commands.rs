@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 
-/// The questions and answers of the dialog.
 const DIALOG: [(&str, &str); 15] = [
     ("Agent command (e.g., claude, codex, amp, or other LLM CLI): ", "claude"),
     ("Agent flags (comma-separated, optional): ", "--model,opus"),

@@ -57,7 +57,6 @@ fn corrupt_lock_file_is_taken_over() {
     }
 }
 
-/// Kills ralph when `marker` appears and checks the next start.
 fn killed_at(project: &Project, agent: &[String], marker: &str) {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     project.wait_for_file(marker);
@@ -197,7 +196,6 @@ fn runs_killed_at_any_moment_finally_complete() {
         std::thread::sleep(Duration::from_millis((moment * 37) % 150));
         run.signal(Signal::KILL);
         run.wait();
-        // At most the last line is incomplete.
         for entry in std::fs::read_dir(project.path().join(".ralph/runs")).into_iter().flatten() {
             let journal = entry.unwrap().path().join("events.jsonl");
             let text = std::fs::read_to_string(journal).unwrap_or_default();
@@ -259,7 +257,6 @@ fn removed_journal_is_restored_before_agent_ends() {
     assert_eq!(said(), "before now cleaned shown");
     assert!(!project.git_command(["ls-files"]).contains("events.jsonl"));
     project.ralph(["report"]).run().code(0).stdout_has("cut off").stdout_has("ralph resume");
-    // The next command knows which agent is left over.
     project.ralph(["resume"]).run().code(0);
     assert_eq!(said(), format!("before now cleaned shown {DONE}"));
     assert_eq!(project.processes(), []);
@@ -285,7 +282,6 @@ fn journal_removed_before_kill_is_restored_by_next_command() {
     let output = project.ralph(["report"]).run();
     output.code(0).stdout_has("cut off").stderr_has("it was put back, with all that it held");
     project.ralph(["runs"]).run().code(0).stdout_has("cut off").stderr_lacks("put back");
-    // The agent that is left over is known, too.
     assert_ne!(project.processes(), []);
     project.ralph(["resume"]).run().code(0).stderr_has("had left running");
     assert_eq!(project.processes(), []);

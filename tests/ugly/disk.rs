@@ -291,7 +291,6 @@ fn worker_on_full_home_fails_and_can_be_resumed() {
     assert_eq!(project.agent_starts().len(), 2);
 }
 
-/// Completion fits into the reserved space.
 #[test]
 fn worker_completes_on_full_home() {
     let project = Project::new();

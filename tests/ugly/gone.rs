@@ -44,7 +44,6 @@ fn moved_project_ends_run_and_is_not_recreated() {
         }
         assert!(!project.path().exists());
         assert_eq!(fs::read_dir(kept).unwrap().count(), 1);
-        // The answer is not paid for again.
         fs::rename(project.sibling("away"), project.path()).unwrap();
         project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
         project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
@@ -69,7 +68,6 @@ fn removed_repository_ends_run_after_iteration() {
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
-    // Without the repository, the run continues, and the answer is not paid for again.
     project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
     assert_eq!(project.agent_starts().len(), 2);
     fs::rename(aside, project.path().join(".git")).unwrap();

@@ -208,7 +208,6 @@ fn wrong_file_type_in_ralph_directory_is_refused() {
         refused(&output).stderr_has(path);
         assert!(project.agent_starts().is_empty());
     }
-    // A failed start is not a run.
     let project = Project::new();
     project.program("sh", ["-c", "mkdir .ralph; touch .ralph/runs"]).run().success();
     let agent = project.fake_agent(&json!([{"print": DONE}]));

@@ -60,7 +60,6 @@ fn json_output_escapes_invisible_characters() {
         assert!(output.contains("a\\u009b2J\\u0085b\\u202ec"), "{name}: {output:?}");
         assert!(!output.contains(is_unseen), "{name}: {output:?}");
     }
-    // Programs get the text unchanged.
     let said = live.json_lines();
     assert!(said.all("text").iter().any(|event| event["text"] == UNSEEN));
 }

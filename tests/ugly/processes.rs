@@ -53,7 +53,6 @@ fn kept_background_process_is_named() {
     assert!(said.contains(&pid.to_string()), "{said}");
 }
 
-/// Starts an agent that hangs with a stray tool.
 fn hanging(project: &Project) -> Running {
     let agent =
         project.fake_agent(&json!([stray(project), "ignore_signals", {"print": "set"}, "hang"]));

@@ -6,7 +6,6 @@ use serde_json::json;
 use crate::Workshop;
 use crate::support::{LONG, Process, wait_until};
 
-/// An agent that reports its start and then waits for a file.
 fn waiting(shop: &Workshop) -> Vec<String> {
     shop.fake_agent(&json!([
         shop.record_step(),
@@ -15,7 +14,6 @@ fn waiting(shop: &Workshop) -> Vec<String> {
     ]))
 }
 
-/// A `tmux` that first waits for the file `go`.
 fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
     let path = std::env::var_os("PATH").expect("a PATH");
     let real = std::env::split_paths(&path).map(|dir| dir.join("tmux")).find(|it| it.exists());
@@ -116,7 +114,6 @@ fn failed_or_killed_worker_can_be_resumed() {
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 7);
     assert_eq!(shop.state().unwrap()["consecutive_failures"], 1, "it begins anew");
-    // A missing prompt file may come back.
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["resume", "agent"]).run().code(1).stderr_has("prompt file not found");
@@ -272,7 +269,6 @@ fn all_flag_applies_to_every_worker() {
     asked(&["resume", "--all"], "no worker is paused\n");
     shop.ralph(["resume", "--all", "-n", "3"]).run().code(2).stderr_has("--all is about workers");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
-    // A missing worker does not stop the rest.
     let told = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
     told.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
     shop.ralph(["rm", "a", "b", "nobody"])

@@ -44,7 +44,6 @@ fn killed_loop_resumes_at_next_iteration() {
     let expected: Vec<String> = (1..=4).map(|n| format!("[START] iteration {n}/4")).collect();
     assert_eq!(starts, expected.iter().collect::<Vec<_>>());
     assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
-    // An interrupted iteration is neither done nor failed.
     assert!(log.contains(&"[CUT] iteration 2 was cut off with its loop".to_owned()), "{log:?}");
     let end = "[DONE] loop complete after 4 iterations, 1 of them cut off";
     assert_eq!(log.last().unwrap(), end);
@@ -54,7 +53,6 @@ fn killed_loop_resumes_at_next_iteration() {
     wait_until(LONG, || shop.processes().is_empty());
 }
 
-/// That needs neither the prompt nor another agent.
 #[test]
 fn answer_of_killed_worker_is_checked_and_committed() {
     let shop = Workshop::new();

@@ -39,7 +39,6 @@ fn interactive_prompt_is_typed_and_its_echo_ignored() {
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
     std::fs::write(shop.sibling("notes.seen"), "").unwrap();
     shop.wait();
-    // An idle agent is restarted, which is not a failure.
     let log = shop.log();
     assert!(log.contains(&"[TIMEOUT] inactivity timeout (3s), restarting".to_owned()), "{log:?}");
     assert_eq!(log.last().unwrap(), "[DONE] loop complete after 1 iteration");
@@ -186,7 +185,6 @@ fn send_and_cost_budget_are_refused_for_wrong_mode() {
         .stderr_has("worker 'agent' is not interactive");
     shop.let_go();
     shop.wait();
-    // Without reported costs there is no cost limit.
     shop.install_agent("claude", &json!([]));
     shop.spawn(1, &["--interactive", "--max-cost", "5"])
         .arg("claude")

@@ -83,7 +83,6 @@ fn watched_status_is_redrawn_in_place() {
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
     drop(terminal);
-    // Nothing wraps or scrolls away on a small screen.
     shop.spawn_as("other", 3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "other  working");
@@ -182,7 +181,6 @@ fn worker_with_endless_journal_line_uses_bounded_memory() {
             shop.ralph_with_memory_limit(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.code(0);
     }
-    // Without a state, the journal counts.
     std::fs::write(shop.file("state.json"), "{").unwrap();
     for command in [&["ls"][..], &["resume", "agent"]] {
         let output =
@@ -210,7 +208,6 @@ fn first_example_of_workers_page_completes() {
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     let page = include_str!("../../docs/src/workers.md");
     let example = page.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
-    // It answers only if the prompt asks for it.
     shop.write(
         "agent",
         "#!/bin/sh\ngrep -q 'say \"All tasks complete\"' && echo All tasks complete\n",

@@ -68,7 +68,6 @@ impl Workshop {
         json!({"wait_for": self.sibling("go")})
     }
 
-    /// Releases the agents that wait, now and later.
     fn let_go(&self) {
         std::fs::write(self.sibling("go"), "").expect("a file beside the project");
     }
@@ -78,7 +77,6 @@ impl Workshop {
         self.ralph(["wait", "agent"]).run().code(0);
     }
 
-    /// Kills the loop of a worker with KILL and returns its pid.
     fn kill_loop(&self, name: &str) -> i32 {
         let state = std::fs::read(self.worker(name).join("state.json")).expect("a state");
         let state: Value = serde_json::from_slice(&state).expect("a state that can be read");
@@ -115,7 +113,6 @@ impl Workshop {
         self.wait_for_state(|state| state["status"] == status)
     }
 
-    /// The lines of `iterations.log`, without times.
     fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.file("iterations.log")).unwrap_or_default();
         text.lines().filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()

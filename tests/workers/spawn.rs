@@ -262,7 +262,6 @@ fn workers_share_directory_only_with_each_other() {
     shop.let_go();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
-    // The name of a finished worker is free again.
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
 }
 

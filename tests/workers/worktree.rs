@@ -50,7 +50,6 @@ fn worker_can_have_its_own_worktree_and_branch() {
     assert_eq!(branches(&shop), ["agent", "main"]);
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("iteration limit reached");
     shop.ralph(["report", "agent"]).run().code(0).stdout_has("Command:   ralph spawn with");
-    // Uncommitted work and commits are kept.
     shop.ralph(["rm", "--worktree", "agent"])
         .run()
         .code(1)
@@ -83,7 +82,6 @@ fn branch_without_commits_is_removed_with_worktree() {
     shop.ralph(["rm", "agent", "--worktree", "--force"]).run().code(0).stdout_is("removed agent\n");
     assert!(!worktree(&shop, "agent").exists());
     assert_eq!(branches(&shop), ["main"]);
-    // Kept by default.
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
     shop.ralph(["rm", "agent"]).run().code(0).stderr_has("its worktree is kept: ");
     assert!(worktree(&shop, "agent").exists());
@@ -141,7 +139,6 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     let elsewhere = Workshop::new();
     let told = elsewhere.spawn(1, &["-w"]).args(&agent).run();
     told.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
-    // An invalid setting.
     shop.settings(&json!({"worker": {"copy": ["../secret"]}}));
     spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
     nothing_is_left();
@@ -150,7 +147,6 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     spawn(&["-w"]).run().code(1).stderr_has("cannot make a worktree for 'agent': git worktree");
     std::fs::remove_file(shop.sibling("project-worktrees")).unwrap();
     nothing_is_left();
-    // No tmux.
     let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|dir| dir.join("git"))
         .find(|path| path.exists())
@@ -311,7 +307,6 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
     shop.ralph(["resume", &run, "--max-cost", "2"]).run().code(0).stdout_has("resumed");
     shop.ralph(["wait", "agent"]).run().code(3);
     assert_eq!(shop.agent_starts().len(), 4, "$2.40");
-    // The budget is kept, as for a run.
     let refused = shop.ralph(["resume", "agent"]).run();
     refused.code(2).stderr_has("cost $2.40 of $2.00");
     shop.ralph(["resume", "agent", "--max-cost", "3", "-n", "5"]).run().code(0);
@@ -348,7 +343,6 @@ fn worktree_spawn_deletes_nothing_through_planted_links() {
     shop.wait_for_file("planted");
     running.signal(Signal::KILL);
     running.wait().killed_by(Signal::KILL);
-    // The second one fails and is undone.
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let spawn = |name: &str, branch: &str| {
         shop.spawn_as(name, 1, &["--worktree", "--branch", branch, "--wait"]).args(&agent).run()
