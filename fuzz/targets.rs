@@ -85,10 +85,14 @@ pub fn lines(data: &[u8]) {
     for max_line in [4, 17, 1 << 20] {
         let lines = split(&[data], max_line);
         assert_eq!(lines, split(&pieces(data), max_line));
-        let mut whole: Vec<Vec<u8>> = Vec::new();
+        let mut joined_lines: Vec<Vec<u8>> = Vec::new();
         for (bytes, joined, _) in lines {
             assert!(bytes.len() <= max_line);
-            if joined { whole.last_mut().unwrap().extend(bytes) } else { whole.push(bytes) }
+            if joined {
+                joined_lines.last_mut().unwrap().extend(bytes)
+            } else {
+                joined_lines.push(bytes)
+            }
         }
         let mut plain: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
         if plain.last().is_some_and(|last| last.is_empty()) {
@@ -96,7 +100,7 @@ pub fn lines(data: &[u8]) {
         }
         let plain: Vec<&[u8]> =
             plain.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
-        assert_eq!(whole, plain);
+        assert_eq!(joined_lines, plain);
     }
 }
 
@@ -130,28 +134,28 @@ pub fn adapter(name: &str, data: &[u8]) {
     }
     // Text that is not JSON is passed on unchanged.
     let mut reader = adapter.reader(true);
-    let mut kept = String::new();
+    let mut printed = String::new();
     let words = format!("\u{1}{}", String::from_utf8_lossy(data).replace(['\n', '\r'], " "));
     let line = Line { bytes: words.as_bytes(), joined: false, is_unfinished: false };
     reader.stdout(line, &mut |event| {
         if let Event::Output { text, .. } | Event::Text { text, .. } | Event::Notice { text } =
             event
         {
-            kept.push_str(&text);
+            printed.push_str(&text);
         }
     });
     reader.finish(Some(Exit::Code(0)), &mut |event| {
         if let Event::Output { text, .. } | Event::Text { text, .. } = event {
-            kept.push_str(&text);
+            printed.push_str(&text);
         }
     });
-    assert!(kept.contains(words.trim()), "{words:?} became {kept:?}");
+    assert!(printed.contains(words.trim()), "{words:?} became {printed:?}");
 }
 
 /// Chunking makes no difference, and no completion is found without its signal.
 pub fn completion(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let (prompt, said) = text.split_once('\0').unwrap_or(("", &text));
+    let (prompt, answer) = text.split_once('\0').unwrap_or(("", &text));
     let rules = [
         CompletionRule::Response("DONE".to_owned()),
         CompletionRule::Promise("COMPLETE".to_owned()),
@@ -170,15 +174,15 @@ pub fn completion(data: &[u8]) {
             }
             detector.finish()
         };
-        let chars: Vec<&str> = char_pieces(said);
+        let chars: Vec<&str> = char_pieces(answer);
         for echo in [false, true] {
-            let whole = verdict(&[said], echo);
-            assert_eq!(whole, verdict(&chars, echo), "{rule:?} echo {echo}");
+            let at_once = verdict(&[answer], echo);
+            assert_eq!(at_once, verdict(&chars, echo), "{rule:?} echo {echo}");
             let word = words.get(nth).copied();
             let there = word.is_some_and(|word| {
-                strip_control_chars(said).to_lowercase().contains(&word.to_lowercase())
+                strip_control_chars(answer).to_lowercase().contains(&word.to_lowercase())
             });
-            assert!(!whole.complete || there, "{rule:?} {whole:?}");
+            assert!(!at_once.complete || there, "{rule:?} {at_once:?}");
         }
     }
 }
@@ -221,13 +225,13 @@ pub fn settings(data: &[u8]) {
         None => (data, None),
     };
     let dir = own_place();
-    let (path, beside) = (dir.join("settings.json"), dir.join(config::LOCAL_FILE));
+    let (path, local_path) = (dir.join("settings.json"), dir.join(config::LOCAL_FILE));
     let put = |bytes: &[u8], local: Option<&[u8]>| {
         std::fs::write(&path, bytes).unwrap();
         match local {
-            Some(local) => std::fs::write(&beside, local).unwrap(),
+            Some(local) => std::fs::write(&local_path, local).unwrap(),
             None => {
-                let _ = std::fs::remove_file(&beside);
+                let _ = std::fs::remove_file(&local_path);
             }
         }
         let settings_path = Some(path.clone());
@@ -236,14 +240,14 @@ pub fn settings(data: &[u8]) {
     match put(project, local) {
         Err(err) => assert!(!err.to_string().trim().is_empty()),
         Ok(loaded) => {
-            let whole = serde_json::to_vec(&loaded.settings).unwrap();
-            let again = put(&whole, None).unwrap_or_else(|err| {
-                panic!("{}: {err}", String::from_utf8_lossy(&whole));
+            let saved = serde_json::to_vec(&loaded.settings).unwrap();
+            let reloaded = put(&saved, None).unwrap_or_else(|err| {
+                panic!("{}: {err}", String::from_utf8_lossy(&saved));
             });
-            assert_eq!(again.settings, loaded.settings);
+            assert_eq!(reloaded.settings, loaded.settings);
             if let Some(local) = local {
-                let again = put(&whole, Some(local)).unwrap();
-                assert_eq!(again.settings, loaded.settings, "merged a second time");
+                let reloaded = put(&saved, Some(local)).unwrap();
+                assert_eq!(reloaded.settings, loaded.settings, "merged a second time");
             }
         }
     }
@@ -253,13 +257,13 @@ pub fn settings(data: &[u8]) {
 pub fn config_file(data: &[u8]) {
     let path = own_place().join("config");
     std::fs::write(&path, data).unwrap();
-    let known = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
-    let read = loop_file::read(&path, known);
+    let variable = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
+    let read = loop_file::read(&path, variable);
     let Ok(text) = std::str::from_utf8(data) else {
         assert!(read.is_err());
         return;
     };
-    match shell::parse(text, known) {
+    match shell::parse(text, variable) {
         Err(problem) => {
             let lines = text.matches('\n').count() + 1;
             assert!((1..=lines).contains(&problem.line), "{problem:?} of {lines}");
@@ -273,12 +277,12 @@ pub fn config_file(data: &[u8]) {
                     format!("{export}{}='{}'\n", set.name, set.value.replace('\'', r"'\''"))
                 })
                 .collect();
-            let (again, warnings) = shell::parse(&quoted, |_| None)
+            let (reparsed, warnings) = shell::parse(&quoted, |_| None)
                 .unwrap_or_else(|problem| panic!("{quoted:?}: {problem:?}"));
             let of = |all: &[shell::EnvAssignment]| -> Vec<(String, String, bool)> {
                 all.iter().map(|it| (it.name.clone(), it.value.clone(), it.exported)).collect()
             };
-            assert_eq!(of(&again), of(&assignments));
+            assert_eq!(of(&reparsed), of(&assignments));
             assert!(warnings.is_empty(), "{warnings:?}");
         }
     }
@@ -300,10 +304,10 @@ pub fn task_list(data: &[u8]) {
     if let Some(story) = list.stories.first() {
         let notes = serde_json::Value::from("seen");
         let edited = edit::set_in_story(text, &story.id, &[("notes", notes)]).unwrap();
-        let again = tasks::parse(edited.as_bytes()).unwrap();
-        assert_eq!(again.stories[0].notes, "seen");
-        assert_eq!(again.stories[1..], list.stories[1..]);
-        assert_eq!(again.verify_commands, list.verify_commands);
+        let reparsed = tasks::parse(edited.as_bytes()).unwrap();
+        assert_eq!(reparsed.stories[0].notes, "seen");
+        assert_eq!(reparsed.stories[1..], list.stories[1..]);
+        assert_eq!(reparsed.verify_commands, list.verify_commands);
     }
     let mut ledger = Ledger::new(&list);
     let now = tasks::parse(after);

@@ -105,8 +105,9 @@ fn command_reference_matches_program() {
     definition.build();
     let mut text = format!("# Commands\n\n{GENERATED}");
     text.push_str(&format!("{}.\n\n", definition.get_about().unwrap()));
-    let shown = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
-    for command in definition.get_subcommands().filter(shown) {
+    let is_visible =
+        |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    for command in definition.get_subcommands().filter(is_visible) {
         let name = command.get_name();
         text.push_str(&format!(
             "- [`ralph {name}`](#ralph-{name}): {}.\n",
@@ -114,10 +115,10 @@ fn command_reference_matches_program() {
         ));
     }
     text.push_str("\n`ralph --version` prints the version, `ralph COMMAND --help` the help.\n");
-    for command in definition.get_subcommands().filter(shown) {
+    for command in definition.get_subcommands().filter(is_visible) {
         describe(&mut text, command, "ralph");
         let name = format!("ralph {}", command.get_name());
-        for command in command.get_subcommands().filter(shown) {
+        for command in command.get_subcommands().filter(is_visible) {
             describe(&mut text, command, &name);
         }
     }
@@ -330,12 +331,13 @@ fn every_event_is_documented_with_valid_example() {
         assert_eq!(example["event"], kind, "{JOURNAL}: the example of {kind} is another event");
         let entry: Entry<'_> = serde_json::from_value(example.clone())
             .unwrap_or_else(|err| panic!("{JOURNAL}: the example of {kind}: {err}"));
-        let again = serde_json::to_value(&entry).unwrap();
-        assert_eq!(again, example, "{JOURNAL}: the example of {kind} has fields that are gone");
+        let written = serde_json::to_value(&entry).unwrap();
+        assert_eq!(written, example, "{JOURNAL}: the example of {kind} has fields that are gone");
         let common = ["time", "iteration", "attempt", "event"];
         for field in example.as_object().unwrap().keys() {
-            let known = common.contains(&field.as_str()) || prose.contains(&format!("`{field}`"));
-            assert!(known, "{JOURNAL}: {kind}: {field} is not explained");
+            let is_explained =
+                common.contains(&field.as_str()) || prose.contains(&format!("`{field}`"));
+            assert!(is_explained, "{JOURNAL}: {kind}: {field} is not explained");
         }
     }
     assert_eq!(documented, kinds, "{JOURNAL}: events without a section");
@@ -365,7 +367,7 @@ fn every_journal_value_is_documented() {
 
 #[test]
 fn every_documented_command_line_parses() {
-    let mut seen = 0;
+    let mut checked = 0;
     for block in all_blocks() {
         if !matches!(block.language.as_str(), "sh" | "console" | "text" | "") {
             continue;
@@ -390,15 +392,15 @@ fn every_documented_command_line_parses() {
             {
                 panic!("{place}\n{err}");
             }
-            seen += 1;
+            checked += 1;
         }
     }
-    assert!(seen > 20, "only {seen} command lines were found");
+    assert!(checked > 20, "only {checked} command lines were found");
 }
 
 #[test]
 fn every_settings_example_loads() {
-    let mut seen = 0;
+    let mut checked = 0;
     for block in all_blocks().iter().filter(|block| block.language == "json") {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(config::DIRECTORY)).unwrap();
@@ -407,9 +409,9 @@ fn every_settings_example_loads() {
         if let Err(error) = config::load(&sources) {
             panic!("{}, line {}:\n{error}", block.page.display(), block.line);
         }
-        seen += 1;
+        checked += 1;
     }
-    assert!(seen > 3, "only {seen} examples of settings were found");
+    assert!(checked > 3, "only {checked} examples of settings were found");
 }
 
 fn slug(heading: &str) -> String {
@@ -495,8 +497,8 @@ fn exit_codes_are_documented_consistently() {
         ErrorKind::Scm,
         ErrorKind::Interrupted,
     ];
-    let known: BTreeSet<u8> = kinds.map(ErrorKind::exit_code).into_iter().chain([0]).collect();
-    assert_eq!(codes, known);
+    let expected: BTreeSet<u8> = kinds.map(ErrorKind::exit_code).into_iter().chain([0]).collect();
+    assert_eq!(codes, expected);
 }
 
 #[test]
@@ -516,9 +518,9 @@ fn recorded_agent_versions_are_documented_consistently() {
             let start = format!("| `{}{cell}` | ", adapter.name());
             let text = read(page);
             let is_row = |line: &&str| line.starts_with(&start);
-            let told = text.lines().filter(is_row).any(|line| line.contains(version));
+            let is_documented = text.lines().filter(is_row).any(|line| line.contains(version));
             assert!(
-                told,
+                is_documented,
                 "{page} does not tell that {} is recorded with {version}",
                 adapter.name()
             );

@@ -108,9 +108,9 @@ fn fuzz(name: &str) {
     let run = |data: &[u8]| {
         if std::panic::catch_unwind(|| target(data)).is_err() {
             let path = std::env::temp_dir().join(format!("ralph-fuzz-{name}"));
-            let kept =
+            let save_error =
                 fs::write(&path, data).map_or_else(|err| err.to_string(), |()| String::new());
-            panic!("{:?} is in {} {kept}", String::from_utf8_lossy(data), path.display());
+            panic!("{:?} is in {} {save_error}", String::from_utf8_lossy(data), path.display());
         }
     };
     seeds.iter().for_each(|seed| run(seed));

@@ -69,15 +69,15 @@ fn request(path: &str, body: &Value) -> String {
 }
 
 fn dechunk(mut body: &str) -> String {
-    let mut whole = String::new();
+    let mut decoded = String::new();
     loop {
         let (size, rest) = body.split_once("\r\n").unwrap();
         let size = usize::from_str_radix(size, 16).unwrap();
-        whole.push_str(&rest[..size]);
+        decoded.push_str(&rest[..size]);
         body = rest[size..].strip_prefix("\r\n").unwrap();
         if size == 0 {
             assert_eq!(body, "");
-            return whole;
+            return decoded;
         }
     }
 }
@@ -106,9 +106,9 @@ fn every_protocol_is_served_plain_and_streamed() {
         ),
     ] {
         let service = Service::new(&json!([turn]));
-        let (head, whole) = service.post(path, &body);
+        let (head, complete) = service.post(path, &body);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        assert!(whole.contains("It is done.") && whole.contains("ls"), "{path}: {whole}");
+        assert!(complete.contains("It is done.") && complete.contains("ls"), "{path}: {complete}");
 
         let mut body = body;
         body["stream"] = json!(true);

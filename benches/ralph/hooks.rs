@@ -19,7 +19,7 @@ pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Res
     let bash = json!({"command": "cd src && grep -rn TODO . | head -20; git status --short"});
     let write = json!({"file_path": file, "content": long});
     let here_document = json!({"command": format!("cat >file.rs <<'END'\n{long}END\n")});
-    for (what, name, tool, input) in [
+    for (label, name, tool, input) in [
         ("pre-tool-use, a command", "pre-tool-use", "Bash", bash.clone()),
         ("pre-tool-use, a file of 100 KB", "pre-tool-use", "Write", write.clone()),
         ("pre-tool-use, a command of 100 KB", "pre-tool-use", "Bash", here_document),
@@ -35,8 +35,8 @@ pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Res
             "tool_input": input,
         });
         let times = answered(place, name, &question)?;
-        let what = format!("ralph hook {what}, beside `true` and a look");
-        table.ratio(&what, times, time, Target::AtMost(2.5));
+        let label = format!("ralph hook {label}, beside `true` and a look");
+        table.ratio(&label, times, time, Target::AtMost(2.5));
     }
     Ok(())
 }

@@ -26,14 +26,16 @@ impl Place {
         let place = Place { dir: tempfile::tempdir()? };
         for (name, source) in PROGRAMS {
             let file = place.path(&format!("{name}.c"));
-            let made = place.path(&format!("{name}.out"));
+            let output = place.path(&format!("{name}.out"));
             fs::write(&file, source)?;
-            let status =
-                Command::new("cc").args(["-O2", "-static", "-o"]).args([&made, &file]).status()?;
+            let status = Command::new("cc")
+                .args(["-O2", "-static", "-o"])
+                .args([&output, &file])
+                .status()?;
             if !status.success() {
                 return Err(io::Error::other(format!("cc could not make {name}")));
             }
-            fs::copy(made, place.path(name))?;
+            fs::copy(output, place.path(name))?;
         }
         // A copy, as installed: a linker writes files in fragments, and starting one takes a sixth
         // longer.

@@ -72,14 +72,14 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
         return Err(io::Error::other(format!("{} iterations of {iterations}", starts.len())));
     }
     let gigabytes = (iterations * EACH) as f64 / 1e9;
-    let what = format!("{iterations} iterations, {gigabytes:.1} GB of output in one run");
-    table.value(&what, seconds, time, Target::None);
+    let label = format!("{iterations} iterations, {gigabytes:.1} GB of output in one run");
+    table.value(&label, seconds, time, Target::None);
     table.value("  its speed", (iterations * EACH) as f64 / seconds, speed, Target::None);
     table.value("  peak memory", peak, size, Target::AtMost(16e6));
     let (second, last) = (tenths[1], tenths[9]);
-    let mut grows = |what: &str, of: fn(&Seen) -> f64, show: fn(f64) -> String, most: f64| {
-        let what = format!("  {what}: in the last tenth, beside the second");
-        table.ratio(&what, (of(&second), of(&last)), show, Target::AtMost(most));
+    let mut grows = |label: &str, of: fn(&Seen) -> f64, show: fn(f64) -> String, most: f64| {
+        let label = format!("  {label}: in the last tenth, beside the second");
+        table.ratio(&label, (of(&second), of(&last)), show, Target::AtMost(most));
     };
     grows("memory", |seen| seen.memory, size, 1.1);
     grows("open descriptors", |seen| seen.descriptors, count, 1.0);

@@ -49,8 +49,8 @@ fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
         let mut listing = place.ralph();
         listing.args(command).env("RALPH_HOME", &home);
         let times = compare(200, || floor.status().map(drop), || listing.status().map(drop))?;
-        let what = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
-        table.ratio(&what, times, time, Target::AtMost(5.0));
+        let label = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
+        table.ratio(&label, times, time, Target::AtMost(5.0));
     }
     Ok(())
 }
@@ -111,10 +111,10 @@ fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
             0 => (WorkerRequest::Pause, WorkerStatus::Paused),
             _ => (WorkerRequest::Resume, WorkerStatus::Running),
         };
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         worker.send_request(wish)?;
         until(&|state| state.status == status)?;
-        longest = longest.max(asked.elapsed().as_secs_f64());
+        longest = longest.max(sent_at.elapsed().as_secs_f64());
     }
     std::thread::sleep(Duration::from_secs(1));
     let wakes = || figure(child.id(), "status", "voluntary_ctxt_switches:");

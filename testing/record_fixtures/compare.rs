@@ -58,7 +58,7 @@ fn timeless(text: &str) -> Result<String> {
         r"|\b(local|remote)(Address|Port|Family): \S+|\bbytes(Read|Written): \d+|(?<=\(node:)\d+",
     ))?;
     let mut out = String::new();
-    let mut beside = Vec::new();
+    let mut subagent_lines = Vec::new();
     let mut at_once = Vec::new();
     let is_one = serde_json::from_str::<Value>(text).is_ok();
     let lines = if is_one { vec![text] } else { text.lines().collect() };
@@ -83,7 +83,7 @@ fn timeless(text: &str) -> Result<String> {
                 let text = volatile.replace_all(&text, "*");
                 // copilot's subagent events have no fixed position.
                 if value["type"].as_str().is_some_and(|kind| kind.starts_with("subagent.")) {
-                    beside.push(format!("{text}\n"));
+                    subagent_lines.push(format!("{text}\n"));
                     continue;
                 }
                 if is_command || is_progress {
@@ -102,7 +102,7 @@ fn timeless(text: &str) -> Result<String> {
         out.push('\n');
     }
     flush(&mut at_once, &mut out);
-    flush(&mut beside, &mut out);
+    flush(&mut subagent_lines, &mut out);
     Ok(out)
 }
 
@@ -157,39 +157,39 @@ mod tests {
 
     #[test]
     fn two_runs_of_the_same_program_are_the_same() {
-        let beside =
+        let subagent_line =
             json!({"type": "subagent.configured", "timestamp": "2026-11-16T03:00:58.783Z"});
         let runs = ["67c521b5-512b-4209-9daa-96d7f8a4a7ad", "baef59f6-ef57-418e-b748-3da4c437a2e9"]
             .map(|id| {
                 let took = id.len() * usize::from(id.as_bytes()[0]);
-                let said = json!({"type": "assistant", "id": id, "duration_ms": took});
+                let message = json!({"type": "assistant", "id": id, "duration_ms": took});
                 let ran = json!({"durationMs": took, "type": "tool", "task_id": &id[..8]});
-                (said.to_string(), ran.to_string())
+                (message.to_string(), ran.to_string())
             });
-        let [(a_said, a_ran), (b_said, b_ran)] = runs;
-        let a = format!("{a_said}\n{beside}\n{a_ran}\nRetrying after 5348ms...\n");
+        let [(a_message, a_ran), (b_message, b_ran)] = runs;
+        let a = format!("{a_message}\n{subagent_line}\n{a_ran}\nRetrying after 5348ms...\n");
         let b = format!(
-            "{b_said}\n{{\"type\":\"x\",\"ephemeral\":true}}\n{b_ran}\nPackage extraction took 5216ms\n\
-             Retrying after 731ms...\n{beside}\n"
+            "{b_message}\n{{\"type\":\"x\",\"ephemeral\":true}}\n{b_ran}\nPackage extraction took 5216ms\n\
+             Retrying after 731ms...\n{subagent_line}\n"
         );
         assert_eq!(timeless(&a).unwrap(), timeless(&b).unwrap());
     }
 
     #[test]
     fn commands_that_ran_at_once_have_no_order_but_others_have() {
-        let ran = |nth: u8, what: &str, output: &str| {
+        let ran = |nth: u8, command: &str, output: &str| {
             let item = json!({"id": format!("item_{nth}"), "type": "command_execution",
-                              "command": what, "aggregated_output": output});
+                              "command": command, "aggregated_output": output});
             format!("{}\n", json!({"type": "item.completed", "item": item}))
         };
-        let said = "{\"type\":\"turn.completed\"}\n";
+        let turn_end = "{\"type\":\"turn.completed\"}\n";
         let same = |a: &str, b: &str| timeless(a).unwrap() == timeless(b).unwrap();
         let [one, two] = [
             ran(1, "one", "a\nb\n") + &ran(2, "two", ""),
             ran(1, "two", "") + &ran(2, "one", "b\na\n"),
         ];
-        assert!(same(&(one.clone() + said), &(two.clone() + said)));
-        assert!(!same(&(one + said), &(said.to_owned() + &two)));
+        assert!(same(&(one.clone() + turn_end), &(two.clone() + turn_end)));
+        assert!(!same(&(one + turn_end), &(turn_end.to_owned() + &two)));
     }
 
     #[test]

@@ -31,14 +31,14 @@ fn stop_hook_holds_uncommitted_work_once() {
     let project = committed();
     stop(&project).says_nothing();
     project.write("src/new file.rs", "fn main() {}\n").write("README.md", "Another.\n");
-    let said = reason(&stop(&project));
-    assert!(said.contains("README.md, src/"), "{said}");
-    assert!(said.contains("Commit ALL changes.") && said.contains("CLAUDE.md"), "{said}");
-    assert!(!said.contains("progress.txt"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(message.contains("README.md, src/"), "{message}");
+    assert!(message.contains("Commit ALL changes.") && message.contains("CLAUDE.md"), "{message}");
+    assert!(!message.contains("progress.txt"), "{message}");
     // The agent was held back once and stops again.
-    let mut again = recorded(&project, "Stop");
-    again["stop_hook_active"] = json!(true);
-    in_loop(hook(&project, "stop", &again)).run().says_nothing();
+    let mut second_stop = recorded(&project, "Stop");
+    second_stop["stop_hook_active"] = json!(true);
+    in_loop(hook(&project, "stop", &second_stop)).run().says_nothing();
     project.git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "Work"]);
     stop(&project).says_nothing();
@@ -100,11 +100,11 @@ fn stop_hook_ignores_own_files() {
 fn stop_hook_names_task_list_documents() {
     let project = committed();
     project.write("ralph/progress.txt", "").write("ralph/tasks.json", "{}");
-    let said = reason(&stop(&project));
-    assert!(said.contains("1. Update ralph/progress.txt"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(message.contains("1. Update ralph/progress.txt"), "{message}");
     assert!(
-        said.contains("3. Commit ALL changes, including progress.txt and tasks.json"),
-        "{said}"
+        message.contains("3. Commit ALL changes, including progress.txt and tasks.json"),
+        "{message}"
     );
 }
 
@@ -113,10 +113,10 @@ fn stop_hook_without_repository_says_nothing() {
     let project = Project::new();
     project.write("work.txt", "");
     stop(&project).says_nothing();
-    let mut gone = recorded(&project, "Stop");
+    let mut input = recorded(&project, "Stop");
     for cwd in [json!(project.sibling("gone")), json!(""), Value::Null] {
-        gone["cwd"] = cwd;
-        in_loop(hook(&project, "stop", &gone)).run().says_nothing();
+        input["cwd"] = cwd;
+        in_loop(hook(&project, "stop", &input)).run().says_nothing();
     }
 }
 
@@ -128,8 +128,8 @@ fn stop_hook_counts_many_files_and_names_renamed_once() {
     for nth in 0..30 {
         project.write(&format!("file-{nth:02}"), "");
     }
-    let said = reason(&stop(&project));
-    assert!(said.contains("file-08, and 21 more."), "{said}");
+    let message = reason(&stop(&project));
+    assert!(message.contains("file-08, and 21 more."), "{message}");
 }
 
 #[test]
@@ -160,8 +160,11 @@ fn stop_hook_requires_valid_task_list() {
     list(json!([story("US-001", false, ""), story("US-001", false, "")]));
     assert!(reason(&stop(&project)).contains("US-001"));
     project.write("ralph/tasks.json", "{");
-    let said = reason(&stop(&project));
-    assert!(said.contains("not valid JSON") && said.contains("uncommitted changes"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(
+        message.contains("not valid JSON") && message.contains("uncommitted changes"),
+        "{message}"
+    );
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("a file");
     assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
 }
@@ -175,8 +178,11 @@ fn stop_hook_checks_list_of_active_run() {
         "run_id": "x", "ralph_dir": project.path().join("loops/b"),
     });
     project.write(".ralph-active", sign.to_string());
-    let said = reason(&stop(&project));
-    assert!(said.contains("- loops/b/tasks.json: ") && !said.contains("- ralph/"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(
+        message.contains("- loops/b/tasks.json: ") && !message.contains("- ralph/"),
+        "{message}"
+    );
 }
 
 /// The agent that dropped the story can still repair it before the iteration ends.
@@ -213,8 +219,8 @@ fn stop_hook_reports_dropped_story() {
     list(json!([story("US-001", &[]), story("US-002", &[])]));
     stop(RUN).says_nothing();
     list(json!([story("US-001", &[])]));
-    let said = reason(&stop(RUN));
-    assert!(said.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{said}");
+    let message = reason(&stop(RUN));
+    assert!(message.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{message}");
     stop("20261113-202752-ffff").says_nothing();
     stop("../tasks/20261113-202752-0a1b").says_nothing();
     list(json!([story("US-001", &[]), story("US-003", &["US-002"])]));

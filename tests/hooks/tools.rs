@@ -44,9 +44,9 @@ fn unintelligible_tool_call_is_denied_in_loop() {
     }
     // A denial that cannot be written is still a denial.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let asked =
+    let running =
         in_loop(hook(&project, "pre-tool-use", &json!({}))).start_with_stdout(Some(full.into()));
-    asked.wait().code(2).stderr_has("could not understand");
+    running.wait().code(2).stderr_has("could not understand");
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn tool_call_leaving_project_is_denied() {
     let treasure = treasure(&project);
     std::os::unix::fs::symlink(&treasure, project.path().join("link")).expect("a link");
     project.write("build/x", "");
-    let said = denial(&judged(&project, &format!("rm -rf {treasure}")));
-    assert!(said.contains(&treasure), "{said}");
+    let message = denial(&judged(&project, &format!("rm -rf {treasure}")));
+    assert!(message.contains(&treasure), "{message}");
     denial(&judged(&project, "rm -rf ../treasure"));
     denial(&judged(&project, "rm -rf link/"));
     denial(&judged(&project, "bash -c 'rm -rf $HOME'"));

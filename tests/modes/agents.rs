@@ -48,8 +48,8 @@ AGENT_DISPLAY_FILTER="jq_is_not_needed() { sed -n 's/.*say.*/SHOWN/p'; }; jq_is_
     );
     project.ralph(["plan", "1"]).run().code(0).stdout_has("SHOWN\n");
     assert_eq!(project.events().last("run_ended")["outcome"], "complete");
-    let given = project.agent_starts()[0]["argv"].clone();
-    assert_eq!(given.as_array().unwrap()[1..], ["--mine", "a b"]);
+    let argv = project.agent_starts()[0]["argv"].clone();
+    assert_eq!(argv.as_array().unwrap()[1..], ["--mine", "a b"]);
     assert!(prompts(&project)[0].starts_with("Plan the work"), "by standard input");
 }
 
@@ -61,8 +61,8 @@ fn json_mode_completes_only_by_agent_text() {
         "content": [{"type": "text", "text": format!("When done, say {COMPLETE}")}]}}});
     let tool =
         json!({"claude": {"tool": {"id": "t", "name": "Read", "input": {"file_path": COMPLETE}}}});
-    let said = |text: &str| json!([echo, tool, {"stderr": COMPLETE}, {"claude": {"text": text}}, {"claude": {"result": {}}}]);
-    project.install_agent("amp", &json!({"sessions": [said("not yet"), said(COMPLETE)]}));
+    let stream = |text: &str| json!([echo, tool, {"stderr": COMPLETE}, {"claude": {"text": text}}, {"claude": {"result": {}}}]);
+    project.install_agent("amp", &json!({"sessions": [stream("not yet"), stream(COMPLETE)]}));
     project.write(".ralph/config", "AGENT_TYPE=amp\n");
     project.ralph(["plan", "5"]).run().code(0);
     assert_eq!(project.events().all("iteration_started").len(), 2);

@@ -175,9 +175,9 @@ fn session_log_counts_only_attempts_before_interrupt() {
     let end = format!("[ralph] received SIGINT\n{}", footer(1, "Status: interrupted"));
     assert!(log.contains("[ralph] failed: exit code 3; retry 1 of 3\n"), "{log}");
     assert!(log.contains(&end), "{log}");
-    let told =
+    let footer_text =
         summary(1, 0, 0, "interrupted", 130).replace("Failed: 0", "Failed: 0\nInterrupted: 1");
-    assert!(log.ends_with(&told), "{log}");
+    assert!(log.ends_with(&footer_text), "{log}");
 }
 
 #[test]

@@ -91,8 +91,8 @@ fn empty_specs_dir_falls_back_to_default() {
     let project = ready();
     for config in ["SPECS_DIR=\"\"", "SPECS_DIR=${NOPE}", ""] {
         project.write(".ralph/config", format!("AGENT_CLI=robot\n{config}\n"));
-        let shown = project.ralph(["plan", "--print-prompt"]).env("SPECS_DIR", "").run();
-        let prompt = &shown.code(0).stdout;
+        let output = project.ralph(["plan", "--print-prompt"]).env("SPECS_DIR", "").run();
+        let prompt = &output.code(0).stdout;
         assert!(prompt.contains("`specs/`"), "{config}: {prompt}");
     }
 }
@@ -247,8 +247,8 @@ fn named_pipes_are_refused_except_from_shell() {
     let project = ready();
     for name in ["pipe", ".ralph/prompts/plan.md"] {
         project.write(&format!("{name}.dir/x"), "");
-        let made = project.command("mkfifo").arg(name).status().expect("mkfifo");
-        assert!(made.success());
+        let status = project.command("mkfifo").arg(name).status().expect("mkfifo");
+        assert!(status.success());
     }
     refused(&project, &["prompt", "pipe"], 2, &["prompt file", "a named pipe", "name the file -"]);
     refused(&project, &["plan"], 2, &["prompts/plan.md", "a named pipe"]);

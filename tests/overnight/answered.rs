@@ -88,9 +88,9 @@ fn resume_reports_failed_check_to_next_agent_once() {
     // The failure was recorded while the run stopped, and again after it.
     assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
     resume(&project).code(0);
-    let told: Vec<usize> =
+    let mentions: Vec<usize> =
         prompts(&project).iter().map(|prompt| prompt.matches("make it").count()).collect();
-    assert_eq!((told, checks(&project)), (vec![0, 1], 3));
+    assert_eq!((mentions, checks(&project)), (vec![0, 1], 3));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     };
     let done = "#!/bin/sh\necho '<response>DONE</response><promise>COMPLETE</promise>'\n";
     let run = ["run", "-f", "P.md"];
-    for (words, gone, check, code, said) in [
+    for (words, removed, check, code, expected) in [
         (&run[..], &["P.md", "robot"][..], "true", 0, "Run complete"),
         (&["build"], &[PLAN, "specs/a.md", "robot"], "true", 0, "Run complete"),
         (&["prompt", "P.md"], &["P.md", "robot"], "true", 0, "Run complete"),
@@ -146,13 +146,13 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
         project.write(PLAN, "x").write("robot", done);
         make_executable(&project.path().join("robot"));
         leave(&project, project.ralph(words), Signal::KILL);
-        for file in gone {
+        for file in removed {
             fs::remove_file(project.path().join(file)).unwrap();
         }
         let resumed = resume(&project);
         resumed.code(code);
-        let said_at_all = format!("{}{}", resumed.stdout, resumed.stderr);
-        assert!(said_at_all.contains(said), "{words:?}: {said_at_all}");
+        let printed = format!("{}{}", resumed.stdout, resumed.stderr);
+        assert!(printed.contains(expected), "{words:?}: {printed}");
         assert_eq!(checks(&project), 2, "{words:?}");
         let commits = project.git_command(["log", "--all", "--format=%s"]);
         let committed = if code == 0 { "ralph: iteration 1" } else { "" };

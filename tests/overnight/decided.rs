@@ -58,7 +58,7 @@ fn resume_of_decided_run_starts_no_agent() {
         project.settings(&settings);
         robot(&project, &sessions);
         project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(code);
-        let (paid, whole) = (agents(&project), project.events());
+        let (agents_before, complete) = (agents(&project), project.events());
         let ended = |events: &crate::support::Events| {
             let ended = events.last("run_ended").clone();
             ["outcome", "message", "iterations", "usage"].map(|key| ended[key].clone())
@@ -66,12 +66,17 @@ fn resume_of_decided_run_starts_no_agent() {
         for (kind, torn) in last.iter().flat_map(|kind| [(*kind, 0), (*kind, 40)]) {
             cut_before(&project, kind, torn);
             project.ralph(["resume"]).run().code(code);
-            assert_eq!(agents(&project), paid, "{settings} without {kind}");
-            assert_eq!(ended(&project.events()), ended(&whole), "{settings} without {kind}");
+            assert_eq!(agents(&project), agents_before, "{settings} without {kind}");
+            assert_eq!(ended(&project.events()), ended(&complete), "{settings} without {kind}");
         }
         let events = project.events();
-        let said = |event: &&&Value| event["message"].to_string().contains("approval prompts");
-        assert_eq!(events.all("warning").iter().filter(said).count(), 1, "once is enough");
+        let is_approval_warning =
+            |event: &&&Value| event["message"].to_string().contains("approval prompts");
+        assert_eq!(
+            events.all("warning").iter().filter(is_approval_warning).count(),
+            1,
+            "once is enough"
+        );
     }
 }
 
@@ -87,15 +92,15 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
         fs::write(journal(&project), lines.into_iter().map(line).collect::<String>())
             .expect("ours");
     };
-    let whole = lines(&project);
+    let journal_lines = lines(&project);
     let of_iterations = |line: &str| {
         ["agent_ended", "iteration_ended", "\"result\"", "\"usage\","]
             .iter()
             .any(|it| line.contains(it))
             && !line.contains("run_ended")
     };
-    nonsense(whole.clone(), &of_iterations);
-    let lost = whole.iter().filter(|line| of_iterations(line)).count();
+    nonsense(journal_lines.clone(), &of_iterations);
+    let lost = journal_lines.iter().filter(|line| of_iterations(line)).count();
     let words = format!("{lost} lines of the journal cannot be read");
     project.ralph(["runs"]).run().code(0).stdout_has("$0.90").stderr_has(&words);
     project.ralph(["runs", "--json"]).run().code(0).stdout_has("\"unreadable_lines\"");
@@ -133,9 +138,9 @@ fn resume_after_killed_git_commits() {
         output.killed_by(Signal::KILL);
         // One may have been forking just then.
         wait_until(LONG, || {
-            let left = project.processes();
-            left.iter().for_each(|process| process.signal(Signal::KILL));
-            left.is_empty()
+            let leftovers = project.processes();
+            leftovers.iter().for_each(|process| process.signal(Signal::KILL));
+            leftovers.is_empty()
         });
         output
     };

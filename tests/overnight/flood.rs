@@ -34,13 +34,17 @@ fn output_flood_is_counted_and_its_end_kept() {
 
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "complete");
-    let told = events.all("left_out");
+    let omissions = events.all("left_out");
     let of = |iteration: u64| {
-        told.iter().rev().find(|event| event["iteration"] == iteration).map(|e| number(&e["bytes"]))
+        omissions
+            .iter()
+            .rev()
+            .find(|event| event["iteration"] == iteration)
+            .map(|e| number(&e["bytes"]))
     };
-    assert!(of(1).is_some_and(|bytes| bytes > 6_000_000), "{told:?}");
+    assert!(of(1).is_some_and(|bytes| bytes > 6_000_000), "{omissions:?}");
     assert_eq!(of(2), None);
-    assert!(of(3).is_some_and(|bytes| bytes > 6_000_000), "{told:?}");
+    assert!(of(3).is_some_and(|bytes| bytes > 6_000_000), "{omissions:?}");
     let replay = project.ralph(["replay"]).run();
     replay.code(0).stdout_has("last words").stdout_has("left out: more than");
     project.ralph(["report"]).run().code(0).stdout_has("were left out of the journal");

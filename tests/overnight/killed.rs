@@ -48,11 +48,11 @@ fn journal(project: &Project) -> Option<PathBuf> {
 }
 
 /// The journal from an offset: it grows long and is read often.
-fn journal_after(project: &Project, known: u64) -> Vec<u8> {
+fn journal_after(project: &Project, offset: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut file) = journal(project).and_then(|path| File::open(path).ok()) {
         // Resuming truncates a partial line.
-        let from = file.metadata().map_or(0, |meta| meta.len().min(known));
+        let from = file.metadata().map_or(0, |meta| meta.len().min(offset));
         let read = file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut bytes));
         read.expect("the journal can be read");
     }
@@ -72,9 +72,9 @@ fn start(project: &Project) -> Running {
 }
 
 /// Kills the run after a number of new journal lines and a short delay, or after a timeout.
-fn kill(project: &Project, known: u64, moment: u64) {
+fn kill(project: &Project, offset: u64, moment: u64) {
     let run = start(project);
-    let written = || lines(&journal_after(project, known));
+    let written = || lines(&journal_after(project, offset));
     let more = (moment % 41) as usize;
     // A busy machine may not even have started by then; some kills must come late.
     if more >= 30 {
@@ -100,9 +100,9 @@ impl Known {
     /// Every complete line is an event, and iterations never decrease.
     fn read_on(&mut self, project: &Project) {
         let text = journal_after(project, self.size);
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        self.size += whole as u64;
-        for line in text[..whole].split_inclusive(|byte| *byte == b'\n') {
+        let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.size += complete as u64;
+        for line in text[..complete].split_inclusive(|byte| *byte == b'\n') {
             let event: serde_json::Value = serde_json::from_slice(line).expect("a whole line");
             if event["event"] == "iteration_ended" {
                 let now = event["iteration"].as_u64().expect("a number");
@@ -144,10 +144,10 @@ fn pays_once(project: &Project) {
 
 fn killed_again_and_again(series: u64) {
     let project = project();
-    let mut known = Known::default();
+    let mut progress = Known::default();
     for n in 0..KILLS {
-        kill(&project, known.size, chance(series * 1_000 + n));
-        known.read_on(&project);
+        kill(&project, progress.size, chance(series * 1_000 + n));
+        progress.read_on(&project);
         remove_locks(&project.path().join(".git"));
     }
     project.write("finish", "");
@@ -162,7 +162,7 @@ fn killed_again_and_again(series: u64) {
     assert!(continued > KILLS / 8, "the moments are all too early: {continued}");
     assert_eq!(events.last("run_ended")["outcome"], "complete");
     assert!(
-        events.last("run_ended")["iterations"].as_u64() >= Some(known.iterations),
+        events.last("run_ended")["iterations"].as_u64() >= Some(progress.iterations),
         "it counts on"
     );
     let runs = std::fs::read_dir(project.path().join(".ralph/runs")).expect("runs").flatten();

@@ -64,8 +64,9 @@ fn resume_after_kill_restarts_open_iteration() {
     assert_eq!((&continued["after"], &continued["cut_off"]), (&json!(null), &json!(2)));
     assert_eq!(events.last("run_ended")["iterations"], 2);
     // The second iteration started twice, so its prompt repeats the guardrail's feedback.
-    let told: Vec<bool> = prompts(&project).iter().map(|it| it.contains("make it")).collect();
-    assert_eq!(told, [false, true, true]);
+    let has_feedback: Vec<bool> =
+        prompts(&project).iter().map(|it| it.contains("make it")).collect();
+    assert_eq!(has_feedback, [false, true, true]);
     assert_eq!(project.processes(), []);
     resume(&project, &[&id]).code(0).stdout_has("is done: complete after 2 iterations");
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
@@ -115,7 +116,7 @@ fn report_credits_run_only_with_its_own_commits() {
     project.git_command(["branch", "-q", "-D", "side"]);
     let report = project.ralph(["report", "--format", "json"]).run();
     let report: Value = serde_json::from_str(&report.code(0).stdout).unwrap();
-    let told = |commits: &Value| -> Vec<(String, bool)> {
+    let subjects = |commits: &Value| -> Vec<(String, bool)> {
         let commits = commits.as_array().unwrap().iter();
         commits
             .map(|it| (it["subject"].as_str().unwrap().to_owned(), it["gone"] == json!(true)))
@@ -123,9 +124,9 @@ fn report_credits_run_only_with_its_own_commits() {
     };
     let own = |subject: &str, gone: bool| (subject.to_owned(), gone);
     let iterations = &report["iterations"];
-    assert_eq!(told(&iterations[0]["commits"]), [own("aside", true), own("Write one", false)]);
-    assert_eq!(told(&iterations[1]["commits"]), [own("inside", false), own("amended", false)]);
-    assert_eq!(told(&report["others"]), [own("by a person", true)]);
+    assert_eq!(subjects(&iterations[0]["commits"]), [own("aside", true), own("Write one", false)]);
+    assert_eq!(subjects(&iterations[1]["commits"]), [own("inside", false), own("amended", false)]);
+    assert_eq!(subjects(&report["others"]), [own("by a person", true)]);
 }
 
 #[test]
@@ -478,7 +479,7 @@ fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
 fn resumed_work_is_judged_by_list_from_start() {
     let check = "test -e made";
     let (both, one) = ([("a", true), ("b", true)], [("a", true)]);
-    for (less, told) in [
+    for (reduced, finding) in [
         (task_list(&both, &["true"]), "\"verifyCommands\" was changed"),
         (task_list(&both, &[]), "\"verifyCommands\" was changed"),
         (task_list(&one, &[check]), "The story b (Title of b) is gone"),
@@ -489,9 +490,9 @@ fn resumed_work_is_judged_by_list_from_start() {
         let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
         script(&project, "robot", &vec![promise; 2]);
         project.ralph(["work", "--no-sandbox", "-n", "1", "--", "robot"]).run().code(1);
-        project.write("ralph/tasks.json", &less);
+        project.write("ralph/tasks.json", &reduced);
         resume(&project, &["-n", "2"]).code(1).stderr_has("has lost some of that");
-        assert!(prompts(&project)[1].contains(told), "{less}: {}", prompts(&project)[1]);
+        assert!(prompts(&project)[1].contains(finding), "{reduced}: {}", prompts(&project)[1]);
         let honest = task_list(&both, &[check]);
         let mend = json!({"write": {"path": "ralph/tasks.json", "text": honest}});
         script(&project, "robot", &[json!([mend, {"shell": "touch made"}, {"print": "ok"}])]);
@@ -520,8 +521,12 @@ fn work_remembers_task_list_across_kill() {
     let run = project.ralph(["work", "--no-sandbox", "-n", "5", "--", "robot"]);
     kill_at(&project, run, "at");
     resume(&project, &[]).code(0);
-    let asked = prompts(&project);
-    assert!(asked[2].contains("Title of b"), "the story that is gone is missed: {}", asked[2]);
+    let sent_prompts = prompts(&project);
+    assert!(
+        sent_prompts[2].contains("Title of b"),
+        "the story that is gone is missed: {}",
+        sent_prompts[2]
+    );
     let events = project.events();
     let checks: Vec<&Value> =
         events.all("guardrail_ended").iter().map(|event| &event["command"]).collect();
@@ -544,10 +549,10 @@ fn only_one_of_concurrent_resumes_runs() {
     kill_at(&project, run(&project, &["-n", "3"], &sessions), "at");
     let all: Vec<_> = (0..3).map(|_| project.ralph(["resume"]).start()).collect();
     for output in all.into_iter().map(Running::wait) {
-        let said = format!("{}{}", output.stdout, output.stderr);
+        let printed = format!("{}{}", output.stdout, output.stderr);
         let words =
             ["Run complete", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
-        assert!(words.iter().any(|it| said.contains(it)), "{said}");
+        assert!(words.iter().any(|it| printed.contains(it)), "{printed}");
     }
     assert_eq!(project.agent_starts().len(), 2, "the one that was killed, and one");
     assert_eq!(project.events().all("run_ended").len(), 1);
@@ -569,9 +574,9 @@ fn copied_project_resumes_at_new_path() {
     let copied = project.command("cp").arg("-a").arg(project.path()).arg(&copy).status();
     assert!(copied.expect("cp").success());
     std::fs::write(copy.join("PROMPT.md"), "of the copy").unwrap();
-    let again = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
-    again(&[]).code(1).stderr_has("it goes on here");
-    again(&["-n", "2"]).code(0);
+    let resume_copy = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
+    resume_copy(&[]).code(1).stderr_has("it goes on here");
+    resume_copy(&["-n", "2"]).code(0);
     assert_eq!(prompts(&project), ["of the first", "of the copy", "of the copy"]);
     assert!(copy.join("where").exists() && !project.has("where"));
 }

@@ -128,13 +128,13 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     assert_eq!(hung["class"], "timed_out");
     assert_eq!(events.last("agent_ended")["class"], "answered", "it was tried again");
     // codex reports tokens only at the end of a turn.
-    let (known, attempt, run) = if facts.tells_usage_early {
+    let (tokens, attempt, run) = if facts.tells_usage_early {
         (7_000, "(tokens: 7K in", "tokens: 7.5K in")
     } else {
         (0, "(tools: 1, time:", "tokens: 500 in")
     };
-    assert_eq!(hung["usage"]["input_tokens"], known, "{hung}");
-    assert_eq!(events.last("run_ended")["usage"]["input_tokens"], known + 500);
+    assert_eq!(hung["usage"]["input_tokens"], tokens, "{hung}");
+    assert_eq!(events.last("run_ended")["usage"]["input_tokens"], tokens + 500);
     let line =
         |words: &str| output.stdout.lines().find(|line| line.contains(words)).expect("a line");
     assert!(line("The agent timed out").contains(attempt), "{}", line("The agent timed out"));
@@ -153,7 +153,7 @@ fn cut_stream_is_retried(facts: &Facts) {
     real.run(&[&["-p", PROMPT, "-n", "2"], facts.args].concat()).run().code(0);
     let events = real.project.events();
     assert_eq!(events.last("run_ended")["iterations"], 1);
-    let asked = real.requests().iter().filter(|request| request["kind"] == "main").count();
-    assert_eq!(asked, 2, "the answer that counts came after the cut");
+    let requests = real.requests().iter().filter(|request| request["kind"] == "main").count();
+    assert_eq!(requests, 2, "the answer that counts came after the cut");
     assert_eq!(real.project.processes(), []);
 }

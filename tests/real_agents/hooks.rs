@@ -108,9 +108,9 @@ fn user_settings_and_hooks_apply_beside_ours() {
         !events.find("agent_started").to_string().contains("hidden"),
         "nor in any process list"
     );
-    let left = fs::read_dir(project.sibling("tmp")).expect("temporary files");
-    let mut left = left.map(|entry| entry.expect("an entry").file_name());
-    assert!(left.all(|name| !name.to_string_lossy().contains("ralph-settings")));
+    let leftovers = fs::read_dir(project.sibling("tmp")).expect("temporary files");
+    let mut leftovers = leftovers.map(|entry| entry.expect("an entry").file_name());
+    assert!(leftovers.all(|name| !name.to_string_lossy().contains("ralph-settings")));
 }
 
 #[test]

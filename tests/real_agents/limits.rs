@@ -243,12 +243,15 @@ fn claude_waits_for_subscription_reset() {
     };
     let Some((real, _, events)) = case.check() else { return };
     let until = waited_until(&events);
-    let told =
+    let notifications =
         std::fs::read_to_string(real.project.sibling("told.jsonl")).expect("the user is told");
-    let told: Vec<Value> =
-        told.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
-    assert_eq!((&told[0]["event"], &told[0]["until_ms"]), (&json!("waiting"), &json!(until)));
-    assert_eq!(told[1]["event"], "run_ended");
+    let notifications: Vec<Value> =
+        notifications.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    assert_eq!(
+        (&notifications[0]["event"], &notifications[0]["until_ms"]),
+        (&json!("waiting"), &json!(until))
+    );
+    assert_eq!(notifications[1]["event"], "run_ended");
     assert!(until >= i64::try_from(resets_at).expect("a time") * 1000, "{until} < {resets_at}");
 }
 

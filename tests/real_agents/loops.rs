@@ -106,11 +106,14 @@ fn three_iterations_complete(facts: &Facts) {
                 + f64::from(cache_read) * price.cache_read
                 + f64::from(cache_write) * price.cache_write;
             let cost = cost / 1e6;
-            let told = used["cost_usd"].as_f64().expect("a cost");
-            assert!((told - cost).abs() < 1e-9, "{told} is not {cost}");
+            let reported = used["cost_usd"].as_f64().expect("a cost");
+            assert!((reported - cost).abs() < 1e-9, "{reported} is not {cost}");
         }
     }
     assert_eq!(project.processes(), []);
-    let left = real.temporary_bytes();
-    assert!(left < 5_000_000, "{left} bytes of temporary files, after three iterations");
+    let bytes_left = real.temporary_bytes();
+    assert!(
+        bytes_left < 5_000_000,
+        "{bytes_left} bytes of temporary files, after three iterations"
+    );
 }

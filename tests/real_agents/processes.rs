@@ -108,8 +108,8 @@ fn hung_agent_is_ended_by_inactivity(facts: &Facts) {
         assert_eq!(ended["ended_by"], "inactivity");
         assert_eq!(ended["class"], "timed_out", "whatever its exit code says");
         if real.has_answered() {
-            let known = if facts.tells_usage_early { 120 } else { 0 };
-            assert_eq!(ended["usage"]["input_tokens"], known, "{ended}");
+            let tokens = if facts.tells_usage_early { 120 } else { 0 };
+            assert_eq!(ended["usage"]["input_tokens"], tokens, "{ended}");
             return;
         }
     }

@@ -51,14 +51,14 @@ fn false_completion_claims_are_vetoed(facts: &Facts) {
     let prompts: Vec<String> =
         real.first_requests().iter().map(|r| r["body"].to_string()).collect();
     assert_eq!(prompts.len(), 4, "a conversation for each iteration");
-    let told = [
+    let findings = [
         "This is 1 of 6.",
         "1 of 2 stories does not pass yet: US-002",
         "The story US-002 (Title of US-002) is gone",
         "is not valid JSON",
     ];
-    for (prompt, told) in prompts.iter().zip(told) {
-        assert!(prompt.contains(told), "{told}: {prompt}");
+    for (prompt, findings) in prompts.iter().zip(findings) {
+        assert!(prompt.contains(findings), "{findings}: {prompt}");
     }
     assert!(prompts[2].contains("verifyCommands"), "{}", prompts[2]);
     assert!(!project.has(".ralph-active"));
@@ -128,8 +128,8 @@ fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     running.wait().killed_by(rustix::process::Signal::KILL);
     assert!(project.has(".ralph-active"));
     work().run().code(0).stderr_has("asked to look again: US-001, US-002");
-    let asked = real.first_requests();
-    let prompt = asked.last().expect("a request")["body"].to_string();
+    let requests = real.first_requests();
+    let prompt = requests.last().expect("a request")["body"].to_string();
     assert!(prompt.contains("Find out whether they do pass"), "{prompt}");
     assert!(!project.has(".ralph-active"));
     assert_eq!(project.processes(), []);

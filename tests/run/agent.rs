@@ -65,15 +65,15 @@ fn claude_command_line_matches_settings() {
             "args": ["hook", "pre-tool-use"],
             "timeout": 10,
         }]}]}});
-        let given = arguments(&settings, args, &stream);
-        let given = given.iter().map(|arg| match serde_json::from_str::<Value>(arg) {
+        let argv = arguments(&settings, args, &stream);
+        let argv = argv.iter().map(|arg| match serde_json::from_str::<Value>(arg) {
             Ok(settings) if settings == hook => "HOOK".to_owned(),
             _ => arg.clone(),
         });
-        let given: Vec<String> = given.collect();
+        let argv: Vec<String> = argv.collect();
         // A plus stands for a space inside an argument.
-        let given: Vec<String> = given.iter().map(|arg| arg.replace(' ', "+")).collect();
-        assert_eq!(given.join(" "), expected);
+        let argv: Vec<String> = argv.iter().map(|arg| arg.replace(' ', "+")).collect();
+        assert_eq!(argv.join(" "), expected);
     }
 }
 
@@ -97,10 +97,10 @@ fn codex_command_line_matches_settings() {
 #[test]
 fn agent_without_tools_in_three_iterations_warns_once() {
     let project = Project::new();
-    let said = json!([
+    let stream = json!([
         {"stderr": "bwrap: Can't mkdir /x/.git"}, {"claude": {"text": "not yet"}}, {"claude": {"result": {}}},
     ]);
-    project.install_agent("claude", &said);
+    project.install_agent("claude", &stream);
     let run = |n: &str| project.ralph(["run", "-p", "x", "--agent", "claude", "-n", n]).run();
     run("2").code(1).stderr_lacks("has used no tool");
     let output = run("7");
@@ -119,7 +119,7 @@ fn agent_without_git_config_gets_identity_of_user() {
     let look = "GIT_CONFIG_GLOBAL=/dev/null; export GIT_CONFIG_GLOBAL; \
                 git var GIT_AUTHOR_IDENT >../author; git var GIT_COMMITTER_IDENT >../committer";
     let agent = project.fake_agent(&json!([{"shell": look}, {"print": DONE}]));
-    let seen = |settings: Value, variables: &[(&str, &str)]| {
+    let identities = |settings: Value, variables: &[(&str, &str)]| {
         project.settings(&settings);
         let mut ralph = project.ralph(["run", "-p", "x", "--"]).args(&agent).without_git_identity();
         for (name, value) in variables {
@@ -132,11 +132,11 @@ fn agent_without_git_config_gets_identity_of_user() {
         })
     };
     let ann = "Ann <ann@example.com>";
-    assert_eq!(seen(json!({}), &[]), [ann, ann]);
+    assert_eq!(identities(json!({}), &[]), [ann, ann]);
     let variables = [("GIT_AUTHOR_NAME", "Bea")];
-    assert_eq!(seen(json!({}), &variables), ["Bea <ann@example.com>", ann]);
+    assert_eq!(identities(json!({}), &variables), ["Bea <ann@example.com>", ann]);
     let settings = json!({"agent": {"env": {"GIT_COMMITTER_EMAIL": "bot@example.com"}}});
-    assert_eq!(seen(settings, &[]), [ann, "Ann <bot@example.com>"]);
+    assert_eq!(identities(settings, &[]), [ann, "Ann <bot@example.com>"]);
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn secret_argument_reaches_only_the_agent() {
     }}));
     let output = project.ralph(["run", "--verbose", "-p", "do it"]).run();
     output.code(0).stdout_lacks("s3cr3t").stderr_lacks("s3cr3t").stderr_has("--api-key");
-    let given = &argv(&project)[0];
-    assert_eq!(given[..5], ["--api-key", "s3cr3t", "--token=s3cr3t", "--key", "s3cr3t"]);
+    let argv = &argv(&project)[0];
+    assert_eq!(argv[..5], ["--api-key", "s3cr3t", "--token=s3cr3t", "--key", "s3cr3t"]);
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     assert!(!journal.contains("s3cr3t"), "{journal}");
     project.ralph(["settings"]).run().code(0).stdout_lacks("s3cr3t");

@@ -138,7 +138,7 @@ fn completion_is_found_in_split_output() {
 fn claude_completes_only_by_its_own_text() {
     let text = |text: &str| json!({"claude": {"text": text}});
     let result = json!({"claude": {"result": {}}});
-    for (what, steps, complete) in [
+    for (case, steps, complete) in [
         ("text", json!([{"claude": "init"}, text(DONE), result]), true),
         (
             "text in several messages",
@@ -182,7 +182,7 @@ fn claude_completes_only_by_its_own_text() {
             false,
         ),
     ] {
-        assert_eq!(completes(&[], "claude", &steps), complete, "{what}");
+        assert_eq!(completes(&[], "claude", &steps), complete, "{case}");
     }
 }
 
@@ -190,7 +190,7 @@ fn claude_completes_only_by_its_own_text() {
 fn codex_completes_only_by_its_own_text() {
     let text = |text: &str| json!({"codex": {"text": text}});
     let result = json!({"codex": {"result": {}}});
-    for (what, steps, complete) in [
+    for (case, steps, complete) in [
         ("text", json!([{"codex": "init"}, text(DONE), result]), true),
         (
             "a command and its output",
@@ -206,7 +206,7 @@ fn codex_completes_only_by_its_own_text() {
             false,
         ),
     ] {
-        assert_eq!(completes(&[], "codex", &steps), complete, "{what}");
+        assert_eq!(completes(&[], "codex", &steps), complete, "{case}");
     }
 }
 

@@ -105,11 +105,11 @@ fn paused_reader_sees_missing_count_and_rest_in_order() {
     let (before, after) =
         text.split_once(" lines were not shown; `ralph replay` has them\n").unwrap();
     let missing: u64 = before.rsplit(' ').next().unwrap().parse().unwrap();
-    let shown = |text: &str| -> Vec<u64> {
+    let shown_numbers = |text: &str| -> Vec<u64> {
         let numbers = text.lines().filter(|line| line.len() == MUCH);
         numbers.filter_map(|line| line.parse().ok()).collect()
     };
-    let (before, after) = (shown(before), shown(after));
+    let (before, after) = (shown_numbers(before), shown_numbers(after));
     assert!(before.len() > 5_000 && missing > 5_000, "{} {missing}", before.len());
     assert!(before.iter().copied().eq(0..before.len() as u64), "not in order");
     // The line that was cut counts as shown or as missing.

@@ -350,13 +350,13 @@ fn notify_command_receives_run_end() {
     project.settings(&json!({"notify": {"command": command}}));
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
     assert!(project.read("told.json").ends_with("}\n"), "for `read` and its like");
-    let mut told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
-    let report = told.as_object_mut().and_then(|told| told.remove("report")).unwrap();
+    let mut payload: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
+    let report = payload.as_object_mut().and_then(|payload| payload.remove("report")).unwrap();
     assert_eq!((&report["outcome"], &report["asked"]), (&json!("complete"), &json!("do it")));
     assert_eq!(report["iterations"].as_array().map(Vec::len), Some(1));
     let last: serde_json::Value = serde_json::from_str(&project.read("last")).unwrap();
-    assert_eq!(last, told, "the journal knows already");
-    assert_eq!((&told["event"], &told["outcome"]), (&json!("run_ended"), &json!("complete")));
+    assert_eq!(last, payload, "the journal knows already");
+    assert_eq!((&payload["event"], &payload["outcome"]), (&json!("run_ended"), &json!("complete")));
     let run = project.newest_run();
     assert_eq!(project.read("run").trim(), run.file_name().unwrap().to_str().unwrap());
 }
@@ -382,9 +382,10 @@ fn missed_notification_is_sent_once_by_next_command() {
     let project = Project::new();
     let command = "if test -e kill; then rm kill; kill -9 $PPID; sleep 600; fi; cat >> told.jsonl";
     project.settings(&json!({"notify": {"command": command}}));
-    let told = || -> Vec<serde_json::Value> {
-        let told = std::fs::read_to_string(project.path().join("told.jsonl")).unwrap_or_default();
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let notifications = || -> Vec<serde_json::Value> {
+        let notifications =
+            std::fs::read_to_string(project.path().join("told.jsonl")).unwrap_or_default();
+        notifications.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let killed = |prompt: &str| {
         project.write("kill", "");
@@ -394,14 +395,14 @@ fn missed_notification_is_sent_once_by_next_command() {
         run.file_name().unwrap().to_str().unwrap().to_owned()
     };
     let id = killed("one");
-    assert!(told().is_empty());
-    let untold = project.ralph(["report"]).run();
-    untold.code(0).stdout_has("complete after 1 iteration").stdout_has(&format!("resume {id}"));
+    assert!(notifications().is_empty());
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("complete after 1 iteration").stdout_has(&format!("resume {id}"));
     let resumed = project.ralph(["resume", &id]).run();
     resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
     resumed.stderr_has("notify.command was told now").stderr_lacks("cut off");
     assert_eq!(project.processes(), [], "whoever was still telling would have told a second time");
-    let late = told();
+    let late = notifications();
     assert_eq!(late.len(), 1);
     assert_eq!((&late[0]["event"], &late[0]["late"]), (&json!("run_ended"), &json!(true)));
     assert_eq!(
@@ -416,7 +417,10 @@ fn missed_notification_is_sent_once_by_next_command() {
     let next = run(&project, &["-p", "three"], &json!([{"print": DONE}])).run();
     next.code(0).stderr_has(&format!("run {id} ended (complete after 1 iteration)"));
     next.stderr_lacks("cut off");
-    let asked: Vec<_> = told().iter().map(|told| told["report"]["asked"].clone()).collect();
-    assert_eq!(asked, ["one", "two", "three"]);
+    let prompts: Vec<_> = notifications()
+        .iter()
+        .map(|notifications| notifications["report"]["asked"].clone())
+        .collect();
+    assert_eq!(prompts, ["one", "two", "three"]);
     assert_eq!(project.processes(), []);
 }

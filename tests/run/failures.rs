@@ -104,8 +104,8 @@ fn error_result_with_exit_code_0_is_failure() {
 #[test]
 fn claude_refused_as_root_is_not_retried() {
     let project = Project::new();
-    let said = "--dangerously-skip-permissions cannot be used with root/sudo privileges";
-    let script = json!([{"stderr": said}, {"exit": 1}]);
+    let stderr_text = "--dangerously-skip-permissions cannot be used with root/sudo privileges";
+    let script = json!([{"stderr": stderr_text}, {"exit": 1}]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("run ralph as an ordinary user").stdout_has("IS_SANDBOX=1");
     assert_eq!(project.events().all("agent_started").len(), 1);
@@ -191,10 +191,10 @@ fn signal_ends_rate_limit_wait_immediately() {
     let script = reports(&json!({"is_error": true, "result": message}));
     let running = run_with("claude", &project, &["-p", "do it"], &script).start();
     wait_until(LONG, || running.stdout().contains("waiting until"));
-    let asked = Instant::now();
+    let stopped_at = Instant::now();
     running.signal(Signal::TERM);
     running.wait().code(130).stderr_has("Received signal, shutting down...");
-    assert!(asked.elapsed() < Duration::from_secs(20));
+    assert!(stopped_at.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

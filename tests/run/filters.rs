@@ -10,8 +10,8 @@ fn project(agent: &Value, script: &Value) -> Project {
     let project = Project::new();
     project.install_agent("robot", script);
     let mut settings = json!({"agent": {"command": "robot"}});
-    let known = settings["agent"].as_object_mut().expect("an object");
-    known.extend(agent.as_object().expect("an object").clone());
+    let agent_settings = settings["agent"].as_object_mut().expect("an object");
+    agent_settings.extend(agent.as_object().expect("an object").clone());
     project.settings(&settings);
     project
 }
@@ -29,8 +29,8 @@ fn response_filter_extracts_text_of_unknown_agent() {
     let project = project(&json!({"responseFilter": SAYS}), &script);
     project.ralph(["run", "-p", "x", "-n", "1"]).run().code(1).stdout_has("Working.");
     let events = project.events();
-    let said: Vec<&Value> = events.all("text").iter().map(|event| &event["text"]).collect();
-    assert_eq!(said, ["Working."], "neither the prompt's echo nor a tool's output");
+    let texts: Vec<&Value> = events.all("text").iter().map(|event| &event["text"]).collect();
+    assert_eq!(texts, ["Working."], "neither the prompt's echo nor a tool's output");
     assert_eq!(events.all("output").len(), 3, "and nothing is lost");
 
     let script = json!([{"json": {"who": "robot", "says": DONE}}]);
@@ -185,9 +185,9 @@ fn display_filter_changes_only_shown_output() {
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
     output.code(0).stdout_has("SHOWN: ONE\n").stdout_has("SHOWN: TWO\n");
     output.stdout_has("SHOWN: NO NEWLINE\n").stdout_lacks("\none\n");
-    let shown = output.stdout.find("SHOWN: NO NEWLINE").expect("the last line");
+    let last_line = output.stdout.find("SHOWN: NO NEWLINE").expect("the last line");
     let ended = output.stdout.rfind("omplete").expect("the end");
-    assert!(shown < ended, "before what comes next: {}", output.stdout);
+    assert!(last_line < ended, "before what comes next: {}", output.stdout);
     assert_eq!(project.events().find("text")["text"], "one");
     assert_eq!(project.raw(), format!("one\n{DONE}\nno newline").as_bytes());
     assert_eq!(project.processes(), []);
@@ -202,14 +202,14 @@ fn display_filter_changes_only_shown_output() {
 fn failed_display_filter_falls_back_to_plain_output() {
     let script =
         json!([{"print": "one"}, {"wait_for": "../go"}, {"print": "two"}, {"print": DONE}]);
-    for (filter, what) in [
+    for (filter, warning) in [
         ("exit 3", "the display filter failed: exit code 3"),
         ("no-such-command-at-all", "exit code 127; is a command of AGENT_DISPLAY_FILTER"),
         ("kill -9 $$", "the display filter failed: signal 9"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);
         let running = project.ralph(["run", "-p", "x", "--output", "plain"]).start();
-        wait_until(LONG, || running.stderr().contains(what));
+        wait_until(LONG, || running.stderr().contains(warning));
         project.write("../go", "");
         let output = running.wait();
         // Includes what the filter had read but not shown.
@@ -230,15 +230,15 @@ fn display_filter_failing_after_agent_loses_no_output() {
 #[test]
 fn failed_display_filter_does_not_repeat_shown_output() {
     let script = json!([{"print": "one of two"}, {"print": "two of two"}, {"print": DONE}]);
-    for (filter, what) in [
+    for (filter, warning) in [
         ("cat; exit 3", "the display filter failed: exit code 3"),
         ("tr a-z A-Z; sleep 1000", "the display filter hangs, and was ended"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);
         let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
-        output.code(0).stderr_has(what);
-        let shown = output.stdout.to_lowercase();
-        assert_eq!(shown.matches("of two\n").count(), 2, "{shown}");
+        output.code(0).stderr_has(warning);
+        let stdout = output.stdout.to_lowercase();
+        assert_eq!(stdout.matches("of two\n").count(), 2, "{stdout}");
     }
 }
 

@@ -125,7 +125,7 @@ fn failing_guardrail_runs_into_iteration_limit() {
 fn guardrail_output_is_truncated_by_characters_but_not_log() {
     let output = "äöü€😀";
     let command = format!("printf '{output}'; test -e fixed");
-    for (max, label, shown) in [
+    for (max, label, excerpt) in [
         (5, "Output:", "äöü€😀"),
         (4, "Output (truncated):", "äöü€... [truncated]\nEnd of output:\n😀"),
         (0, "Output (truncated):", "... [truncated]\nEnd of output:\näöü€😀"),
@@ -138,7 +138,7 @@ fn guardrail_output_is_truncated_by_characters_but_not_log() {
                 "guardrails": [{"command": command, "hint": "a hint that is longer than that"}],
             }),
         );
-        assert!(prompt.ends_with(&format!("\n{label}\n{shown}")), "{prompt}");
+        assert!(prompt.ends_with(&format!("\n{label}\n{excerpt}")), "{prompt}");
         assert!(prompt.contains("Hint: a hint that is longer than that\n"));
         let log = format!(".ralph/{}", logs(&project)[0]);
         assert_eq!(project.read(&log), output);
@@ -306,8 +306,8 @@ fn each_run_keeps_its_own_guardrail_logs() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "cat said"}]}));
     let mut runs = Vec::new();
-    for said in ["first", "second"] {
-        project.write("said", said);
+    for text in ["first", "second"] {
+        project.write("said", text);
         run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
         runs.push(project.newest_run());
     }

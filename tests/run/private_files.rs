@@ -52,9 +52,9 @@ fn run_files_are_private_for_any_umask() {
     assert_eq!(mode(&dir), before, "version control knows this directory");
     assert!(fs::read_dir(dir.join("logs")).expect("logs").count() > 0);
     // The prompt file is removed with its iteration, so the agent lists it.
-    let seen = project.read("seen");
-    let prompt = seen.lines().find(|line| line.contains("prompt_")).unwrap_or_default();
-    assert!(prompt.is_empty() || prompt.starts_with("-rw-------"), "{seen}");
+    let listing = project.read("seen");
+    let prompt = listing.lines().find(|line| line.contains("prompt_")).unwrap_or_default();
+    assert!(prompt.is_empty() || prompt.starts_with("-rw-------"), "{listing}");
 }
 
 #[test]

@@ -259,29 +259,29 @@ fn commit_refused_by_hook_is_fed_back() {
     // same work.
     let project = self::project(&["commit"]);
     pre_commit_hook(&project, "seq 9999; echo 'new is ugly' >&2; test -e pretty");
-    let asked = project.sibling("asked");
-    let count = json!({"shell": format!("echo x >> '{}'", asked.display())});
-    let told = |steps: &[Value]| {
+    let requests_file = project.sibling("asked");
+    let count = json!({"shell": format!("echo x >> '{}'", requests_file.display())});
+    let with_record = |steps: &[Value]| {
         let steps: Vec<Value> = [project.record_step()].iter().chain(steps).cloned().collect();
         json!(steps)
     };
     let script = json!({
         "sessions": [
-            told(&[json!({"shell": "touch new"})]), told(&[json!({"print": "hm"})]),
-            told(&[json!({"shell": "touch pretty"}), json!({"print": DONE})]),
+            with_record(&[json!({"shell": "touch new"})]), with_record(&[json!({"print": "hm"})]),
+            with_record(&[json!({"shell": "touch pretty"}), json!({"print": DONE})]),
         ],
         "commit_message": [count, {"print": "Add it"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
     let prompts = project.agent_starts();
     assert_eq!(prompts[0]["prompt"], "do it");
-    for told in &prompts[1..] {
-        let prompt = told["prompt"].as_str().unwrap();
+    for with_record in &prompts[1..] {
+        let prompt = with_record["prompt"].as_str().unwrap();
         assert!(prompt.contains("`git commit` failed") && prompt.len() < 3_000, "{prompt}");
         assert!(prompt.contains("9999\nnew is ugly\n") && !prompt.contains("\n1000\n"), "{prompt}");
     }
     assert_eq!(
-        std::fs::read_to_string(&asked).unwrap(),
+        std::fs::read_to_string(&requests_file).unwrap(),
         "x\nx\n",
         "the second had the same to commit"
     );
@@ -470,11 +470,11 @@ fn unresolved_conflicts_are_not_committed() {
     assert_eq!(project.git_command(["status", "--porcelain"]), "UU old.txt\n?? new\n");
     project.git_command(["merge", "--abort"]);
 
-    let mut asked = vec![project.record_step()];
-    asked.push(json!({"shell": "echo both >old.txt; git add old.txt"}));
-    asked.push(json!({"print": DONE}));
+    let mut second_session = vec![project.record_step()];
+    second_session.push(json!({"shell": "echo both >old.txt; git add old.txt"}));
+    second_session.push(json!({"print": DONE}));
     let script = json!({
-        "sessions": [[merge, {"print": "not yet"}], asked],
+        "sessions": [[merge, {"print": "not yet"}], second_session],
         "commit_message": [{"print": "Merge theirs"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
@@ -594,8 +594,8 @@ fn git_lock_of_other_process_is_waited_for() {
         works(&json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]), "New");
     let running = run(&project, &["-p", "do it"], &script).env("GIT_TRACE", &trace).start();
     let tries = || {
-        let told = std::fs::read_to_string(&trace).unwrap_or_default();
-        told.lines().filter(|line| line.ends_with("built-in: git add -A")).count()
+        let trace_text = std::fs::read_to_string(&trace).unwrap_or_default();
+        trace_text.lines().filter(|line| line.ends_with("built-in: git add -A")).count()
     };
     wait_until(LONG, || tries() >= 2);
     std::fs::remove_file(project.path().join(".git/index.lock")).unwrap();

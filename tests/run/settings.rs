@@ -142,7 +142,7 @@ fn secret_in_command_line_is_used_but_never_shown() {
         "scm": {"command": "git", "tasks": ["ls-remote https://me:hunter2@127.0.0.1:9/x"]},
         "notify": {"command": "cat > notified; : --token hunter2"},
     }));
-    let lacks = |text: &str, what: &str| assert!(!text.contains("hunter2"), "{what}: {text}");
+    let lacks = |text: &str, place: &str| assert!(!text.contains("hunter2"), "{place}: {text}");
     let ralph = |args: &[&str]| {
         let output = project.ralph(args).run();
         lacks(&output.stdout, &args.join(" "));
@@ -267,10 +267,10 @@ fn settings_changed_by_agent_are_reported_at_end() {
     let plant =
         json!({"write": {"path": project.path().join(local), "text": "{\"guardrails\": []}"}});
     project.install_agent("robot", &json!([plant, {"print": DONE}]));
-    let told = format!("{local} changed while this run went on");
+    let warning = format!("{local} changed while this run went on");
     let go = || project.ralph(["run", "-p", "do it", "--", "robot"]).run();
-    go().code(1).stderr_has(&told);
-    project.ralph(["report"]).run().code(0).stdout_has(&told);
+    go().code(1).stderr_has(&warning);
+    project.ralph(["report"]).run().code(0).stdout_has(&warning);
     go().code(0).stderr_lacks("changed");
 }
 

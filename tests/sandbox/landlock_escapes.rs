@@ -127,11 +127,11 @@ fn try_everything(user: u32) {
     for (name, weaken) in STOPPED {
         scene.try_out(Cage::Landlock, find(name), *weaken);
     }
-    for (name, said) in NOT_STOPPED {
+    for (name, warning) in NOT_STOPPED {
         let scene = Scene::new(user);
         let escapes = scene.escapes(Cage::Landlock, &scene.plan(), find(name));
         assert!(escapes, "user {user}: {name} is impossible, which is more than it says");
-        assert!(check.contains(said), "{said}: {check}");
+        assert!(check.contains(warning), "{warning}: {check}");
     }
 }
 
@@ -189,8 +189,8 @@ fn landlock_allowed_port_is_open_at_every_address_known_gap() {
         project.ralph(["sandbox", "shell", &sandbox, "--", "bash", "-c", &script]).run();
         assert!(project.has("tried"), "{backend}");
         assert_eq!(project.has("reached"), reached, "{backend}");
-        let said =
+        let warning =
             "ports of this machine that allowedDomains names can be reached at every address";
-        assert!(check.contains(said), "{check}");
+        assert!(check.contains(warning), "{check}");
     }
 }

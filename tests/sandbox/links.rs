@@ -169,9 +169,9 @@ fn link_created_during_run_is_reported_and_not_followed() {
         let sandbox = format!("--sandbox={backend}");
         let args = ["run", &sandbox, "-p", "Work.", "-n", "3", "--", "sh", "agent.sh"];
         let output = project.ralph(args).env("PATH", &path).run();
-        let said = "tools was removed or replaced by a link during the run";
-        output.code(1).stderr_has(said);
-        assert_eq!(output.stderr.matches(said).count(), 1, "{}", output.stderr);
+        let warning = "tools was removed or replaced by a link during the run";
+        output.code(1).stderr_has(warning);
+        assert_eq!(output.stderr.matches(warning).count(), 1, "{}", output.stderr);
         assert_eq!(project.read("stolen"), "", "{backend}");
         assert!(project.path().join("tools").is_symlink());
         let output = project.ralph(args).env("PATH", &path).run();

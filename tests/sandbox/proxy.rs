@@ -221,11 +221,11 @@ fn name_server(address: [u8; 4]) -> SocketAddr {
     thread::spawn(move || {
         let mut buffer = [0; 1500];
         while let Ok((read, client)) = socket.recv_from(&mut buffer) {
-            let asked = &buffer[..read];
-            let is_v4 = asked[read - 15..read - 13] == [0, 1];
-            let mut reply = asked[..2].to_vec();
+            let question = &buffer[..read];
+            let is_v4 = question[read - 15..read - 13] == [0, 1];
+            let mut reply = question[..2].to_vec();
             reply.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
-            reply.extend(&asked[12..read - 11]);
+            reply.extend(&question[12..read - 11]);
             if is_v4 {
                 reply.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4]);
                 reply.extend(address);
@@ -269,8 +269,8 @@ fn proxy_skips_unreachable_name_server() {
 fn proxy_reports_unreachable_host() {
     let _alone = alone();
     let port = {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-        gone.local_addr().unwrap().port()
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+        closed.local_addr().unwrap().port()
     };
     let bench = Bench::new(&[&format!("localhost:{port}")]);
     let answer = bench.ask(&format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n"));

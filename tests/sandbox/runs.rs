@@ -34,8 +34,8 @@ pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 fn assert_nothing_is_left(project: &Project) {
     assert_eq!(project.processes(), []);
     let sandboxes = project.home().join(".ralph/sandboxes");
-    let left: Vec<_> = fs::read_dir(sandboxes).into_iter().flatten().flatten().collect();
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers: Vec<_> = fs::read_dir(sandboxes).into_iter().flatten().flatten().collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(project.path().parent().unwrap().to_str().unwrap()), "{mounts}");
 }
@@ -131,10 +131,10 @@ fn environment_secrets_are_withheld() {
         .env("COLOUR", "blue")
         .run();
     output.code(0);
-    let seen = project.read("seen");
-    assert!(!seen.contains("hidden"), "{seen}");
+    let listing = project.read("seen");
+    assert!(!listing.contains("hidden"), "{listing}");
     for line in ["MY_TOKEN=given", "ANTHROPIC_API_KEY=needed", "COLOUR=blue"] {
-        assert!(seen.lines().any(|seen| seen == line), "{line} in {seen}");
+        assert!(listing.lines().any(|listing| listing == line), "{line} in {listing}");
     }
 }
 
@@ -176,10 +176,13 @@ fn secret_variable_by_name_or_shape_is_withheld() {
         all.fold(ralph, |ralph, (name, value)| ralph.env(name, value))
     };
     with_all(run(&project, &["--sandbox"], &format!("env > seen\n{DONE}"))).run().code(0);
-    let seen = project.read("seen");
-    assert!(!seen.contains("hidden"), "{seen}");
+    let listing = project.read("seen");
+    assert!(!listing.contains("hidden"), "{listing}");
     for (name, value) in harmless {
-        assert!(seen.lines().any(|line| line == format!("{name}={value}")), "{name} in {seen}");
+        assert!(
+            listing.lines().any(|line| line == format!("{name}={value}")),
+            "{name} in {listing}"
+        );
     }
     let output = with_all(project.ralph(["sandbox", "check"])).run();
     for (name, _) in secrets {
@@ -268,13 +271,13 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
         .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_ralph")])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(project.read("code"), "2\n", "{said}{complained}");
+    assert_eq!(project.read("code"), "2\n", "{stdout}{complained}");
     for line in ["settings 2", "run 2", "freed 0"] {
-        assert!(said.lines().any(|said| said == line), "{line}: {said}{complained}");
+        assert!(stdout.lines().any(|stdout| stdout == line), "{line}: {stdout}{complained}");
     }
-    assert!(said.contains("left over"), "{said}");
+    assert!(stdout.contains("left over"), "{stdout}");
     assert!(
         complained.contains("settings.json was made or changed inside a sandbox"),
         "{complained}"

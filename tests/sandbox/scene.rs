@@ -199,10 +199,10 @@ impl Scene {
 
     pub(crate) fn escapes(&self, cage: Cage, plan: &SandboxPlan, attack: &Attack) -> bool {
         let output = self.output(cage, plan, &attack.how);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
-        let is_there = !failed.iter().any(|words| said.contains(words));
-        assert!(is_there, "{}: {said}", attack.name);
+        let is_there = !failed.iter().any(|words| stderr.contains(words));
+        assert!(is_there, "{}: {stderr}", attack.name);
         restore_guards(&plan.guards);
         match attack.check {
             Check::ItSays => output.status.code() == Some(ESCAPED),

@@ -55,11 +55,11 @@ fn preload_from_inside(backend: &str) {
     );
     let args = [&format!("--sandbox={backend}")[..]];
     run(&project, &args, &script).env("LD_LIBRARY_PATH", "lib").run().code(0);
-    let seen = project.read("seen");
-    let mut seen: Vec<&str> = seen.lines().collect();
-    seen.sort_unstable();
+    let variables = project.read("seen");
+    let mut variables: Vec<&str> = variables.lines().collect();
+    variables.sort_unstable();
     let preload = format!("LD_PRELOAD={}", planted.display());
-    assert_eq!(seen, ["LD_LIBRARY_PATH=lib", &preload], "{backend}");
+    assert_eq!(variables, ["LD_LIBRARY_PATH=lib", &preload], "{backend}");
     let loaded = project.read("loaded");
     let loaded: BTreeSet<&str> = loaded.lines().collect();
     assert!(loaded.contains("sh"), "{backend}: the agent has not loaded it: {loaded:?}");

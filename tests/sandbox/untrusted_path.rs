@@ -40,8 +40,8 @@ fn plant_from_inside(backend: &str) {
     }
     project.write("agent.sh", DONE);
     let agent = ["--", "/bin/sh", "agent.sh"];
-    let again = project.ralph(["run", "-p", "x", "-n", "1"]).args(args).args(agent);
-    again.env("PATH", &path).run().code(0);
+    let second_run = project.ralph(["run", "-p", "x", "-n", "1"]).args(args).args(agent);
+    second_run.env("PATH", &path).run().code(0);
     assert_eq!(project.planted_runs(), Vec::<String>::new());
     let records: Vec<_> = fs::read_dir(project.home().join(".ralph/projects")).unwrap().collect();
     assert_eq!(records.len(), 1, "a run records its project");

@@ -51,8 +51,8 @@ impl Case {
         fs::set_permissions(top, fs::Permissions::from_mode(0o755)).unwrap();
         let owner = format!("{0}:{0}", self.user);
         if rustix::process::getuid().is_root() {
-            let given = Command::new("chown").args(["-R", &owner]).arg(top).status();
-            assert!(given.unwrap().success());
+            let chown = Command::new("chown").args(["-R", &owner]).arg(top).status();
+            assert!(chown.unwrap().success());
         }
     }
 
@@ -338,9 +338,9 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         running.wait().killed_by(Signal::KILL);
         // Landlock does not kill its processes.
         wait_until(LONG, || {
-            let left = project.processes();
-            left.iter().for_each(|process| process.signal(Signal::KILL));
-            left.is_empty()
+            let leftovers = project.processes();
+            leftovers.iter().for_each(|process| process.signal(Signal::KILL));
+            leftovers.is_empty()
         });
         fs::rename(&root, &moved).unwrap();
         let at = |args: &[&str], dir: &Path| case.ralph(["sandbox"]).args(args).current_dir(dir);

@@ -141,13 +141,13 @@ fn removal_between_runs_is_reported_and_does_not_complete() {
     write_list(&project, &begin);
     let done = verified_by(&check, &both);
     work(&project, &[], &[json!([leave_list(&done), say(PROMISE)])]).run().success();
-    for (less, told) in [
+    for (reduced, finding) in [
         (verified_by(&check, &both[..1]), "the story b (Title of b) is gone"),
         (verified_by(&json!([]), &both), "verifyCommands has lost `true`"),
     ] {
-        write_list(&project, &less);
+        write_list(&project, &reduced);
         let output = work(&project, &[], &[json!([say("me?")])]).run();
-        output.code(2).stderr_has(told).stderr_has("ralph work --accept-list");
+        output.code(2).stderr_has(finding).stderr_has("ralph work --accept-list");
     }
     write_list(&project, &done);
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
@@ -193,9 +193,9 @@ fn missing_list_at_start_names_where_stories_are_kept() {
     let project = project_with(&[open("a", &json!({}))]);
     let sessions = [json!([{"shell": "rm ralph/tasks.json"}, say(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
-    let kept = memory(&project);
+    let ledger = memory(&project);
     let output = work(&project, &[], &[json!([])]).run();
-    output.code(2).stderr_has("there is no task list").stderr_has(&kept.to_string_lossy());
+    output.code(2).stderr_has("there is no task list").stderr_has(&ledger.to_string_lossy());
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     let prompts = prompts(&project);
     assert_eq!(prompts.len(), 6);
     assert!(!prompts[0].contains("its end"), "{prompts:?}");
-    for told in &prompts[1..] {
-        assert!(told.contains("by an attempt that did not come to its end"), "{prompts:?}");
+    for prompt in &prompts[1..] {
+        assert!(prompt.contains("by an attempt that did not come to its end"), "{prompts:?}");
     }
     let project = project_with(&[]);
     write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
@@ -288,7 +288,7 @@ fn story_dropped_by_killed_run_is_missed() {
 #[test]
 fn failed_start_cleans_up_after_killed_run() {
     let usage = json!({"maximumIterations": "many"}).to_string();
-    for (what, path, text) in [
+    for (case, path, text) in [
         ("a broken list", "ralph/tasks.json", "{"),
         ("nothing to do", "ralph/tasks.json", &list(&[passing("a")]).to_string()),
         ("wrong settings", ".ralph/settings.json", &usage),
@@ -296,12 +296,12 @@ fn failed_start_cleans_up_after_killed_run() {
         let project = project_with(&[open("a", &json!({}))]);
         let pid_file = project.sibling("stray.pid");
         kill_in_the_middle(&project, &[json!({"stray": {"pid_file": pid_file}})]);
-        assert_ne!(project.processes(), [], "{what}");
+        assert_ne!(project.processes(), [], "{case}");
         project.write(path, text);
         let output = work(&project, &["--accept-list"], &[json!([])]).run();
         output.stderr_has("had left running: ");
-        assert!(!project.has(".ralph-active"), "{what}");
-        assert_eq!(project.processes(), [], "{what}");
+        assert!(!project.has(".ralph-active"), "{case}");
+        assert_eq!(project.processes(), [], "{case}");
     }
 }
 
@@ -310,14 +310,14 @@ fn tasks_and_archive_report_findings_of_last_run() {
     let project = project_with(&[]);
     let begin = verified_by(&json!(["false"]), &[open("a", &json!({})), open("b", &json!({}))]);
     write_list(&project, &begin);
-    let less = verified_by(&json!(["false"]), &[passing("a")]);
-    work(&project, &["-n", "1"], &[json!([leave_list(&less), say(PROMISE)])]).run().code(1);
-    let told = ["b (Title of b) is gone", "no check has passed on a"];
+    let reduced = verified_by(&json!(["false"]), &[passing("a")]);
+    work(&project, &["-n", "1"], &[json!([leave_list(&reduced), say(PROMISE)])]).run().code(1);
+    let findings = ["b (Title of b) is gone", "no check has passed on a"];
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
     let archive = project.ralph(["archive", "--force"]).run();
     list.stdout_has("1 of 2 stories pass");
-    for words in told {
+    for words in findings {
         next.success().stdout_has(words);
         list.success().stderr_has(words);
         archive.success().stdout_has(words);

@@ -97,8 +97,8 @@ fn accepted_list_ignores_history() {
     let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
     command.env("RALPH_HOME", project.sibling("fresh")).run().success().stdout_has("nothing to do");
     assert_eq!(project.events().find("task_list_accepted")["list"], "ralph/tasks.json");
-    let again = work_at(&project, project.path(), &project.sibling("fresh"));
-    again.success().stdout_has("nothing to do");
+    let second_run = work_at(&project, project.path(), &project.sibling("fresh"));
+    second_run.success().stdout_has("nothing to do");
 }
 
 #[test]

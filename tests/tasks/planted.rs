@@ -9,8 +9,8 @@ fn canary(project: &Project, name: &str) -> String {
 }
 
 fn sung(project: &Project) -> Vec<String> {
-    let beside = project.sibling("x").parent().expect("a directory").to_owned();
-    let names = std::fs::read_dir(beside).expect("files").flatten();
+    let parent = project.sibling("x").parent().expect("a directory").to_owned();
+    let names = std::fs::read_dir(parent).expect("files").flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> =
         names.filter_map(|name| Some(name.strip_prefix("canary-")?.to_owned())).collect();
@@ -167,10 +167,10 @@ fn commands_refuse_links_out_of_project_and_pipes() {
         let _ = std::fs::remove_file(&at);
         std::os::unix::fs::symlink(outside.join(to), at).expect("a link");
     };
-    let untouched = |what: &str| {
+    let untouched = |case: &str| {
         let file = std::fs::read_to_string(outside.join("file")).expect("a file");
         let count = std::fs::read_dir(&outside).expect("files").count();
-        assert_eq!((file.as_str(), count), ("theirs", 1), "{what}");
+        assert_eq!((file.as_str(), count), ("theirs", 1), "{case}");
     };
     let once = |project: &Project| work(project, &["-n", "1"], &[json!([say("x")])]);
 

@@ -164,8 +164,8 @@ fn split_story_may_be_replaced_by_parts() {
         .success()
         .stderr_has("ralph/tasks.json: a1 replaces a (Title of a), a2 replaces a (Title of a)");
     // The replacement passed at once, without having been open.
-    let told = "The story a1 took the place of a (Title of a) and was marked as passing";
-    assert!(prompts(&project)[1].contains(told), "{:?}", prompts(&project));
+    let feedback = "The story a1 took the place of a (Title of a) and was marked as passing";
+    assert!(prompts(&project)[1].contains(feedback), "{:?}", prompts(&project));
     project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
     project.ralph(["archive", "--force"]).run().success();
 }
@@ -209,7 +209,7 @@ fn broken_list_becomes_feedback() {
         ("one id twice", leave_text(&twice), "userStories[1]: id: is \"a\""),
         ("no objects", leave_text(&list(&many).to_string()), "and 990 more of this kind"),
     ];
-    for (what, break_it, told) in cases {
+    for (case, break_it, feedback) in cases {
         let project = project_with(&[open("a", &json!({}))]);
         let mend = json!({"shell": "rm -rf ralph/tasks.json"});
         let sessions =
@@ -217,9 +217,9 @@ fn broken_list_becomes_feedback() {
         let output = work(&project, &[], &sessions).run();
         output.success().stdout_has("Stories: not known while the list cannot be read");
         let prompts = prompts(&project);
-        assert!(prompts[1].contains("put ralph/tasks.json right"), "{what}: {prompts:?}");
-        assert!(prompts[1].contains(told), "{what}: {prompts:?}");
-        assert!(prompts[1].len() < 3_000, "{what}");
+        assert!(prompts[1].contains("put ralph/tasks.json right"), "{case}: {prompts:?}");
+        assert!(prompts[1].contains(feedback), "{case}: {prompts:?}");
+        assert!(prompts[1].len() < 3_000, "{case}");
     }
 }
 
@@ -311,20 +311,20 @@ fn work_without_prompt_file_uses_built_in_prompt() {
     let prompt = &prompts(&project)[0];
     assert!(prompt.starts_with("# Ralph Loop: iteration 1 of 1\n"), "{prompt}");
     assert!(prompt.contains("Hard rules"));
-    let shown = project.ralph(["work", "--print-prompt", "-n", "1"]).run();
-    assert_eq!(shown.success().stdout, *prompt);
+    let output = project.ralph(["work", "--print-prompt", "-n", "1"]).run();
+    assert_eq!(output.success().stdout, *prompt);
 }
 
 #[test]
 fn removed_prompt_is_replaced_by_built_in_prompt() {
-    for (what, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
+    for (case, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
         let project = project_with(&[open("a", &json!({}))]);
         let sessions =
             [json!([{"shell": remove}, say("oh")]), json!([leave(&[passing("a")]), say("ok")])];
         let output = work(&project, &[], &sessions).run();
         output.success().stderr_has("ralph's own prompt is sent instead");
         let prompt = &prompts(&project)[1];
-        assert!(prompt.starts_with("# Ralph Loop: iteration 2 of 10\n"), "{what}: {prompt}");
+        assert!(prompt.starts_with("# Ralph Loop: iteration 2 of 10\n"), "{case}: {prompt}");
     }
 }
 
@@ -348,11 +348,11 @@ fn passing_but_incomplete_list_explains_why() {
     let project =
         project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
     let output = work(&project, &["-n", "2"], &[json!([leave(&[passing("a")]), say("ok")])]).run();
-    let gone = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
-    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {gone}"));
+    let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
+    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
-    assert!(report.contains(&format!("\nLeft to do\n  not complete: {gone}")), "{report}");
-    assert_eq!(report.matches(gone).count(), 2, "among the warnings, too: {report}");
+    assert!(report.contains(&format!("\nLeft to do\n  not complete: {finding}")), "{report}");
+    assert_eq!(report.matches(finding).count(), 2, "among the warnings, too: {report}");
 }
 
 pub(super) fn staying(project: &Project) -> Value {
@@ -457,8 +457,8 @@ fn long_garbled_list_is_restored_through_file() {
     let prompts = prompts(&project);
     assert!(prompts[1].contains("they are in .ralph/tasks.before.json"), "{}", prompts[1]);
     assert!(!prompts[2].contains("tasks.before.json"), "{}", prompts[2]);
-    let seen: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
-    assert_eq!(seen["userStories"], json!(stories));
+    let snapshot: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
+    assert_eq!(snapshot["userStories"], json!(stories));
     assert!(!project.has(".ralph/tasks.before.json"), "it has them again");
 }
 

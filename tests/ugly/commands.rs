@@ -45,9 +45,9 @@ fn init_dialog_in_terminal_writes_settings() {
         tmux.send_keys([*answer, "Enter"].iter().filter(|key| !key.is_empty()));
     }
     // Asked only if a sandbox works on this machine.
-    let asked = || tmux.scrollback().contains("Run agents in a sandbox?");
-    wait_until(LONG, || asked() || tmux.scrollback().contains("Settings written"));
-    let backend = if asked() {
+    let is_asked = || tmux.scrollback().contains("Run agents in a sandbox?");
+    wait_until(LONG, || is_asked() || tmux.scrollback().contains("Settings written"));
+    let backend = if is_asked() {
         tmux.send_keys(["Enter"]);
         json!("auto")
     } else {
@@ -157,14 +157,14 @@ fn doctor_reports_agents_sandbox_and_config_errors() {
 fn doctor_as_root_reports_claude_restriction() {
     let project = Project::new();
     project.install_agent("claude", &json!([{"print": "2.1 (Claude Code)"}]));
-    let told = "does not skip permissions as root";
+    let warning = "does not skip permissions as root";
     let output = project.ralph(["doctor"]).run();
     if rustix::process::geteuid().is_root() {
-        output.code(0).stdout_has(told);
+        output.code(0).stdout_has(warning);
     } else {
-        output.code(0).stdout_lacks(told);
+        output.code(0).stdout_lacks(warning);
     }
-    project.ralph(["doctor"]).env("IS_SANDBOX", "1").run().code(0).stdout_lacks(told);
+    project.ralph(["doctor"]).env("IS_SANDBOX", "1").run().code(0).stdout_lacks(warning);
 }
 
 #[test]

@@ -164,8 +164,8 @@ fn empty_run_directories_are_harmless_and_pruned() {
     for _ in 0..3 {
         project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run().code(0);
     }
-    let left = std::fs::read_dir(project.path().join(".ralph/runs")).unwrap().count();
-    assert_eq!(left, 2, "the oldest go first, whatever they are");
+    let remaining = std::fs::read_dir(project.path().join(".ralph/runs")).unwrap().count();
+    assert_eq!(remaining, 2, "the oldest go first, whatever they are");
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn runs_killed_at_any_moment_finally_complete() {
         for entry in std::fs::read_dir(project.path().join(".ralph/runs")).into_iter().flatten() {
             let journal = entry.unwrap().path().join("events.jsonl");
             let text = std::fs::read_to_string(journal).unwrap_or_default();
-            let whole = text.rfind('\n').map_or(0, |end| end + 1);
-            for line in text[..whole].lines() {
+            let complete = text.rfind('\n').map_or(0, |end| end + 1);
+            for line in text[..complete].lines() {
                 serde_json::from_str::<serde_json::Value>(line).unwrap();
             }
         }
@@ -249,16 +249,16 @@ fn removed_journal_is_restored_before_agent_ends() {
     wait_until(LONG, || run.stdout().contains("shown"));
     run.signal(Signal::KILL);
     run.wait().killed_by(Signal::KILL);
-    let said = || -> String {
+    let journal_texts = || -> String {
         let events = project.events();
         let texts = events.all("text");
         texts.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(said(), "before now cleaned shown");
+    assert_eq!(journal_texts(), "before now cleaned shown");
     assert!(!project.git_command(["ls-files"]).contains("events.jsonl"));
     project.ralph(["report"]).run().code(0).stdout_has("cut off").stdout_has("ralph resume");
     project.ralph(["resume"]).run().code(0);
-    assert_eq!(said(), format!("before now cleaned shown {DONE}"));
+    assert_eq!(journal_texts(), format!("before now cleaned shown {DONE}"));
     assert_eq!(project.processes(), []);
 }
 

@@ -309,8 +309,8 @@ fn thousands_of_guardrails_work() {
     let project = Project::new();
     let guardrails: Vec<Value> = (0..10_000).map(|_| json!({"command": "true"})).collect();
     project.settings(&json!({"guardrails": guardrails}));
-    let shown = project.ralph(["run", "-p", "x", "--dry-run", "--", "cat"]).run();
-    shown.code(0);
+    let output = project.ralph(["run", "-p", "x", "--dry-run", "--", "cat"]).run();
+    output.code(0);
     // All of them would take half a minute; 300 show that each has its log.
     project.settings(&json!({"guardrails": guardrails[..300].to_vec()}));
     let agent = project.fake_agent(&json!([{"print": DONE}]));

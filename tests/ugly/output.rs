@@ -60,8 +60,8 @@ fn json_output_escapes_invisible_characters() {
         assert!(output.contains("a\\u009b2J\\u0085b\\u202ec"), "{name}: {output:?}");
         assert!(!output.contains(is_unseen), "{name}: {output:?}");
     }
-    let said = live.json_lines();
-    assert!(said.all("text").iter().any(|event| event["text"] == UNSEEN));
+    let events = live.json_lines();
+    assert!(events.all("text").iter().any(|event| event["text"] == UNSEEN));
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn human_output_omits_invisible_characters() {
         outputs.push(project.ralph(["report", "--format", form]).run().code(0).stdout.clone());
     }
     for output in outputs {
-        let shown = |c: char| is_unseen(c) && c != '\u{200b}';
-        assert!(!output.contains(shown), "{output:?}");
+        let is_control = |c: char| is_unseen(c) && c != '\u{200b}';
+        assert!(!output.contains(is_control), "{output:?}");
     }
 }
 

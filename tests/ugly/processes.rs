@@ -49,8 +49,8 @@ fn kept_background_process_is_named() {
     output.code(0);
     assert!(is_alive(pid));
     assert_eq!(project.events().find("leftovers")["kept"], true);
-    let said = format!("{}{}", output.stdout, output.stderr);
-    assert!(said.contains(&pid.to_string()), "{said}");
+    let printed = format!("{}{}", output.stdout, output.stderr);
+    assert!(printed.contains(&pid.to_string()), "{printed}");
 }
 
 fn hanging(project: &Project) -> Running {

@@ -89,8 +89,8 @@ fn paused_worker_finishes_iteration_and_resumes() {
     for odd in ["0", "\"8\"", "1.5", "-1", "null"] {
         let edited = text.replace("\"max_iterations\": 4", &format!("\"max_iterations\": {odd}"));
         std::fs::write(shop.file("state.json"), edited).unwrap();
-        let told = shop.ralph(["resume", "agent"]).run();
-        told.code(1).stderr_has(&format!("max_iterations is {odd} in "));
+        let output = shop.ralph(["resume", "agent"]).run();
+        output.code(1).stderr_has(&format!("max_iterations is {odd} in "));
     }
     let edited = text.replace("\"max_iterations\": 4", "\"max_iterations\": 5");
     std::fs::write(shop.file("state.json"), edited).unwrap();
@@ -130,8 +130,8 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
     std::fs::remove_dir_all(shop.worker("agent")).unwrap();
-    let again = shop.spawn(1, &[]).args(["true"]).run();
-    again.code(1).stderr_has("there is a window 'agent' in tmux already");
+    let second_spawn = shop.spawn(1, &[]).args(["true"]).run();
+    second_spawn.code(1).stderr_has("there is a window 'agent' in tmux already");
     shop.let_go();
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
     assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
@@ -257,29 +257,29 @@ fn all_flag_applies_to_every_worker() {
         shop.spawn_as(name, 3, &[]).args(&agent).run().code(0);
     }
     shop.ralph(["pause", "a"]).run().code(0);
-    let asked = |args: &[&str], told: &str| {
-        shop.ralph(args).run().code(0).stdout_is(told).stderr_is("");
+    let request = |args: &[&str], expected: &str| {
+        shop.ralph(args).run().code(0).stdout_is(expected).stderr_is("");
     };
-    asked(&["pause", "--all"], "paused ralph loop for b\npaused ralph loop for c\n");
-    asked(&["pause", "--all"], "no worker is running\n");
+    request(&["pause", "--all"], "paused ralph loop for b\npaused ralph loop for c\n");
+    request(&["pause", "--all"], "no worker is running\n");
     // As after a reboot: some are paused, some are gone.
     shop.kill_loop("b");
     let all = "resumed ralph loop for a\nresumed ralph loop for b\nresumed ralph loop for c\n";
-    asked(&["resume", "--all"], all);
-    asked(&["resume", "--all"], "no worker is paused\n");
+    request(&["resume", "--all"], all);
+    request(&["resume", "--all"], "no worker is paused\n");
     shop.ralph(["resume", "--all", "-n", "3"]).run().code(2).stderr_has("--all is about workers");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
-    let told = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
-    told.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
+    let expected = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
+    expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
     shop.ralph(["rm", "a", "b", "nobody"])
         .run()
         .code(1)
         .stdout_is("removed a\n")
         .stderr_has("ralph: error: worker 'b' is running\n")
         .stderr_has("ralph: error: worker 'nobody' not found\n");
-    asked(&["kill", "--all"], "killed b\n");
-    asked(&["kill", "--all"], "no worker is running\n");
-    asked(&["rm", "--all"], "removed b\nremoved c\n");
+    request(&["kill", "--all"], "killed b\n");
+    request(&["kill", "--all"], "no worker is running\n");
+    request(&["rm", "--all"], "removed b\nremoved c\n");
     wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
 }
 
@@ -287,8 +287,8 @@ fn all_flag_applies_to_every_worker() {
 fn unknown_worker_is_reported() {
     let shop = Workshop::new();
     for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
-        let told = shop.ralph([command, "nobody"]).run();
-        told.code(1).stderr_has("ralph: error: worker 'nobody' not found");
+        let output = shop.ralph([command, "nobody"]).run();
+        output.code(1).stderr_has("ralph: error: worker 'nobody' not found");
     }
     shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
 }
@@ -308,9 +308,9 @@ fn concurrent_requests_end_in_one_state() {
             })
             .collect();
         for command in racing {
-            let told = command.wait();
-            assert!(told.stderr.is_empty() || told.stderr.starts_with("ralph: "), "{told:?}");
-            assert!(!told.stderr.contains("does not answer"), "{told:?}");
+            let output = command.wait();
+            assert!(output.stderr.is_empty() || output.stderr.starts_with("ralph: "), "{output:?}");
+            assert!(!output.stderr.contains("does not answer"), "{output:?}");
         }
         shop.ralph([last, "agent"]).run();
         let expected = match last {

@@ -151,8 +151,8 @@ fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
-    let whole = std::fs::read_to_string(shop.file("state.json")).unwrap();
-    std::fs::write(shop.file("state.json"), &whole[..whole.len() / 2]).unwrap();
+    let saved_state = std::fs::read_to_string(shop.file("state.json")).unwrap();
+    std::fs::write(shop.file("state.json"), &saved_state[..saved_state.len() / 2]).unwrap();
     shop.ralph(["status", "agent"]).run().code(1).stderr_has("ralph resume agent");
     shop.ralph(["resume", "agent"])
         .run()
@@ -162,12 +162,12 @@ fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
     shop.wait();
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["status"]), (&json!(4), &json!("stopped")));
-    let expected: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&saved_state).unwrap();
     for key in ["started", "prompt_file", "run_id", "directory", "max_iterations"] {
         assert_eq!(state[key], expected[key], "{key}");
     }
     let aside = std::fs::read_to_string(shop.file("state.json.broken")).unwrap();
-    assert_eq!(aside, whole[..whole.len() / 2], "it is kept");
+    assert_eq!(aside, saved_state[..saved_state.len() / 2], "it is kept");
 }
 
 #[test]

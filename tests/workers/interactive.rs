@@ -33,9 +33,9 @@ fn interactive_prompt_is_typed_and_its_echo_ignored() {
         until test -e "$1.seen"; do printf .; sleep 0.1; done; exec sleep 1000"#,
     );
     let notes = shop.sibling("notes");
-    let told = || std::fs::read_to_string(&notes).unwrap_or_default();
-    wait_until(LONG, || told().ends_with('\n'));
-    assert_eq!(told().trim(), "Say All tasks complete when all is done.");
+    let read_notes = || std::fs::read_to_string(&notes).unwrap_or_default();
+    wait_until(LONG, || read_notes().ends_with('\n'));
+    assert_eq!(read_notes().trim(), "Say All tasks complete when all is done.");
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
     std::fs::write(shop.sibling("notes.seen"), "").unwrap();
     shop.wait();
@@ -68,10 +68,10 @@ fn sent_text_is_typed_and_screen_completes_run() {
 #[test]
 fn dialog_waits_for_person_and_receives_no_prompt() {
     let shop = Workshop::new();
-    let told = shop.sibling("told");
+    let notifications = shop.sibling("told");
     shop.settings(&json!({
         "resultGraceSeconds": 1, "inactivityTimeoutSeconds": 5,
-        "notify": {"command": format!("cat >>'{}'", told.display())},
+        "notify": {"command": format!("cat >>'{}'", notifications.display())},
     }));
     spawn(
         &shop,
@@ -86,7 +86,7 @@ fn dialog_waits_for_person_and_receives_no_prompt() {
         .run()
         .stdout_has("Status: running (waiting for you: ralph attach agent)");
     wait_until(LONG, || {
-        std::fs::read_to_string(&told).is_ok_and(|it| it.contains("dialog_opened"))
+        std::fs::read_to_string(&notifications).is_ok_and(|it| it.contains("dialog_opened"))
     });
     // Longer than the inactivity timeout and than typing a prompt takes.
     let opened = std::time::Instant::now();
@@ -160,8 +160,8 @@ fn pause_works_while_screen_changes() {
     shop.spawn(2, &["--interactive"]).args(agent).run().code(0);
     wait_until(LONG, || screen(&shop).contains("tick"));
     shop.ralph(["pause", "agent"]).run().code(0).stdout_is("paused ralph loop for agent\n");
-    let shown = screen(&shop);
-    wait_until(LONG, || screen(&shop) != shown);
+    let screen_text = screen(&shop);
+    wait_until(LONG, || screen(&shop) != screen_text);
     assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  pausing ");
     std::fs::write(&end, "").unwrap();
@@ -216,8 +216,8 @@ fn sandboxed_interactive_agent_has_screen_and_keys() {
         let more = ["--interactive", &sandbox, "--done-pattern", "All tasks complete"];
         shop.spawn(1, &more).args(["sh", "-c", script]).run().code(0);
         wait_until(LONG, || screen(&shop).contains("50 200\nyes\n"));
-        let shown = screen(&shop);
-        assert!(shown.contains("secret: "), "{backend}: it could be read\n{shown}");
+        let screen_text = screen(&shop);
+        assert!(screen_text.contains("secret: "), "{backend}: it could be read\n{screen_text}");
         shop.wait_for_file("prompted");
         shop.tmux(["send-keys", "-t", "ralph:agent", "C-c"]);
         wait_until(LONG, || screen(&shop).contains("caught"));

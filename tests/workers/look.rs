@@ -22,8 +22,8 @@ fn workers_are_listed_as_table_json_and_names() {
     let table = shop.ralph(["ls"]).run();
     table.stdout_has("NAME").stdout_has("working").stdout_has("1/7");
     table.stdout_has("starting iteration 1/7").stdout_has(shop.path().to_str().unwrap());
-    let told = shop.ralph(["status", "agent"]).run();
-    told.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
+    let output = shop.ralph(["status", "agent"]).run();
+    output.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
     shop.ralph(["status", "--all"]).run().code(0).stdout_has("Status: stopped");
@@ -46,15 +46,15 @@ fn status_shows_duration_and_cost() {
     );
     shop.spawn(5, &["--no-sandbox"]).arg("claude").run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 3);
-    let told = shop.ralph(["status", "agent", "--format", "json"]).run();
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    assert_eq!(told["cost_usd"], 0.5);
+    let status = shop.ralph(["status", "agent", "--format", "json"]).run();
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["cost_usd"], 0.5);
     // Durations depend on the machine.
     let [average, left] =
-        ["average_seconds", "left_seconds"].map(|key| told[key].as_u64().expect("whole seconds"));
-    assert!(average < LONG.as_secs() && left >= average, "{told}");
-    assert_eq!(told["last_event"], "starting iteration 3/5");
-    assert_eq!(told["state"]["finished_iterations"], 2);
+        ["average_seconds", "left_seconds"].map(|key| status[key].as_u64().expect("whole seconds"));
+    assert!(average < LONG.as_secs() && left >= average, "{status}");
+    assert_eq!(status["last_event"], "starting iteration 3/5");
+    assert_eq!(status["state"]["finished_iterations"], 2);
     let all = shop.ralph(["status", "--format", "json"]).run();
     assert_eq!(serde_json::from_str::<Value>(&all.stdout).unwrap()[0]["name"], "agent");
     shop.ralph(["status", "agent"])

@@ -115,8 +115,8 @@ fn workers_survive_tmux_destroy_unattached() {
 fn tmux_exit_unattached_warns() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -s exit-unattached on\n");
-    let told = shop.spawn(1, &[]).args(shop.patient_agent()).run();
-    told.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
+    let output = shop.spawn(1, &[]).args(shop.patient_agent()).run();
+    output.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
 }
 
 #[test]
@@ -147,18 +147,18 @@ fn worker_outcome_is_listed() {
     let table = shop.ralph(["ls"]).run();
     let listed = shop.ralph(["ls", "--format", "json"]).run();
     let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
-    for (worker, outcome, shown) in [
+    for (worker, outcome, expected) in [
         ("done", "complete", "done    complete "),
         ("limit", "limit", "limit   ended (limit) "),
         ("budget", "budget", "budget  ended (budget) "),
         ("killed", "killed", "killed  ended (killed) "),
     ] {
-        table.stdout_has(shown);
+        table.stdout_has(expected);
         let all = listed.as_array().unwrap();
         let row = all.iter().find(|row| row["name"] == worker).unwrap();
         assert_eq!((&row["status"], &row["outcome"]), (&json!("stopped"), &json!(outcome)));
-        let told = shop.ralph(["status", worker]).run();
-        told.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
+        let output = shop.ralph(["status", worker]).run();
+        output.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
     }
 }
 
@@ -177,8 +177,8 @@ fn inactivity_is_no_failure() {
 fn invalid_spawn_is_refused_and_leaves_nothing() {
     let shop = Workshop::new();
     for file in ["-", "/dev/stdin", "/dev/fd/0"] {
-        let told = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
-        told.code(1).stderr_has("cannot read its prompt from");
+        let output = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
+        output.code(1).stderr_has("cannot read its prompt from");
     }
     let agent = shop.fake_agent(&json!([]));
     let spawn = |args: &[&str]| shop.ralph(["spawn"]).args(args).arg("--").args(&agent).run();
@@ -231,8 +231,9 @@ fn loop_that_cannot_start_reports_why_and_leaves_nothing() {
         .code(2)
         .stderr_has("the loop of 'agent' did not start")
         .stderr_has("is in use by `ralph run`");
-    let left: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers")).unwrap().collect();
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers: Vec<_> =
+        std::fs::read_dir(shop.home().join(".ralph/workers")).unwrap().collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
     wait_until(LONG, || shop.windows().is_empty());
     shop.let_go();
     foreground.wait();
@@ -340,10 +341,10 @@ fn spawn_on_full_disk_leaves_nothing_and_reports() {
             done
             {ralph} ls; {ralph} kill agent"#
         );
-        let Some(told) = shop.run_with_mount(&mount, &script) else { return };
-        told.stdout_lacks("left:").stdout_has("spawned agent").stderr_lacks("panicked");
-        let errors: Vec<_> = told.stderr.lines().filter(|line| line.contains("error:")).collect();
-        assert!(!errors.is_empty(), "{told:?}");
+        let Some(output) = shop.run_with_mount(&mount, &script) else { return };
+        output.stdout_lacks("left:").stdout_has("spawned agent").stderr_lacks("panicked");
+        let errors: Vec<_> = output.stderr.lines().filter(|line| line.contains("error:")).collect();
+        assert!(!errors.is_empty(), "{output:?}");
         assert!(errors.iter().all(|line| line.contains("No space left on device")), "{errors:#?}");
     }
     wait_until(LONG, || shop.processes().is_empty());

@@ -137,8 +137,8 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
         wait_until(LONG, || shop.windows().is_empty());
     };
     let elsewhere = Workshop::new();
-    let told = elsewhere.spawn(1, &["-w"]).args(&agent).run();
-    told.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
+    let output = elsewhere.spawn(1, &["-w"]).args(&agent).run();
+    output.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
     shop.settings(&json!({"worker": {"copy": ["../secret"]}}));
     spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
     nothing_is_left();
@@ -173,18 +173,18 @@ fn previous_worker_survives_failed_respawn() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
-    let told = shop.spawn(7, &["--worktree"]).args(&agent).run();
-    told.code(2).stderr_has("not a git repository");
+    let output = shop.spawn(7, &["--worktree"]).args(&agent).run();
+    output.code(2).stderr_has("not a git repository");
     let state = shop.state().expect("the worker of before");
     assert_eq!((&state["status"], &state["max_iterations"]), (&json!("stopped"), &json!(1)));
     shop.spawn(2, &["--wait"]).args(&agent).run().code(0);
     assert_eq!(shop.state().unwrap()["max_iterations"], 2);
-    let kept: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers"))
+    let leftovers: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers"))
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
         .filter(|name| name.contains("before"))
         .collect();
-    assert_eq!(kept, [""; 0]);
+    assert_eq!(leftovers, [""; 0]);
 }
 
 #[test]
@@ -205,10 +205,10 @@ fn ctrl_c_during_worktree_spawn_leaves_nothing() {
     wait_until(LONG, || shop.sibling("checking-out").exists());
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
-    let said = terminal.scrollback();
+    let screen = terminal.scrollback();
     assert!(
-        said.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
-        "{said}"
+        screen.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
+        "{screen}"
     );
     assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["main"]);
@@ -252,9 +252,9 @@ fn worktree_uses_settings_of_spawning_project() {
     shop.settings(&json!({"guardrails": [{"command": "touch mine"}]}));
     // An agent can commit other settings even if its own are protected, and a nested repository.
     let evil = json!({"guardrails": [{"command": "touch evil"}]});
-    let beside = shop.sibling("evil.json");
-    std::fs::write(&beside, evil.to_string()).unwrap();
-    let blob = shop.git_command(["hash-object", "-w", beside.to_str().unwrap()]);
+    let evil_file = shop.sibling("evil.json");
+    std::fs::write(&evil_file, evil.to_string()).unwrap();
+    let blob = shop.git_command(["hash-object", "-w", evil_file.to_str().unwrap()]);
     let entry = format!("100644,{},.ralph/settings.json", blob.trim());
     shop.git_command(["update-index", "--add", "--cacheinfo", &entry]);
     shop.git_command(["commit", "--quiet", "-m", "work"]);
@@ -294,8 +294,8 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
     spawn.arg("claude").run().code(3);
     assert_eq!(shop.agent_starts().len(), 2);
     let run = shop.state().unwrap()["run_id"].as_str().unwrap().to_owned();
-    let told = shop.ralph(["report", &run]).run();
-    told.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
+    let output = shop.ralph(["report", &run]).run();
+    output.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
     for name in ["agent", &run] {
         shop.ralph(["replay", name]).run().code(0).stdout_has("cost $1.20 of $1.00");
         let resume = |more: &[&str]| shop.ralph(["resume", name]).args(more).run();
