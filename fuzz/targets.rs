@@ -50,7 +50,7 @@ pub const TARGETS: [(&str, Target); 17] = [
 ];
 
 /// Far more than any input takes, so that a busy machine is not a finding.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_TIME: Duration = Duration::from_secs(20);
 
 /// Splits the bytes at lengths derived from them.
 fn pieces(data: &[u8]) -> Vec<&[u8]> {
@@ -206,7 +206,7 @@ fn char_pieces(text: &str) -> Vec<&str> {
 }
 
 /// A directory for this thread.
-fn own_place() -> PathBuf {
+fn thread_dir() -> PathBuf {
     let name = format!("ralph-fuzz-{}-{:?}", std::process::id(), std::thread::current().id());
     let path = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&path).unwrap();
@@ -215,7 +215,7 @@ fn own_place() -> PathBuf {
 
 /// Removes the files of this thread's targets.
 pub fn clean_up() {
-    let _ = std::fs::remove_dir_all(own_place());
+    let _ = std::fs::remove_dir_all(thread_dir());
 }
 
 /// Accepted settings round-trip, merging is idempotent, and errors are not empty.
@@ -224,7 +224,7 @@ pub fn settings(data: &[u8]) {
         Some(at) => (&data[..at], Some(&data[at + 1..])),
         None => (data, None),
     };
-    let dir = own_place();
+    let dir = thread_dir();
     let (path, local_path) = (dir.join("settings.json"), dir.join(config::LOCAL_FILE));
     let put = |bytes: &[u8], local: Option<&[u8]>| {
         std::fs::write(&path, bytes).unwrap();
@@ -255,7 +255,7 @@ pub fn settings(data: &[u8]) {
 
 /// Quoting every value of an accepted config changes nothing, and errors name an existing line.
 pub fn config_file(data: &[u8]) {
-    let path = own_place().join("config");
+    let path = thread_dir().join("config");
     std::fs::write(&path, data).unwrap();
     let variable = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
     let read = loop_file::read(&path, variable);
@@ -324,7 +324,7 @@ pub fn task_list(data: &[u8]) {
 /// Hooks answer everything in JSON and let only complete objects through in a run. They tolerate
 /// control characters in values.
 pub fn hooks(data: &[u8]) {
-    let home = own_place();
+    let home = thread_dir();
     let variable = |name: &str| -> Option<OsString> {
         match name {
             "RALPH_HOME" => Some(home.clone().into()),
@@ -346,7 +346,7 @@ pub fn hooks(data: &[u8]) {
             assert!(matches!(answer, HookOutput::Deny(_)), "{answer:?}");
         }
     }
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < MAX_TIME);
 }
 
 /// Every command is judged quickly, and a leading no-op hides none.
@@ -368,7 +368,7 @@ pub fn shell_policy(data: &[u8]) {
     for call in [ToolCall::Read(&text), ToolCall::Write(&text)] {
         policy::judge(&context, &call);
     }
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < MAX_TIME, "{:?}", began.elapsed());
     if let Verdict::Deny(finding) = &verdict {
         assert!(!finding.reason.is_empty() && !finding.suggestion.is_empty());
         // An overlong command is denied, and a little more may make it overlong.

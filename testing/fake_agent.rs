@@ -189,7 +189,7 @@ struct Agent {
     /// Counts from 1; 0 for a commit message.
     start: u64,
     calls: u32,
-    said: String,
+    last_text: String,
 }
 
 impl Agent {
@@ -200,9 +200,10 @@ impl Agent {
             Stdin::Read => read_stdin(),
             Stdin::Ignore => (String::new(), false),
         };
-        let mut agent = Agent { args, prompt, stdin_eof, start: 0, calls: 0, said: String::new() };
+        let mut agent =
+            Agent { args, prompt, stdin_eof, start: 0, calls: 0, last_text: String::new() };
         let steps = match script.commit_message {
-            Some(steps) if agent.is_asked_for_a_commit_message() => steps,
+            Some(steps) if agent.wants_commit_message() => steps,
             _ => {
                 agent.start = count_start(&path)?;
                 let mut sessions = script.sessions;
@@ -213,7 +214,7 @@ impl Agent {
         Ok((agent, steps))
     }
 
-    fn is_asked_for_a_commit_message(&self) -> bool {
+    fn wants_commit_message(&self) -> bool {
         let asks = |text: &str| text.contains("Provide a short imperative commit message");
         asks(&self.prompt) || self.args.iter().any(|arg| asks(arg))
     }
@@ -299,7 +300,7 @@ impl Agent {
             })),
             Claude::Text(text) => {
                 self.claude_content("assistant", &json!({"type": "text", "text": text}))?;
-                self.said = text;
+                self.last_text = text;
                 Ok(())
             }
             Claude::LongText(megabytes) => {
@@ -347,14 +348,14 @@ impl Agent {
             Claude::Result(fields) => {
                 let usual = json!({
                     "type": "result", "subtype": "success", "is_error": false,
-                    "session_id": self.session_id(), "num_turns": 1, "result": self.said,
+                    "session_id": self.session_id(), "num_turns": 1, "result": self.last_text,
                     "total_cost_usd": 0.01, "permission_denials": [],
                     "usage": {
                         "input_tokens": 100, "output_tokens": 20,
                         "cache_read_input_tokens": 30, "cache_creation_input_tokens": 4,
                     },
                 });
-                print_json(&overlaid(usual, fields))
+                print_json(&with_overrides(usual, fields))
             }
         }
     }
@@ -374,7 +375,9 @@ impl Agent {
     fn codex(&mut self, step: Codex) -> Outcome<()> {
         let item = |kind: &str, fields: Value| {
             let id = format!("item_{}", self.calls);
-            print_json(&json!({"type": kind, "item": overlaid(json!({"id": id}), object(fields))}))
+            print_json(
+                &json!({"type": kind, "item": with_overrides(json!({"id": id}), object(fields))}),
+            )
         };
         match step {
             Codex::Init => {
@@ -419,7 +422,9 @@ impl Agent {
                     "input_tokens": 130, "cached_input_tokens": 30, "cache_write_input_tokens": 0,
                     "output_tokens": 20, "reasoning_output_tokens": 0,
                 });
-                print_json(&json!({"type": "turn.completed", "usage": overlaid(usage, fields)}))
+                print_json(
+                    &json!({"type": "turn.completed", "usage": with_overrides(usage, fields)}),
+                )
             }
             Codex::Failed(message) => {
                 print_json(&json!({"type": "error", "message": message}))?;
@@ -590,7 +595,7 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
     }
 }
 
-fn overlaid(value: Value, fields: serde_json::Map<String, Value>) -> Value {
+fn with_overrides(value: Value, fields: serde_json::Map<String, Value>) -> Value {
     let mut base = object(value);
     base.extend(fields);
     Value::Object(base)

@@ -7,15 +7,15 @@ use std::process::Command;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::place::{Place, silent};
+use crate::bench_dir::{BenchDir, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, time};
 
-pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
-    let transcript = place.path("transcript.jsonl");
+pub(super) fn hooks(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    let transcript = bench_dir.path("transcript.jsonl");
     fs::write(&transcript, self::transcript())?;
     let long = "let greeting = \"hello\";\n".repeat(100_000 / 23);
-    let file = place.path("file.rs");
+    let file = bench_dir.path("file.rs");
     let bash = json!({"command": "cd src && grep -rn TODO . | head -20; git status --short"});
     let write = json!({"file_path": file, "content": long});
     let here_document = json!({"command": format!("cat >file.rs <<'END'\n{long}END\n")});
@@ -29,24 +29,26 @@ pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Res
         let question = json!({
             "session_id": "a1bc9fe7-202c-4c3f-bdd0-ccf27a028299",
             "transcript_path": transcript,
-            "cwd": place.path(""),
+            "cwd": bench_dir.path(""),
             "hook_event_name": name,
             "tool_name": tool,
             "tool_input": input,
         });
-        let times = answered(place, name, &question)?;
+        let times = answered(bench_dir, name, &question)?;
         let label = format!("ralph hook {label}, beside `true` and a look");
         table.ratio(&label, times, time, Target::AtMost(2.5));
     }
     Ok(())
 }
 
-fn answered(place: &Place, name: &str, question: &Value) -> io::Result<(f64, f64)> {
-    let path = place.path("question.json");
+fn answered(bench_dir: &BenchDir, name: &str, question: &Value) -> io::Result<(f64, f64)> {
+    let path = bench_dir.path("question.json");
     fs::write(&path, question.to_string())?;
-    let mut floor = silent(Command::new(place.path("true")));
-    let mut hook = place.ralph();
-    hook.args(["hook", name]).env("RALPH_RUN_ID", "bench").env("RALPH_HOME", place.path("home"));
+    let mut floor = silent(Command::new(bench_dir.path("true")));
+    let mut hook = bench_dir.ralph();
+    hook.args(["hook", name])
+        .env("RALPH_RUN_ID", "bench")
+        .env("RALPH_HOME", bench_dir.path("home"));
     compare(
         400,
         || {

@@ -7,11 +7,11 @@
 //! in some minutes. `soak=500` uses 500 MB.
 
 #[cfg(target_os = "linux")]
+mod bench_dir;
+#[cfg(target_os = "linux")]
 mod hooks;
 #[cfg(target_os = "linux")]
 mod null_world;
-#[cfg(target_os = "linux")]
-mod place;
 #[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(target_os = "linux")]
@@ -28,7 +28,7 @@ mod writer;
 #[cfg(target_os = "linux")]
 fn main() -> std::io::Result<()> {
     // Under this name it is the agent of the benchmarks.
-    if place::called_as("claude") {
+    if bench_dir::called_as("claude") {
         return writer::main();
     }
     sections::main()

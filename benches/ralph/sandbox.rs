@@ -3,26 +3,26 @@
 use std::io;
 use std::process::Command;
 
-use crate::place::{Place, silent};
+use crate::bench_dir::{BenchDir, silent};
 use crate::sections::{median, timed};
 use crate::table::{Table, Target, time};
 
 const ITERATIONS: u64 = 40;
 const ROUNDS: usize = 5;
 
-pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+pub(super) fn sandbox(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut bare = silent(Command::new("bwrap"));
-    bare.args(["--unshare-all", "--ro-bind", "/", "/", "--"]).arg(place.path("true"));
+    bare.args(["--unshare-all", "--ro-bind", "/", "/", "--"]).arg(bench_dir.path("true"));
     if !bare.status().is_ok_and(|status| status.success()) {
         return Ok(());
     }
     // The difference to one iteration leaves out what happens once per run.
     let runs = |backend: &str| {
         [1, 1 + ITERATIONS].map(|iterations| {
-            let mut run = place.ralph_run("sandbox", iterations, &["true"]);
+            let mut run = bench_dir.ralph_run("sandbox", iterations, &["true"]);
             run.command
                 .env("RALPH_SANDBOX__BACKEND", backend)
-                .env("RALPH_HOME", place.path("home"));
+                .env("RALPH_HOME", bench_dir.path("home"));
             run
         })
     };

@@ -19,14 +19,14 @@ use ralph_report::json::JsonReporter;
 use ralph_report::output::OutputStream;
 use ralph_store::runs;
 
+use crate::bench_dir::{BenchDir, cpu_seconds, proc_figure, silent};
 use crate::hooks;
 use crate::null_world::NullWorld;
-use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::{sandbox, soak, workers, writer};
 
 /// A section, with the number from the command line.
-type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
+type Section = fn(&BenchDir, &mut Table, Option<u64>) -> io::Result<()>;
 
 const SECTIONS: [(&str, Section); 10] = [
     ("start", start),
@@ -48,7 +48,7 @@ pub(super) fn main() -> io::Result<()> {
     // Cargo adds flags for a test harness.
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let place = Place::new()?;
+    let bench_dir = BenchDir::new()?;
     let mut table = Table::default();
     let mut out = io::stdout();
     for (name, section) in SECTIONS {
@@ -57,7 +57,7 @@ pub(super) fn main() -> io::Result<()> {
             write!(out, "{name} ")?;
             out.flush()?;
             let number = choice.and_then(|arg| arg.split_once('=')?.1.parse().ok());
-            section(&place, &mut table, number)?;
+            section(&bench_dir, &mut table, number)?;
         }
     }
     table.print(&mut out)
@@ -88,14 +88,14 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
-    let mut floor = silent(Command::new(place.path("true")));
-    let mut version = place.ralph();
+fn start(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    let mut floor = silent(Command::new(bench_dir.path("true")));
+    let mut version = bench_dir.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
     table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.6));
 
-    let mut run = place.ralph_run("start", 1, &["true"]);
+    let mut run = bench_dir.ralph_run("start", 1, &["true"]);
     let mut firsts = Vec::new();
     for _ in 0..50 {
         let began = jiff::Timestamp::now();
@@ -110,11 +110,11 @@ fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
-fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+fn iteration(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     const ITERATIONS: u64 = 500;
     const MANY: usize = 10_000;
-    let mut bare = silent(Command::new(place.path("true")));
-    let mut run = place.ralph_run("iteration", ITERATIONS, &["true"]);
+    let mut bare = silent(Command::new(bench_dir.path("true")));
+    let mut run = bench_dir.ralph_run("iteration", ITERATIONS, &["true"]);
     let (floor, ralph) = compare(
         7,
         || {
@@ -133,7 +133,7 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
         Target::AtMost(1.6),
     );
 
-    let mut run = place.ralph_run("many", MANY as u64, &["true"]);
+    let mut run = bench_dir.ralph_run("many", MANY as u64, &["true"]);
     run.run()?;
     let starts: Vec<f64> = runs::read_journal(&run.journal()?)?
         .filter(|entry| matches!(entry.event, Event::AgentStarted { .. }))
@@ -157,9 +157,9 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
     Ok(())
 }
 
-fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+fn stream(bench_dir: &BenchDir, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     let bytes = megabytes.unwrap_or(500) * 1_000_000;
-    let claude = place.path("claude");
+    let claude = bench_dir.path("claude");
     let quiet = || driven(&claude, bytes, Vec::new());
     let (floor, ralph) = compare(9, || split_only(&claude, bytes), quiet)?;
     let speeds = (bytes as f64 / floor, bytes as f64 / ralph);
@@ -274,10 +274,10 @@ fn rules() -> Rules {
     }
 }
 
-fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+fn memory(bench_dir: &BenchDir, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     for megabytes in [50, megabytes.unwrap_or(500)] {
         let bytes = megabytes * 1_000_000;
-        let mut run = place.ralph_run("memory", 1, &["claude"]);
+        let mut run = bench_dir.ralph_run("memory", 1, &["claude"]);
         run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
         // No journal limit: `soak` checks that one.
         run.command.env("RALPH_RUNS__MAX_JOURNAL_MEGABYTES", u32::MAX.to_string());
@@ -286,7 +286,7 @@ fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
         let mut peak = 0.0;
         while child.try_wait()?.is_none() {
             // The last value stays if the process is gone.
-            peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
+            peak = proc_figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
             std::thread::sleep(Duration::from_millis(5));
         }
         let seconds = began.elapsed().as_secs_f64();
@@ -344,11 +344,11 @@ fn events_in(bytes: u64) -> io::Result<u64> {
     Ok(events)
 }
 
-fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+fn silence(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     const SECONDS: u64 = 5;
-    let mut child = place.ralph_run("silent", 1, &["ticker", "silent"]).spawn()?;
+    let mut child = bench_dir.ralph_run("silent", 1, &["ticker", "silent"]).spawn()?;
     std::thread::sleep(Duration::from_secs(1));
-    let wakes = || figure(child.id(), "status", "voluntary_ctxt_switches:");
+    let wakes = || proc_figure(child.id(), "status", "voluntary_ctxt_switches:");
     let before = wakes()?;
     std::thread::sleep(Duration::from_secs(SECONDS));
     let wakes = wakes()? - before;
@@ -363,15 +363,15 @@ fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
 }
 
 /// Many loops, each with an agent that prints a line per second.
-fn loops(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
+fn loops(bench_dir: &BenchDir, table: &mut Table, number: Option<u64>) -> io::Result<()> {
     let number = number.unwrap_or(50);
     let (floor, _) = watch(number, |nth| {
-        silent(Command::new(place.path("reader")))
-            .args([place.path("ticker"), place.path(&format!("reader-{nth}.log"))])
+        silent(Command::new(bench_dir.path("reader")))
+            .args([bench_dir.path("ticker"), bench_dir.path(&format!("reader-{nth}.log"))])
             .spawn()
     })?;
     let (ralph, memory) =
-        watch(number, |nth| place.ralph_run(&format!("loop-{nth}"), 1, &["ticker"]).spawn())?;
+        watch(number, |nth| bench_dir.ralph_run(&format!("loop-{nth}"), 1, &["ticker"]).spawn())?;
     table.value(
         &format!("memory of each of {number} loops (PSS)"),
         memory,
@@ -393,12 +393,14 @@ fn watch(number: u64, spawn: impl FnMut(u64) -> io::Result<Child>) -> io::Result
     let mut children = (0..number).map(spawn).collect::<io::Result<Vec<_>>>()?;
     let pids: Vec<u32> = children.iter().map(Child::id).collect();
     std::thread::sleep(Duration::from_secs(2));
-    let all_busy = || pids.iter().map(|&pid| busy(pid)).sum::<io::Result<f64>>();
+    let all_busy = || pids.iter().map(|&pid| cpu_seconds(pid)).sum::<io::Result<f64>>();
     let before = all_busy()?;
     std::thread::sleep(Duration::from_secs(SECONDS));
     let used = all_busy()? - before;
-    let memory =
-        pids.iter().map(|&pid| figure(pid, "smaps_rollup", "Pss:")).sum::<io::Result<f64>>()?;
+    let memory = pids
+        .iter()
+        .map(|&pid| proc_figure(pid, "smaps_rollup", "Pss:"))
+        .sum::<io::Result<f64>>()?;
     end(children.iter_mut().collect())?;
     Ok((used / (SECONDS * number) as f64, memory / number as f64))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ralph_events::event::Event;
 use ralph_store::runs;
 
-use crate::place::{Place, figure};
+use crate::bench_dir::{BenchDir, proc_figure};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::writer;
 
@@ -23,31 +23,35 @@ const OF_ITERATION: f64 = 16.0 * 1024.0;
 
 /// Figures of one tenth of the run.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct Sample {
     memory: f64,
     descriptors: f64,
     threads: f64,
 }
 
-impl Seen {
+impl Sample {
     fn look(&mut self, pid: u32) -> io::Result<()> {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
-        self.memory = self.memory.max(figure(pid, "status", "VmRSS:")?);
+        self.memory = self.memory.max(proc_figure(pid, "status", "VmRSS:")?);
         self.descriptors = self.descriptors.max(descriptors as f64);
-        self.threads = self.threads.max(figure(pid, "status", "Threads:")?);
+        self.threads = self.threads.max(proc_figure(pid, "status", "Threads:")?);
         Ok(())
     }
 }
 
-pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+pub(super) fn soak(
+    bench_dir: &BenchDir,
+    table: &mut Table,
+    megabytes: Option<u64>,
+) -> io::Result<()> {
     let bytes = megabytes.unwrap_or(MEGABYTES) * 1_000_000;
     let iterations = bytes.div_ceil(EACH).max(20);
-    let mut run = place.ralph_run("soak", iterations, &["claude"]);
+    let mut run = bench_dir.ralph_run("soak", iterations, &["claude"]);
     run.command.env(writer::SIZE_VARIABLE, EACH.to_string());
     let began = Instant::now();
     let mut child = run.spawn()?;
     let (mut peak, mut largest) = (0.0, 0_u64);
-    let mut tenths = [Seen::default(); 10];
+    let mut tenths = [Sample::default(); 10];
     while child.try_wait()?.is_none() {
         // The last values stay if the process is gone.
         if let Ok(journal) = run.journal()
@@ -59,7 +63,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
             }
             largest = largest.max(run.on_disk().unwrap_or(0));
         }
-        peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
+        peak = proc_figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
         std::thread::sleep(Duration::from_millis(20));
     }
     let seconds = began.elapsed().as_secs_f64();
@@ -77,7 +81,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     table.value("  its speed", (iterations * EACH) as f64 / seconds, speed, Target::None);
     table.value("  peak memory", peak, size, Target::AtMost(16e6));
     let (second, last) = (tenths[1], tenths[9]);
-    let mut grows = |label: &str, of: fn(&Seen) -> f64, show: fn(f64) -> String, most: f64| {
+    let mut grows = |label: &str, of: fn(&Sample) -> f64, show: fn(f64) -> String, most: f64| {
         let label = format!("  {label}: in the last tenth, beside the second");
         table.ratio(&label, (of(&second), of(&last)), show, Target::AtMost(most));
     };
@@ -102,7 +106,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     let journal = fs::metadata(journal)?.len() as f64;
     table.value("  of that, the journal", journal, size, Target::None);
     let began = Instant::now();
-    let mut report = place.ralph();
+    let mut report = bench_dir.ralph();
     report.arg("report").arg("-C").arg(run.project());
     if !report.status()?.success() {
         return Err(io::Error::other("no report"));

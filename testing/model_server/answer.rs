@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::script::{Turn, Usage};
-use super::tools::{Tool, ToolCall, concrete};
+use super::tools::{Tool, ToolCall, to_tool_call};
 
 #[derive(Debug)]
 pub(super) struct Answer<'a> {
@@ -27,7 +27,8 @@ impl<'a> Answer<'a> {
         ids: Ids,
         created: u64,
     ) -> Answer<'a> {
-        let calls: Vec<ToolCall> = turn.calls.iter().map(|call| concrete(call, offered)).collect();
+        let calls: Vec<ToolCall> =
+            turn.calls.iter().map(|call| to_tool_call(call, offered)).collect();
         let text = turn.text.as_deref();
         let text = if calls.is_empty() {
             Some(text.unwrap_or_default())

@@ -130,7 +130,7 @@ impl<'s> Connection<'s> {
     }
 
     /// Makes closing reset the connection.
-    pub(super) fn break_off(&self) {
+    pub(super) fn reset_on_close(&self) {
         let _ = rustix::net::sockopt::set_socket_linger(self.stream, Some(Duration::ZERO));
     }
 }

@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let server = Server::bind(args.listen, script, args.log.as_deref())?;
     let address = server.address()?;
     if let Some(path) = &args.port_file {
-        write_whole(path, &address.port().to_string())?;
+        write_atomically(path, &address.port().to_string())?;
     }
     writeln!(io::stdout(), "http://{address}")?;
     if args.until_stdin_closes {
@@ -62,7 +62,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 }
 
 /// Writes a file atomically.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_added_extension("new");
     std::fs::write(&new, text)?;
     std::fs::rename(new, path)

@@ -160,7 +160,7 @@ pub(super) struct Step(pub(super) String, pub(super) String);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Fail {
-    Status { status: u16, words: Words, retry_after: Option<u64>, body: Option<Value> },
+    Status { status: u16, failure_text: FailureText, retry_after: Option<u64>, body: Option<Value> },
     Unanswered,
     Silence,
     Midway { after: usize, how: Midway },
@@ -174,12 +174,12 @@ pub(super) enum Midway {
     Close,
     Hang,
     Garbage,
-    Error(Words),
+    Error(FailureText),
 }
 
 /// The text of a failure; the protocol fills in what is missing.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Words {
+pub(super) struct FailureText {
     pub(super) message: Option<String>,
     pub(super) kind: Option<String>,
     pub(super) code: Option<Value>,
@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for Turn {
         if !call.is_empty() {
             calls.push(serde_json::from_value(Value::Object(call)).map_err(D::Error::custom)?);
         }
-        let words = Words { message: form.message, kind: form.etype, code: form.code };
+        let failure_text = FailureText { message: form.message, kind: form.etype, code: form.code };
         let midway = |how| Fail::Midway { after: form.after.unwrap_or(4), how };
         let fail = match &form.fail {
             None => None,
@@ -242,7 +242,7 @@ impl<'de> Deserialize<'de> for Turn {
                 let status = status.as_u64().and_then(|status| u16::try_from(status).ok());
                 let status = status.ok_or_else(|| D::Error::custom("`fail` is no HTTP status"))?;
                 let (retry_after, body) = (form.retry_after, form.body);
-                Some(Fail::Status { status, words, retry_after, body })
+                Some(Fail::Status { status, failure_text, retry_after, body })
             }
             Some(Value::String(name)) => Some(match name.as_str() {
                 "cut0" => Fail::Unanswered,
@@ -251,7 +251,7 @@ impl<'de> Deserialize<'de> for Turn {
                 "close" => midway(Midway::Close),
                 "hang_mid" => midway(Midway::Hang),
                 "garbage" => midway(Midway::Garbage),
-                "sse_error" => midway(Midway::Error(words)),
+                "sse_error" => midway(Midway::Error(failure_text)),
                 other => return Err(D::Error::custom(format!("there is no failure {other:?}"))),
             }),
             Some(other) => return Err(D::Error::custom(format!("there is no failure {other}"))),
@@ -349,10 +349,10 @@ mod tests {
     #[test]
     fn turns_are_read() {
         let turn = |value: Value| serde_json::from_value::<Turn>(value).unwrap();
-        let words = Words { message: Some("no".to_owned()), ..Words::default() };
+        let failure_text = FailureText { message: Some("no".to_owned()), ..FailureText::default() };
         assert_eq!(
             turn(json!({"fail": 429, "message": "no", "retry_after": 3})).fail,
-            Some(Fail::Status { status: 429, words, retry_after: Some(3), body: None })
+            Some(Fail::Status { status: 429, failure_text, retry_after: Some(3), body: None })
         );
         assert_eq!(
             turn(json!({"fail": "cut", "after": 2})).fail,

@@ -91,7 +91,7 @@ fn serve_client(stream: &TcpStream, state: &Mutex<State>) {
             Ok(Next::Keep) if keeps => {}
             Ok(Next::Keep | Next::Close) | Err(_) => return,
             Ok(Next::Break) => {
-                connection.break_off();
+                connection.reset_on_close();
                 return;
             }
         }
@@ -180,11 +180,11 @@ fn send(
             connection.wait_for_end();
             return Ok(Next::Close);
         }
-        Some(Fail::Status { status, words, retry_after, body }) => {
+        Some(Fail::Status { status, failure_text, retry_after, body }) => {
             if let Some(seconds) = retry_after {
                 headers.push(("retry-after".to_owned(), seconds.to_string()));
             }
-            let usual = || protocol.failure(*status, words, *retry_after);
+            let usual = || protocol.failure(*status, failure_text, *retry_after);
             return respond(*status, &headers, &body.clone().unwrap_or_else(usual));
         }
         Some(Fail::Midway { how, .. }) if !streams => match how {
@@ -194,14 +194,14 @@ fn send(
                 connection.wait_for_end();
                 return Ok(Next::Close);
             }
-            Midway::Error(words) => {
-                return respond(529, &headers, &protocol.failure(529, words, None));
+            Midway::Error(failure_text) => {
+                return respond(529, &headers, &protocol.failure(529, failure_text, None));
             }
         },
         Some(Fail::Midway { .. }) | None => {}
     }
     if !streams {
-        return respond(200, &headers, &protocol.whole(answer));
+        return respond(200, &headers, &protocol.complete_response(answer));
     }
 
     let mut events = connection.begin_events(&headers)?;
@@ -225,8 +225,8 @@ fn send(
                     thread::sleep(READING_TIME);
                     Ok(Next::Break)
                 }
-                Midway::Error(words) => {
-                    events.send(&protocol.failure_frame(answer, words).text())?;
+                Midway::Error(failure_text) => {
+                    events.send(&protocol.failure_frame(answer, failure_text).text())?;
                     events.end().map(|()| Next::Close)
                 }
             };

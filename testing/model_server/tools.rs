@@ -67,7 +67,7 @@ const PLAN_TOOLS: [&str; 8] = [
 
 /// Returns the call for the agent's tools. Without a suitable tool, it calls an unknown one, which
 /// the agent reports.
-pub(super) fn concrete(call: &Call, offered: &[Tool]) -> ToolCall {
+pub(super) fn to_tool_call(call: &Call, offered: &[Tool]) -> ToolCall {
     let find = |names: &[&str]| {
         names.iter().find_map(|name| offered.iter().find(|tool| tool.name == *name))
     };
@@ -216,7 +216,7 @@ mod tests {
 
     fn input(call: &Call, offered: Tool) -> Value {
         let name = offered.name.clone();
-        let call = concrete(call, &[tool("Other", &json!({})), offered]);
+        let call = to_tool_call(call, &[tool("Other", &json!({})), offered]);
         assert_eq!(call.name, name);
         call.input
     }
@@ -246,7 +246,7 @@ mod tests {
         }
         let program = input(&call, freeform("exec"));
         assert!(program.as_str().unwrap().contains("exec_command({cmd: \"ls\""), "{program}");
-        assert_eq!(concrete(&call, &[]).name, "Bash", "for an agent that offers none");
+        assert_eq!(to_tool_call(&call, &[]).name, "Bash", "for an agent that offers none");
     }
 
     #[test]

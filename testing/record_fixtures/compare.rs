@@ -21,8 +21,8 @@ pub(crate) fn differs(recording: &Recording, stem: &Path) -> Result<bool> {
     let mut differs = false;
     for (extension, text) in recording {
         let path = stem.with_added_extension(extension);
-        let old = timeless(&fs::read_to_string(&path).unwrap_or_default())?;
-        let new = timeless(text)?;
+        let old = normalized(&fs::read_to_string(&path).unwrap_or_default())?;
+        let new = normalized(text)?;
         if old == new {
             continue;
         }
@@ -40,7 +40,7 @@ pub(crate) fn differs(recording: &Recording, stem: &Path) -> Result<bool> {
 }
 
 /// A recording without volatile parts, with one member per line.
-fn timeless(text: &str) -> Result<String> {
+fn normalized(text: &str) -> Result<String> {
     let volatile = Regex::new(concat!(
         r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
         r"|\b(msg|toolu|call|req|resp|rs|fc|ctc)_[0-9a-f]{20,}",
@@ -67,7 +67,7 @@ fn timeless(text: &str) -> Result<String> {
             // copilot's progress events are irregular.
             Ok(value) if value["ephemeral"] == true => continue,
             Ok(mut value) => {
-                forget(&mut value);
+                mask_volatile(&mut value);
                 // codex runs the commands of a turn in parallel and numbers them as they arrive.
                 let is_command = value["item"]["type"] == "command_execution";
                 if is_command {
@@ -127,7 +127,7 @@ const VOLATILE: [&str; 12] = [
 ];
 
 /// Replaces volatile values and sorts members.
-fn forget(value: &mut Value) {
+fn mask_volatile(value: &mut Value) {
     match value {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
@@ -140,12 +140,12 @@ fn forget(value: &mut Value) {
                     lines.sort_unstable();
                     *value = json!(lines.join("\n"));
                 } else {
-                    forget(value);
+                    mask_volatile(value);
                 }
             }
             object.sort_keys();
         }
-        Value::Array(list) => list.iter_mut().for_each(forget),
+        Value::Array(list) => list.iter_mut().for_each(mask_volatile),
         Value::Number(number) if number.as_u64() > Some(1_600_000_000_000) => *value = json!("*"),
         _ => {}
     }
@@ -172,7 +172,7 @@ mod tests {
             "{b_message}\n{{\"type\":\"x\",\"ephemeral\":true}}\n{b_ran}\nPackage extraction took 5216ms\n\
              Retrying after 731ms...\n{subagent_line}\n"
         );
-        assert_eq!(timeless(&a).unwrap(), timeless(&b).unwrap());
+        assert_eq!(normalized(&a).unwrap(), normalized(&b).unwrap());
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             format!("{}\n", json!({"type": "item.completed", "item": item}))
         };
         let turn_end = "{\"type\":\"turn.completed\"}\n";
-        let same = |a: &str, b: &str| timeless(a).unwrap() == timeless(b).unwrap();
+        let same = |a: &str, b: &str| normalized(a).unwrap() == normalized(b).unwrap();
         let [one, two] = [
             ran(1, "one", "a\nb\n") + &ran(2, "two", ""),
             ran(1, "two", "") + &ran(2, "one", "b\na\n"),
@@ -200,9 +200,9 @@ mod tests {
         };
         let one = update("", false) + &update("", true) + &update("started\n", true);
         let two = update("", false) + &update("started\n", false) + &update("", true);
-        assert_eq!(timeless(&one).unwrap(), timeless(&two).unwrap());
+        assert_eq!(normalized(&one).unwrap(), normalized(&two).unwrap());
         let silent = update("", false) + &update("", true) + &update("", true);
-        assert_ne!(timeless(&one).unwrap(), timeless(&silent).unwrap());
+        assert_ne!(normalized(&one).unwrap(), normalized(&silent).unwrap());
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
             "Attempt 1 of 10",
             "",
         ] {
-            assert_ne!(timeless(old).unwrap(), timeless(new).unwrap(), "{new}");
+            assert_ne!(normalized(old).unwrap(), normalized(new).unwrap(), "{new}");
         }
     }
 }

@@ -127,7 +127,9 @@ impl Send {
         }
         match &self.while_running {
             None => Ok(true),
-            Some(text) => Ok(marked(mark)?.iter().any(|(_, command)| command.starts_with(text))),
+            Some(text) => {
+                Ok(marked_processes(mark)?.iter().any(|(_, command)| command.starts_with(text)))
+            }
         }
     }
 }
@@ -144,7 +146,7 @@ struct Hooks {
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.hook {
-        Some(log) => be_a_hook(log, args.answer.as_deref(), args.once).map(|()| true),
+        Some(log) => run_hook(log, args.answer.as_deref(), args.once).map(|()| true),
         None => record_all(&args),
     };
     match result {
@@ -221,7 +223,7 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
     let project = home.join("project");
     fs::create_dir_all(&project)?;
     if !case.no_git {
-        begin_repository(&project)?;
+        create_repository(&project)?;
     }
     let script = Script::parse(&fill(&case.script)?.to_string())?;
     let server = Server::bind(([127, 0, 0, 1], 0).into(), script, None)?;
@@ -266,7 +268,7 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
     fs::write(&stdin, case.stdin.as_deref().unwrap_or_default())?;
     let streams = [root.path().join("stdout"), root.path().join("stderr")];
     let status = run(command, &stdin, &streams, case, &mark);
-    for (pid, _) in marked(&mark)? {
+    for (pid, _) in marked_processes(&mark)? {
         let _ = kill_process(pid, Signal::KILL);
     }
     let status = status?;
@@ -304,7 +306,7 @@ fn fill(script: &Value) -> Result<Value> {
     Ok(serde_json::from_str(&script.replace("{in 2 hours}", &in_2_hours))?)
 }
 
-fn begin_repository(project: &Path) -> Result<()> {
+fn create_repository(project: &Path) -> Result<()> {
     fs::write(project.join("README.md"), "A project.\n")?;
     for args in [
         &["init", "--quiet", "--initial-branch=main"][..],
@@ -368,7 +370,7 @@ fn run(
     }
 }
 
-fn marked(mark: &str) -> Result<Vec<(Pid, String)>> {
+fn marked_processes(mark: &str) -> Result<Vec<(Pid, String)>> {
     let wanted = format!("{MARK}={mark}");
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -406,7 +408,7 @@ fn hook_settings(hooks: &Hooks, log: &Path) -> Result<Value> {
     Ok(settings)
 }
 
-fn be_a_hook(log: &Path, answer: Option<&str>, once: bool) -> Result<()> {
+fn run_hook(log: &Path, answer: Option<&str>, once: bool) -> Result<()> {
     let mut stdin = String::new();
     io::stdin().read_to_string(&mut stdin)?;
     let is_first = !log.exists();

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{Output, Project};
-use crate::{hook, in_loop, recorded};
+use crate::{hook, in_loop, recorded_input};
 
 /// A transcript of this size. It reports no tokens, so four bytes count as one.
 fn transcript(project: &Project, tokens: usize) {
@@ -13,7 +13,7 @@ fn transcript(project: &Project, tokens: usize) {
 }
 
 fn after_a_tool(project: &Project) -> Output {
-    hook(project, "post-tool-use", &recorded(project, "PostToolUse")).run()
+    hook(project, "post-tool-use", &recorded_input(project, "PostToolUse")).run()
 }
 
 #[track_caller]
@@ -30,16 +30,16 @@ fn context_alert_fires_once_per_threshold() {
         transcript(&project, percent * 2_000);
         after_a_tool(&project)
     };
-    percent(10).says_nothing();
-    percent(49).says_nothing();
+    percent(10).assert_silent();
+    percent(49).assert_silent();
     for (now, word) in
         [(50, "NOTICE"), (63, "NOTICE"), (71, "WARNING"), (80, "WARNING"), (95, "CRITICAL")]
     {
         let alert = alert(&percent(now));
         assert!(alert.starts_with(&format!("{word}: about {now}%")), "{alert}");
-        percent(now).says_nothing();
+        percent(now).assert_silent();
     }
-    percent(300).says_nothing();
+    percent(300).assert_silent();
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn context_alert_skips_lower_thresholds() {
     assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 75%"));
     for tokens in [100_000, 120_000, 155_000] {
         transcript(&project, tokens);
-        after_a_tool(&project).says_nothing();
+        after_a_tool(&project).assert_silent();
     }
     transcript(&project, 160_000);
     assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 80%"));
@@ -60,15 +60,17 @@ fn new_session_resets_context_alerts() {
     let project = Project::new();
     transcript(&project, 130_000);
     alert(&after_a_tool(&project));
-    after_a_tool(&project).says_nothing();
-    let mut other = recorded(&project, "PostToolUse");
+    after_a_tool(&project).assert_silent();
+    let mut other = recorded_input(&project, "PostToolUse");
     other["session_id"] = json!("../../another/session");
     alert(&hook(&project, "post-tool-use", &other).run());
-    hook(&project, "post-tool-use", &other).run().says_nothing();
+    hook(&project, "post-tool-use", &other).run().assert_silent();
 
-    hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
+    hook(&project, "session-start", &recorded_input(&project, "SessionStart"))
+        .run()
+        .assert_silent();
     alert(&after_a_tool(&project));
-    hook(&project, "post-tool-use", &other).run().says_nothing();
+    hook(&project, "post-tool-use", &other).run().assert_silent();
 
     let names = |path| -> Vec<_> {
         let entries = fs::read_dir(path).expect("a directory");
@@ -83,11 +85,11 @@ fn new_session_resets_context_alerts() {
 fn hook_state_is_kept_in_ralph_home() {
     let project = Project::new();
     transcript(&project, 130_000);
-    let input = recorded(&project, "PostToolUse");
+    let input = recorded_input(&project, "PostToolUse");
     let elsewhere = project.sibling("elsewhere");
     let ask = || hook(&project, "post-tool-use", &input).env("RALPH_HOME", &elsewhere).run();
     alert(&ask());
-    ask().says_nothing();
+    ask().assert_silent();
     assert!(elsewhere.join("hooks").is_dir());
     assert!(!project.home().join(".ralph").exists());
     // Without memory it stays silent: it would otherwise repeat itself at every call.
@@ -101,14 +103,14 @@ fn hook_state_is_kept_in_ralph_home() {
 fn context_window_size_can_be_set() {
     let project = Project::new();
     transcript(&project, 100_000);
-    let input = recorded(&project, "PostToolUse");
+    let input = recorded_input(&project, "PostToolUse");
     let ask = |window: &str| {
         hook(&project, "post-tool-use", &input).env("CLAUDE_CONTEXT_WINDOW", window).run()
     };
-    ask("1000000").says_nothing();
+    ask("1000000").assert_silent();
     assert!(alert(&ask("125000")).starts_with("WARNING: about 80%"));
     for rubbish in ["", "0", "-1", "many"] {
-        hook(&project, "session-start", &input).run().says_nothing();
+        hook(&project, "session-start", &input).run().assert_silent();
         assert!(alert(&ask(rubbish)).starts_with("NOTICE: about 50%"), "{rubbish}");
     }
 }
@@ -132,8 +134,10 @@ fn context_alert_uses_counted_tokens() {
 fn context_alert_in_loop_names_files_that_persist() {
     let project = Project::new();
     let ask = |in_a_loop: bool| {
-        hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
-        let ralph = hook(&project, "post-tool-use", &recorded(&project, "PostToolUse"));
+        hook(&project, "session-start", &recorded_input(&project, "SessionStart"))
+            .run()
+            .assert_silent();
+        let ralph = hook(&project, "post-tool-use", &recorded_input(&project, "PostToolUse"));
         alert(&if in_a_loop { in_loop(ralph) } else { ralph }.run())
     };
     transcript(&project, 185_000);
@@ -149,11 +153,11 @@ fn context_alert_in_loop_names_files_that_persist() {
 #[test]
 fn context_hook_ignores_unusable_transcript() {
     let project = Project::new();
-    after_a_tool(&project).says_nothing();
+    after_a_tool(&project).assert_silent();
     let ask = |path: Value| {
-        let mut input = recorded(&project, "PostToolUse");
+        let mut input = recorded_input(&project, "PostToolUse");
         input["transcript_path"] = path;
-        hook(&project, "post-tool-use", &input).run().says_nothing();
+        hook(&project, "post-tool-use", &input).run().assert_silent();
     };
     ask(json!(null));
     ask(json!(""));
@@ -164,9 +168,9 @@ fn context_hook_ignores_unusable_transcript() {
     assert!(made.success());
     ask(json!(pipe));
     transcript(&project, 190_000);
-    let mut input = recorded(&project, "PostToolUse");
+    let mut input = recorded_input(&project, "PostToolUse");
     input["agent_id"] = json!("a0c74c7263e3332b9");
-    hook(&project, "post-tool-use", &input).run().says_nothing();
+    hook(&project, "post-tool-use", &input).run().assert_silent();
 }
 
 #[test]
@@ -174,7 +178,7 @@ fn huge_transcript_and_tool_result_are_handled() {
     let project = Project::new();
     let file = fs::File::create(project.sibling("transcript.jsonl")).expect("a transcript");
     file.set_len(100 << 20).expect("a hole");
-    let mut input = recorded(&project, "PostToolUse");
+    let mut input = recorded_input(&project, "PostToolUse");
     input["tool_response"] = json!({"stdout": "ä\n".repeat(7 << 20)});
     let alert = alert(&hook(&project, "post-tool-use", &input).run());
     assert!(alert.starts_with("CRITICAL: about 100% of"), "{alert}");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use support::{Output, Project, Ralph};
 
 /// The recorded input of a hook event, with the project as its directory.
-fn recorded(project: &Project, event: &str) -> Value {
+fn recorded_input(project: &Project, event: &str) -> Value {
     let logs = [
         include_str!("../fixtures/claude/hooks_log_all.hooklog.jsonl"),
         include_str!("../fixtures/claude/hooks_stop_block_once.hooklog.jsonl"),
@@ -43,12 +43,12 @@ impl Output {
     }
 
     #[track_caller]
-    fn says_nothing(&self) {
+    fn assert_silent(&self) {
         self.code(0).stdout_is("").stderr_is("");
     }
 }
 
-const RUBBISH: [&[u8]; 10] = [
+const INVALID_INPUT: [&[u8]; 10] = [
     b"",
     b"\n",
     b"{",
@@ -61,7 +61,7 @@ const RUBBISH: [&[u8]; 10] = [
     br#"{"tool_name": "Bash", "tool_name": "Read"}"#,
 ];
 
-fn long_rubbish() -> [Vec<u8>; 3] {
+fn long_invalid_input() -> [Vec<u8>; 3] {
     let long = 20 << 20;
     let cut_off = br#"{"tool_input": {"command": ""#;
     [vec![b'x'; long], vec![b'['; long], [cut_off, vec![b'x'; long].as_slice()].concat()]
@@ -71,15 +71,15 @@ fn long_rubbish() -> [Vec<u8>; 3] {
 fn malformed_hook_input_is_ignored() {
     let project = Project::git();
     project.write("work.txt", "not committed");
-    for input in RUBBISH {
+    for input in INVALID_INPUT {
         for name in ["session-start", "post-tool-use", "stop"] {
-            in_loop(project.ralph(["hook", name])).stdin(input).run().says_nothing();
-            project.ralph(["hook", name]).stdin(input).run().says_nothing();
+            in_loop(project.ralph(["hook", name])).stdin(input).run().assert_silent();
+            project.ralph(["hook", name]).stdin(input).run().assert_silent();
         }
-        project.ralph(["hook", "pre-tool-use"]).stdin(input).run().says_nothing();
+        project.ralph(["hook", "pre-tool-use"]).stdin(input).run().assert_silent();
     }
-    for input in long_rubbish() {
-        in_loop(project.ralph(["hook", "stop"])).stdin(input).run().says_nothing();
+    for input in long_invalid_input() {
+        in_loop(project.ralph(["hook", "stop"])).stdin(input).run().assert_silent();
     }
 }
 
@@ -91,5 +91,5 @@ fn unknown_hook_name_is_ignored() {
         output.code(0).stdout_is("").stderr_has("no hook is called");
     }
     project.ralph(["hook", "--help"]).run().code(0).stdout_has("pre-tool-use");
-    project.ralph(["-C", ".", "hook", "stop"]).stdin("{").run().says_nothing();
+    project.ralph(["-C", ".", "hook", "stop"]).stdin("{").run().assert_silent();
 }

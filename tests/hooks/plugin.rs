@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::recorded;
+use crate::recorded_input;
 use crate::support::{Output, Project};
 
 fn source() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("plugin")
 }
 
-fn stand_in(project: &Project, name: &str) {
+fn install_echo_program(project: &Project, name: &str) {
     let path = project.sibling("bin").join(name);
     fs::write(&path, "#!/bin/sh\nprintf '<%s>' \"$@\"\ncat\n").expect("a program");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
@@ -24,7 +24,7 @@ fn script(project: &Project, name: &str, args: &[&str]) -> Output {
 #[test]
 fn plugin_scripts_pass_flags_to_ralph() {
     let project = Project::new();
-    stand_in(&project, "ralph");
+    install_echo_program(&project, "ralph");
     for (name, args, expected) in [
         ("ralph.sh", &[][..], "<work>"),
         ("ralph.sh", &["-n", "3", "-m", "opus"], "<work><--max-iterations><3><--model><opus>"),
@@ -103,8 +103,8 @@ fn every_plugin_hook_exists() {
             let arg = arg.as_str().expect("an argument");
             arg.replace("${CLAUDE_PLUGIN_ROOT}", source().to_str().expect("UTF-8"))
         });
-        let input = recorded(&project, event).to_string();
-        project.program(program, args).stdin(input).run().says_nothing();
+        let input = recorded_input(&project, event).to_string();
+        project.program(program, args).stdin(input).run().assert_silent();
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{DONE, prompts};
 const SLOW: &str = "echo x >>.ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
 
 /// Interrupts a run in its guardrail: by KILL, or by one Ctrl+C, which lets the guardrail finish.
-fn leave(project: &Project, run: Ralph, signal: Signal) {
+fn interrupt_in_guardrail(project: &Project, run: Ralph, signal: Signal) {
     let run = run.start();
     project.wait_for_file(".ralph/checked");
     run.signal(signal);
@@ -38,7 +38,7 @@ fn make_executable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-fn checks(project: &Project) -> usize {
+fn guardrail_runs(project: &Project) -> usize {
     project.read(".ralph/checked").lines().count()
 }
 
@@ -60,9 +60,9 @@ fn resume_checks_and_commits_answer_without_paying_again() {
         let script = json!({"sessions": [work], "commit_message": [says("More"), ends]});
         project.install_agent("claude", &script);
         let run = project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]);
-        leave(&project, run, signal);
+        interrupt_in_guardrail(&project, run, signal);
         resume(&project).code(0);
-        assert_eq!((prompts(&project).len(), checks(&project)), (1, 2), "{signal:?}");
+        assert_eq!((prompts(&project).len(), guardrail_runs(&project)), (1, 2), "{signal:?}");
         assert_eq!(project.git_command(["status", "--porcelain"]), "");
         assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), subject);
         let events = project.events();
@@ -84,13 +84,17 @@ fn resume_reports_failed_check_to_next_agent_once() {
     project.settings(&json!({"guardrails": [{"command": check, "hint": "make it"}]}));
     let sessions = [json!([{"print": DONE}]), json!([{"shell": "touch made"}, {"print": DONE}])];
     project.install_agent("robot", &json!({"sessions": project.record_sessions(&sessions)}));
-    leave(&project, project.ralph(["run", "-p", "do it", "--", "robot"]), Signal::INT);
+    interrupt_in_guardrail(
+        &project,
+        project.ralph(["run", "-p", "do it", "--", "robot"]),
+        Signal::INT,
+    );
     // The failure was recorded while the run stopped, and again after it.
     assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
     resume(&project).code(0);
     let mentions: Vec<usize> =
         prompts(&project).iter().map(|prompt| prompt.matches("make it").count()).collect();
-    assert_eq!((mentions, checks(&project)), (vec![0, 1], 3));
+    assert_eq!((mentions, guardrail_runs(&project)), (vec![0, 1], 3));
 }
 
 #[test]
@@ -112,10 +116,10 @@ fn resume_judges_task_list_marked_before_kill() {
     let sessions = project.record_sessions(&[json!([mark, {"print": "marked"}])]);
     project.install_agent("robot", &json!({"sessions": sessions}));
     let run = project.ralph(["work", "--no-sandbox", "--", "robot"]);
-    leave(&project, run, Signal::KILL);
+    interrupt_in_guardrail(&project, run, Signal::KILL);
     // The story was marked by a complete attempt, so it needs no second look.
     resume(&project).code(0).stderr_lacks("asked to look again");
-    assert_eq!((prompts(&project).len(), checks(&project)), (1, 2));
+    assert_eq!((prompts(&project).len(), guardrail_runs(&project)), (1, 2));
     // The task event is written even though the list has not changed.
     let tasks = project.events().last("tasks").clone();
     assert_eq!((&tasks["done"], &tasks["total"]), (&json!(1), &json!(1)));
@@ -145,7 +149,7 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
         project.write("P.md", "<promise>COMPLETE</promise>").write("specs/a.md", "x");
         project.write(PLAN, "x").write("robot", done);
         make_executable(&project.path().join("robot"));
-        leave(&project, project.ralph(words), Signal::KILL);
+        interrupt_in_guardrail(&project, project.ralph(words), Signal::KILL);
         for file in removed {
             fs::remove_file(project.path().join(file)).unwrap();
         }
@@ -153,7 +157,7 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
         resumed.code(code);
         let printed = format!("{}{}", resumed.stdout, resumed.stderr);
         assert!(printed.contains(expected), "{words:?}: {printed}");
-        assert_eq!(checks(&project), 2, "{words:?}");
+        assert_eq!(guardrail_runs(&project), 2, "{words:?}");
         let commits = project.git_command(["log", "--all", "--format=%s"]);
         let committed = if code == 0 { "ralph: iteration 1" } else { "" };
         assert_eq!(commits.trim(), committed, "{words:?}");
@@ -162,7 +166,7 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     project.settings(&settings("true"));
     project.write("robot", "#!/bin/sh\ntouch .ralph/checked\nsleep 600\n").write("P.md", "x");
     make_executable(&project.path().join("robot"));
-    leave(&project, project.ralph(run), Signal::KILL);
+    interrupt_in_guardrail(&project, project.ralph(run), Signal::KILL);
     fs::remove_file(project.path().join("robot")).unwrap();
     project.ralph(["resume"]).run().code(2).stderr_has("the agent was not found: ./robot");
 }

@@ -15,7 +15,7 @@ use crate::support::{LONG, Project, Running, wait_until};
 /// Kills per project; more than 300 in all.
 const KILLS: u64 = 80;
 
-fn chance(n: u64) -> u64 {
+fn pseudo_random(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z ^ (z >> 27)
@@ -85,20 +85,20 @@ fn kill(project: &Project, offset: u64, moment: u64) {
         std::thread::sleep(Duration::from_millis(1));
     }
     // Not for synchronization: any moment will do.
-    std::thread::sleep(Duration::from_micros(chance(moment) % 4_000));
+    std::thread::sleep(Duration::from_micros(pseudo_random(moment) % 4_000));
     run.signal(Signal::KILL);
     run.wait().killed_by(Signal::KILL);
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct JournalProgress {
     size: u64,
     iterations: u64,
 }
 
-impl Known {
+impl JournalProgress {
     /// Every complete line is an event, and iterations never decrease.
-    fn read_on(&mut self, project: &Project) {
+    fn read_new(&mut self, project: &Project) {
         let text = journal_after(project, self.size);
         let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.size += complete as u64;
@@ -126,7 +126,7 @@ fn remove_locks(directory: &Path) {
     }
 }
 
-fn pays_once(project: &Project) {
+fn assert_pays_once(project: &Project) {
     let mut is_answered = false;
     for event in project.events().0 {
         match event["event"].as_str() {
@@ -142,12 +142,12 @@ fn pays_once(project: &Project) {
     }
 }
 
-fn killed_again_and_again(series: u64) {
+fn survive_kills(series: u64) {
     let project = project();
-    let mut progress = Known::default();
+    let mut progress = JournalProgress::default();
     for n in 0..KILLS {
-        kill(&project, progress.size, chance(series * 1_000 + n));
-        progress.read_on(&project);
+        kill(&project, progress.size, pseudo_random(series * 1_000 + n));
+        progress.read_new(&project);
         remove_locks(&project.path().join(".git"));
     }
     project.write("finish", "");
@@ -156,7 +156,7 @@ fn killed_again_and_again(series: u64) {
     wait_until(LONG, || project.processes().is_empty());
     project.git_command(["fsck", "--strict"]);
     assert_eq!(project.git_command(["status", "--porcelain", "work", "more"]), "");
-    pays_once(&project);
+    assert_pays_once(&project);
     let events = project.events();
     let continued = events.all("run_continued").len() as u64;
     assert!(continued > KILLS / 8, "the moments are all too early: {continued}");
@@ -174,20 +174,20 @@ fn killed_again_and_again(series: u64) {
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_1() {
-    killed_again_and_again(1);
+    survive_kills(1);
 }
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_2() {
-    killed_again_and_again(2);
+    survive_kills(2);
 }
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_3() {
-    killed_again_and_again(3);
+    survive_kills(3);
 }
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_4() {
-    killed_again_and_again(4);
+    survive_kills(4);
 }

@@ -211,7 +211,7 @@ fn resume_does_not_repeat_finished_iteration() {
 }
 
 /// Follows the printed advice: the only allowed iteration restarts and completes.
-fn begins_the_only_one_again(project: &Project, args: &[&str]) {
+fn assert_only_iteration_restarts(project: &Project, args: &[&str]) {
     let ended = project.events();
     assert_eq!(ended.last("iteration_ended")["cut_off"], true);
     resume(project, args).code(0).stdout_has("iteration 1 is begun again");
@@ -237,14 +237,14 @@ fn resume_restarts_iteration_stopped_without_answer() {
     let events = project.events();
     let ended = events.last("iteration_ended");
     assert_eq!(ended.get("guardrails_passed"), None, "nobody can tell");
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
     let running = run(&project, &["-n", "1"], &[json!([{"exit": 3}]), done]).start();
     project.wait_for_event("waiting");
     running.signal(Signal::INT);
     running.wait().code(130);
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
 }
 
 #[test]
@@ -256,21 +256,21 @@ fn resume_restarts_failed_iteration_after_fix() {
         .run()
         .code(4)
         .stdout_has("keeps the settings of this run");
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
 
     let project = Project::new();
     // Whether the agent gets anywhere in that time depends on the machine.
     let waits = json!([{"wait_for": "go"}, {"print": DONE}]);
     run(&project, &["-n", "1", "--max-time", "1s"], &[waits]).run().code(3);
     project.write("go", "");
-    begins_the_only_one_again(&project, &["--max-time", "1h"]);
+    assert_only_iteration_restarts(&project, &["--max-time", "1h"]);
 
     let project = Project::new();
     let refused = json!({"is_error": true, "result": "Invalid API key · Please run /login"});
     let says = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}]);
     script(&project, "claude", &[json!([{"claude": {"result": refused}}]), says]);
     project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]).run().code(4);
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
 
     let project = Project::new();
     script(&project, "robot", &[json!([{"shell": "rm PROMPT.md"}]), done]);

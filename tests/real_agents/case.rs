@@ -40,7 +40,7 @@ impl Default for Case {
 }
 
 /// Claude retries ten times by default.
-pub(crate) const IMPATIENT: &[(&str, &str)] = &[("CLAUDE_CODE_MAX_RETRIES", "0")];
+pub(crate) const NO_RETRIES: &[(&str, &str)] = &[("CLAUDE_CODE_MAX_RETRIES", "0")];
 
 impl Case {
     pub(crate) fn check(self) -> Option<(RealAgent, Output, Events)> {

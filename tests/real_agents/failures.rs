@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::case::{Case, DONE, IMPATIENT, PROMPT};
+use crate::case::{Case, DONE, NO_RETRIES, PROMPT};
 use crate::real::RealAgent;
 use crate::support::{LONG, Output, Project};
 use crate::{Facts, for_agents};
@@ -49,7 +49,7 @@ fn claude_explains_invalid_key() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 401, "times": -1}]),
-        env: IMPATIENT,
+        env: NO_RETRIES,
         classes: &["credentials"],
         exit: 4,
         says: "Invalid API key",
@@ -128,7 +128,7 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     assert_eq!(hung["class"], "timed_out");
     assert_eq!(events.last("agent_ended")["class"], "answered", "it was tried again");
     // codex reports tokens only at the end of a turn.
-    let (tokens, attempt, run) = if facts.tells_usage_early {
+    let (tokens, attempt, run) = if facts.reports_usage_early {
         (7_000, "(tokens: 7K in", "tokens: 7.5K in")
     } else {
         (0, "(tools: 1, time:", "tokens: 500 in")

@@ -23,16 +23,16 @@ fn claude(turns: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
     Some(real)
 }
 
-fn treasure(project: &Project) -> PathBuf {
-    let treasure = project.sibling("treasure");
-    fs::create_dir(&treasure).expect("a directory");
-    fs::write(treasure.join("gold"), "").expect("a file");
-    treasure
+fn outside_dir(project: &Project) -> PathBuf {
+    let outside_dir = project.sibling("treasure");
+    fs::create_dir(&outside_dir).expect("a directory");
+    fs::write(outside_dir.join("gold"), "").expect("a file");
+    outside_dir
 }
 
 /// A command that waits until Claude Code has saved an answer's token count. That takes a tenth of
 /// a second, so the hook of a fast tool misses it and the alert comes with the next tool.
-fn until_written_down(project: &Project, tokens: u64) -> String {
+fn wait_for_saved_tokens(project: &Project, tokens: u64) -> String {
     let script = format!(
         "until grep -rqs '\"input_tokens\":{tokens},' \"$HOME/.claude/projects\"; do sleep 0.05; done\n"
     );
@@ -40,7 +40,7 @@ fn until_written_down(project: &Project, tokens: u64) -> String {
     "sh ../written-down.sh".to_owned()
 }
 
-fn told(real: &RealAgent) -> Vec<String> {
+fn new_messages(real: &RealAgent) -> Vec<String> {
     let requests = real.requests();
     let main = requests.iter().filter(|request| request["kind"] == "main");
     main.map(|request| {
@@ -66,7 +66,7 @@ fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
 #[test]
 fn unsandboxed_run_is_guarded_by_hook() {
     let Some(real) = claude(
-        |project| json!([{"text": "I clean up.", "sh": format!("rm -rf {}", treasure(project).display())}, DONE]),
+        |project| json!([{"text": "I clean up.", "sh": format!("rm -rf {}", outside_dir(project).display())}, DONE]),
     ) else {
         return;
     };
@@ -75,7 +75,11 @@ fn unsandboxed_run_is_guarded_by_hook() {
     let events = real.project.events();
     assert!(real.project.sibling("treasure/gold").exists());
     assert_eq!(events.last("agent_ended")["denied"], 1);
-    assert!(told(&real)[1].contains("treasure"), "the model is told why: {:?}", told(&real)[1]);
+    assert!(
+        new_messages(&real)[1].contains("treasure"),
+        "the model is told why: {:?}",
+        new_messages(&real)[1]
+    );
     assert!(!real.project.home().join(".claude/settings.json").exists());
     assert!(!real.project.has(".claude"));
 }
@@ -84,7 +88,7 @@ fn unsandboxed_run_is_guarded_by_hook() {
 #[test]
 fn user_settings_and_hooks_apply_beside_ours() {
     let Some(real) = claude(|project| {
-        let delete = format!("rm -rf {}", treasure(project).display());
+        let delete = format!("rm -rf {}", outside_dir(project).display());
         json!([{"text": "I look.", "sh": "ls"}, {"text": "I clean up.", "sh": delete}, DONE])
     }) else {
         return;
@@ -116,12 +120,12 @@ fn user_settings_and_hooks_apply_beside_ours() {
 #[test]
 fn plugin_denies_alerts_and_holds_stop_in_loop() {
     let Some(real) = claude(|project| {
-        let delete = format!("rm -rf {}", treasure(project).display());
+        let delete = format!("rm -rf {}", outside_dir(project).display());
         let file = project.path().join("work.txt");
         json!([
             {"text": "I clean up.", "sh": delete, "usage": {"in": 150_000}},
             {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 150_000}},
-            {"text": "I wait.", "sh": until_written_down(project, 150_000), "usage": {"in": 150_000}},
+            {"text": "I wait.", "sh": wait_for_saved_tokens(project, 150_000), "usage": {"in": 150_000}},
             {"text": "I tidy up.", "sh": "rm -rf build", "usage": {"in": 150_000}},
             "That is it.",
             {"text": "I commit.", "sh": "git add work.txt && git commit -qm 'Work'"},
@@ -134,14 +138,15 @@ fn plugin_denies_alerts_and_holds_stop_in_loop() {
     let flags = ["--plugin-dir", plugin.to_str().expect("UTF-8")];
     real.run_with(&RUN, &flags).run().code(0);
     assert!(real.project.sibling("treasure/gold").exists());
-    let told = told(&real);
-    assert_eq!(told.len(), 7, "{told:#?}");
-    assert!(told[1].contains("treasure"), "{}", told[1]);
-    let alerts: Vec<bool> = told.iter().map(|told| told.contains("WARNING: about 7")).collect();
-    assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
-    assert_eq!(told[4].matches("ralph noted").count(), 1, "{}", told[4]);
-    assert!(told[5].contains("uncommitted changes: work.txt"), "{}", told[5]);
-    assert!(!told[6].contains("uncommitted") && !alerts[4..].contains(&true), "{told:#?}");
+    let messages = new_messages(&real);
+    assert_eq!(messages.len(), 7, "{messages:#?}");
+    assert!(messages[1].contains("treasure"), "{}", messages[1]);
+    let alerts: Vec<bool> =
+        messages.iter().map(|message| message.contains("WARNING: about 7")).collect();
+    assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {messages:#?}");
+    assert_eq!(messages[4].matches("ralph noted").count(), 1, "{}", messages[4]);
+    assert!(messages[5].contains("uncommitted changes: work.txt"), "{}", messages[5]);
+    assert!(!messages[6].contains("uncommitted") && !alerts[4..].contains(&true), "{messages:#?}");
     assert_eq!(real.project.git_command(["log", "--format=%s"]), "Work\nBegin\n");
     assert_eq!(real.project.processes(), []);
 }
@@ -160,9 +165,9 @@ fn stop_hook_holds_agent_once() {
         return;
     };
     with_plugin(&real, Some("a-run")).code(0).stdout_has("I will not commit.");
-    let told = told(&real);
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert!(told[2].contains("uncommitted changes: work.txt"), "{}", told[2]);
+    let messages = new_messages(&real);
+    assert_eq!(messages.len(), 3, "{messages:#?}");
+    assert!(messages[2].contains("uncommitted changes: work.txt"), "{}", messages[2]);
 }
 
 /// The loop commits after its guardrails; a commit of the agent would bypass them.
@@ -179,19 +184,19 @@ fn agent_is_not_asked_to_commit_if_loop_does() {
     let plugin = plugin();
     let flags = ["--plugin-dir", plugin.to_str().expect("UTF-8")];
     real.run_with(&RUN, &flags).run().code(0);
-    assert!(told(&real).iter().all(|told| !told.contains("uncommitted")));
+    assert!(new_messages(&real).iter().all(|message| !message.contains("uncommitted")));
     assert_eq!(real.project.git_command(["log", "-1", "--format=%s"]), "Add work.txt\n");
 }
 
 #[test]
 fn plugin_outside_loop_only_alerts() {
     let Some(real) = claude(|project| {
-        let delete = format!("rm -rf {}", treasure(project).display());
+        let delete = format!("rm -rf {}", outside_dir(project).display());
         let file = project.path().join("work.txt");
         json!([
             {"text": "I clean up.", "sh": delete},
             {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 190_000}},
-            {"text": "I wait.", "sh": until_written_down(project, 190_000), "usage": {"in": 190_000}},
+            {"text": "I wait.", "sh": wait_for_saved_tokens(project, 190_000), "usage": {"in": 190_000}},
             "That is it.",
         ])
     }) else {
@@ -199,10 +204,11 @@ fn plugin_outside_loop_only_alerts() {
     };
     with_plugin(&real, None).code(0).stdout_has("That is it.");
     assert!(!real.project.sibling("treasure").exists());
-    let told = told(&real);
-    assert_eq!(told.len(), 4, "{told:#?}");
-    let alerts: Vec<bool> = told.iter().map(|told| told.contains("CRITICAL: about 95%")).collect();
-    assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
+    let messages = new_messages(&real);
+    assert_eq!(messages.len(), 4, "{messages:#?}");
+    let alerts: Vec<bool> =
+        messages.iter().map(|message| message.contains("CRITICAL: about 95%")).collect();
+    assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {messages:#?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, DONE, IMPATIENT, PROMPT};
+use crate::case::{Case, DONE, NO_RETRIES, PROMPT};
 use crate::real::RealAgent;
 use crate::support::{Events, Project};
 use crate::{Facts, for_agents};
@@ -29,7 +29,7 @@ const CODEX_ONCE: &[&str] = &[
     "model_providers.mock.stream_max_retries=0",
 ];
 
-fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -> Case {
+fn failure_case(agent: &'static str, turn: &Value, class: &'static [&'static str]) -> Case {
     Case {
         agent,
         turns: json!([turn]),
@@ -37,7 +37,7 @@ fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -
             "retry": {"max": 0}, "rateLimit": {"wait": false}, "resultGraceSeconds": 1,
         }),
         flags: if agent == "codex" { CODEX_ONCE } else { &[] },
-        env: if agent == "claude" { IMPATIENT } else { &[] },
+        env: if agent == "claude" { NO_RETRIES } else { &[] },
         files: match agent {
             "gemini" => GEMINI_ONCE,
             "qwen" => QWEN_ONCE,
@@ -62,7 +62,7 @@ for_agents!(rate_limit_is_classified: opencode, gemini, cline, qwen);
 fn rate_limit_is_classified(facts: &Facts) {
     let message = "Too many requests: the rate limit of your key is used up.";
     let turn = refusal(facts.name, 429, message);
-    let case = Case { says: "rate limit", ..given_up(facts.name, &turn, &["rate_limited"]) };
+    let case = Case { says: "rate limit", ..failure_case(facts.name, &turn, &["rate_limited"]) };
     let Some((_, _, events)) = case.check() else { return };
     assert_eq!(events.last("run_ended")["outcome"], "agent_failed");
 }
@@ -72,7 +72,7 @@ for_agents!(overload_is_classified: claude, codex, opencode, gemini, copilot, cl
 fn overload_is_classified(facts: &Facts) {
     let status = if facts.name == "claude" { 529 } else { 503 };
     let turn = refusal(facts.name, status, "Service unavailable");
-    given_up(facts.name, &turn, &["overloaded"]).check();
+    failure_case(facts.name, &turn, &["overloaded"]).check();
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn claude_backs_off_when_overloaded() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 529}, DONE]),
-        env: IMPATIENT,
+        env: NO_RETRIES,
         classes: &["overloaded", "answered"],
         ..Case::default()
     };
@@ -112,7 +112,7 @@ fn full_context_is_classified(facts: &Facts) {
             (json!({"fail": 400, "code": code, "message": message, "times": -1}), "context")
         }
     };
-    let case = given_up(facts.name, &turn, &["context_exhausted"]);
+    let case = failure_case(facts.name, &turn, &["context_exhausted"]);
     Case { says, ..case }.check();
 }
 
@@ -142,7 +142,7 @@ fn refused_answer_is_classified(facts: &Facts) {
         _ => "content_filter",
     };
     let turn = json!({"text": "", "stop": stop, "times": -1});
-    let Some((_, _, events)) = given_up(facts.name, &turn, &["failed"]).check() else { return };
+    let Some((_, _, events)) = failure_case(facts.name, &turn, &["failed"]).check() else { return };
     assert_eq!(events.find("agent_ended")["failure"]["kind"], "refusal");
 }
 
@@ -260,7 +260,7 @@ fn claude_backs_off_at_key_rate_limit() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 429}, DONE]),
-        env: IMPATIENT,
+        env: NO_RETRIES,
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };

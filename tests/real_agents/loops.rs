@@ -93,7 +93,7 @@ fn three_iterations_complete(facts: &Facts) {
 
     let used = &events.last("run_ended")["usage"];
     let (input, output, cache_read) = (44_444, 33_333, 22_222);
-    let cache_write = if facts.tells_cache_write { 11_111 } else { 0 };
+    let cache_write = if facts.reports_cache_write { 11_111 } else { 0 };
     assert_eq!(used["input_tokens"], input, "{used}");
     assert_eq!(used["output_tokens"], output, "{used}");
     assert_eq!(used["cache_read_tokens"], cache_read, "{used}");

@@ -35,9 +35,9 @@ struct Facts {
     args: &'static [&'static str],
     /// The price it assumes, if it reports costs.
     price: Option<Price>,
-    tells_cache_write: bool,
+    reports_cache_write: bool,
     /// Its stream reports usage before an answer is complete.
-    tells_usage_early: bool,
+    reports_usage_early: bool,
     /// Seconds of silence that count as hanging: more than it needs to start.
     silence_s: u32,
 }
@@ -47,8 +47,8 @@ const fn facts(name: &'static str) -> Facts {
         name,
         args: &[],
         price: None,
-        tells_cache_write: false,
-        tells_usage_early: true,
+        reports_cache_write: false,
+        reports_usage_early: true,
         silence_s: 6,
     }
 }
@@ -57,18 +57,18 @@ const AGENTS: [Facts; 7] = [
     Facts {
         args: &["--model", "claude-opus-5-5"],
         price: Some(Price { input: 4.0, cache_read: 0.2, cache_write: 5.0, output: 20.0 }),
-        tells_cache_write: true,
+        reports_cache_write: true,
         silence_s: 3,
         ..facts("claude")
     },
-    Facts { tells_usage_early: false, silence_s: 3, ..facts("codex") },
+    Facts { reports_usage_early: false, silence_s: 3, ..facts("codex") },
     Facts {
         price: Some(Price { input: 3.0, cache_read: 0.0, cache_write: 0.0, output: 15.0 }),
-        tells_usage_early: false,
+        reports_usage_early: false,
         silence_s: 12,
         ..facts("opencode")
     },
-    Facts { tells_usage_early: false, ..facts("gemini") },
+    Facts { reports_usage_early: false, ..facts("gemini") },
     facts("copilot"),
     facts("cline"),
     facts("qwen"),

@@ -21,7 +21,7 @@ fn script(_: &Project) -> Value {
     json!({"sessions": [[{"text": "I wait.", "sh": TOOL}, over], [DONE]]})
 }
 
-fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
+fn start_in_tool(real: &RealAgent, facts: &Facts) -> Running {
     let running = real.run(&[&["-p", PROMPT, "-n", "1"], facts.args].concat()).start();
     wait_until(LONG, || {
         let processes = real.project.processes();
@@ -40,12 +40,12 @@ fn second_stop_signal_ends_agent_and_tools(facts: &Facts) {
         "claude" | "opencode" | "copilot" | "qwen" => Signal::INT,
         _ => Signal::TERM,
     };
-    ask_twice(&real, facts, [signal, signal]);
+    signal_twice(&real, facts, [signal, signal]);
     assert_eq!(real.project.processes(), []);
 }
 
-fn ask_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
-    let running = in_a_tool(real, facts);
+fn signal_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
+    let running = start_in_tool(real, facts);
     running.signal(first);
     wait_until(LONG, || running.stderr().contains("shutting down"));
     running.signal(second);
@@ -70,7 +70,7 @@ fn cline_runs_without_its_daemon() {
     wait_until(LONG, || real.project.processes().len() == 1);
     let daemon = real.project.processes();
     assert!(daemon.iter().all(|process| process.command.contains("hub-daemon")), "{daemon:?}");
-    ask_twice(&real, facts, [Signal::INT, Signal::TERM]);
+    signal_twice(&real, facts, [Signal::INT, Signal::TERM]);
     assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
 }
 
@@ -79,7 +79,7 @@ for_agents!(killed_run_is_cleaned_up_by_next_run: claude, codex, opencode, gemin
 fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
-    let running = in_a_tool(&real, facts);
+    let running = start_in_tool(&real, facts);
     running.signal(Signal::KILL);
     running.wait().killed_by(Signal::KILL);
     let next = project.fake_agent(&json!([{"print": DONE}]));
@@ -108,7 +108,7 @@ fn hung_agent_is_ended_by_inactivity(facts: &Facts) {
         assert_eq!(ended["ended_by"], "inactivity");
         assert_eq!(ended["class"], "timed_out", "whatever its exit code says");
         if real.has_answered() {
-            let tokens = if facts.tells_usage_early { 120 } else { 0 };
+            let tokens = if facts.reports_usage_early { 120 } else { 0 };
             assert_eq!(ended["usage"]["input_tokens"], tokens, "{ended}");
             return;
         }

@@ -8,7 +8,7 @@ use crate::real::RealAgent;
 use crate::support::{LONG, namespaces, skipped, wait_until};
 use crate::{Facts, for_agents};
 
-fn is_here() -> bool {
+fn bwrap_works() -> bool {
     let output = Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
         .output();
@@ -27,10 +27,10 @@ fn shell(command: &str) -> Value {
 for_agents!(agent_works_in_sandbox: claude, codex, copilot);
 
 /// Agents that get the service's address by a variable, so it is allowed automatically.
-const TOLD: [&str; 4] = ["claude", "gemini", "copilot", "qwen"];
+const ADDRESS_BY_VARIABLE: [&str; 4] = ["claude", "gemini", "copilot", "qwen"];
 
 fn agent_works_in_sandbox(facts: &Facts) {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let script = |_: &_| {
@@ -50,7 +50,11 @@ fn agent_works_in_sandbox(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     std::fs::write(project.home().join("secret"), "TOP SECRET").expect("a secret");
-    let allowed = if TOLD.contains(&facts.name) { vec![] } else { vec![real.service_address()] };
+    let allowed = if ADDRESS_BY_VARIABLE.contains(&facts.name) {
+        vec![]
+    } else {
+        vec![real.service_address()]
+    };
     project.settings(&json!({"sandbox": {"allowedDomains": allowed}}));
     let args =
         [&["-p", "Say hello. Then <response>DONE</response>.", "-n", "5", "--sandbox"], facts.args];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{ASKED, DONE, run, run_id, run_with, sessions};
 
-fn busy() -> Value {
+fn full_session() -> Value {
     json!([
         {"claude": "init"},
         {"claude": {"thinking": "hm"}},
@@ -27,7 +27,8 @@ fn busy() -> Value {
 fn plain_output_shows_tools_todos_checks_and_result() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "true"}]}));
-    let output = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &busy()).run();
+    let output =
+        run_with("claude", &project, &["-p", "do it", "--output", "plain"], &full_session()).run();
     output
         .code(0)
         .stdout_has("Iteration 1/10")
@@ -44,7 +45,8 @@ fn plain_output_shows_tools_todos_checks_and_result() {
 #[test]
 fn output_without_terminal_has_no_escape_sequences() {
     let project = Project::new();
-    let output = run_with("claude", &project, &["-p", "do it"], &busy()).env("TERM", "xterm").run();
+    let output =
+        run_with("claude", &project, &["-p", "do it"], &full_session()).env("TERM", "xterm").run();
     output.code(0).stdout_has("[OK] Complete");
     assert!(!output.stdout.contains(['\x1b', '\r']) && !output.stderr.contains(['\x1b', '\r']));
 }
@@ -52,7 +54,8 @@ fn output_without_terminal_has_no_escape_sequences() {
 #[test]
 fn json_output_equals_journal() {
     let project = Project::new();
-    let output = run_with("claude", &project, &["-p", "do it", "--output", "json"], &busy()).run();
+    let output =
+        run_with("claude", &project, &["-p", "do it", "--output", "json"], &full_session()).run();
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     output.code(0).stdout_is(&journal);
     let events = output.json_lines();
@@ -158,7 +161,7 @@ fn replay_equals_live_output() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
     let script = sessions([
-        busy(),
+        full_session(),
         json!([{"shell": "touch fixed"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]),
     ]);
     let live = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &script).run();

@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
-use crate::{DONE, at_once, prompts, recorded_steps, run, run_with, sessions};
+use crate::{DONE, no_backoff, prompts, recorded_steps, run, run_with, sessions};
 
-fn reports(fields: &Value) -> Value {
+fn failing_claude(fields: &Value) -> Value {
     json!([{"claude": "init"}, {"claude": {"result": fields}}])
 }
 
@@ -24,7 +24,7 @@ fn seconds_from_now(seconds: u64) -> u64 {
 #[test]
 fn failed_attempt_is_retried_with_same_prompt() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let script = sessions([
         json!([project.record_step(), {"print": DONE}, {"exit": 7}]),
         json!([project.record_step(), {"signal": 9}]),
@@ -46,7 +46,7 @@ fn failed_attempt_is_retried_with_same_prompt() {
 #[test]
 fn repeatedly_failing_agent_ends_run() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let script = json!([project.record_step(), {"print": DONE}, {"exit": 1}]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("the agent failed 4 times in a row, the last time: exit code 1");
@@ -93,9 +93,9 @@ fn success_resets_failure_count() {
 #[test]
 fn error_result_with_exit_code_0_is_failure() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let error = json!({"is_error": true, "result": format!("API Error: 500 {DONE}")});
-    let script = sessions([reports(&error), claude_done()]);
+    let script = sessions([failing_claude(&error), claude_done()]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(0).stdout_has("API Error: 500");
     assert_eq!(project.events().find("agent_ended")["class"], "failed");
@@ -149,7 +149,7 @@ fn rate_limit_is_waited_out_and_not_counted() {
 #[test]
 fn rate_limit_beyond_allowed_wait_ends_run() {
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
-    let script = reports(&json!({"is_error": true, "result": message}));
+    let script = failing_claude(&json!({"is_error": true, "result": message}));
     for (rate_limit, says) in [
         (json!({"wait": false}), "waiting for limits is not allowed"),
         (json!({"maxWait": "10m"}), "waiting longer than 10m0s is not allowed"),
@@ -173,9 +173,9 @@ fn rate_limit_without_reset_time_backs_off() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0, "backoffSeconds": 0.1}}));
     let limited =
-        reports(&json!({"is_error": true, "api_error_status": 429, "result": "slow down"}));
+        failing_claude(&json!({"is_error": true, "api_error_status": 429, "result": "slow down"}));
     let overloaded =
-        reports(&json!({"is_error": true, "result": "API Error: 529 overloaded_error"}));
+        failing_claude(&json!({"is_error": true, "result": "API Error: 529 overloaded_error"}));
     let script = sessions([limited, overloaded, claude_done()]);
     run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
     let events = project.events();
@@ -188,7 +188,7 @@ fn rate_limit_without_reset_time_backs_off() {
 fn signal_ends_rate_limit_wait_immediately() {
     let project = Project::new();
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
-    let script = reports(&json!({"is_error": true, "result": message}));
+    let script = failing_claude(&json!({"is_error": true, "result": message}));
     let running = run_with("claude", &project, &["-p", "do it"], &script).start();
     wait_until(LONG, || running.stdout().contains("waiting until"));
     let stopped_at = Instant::now();
@@ -215,7 +215,9 @@ fn refused_credentials_end_run_immediately_with_hint() {
     for (agent, script, says) in [
         (
             "claude",
-            reports(&json!({"is_error": true, "result": "Invalid API key · Please run /login"})),
+            failing_claude(
+                &json!({"is_error": true, "result": "Invalid API key · Please run /login"}),
+            ),
             "Please run /login",
         ),
         (
@@ -236,9 +238,9 @@ fn refused_credentials_end_run_immediately_with_hint() {
 #[test]
 fn exhausted_context_is_retried() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let script = sessions([
-        reports(&json!({"is_error": true, "result": "Prompt is too long"})),
+        failing_claude(&json!({"is_error": true, "result": "Prompt is too long"})),
         claude_done(),
     ]);
     run_with("claude", &project, &["-p", "do it"], &script).run().code(0);

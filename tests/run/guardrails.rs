@@ -6,7 +6,7 @@ use crate::support::Project;
 use crate::{ASKED, DONE, prompts, recorded_steps, run, run_id, sessions};
 
 /// An agent that always claims completion, rightly on its second start.
-fn fixes_it_at_last(project: &Project) -> Value {
+fn fixes_on_second_start(project: &Project) -> Value {
     sessions([
         json!([project.record_step(), {"print": DONE}]),
         json!([project.record_step(), {"shell": "touch fixed"}, {"print": DONE}]),
@@ -15,7 +15,7 @@ fn fixes_it_at_last(project: &Project) -> Value {
 
 fn second_prompt(project: &Project, settings: &Value) -> String {
     project.settings(settings);
-    run(project, &["-p", "do it"], &fixes_it_at_last(project)).run().code(0);
+    run(project, &["-p", "do it"], &fixes_on_second_start(project)).run().code(0);
     prompts(project)[1].clone()
 }
 
@@ -93,7 +93,7 @@ fn completion_requires_all_guardrails_to_pass() {
         {"command": "test -e fixed", "failAction": "APPEND"},
         {"command": "echo always > always", "failAction": "APPEND"},
     ]}));
-    let output = run(&project, &["-p", "do it"], &fixes_it_at_last(&project)).run();
+    let output = run(&project, &["-p", "do it"], &fixes_on_second_start(&project)).run();
     output
         .code(0)
         .stdout_has("Guardrail: test -e fixed")
@@ -268,7 +268,7 @@ fn guardrail_timeout_kills_process_tree_and_fails() {
     let project = Project::new();
     let command = "test -e fixed || { sleep 100 & sleep 100; }";
     project.settings(&json!({"guardrails": [{"command": command, "timeoutSeconds": 1}]}));
-    let output = run(&project, &["-p", "do it"], &fixes_it_at_last(&project)).run();
+    let output = run(&project, &["-p", "do it"], &fixes_on_second_start(&project)).run();
     output.code(0).stdout_has("Guardrail timed out");
     assert!(prompts(&project)[1].contains("time limit of 1 s"), "{:?}", prompts(&project));
     assert_eq!(project.processes(), []);

@@ -182,7 +182,7 @@ fn iteration_budget_ends_agent_and_run_continues() {
 #[test]
 fn inactive_agent_is_ended_and_retried() {
     let project = Project::new();
-    project.settings(&crate::at_once());
+    project.settings(&crate::no_backoff());
     let script = sessions([json!([{"print": "hm"}, "hang"]), json!([{"print": DONE}])]);
     let output = run(&project, &["-p", "do it", "--inactivity-timeout", "1"], &script).run();
     output.code(0).stdout_has("it printed nothing for the inactivity limit");

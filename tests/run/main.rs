@@ -69,6 +69,6 @@ fn argv(project: &Project) -> Vec<Vec<String>> {
     project.agent_starts().iter().map(|record| words(record)[1..].to_vec()).collect()
 }
 
-fn at_once() -> Value {
+fn no_backoff() -> Value {
     json!({"retry": {"backoffSeconds": 0}})
 }

@@ -15,7 +15,7 @@ fn project(tasks: &[&str]) -> Project {
     project
 }
 
-fn works(steps: &Value, message: &str) -> Value {
+fn agent_script(steps: &Value, message: &str) -> Value {
     json!({"sessions": [steps], "commit_message": [{"print": message}]})
 }
 
@@ -49,7 +49,7 @@ fn all_unignored_changes_are_committed_with_agent_message() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "echo new > new.txt; echo more >> old.txt; touch x.tmp"}, {"print": DONE}]);
     let output =
-        run(&project, &["-p", "do it"], &works(&steps, "\n  Add the thing\nand more")).run();
+        run(&project, &["-p", "do it"], &agent_script(&steps, "\n  Add the thing\nand more")).run();
     output.code(0).stdout_has("commit");
     assert_eq!(subjects(&project), ["Add the thing", "First"]);
     assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\nold.txt\n");
@@ -61,7 +61,7 @@ fn untracked_files_are_committed_even_if_hidden_in_status() {
     let project = project(&["commit"]);
     project.git_command(["config", "status.showUntrackedFiles", "no"]);
     let steps = json!([{"shell": "touch new.txt"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, "Add the thing")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, "Add the thing")).run().code(0);
     assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\n");
 }
 
@@ -79,10 +79,10 @@ fn uncommitted_submodule_work_is_not_committed() {
     let project = project(&["commit"]);
     add_submodule(&project);
     let dirty = json!([{"shell": "echo b >part/a; touch part/new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&dirty, "Change the part")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&dirty, "Change the part")).run().code(0);
     assert_eq!(subjects(&project), ["Add the part", "First"]);
     let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, "Take the new part")).run().code(0);
     assert_eq!(subjects(&project)[0], "Take the new part");
     // A nested repository committed as a link is reported once.
     let own = "git init -q app && cd app && echo a >a && git add a && git commit -qm App";
@@ -101,7 +101,7 @@ fn commit_message_may_be_in_response_tag() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
     let message = "Here it is:\n<response>Add the thing</response>";
-    run(&project, &["-p", "do it"], &works(&steps, message)).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, message)).run().code(0);
     assert_eq!(subjects(&project)[0], "Add the thing");
 }
 
@@ -110,7 +110,7 @@ fn commit_message_is_not_passed_through_shell() {
     let project = project(&["commit"]);
     let message = r#"--amend $(touch pwned) `touch pwned` "; touch pwned; '"#;
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, message)).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, message)).run().code(0);
     assert_eq!(subjects(&project), [message, "First"]);
     assert!(!project.has("pwned"));
 }
@@ -189,7 +189,7 @@ fn failing_guardrails_prevent_commit() {
         "scm": {"command": "git", "tasks": ["commit"]}, "guardrails": [{"command": "false"}],
     }));
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it", "-n", "1"], &works(&steps, "Add it")).run().code(1);
+    run(&project, &["-p", "do it", "-n", "1"], &agent_script(&steps, "Add it")).run().code(1);
     assert_eq!(subjects(&project), ["First"]);
     assert!(!project.events().has("scm_started"));
 }
@@ -199,7 +199,7 @@ fn scm_tasks_run_in_order() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, "Add it")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run().code(0);
     assert_eq!(pushed(&project), "Add it");
     let events = project.events();
     let tasks: Vec<_> = events.all("scm_ended").iter().map(|e| e["task"].clone()).collect();
@@ -232,7 +232,7 @@ fn failed_push_is_reported_and_retried_after_next_iteration() {
 fn completion_with_failed_scm_task_exits_5() {
     let project = project(&["commit", "push"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
     output.code(5).stdout_has("push");
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "complete_scm_failed");
@@ -250,7 +250,7 @@ fn commit_refused_by_hook_is_fed_back() {
     let project = project(&["commit", "push"]);
     pre_commit_hook(&project, "echo 'no secrets, please' >&2; exit 1");
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
     output.code(5).stdout_has("no secrets, please");
     assert_eq!(subjects(&project), ["First"]);
     assert_eq!(project.events().all("scm_ended").len(), 1, "nothing is pushed after that");
@@ -372,7 +372,7 @@ fn missing_commit_message_is_replaced_by_default() {
 fn commit_message_does_not_complete_run() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new-$RALPH_ITERATION"}, {"print": "not yet"}]);
-    run(&project, &["-p", "do it", "-n", "2"], &works(&steps, DONE)).run().code(1);
+    run(&project, &["-p", "do it", "-n", "2"], &agent_script(&steps, DONE)).run().code(1);
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn commits_made_by_agent_are_pushed() {
     with_remote(&project);
     let commit = "touch new; git add new; git commit --quiet -m 'By the agent'";
     let steps = json!([{"shell": commit}, {"print": DONE}]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "not asked for")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "not asked for")).run();
     output.code(0).stdout_has("nothing to commit");
     assert_eq!(pushed(&project), "By the agent");
 }
@@ -572,7 +572,7 @@ fn commits_on_no_branch_are_reported() {
                   GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i HEAD~1; touch three";
     let steps = json!([{"shell": rebase}, {"print": DONE}]);
     project.git_command(["reset", "--quiet", "--hard", "main"]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
     output.code(0).stderr_has("a rebase of kept is under way, so").stderr_has("git rebase --abort");
 }
 
@@ -580,7 +580,8 @@ fn commits_on_no_branch_are_reported() {
 fn existing_uncommitted_changes_are_reported() {
     let project = project(&["commit"]);
     project.write("mine.txt", "not the agent's\n");
-    let output = run(&project, &["-p", "do it"], &works(&json!([{"print": DONE}]), "Do it")).run();
+    let output =
+        run(&project, &["-p", "do it"], &agent_script(&json!([{"print": DONE}]), "Do it")).run();
     output
         .code(0)
         .stderr_has("your uncommitted changes will be included in ralph's commits: mine.txt");
@@ -590,8 +591,10 @@ fn existing_uncommitted_changes_are_reported() {
 fn git_lock_of_other_process_is_waited_for() {
     let project = project(&["commit"]);
     let trace = project.sibling("trace");
-    let script =
-        works(&json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]), "New");
+    let script = agent_script(
+        &json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]),
+        "New",
+    );
     let running = run(&project, &["-p", "do it"], &script).env("GIT_TRACE", &trace).start();
     let tries = || {
         let trace_text = std::fs::read_to_string(&trace).unwrap_or_default();
@@ -664,7 +667,7 @@ fn scm_paths_limit_the_commit() {
     project.git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "First"]);
     let steps = json!([{"shell": "mkdir src; touch src/a src/b.key beside"}, {"print": DONE}]);
-    run(&project, &ASKED, &works(&steps, "Add it")).run().code(0);
+    run(&project, &ASKED, &agent_script(&steps, "Add it")).run().code(0);
     let committed = project.git_command(["show", "--name-only", "--format=", "HEAD"]);
     assert_eq!(committed, "src/a\n");
 }
@@ -674,7 +677,7 @@ fn start_names_every_uncommitted_file_to_be_committed() {
     let project = project(&["commit"]);
     project.write("a.txt", "").write("dir/b.txt", "").write("dir/c.txt", "");
     let steps = json!([{"print": DONE}]);
-    let output = run(&project, &ASKED, &works(&steps, "Add it")).run();
+    let output = run(&project, &ASKED, &agent_script(&steps, "Add it")).run();
     output.code(0).stderr_has("included in ralph's commits: a.txt, dir/b.txt, dir/c.txt");
 }
 
@@ -697,7 +700,7 @@ fn uncommitted_work_in_submodule_is_named() {
     let project = project(&["commit"]);
     add_submodule(&project);
     let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
-    let output = run(&project, &ASKED, &works(&steps, "Change the part")).run();
+    let output = run(&project, &ASKED, &agent_script(&steps, "Change the part")).run();
     output.code(0).stderr_has("uncommitted work inside submodules").stderr_has("can hold: part");
 }
 

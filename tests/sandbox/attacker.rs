@@ -30,7 +30,7 @@ fn attack() {
             // Sending may succeed without a receiver: only an answer counts.
             socket.send_to(b"ping", target).is_ok() && socket.recv(&mut [0; 8]).is_ok()
         }
-        "kernel" => takes_orders(),
+        "kernel" => open_kernel_file(),
         "unix" => UnixStream::connect(target).is_ok(),
         "abstract" => {
             let address = SocketAddr::from_abstract_name(target).unwrap();
@@ -44,16 +44,16 @@ fn attack() {
             // PTRACE_ATTACH.
             call(libc::SYS_ptrace, [16, target.parse().unwrap(), 0, 0])
         }
-        "type" => types_into_the_terminal(),
+        "type" => type_into_terminal(),
         "pipe" => {
             // Also for reading, because opening would otherwise wait for a reader.
             let open = fs::OpenOptions::new().read(true).write(true).open(target);
             open.is_ok_and(|mut pipe| pipe.write_all(b"x").is_ok())
         }
-        "memory" => uses_memory(target.parse().unwrap()),
+        "memory" => attach_memory(target.parse().unwrap()),
         "listen" => TcpListener::bind("0.0.0.0:0").is_ok(),
         "limit" | "priority" | "affinity" | "scheduler" | "disk" => {
-            slows_down(name, target.parse().unwrap())
+            limit_process(name, target.parse().unwrap())
         }
         other => panic!("no attack {other}"),
     };
@@ -67,20 +67,20 @@ fn call(number: libc::c_long, args: [libc::c_long; 4]) -> bool {
 }
 
 #[expect(unsafe_code, reason = "as above")]
-fn types_into_the_terminal() -> bool {
+fn type_into_terminal() -> bool {
     let key: c_int = c_int::from(b'x');
     // SAFETY: reads one byte from a valid pointer.
     unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const key) == 0 }
 }
 
 #[expect(unsafe_code, reason = "as above")]
-fn uses_memory(id: c_int) -> bool {
+fn attach_memory(id: c_int) -> bool {
     // SAFETY: the kernel chooses the address, which is not used.
     unsafe { libc::shmat(id, std::ptr::null(), libc::SHM_RDONLY) as isize != -1 }
 }
 
 #[expect(unsafe_code, reason = "as above")]
-fn slows_down(how: &str, pid: c_int) -> bool {
+fn limit_process(how: &str, pid: c_int) -> bool {
     let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
     let param = libc::sched_param { sched_priority: 0 };
     let mask = 1u64;
@@ -102,7 +102,7 @@ fn slows_down(how: &str, pid: c_int) -> bool {
 
 /// Whether a kernel file that belongs to no process and is not world-writable can be opened for
 /// writing. Nothing is written.
-fn takes_orders() -> bool {
+fn open_kernel_file() -> bool {
     let is_of_a_process = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_digit()) || name.ends_with("self")
     };

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::landlock;
-use crate::scene::{STRANGER, give};
+use crate::scene::{OTHER_USER, give};
 use crate::support::{LONG, Project, Ralph, skipped, wait_until};
 
 /// Replaced by links to the user's files.
@@ -58,7 +58,7 @@ impl Scene {
         let check = scene.ralph(&["sandbox", "check"]).run();
         let works = match sandbox {
             "--no-sandbox" => true,
-            "--sandbox=landlock" => landlock::is_here(&Project::new()),
+            "--sandbox=landlock" => landlock::landlock_works(&Project::new()),
             _ => check.stdout.contains("ok      bwrap"),
         };
         if !works {
@@ -83,7 +83,7 @@ impl Scene {
         self.project.home().join("victims").join(name.replace('/', "-"))
     }
 
-    fn planting(&self, names: &[&str]) -> String {
+    fn link_script(&self, names: &[&str]) -> String {
         let lines = names.iter().map(|name| {
             let (victim, name) = (self.victim(name), format!(".git/{name}"));
             let parent = Path::new(&name).parent().unwrap().display().to_string();
@@ -130,7 +130,7 @@ pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
 fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
-    let plant = scene.planting(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
+    let plant = scene.link_script(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
     // A directory that cannot be listed is checked, too.
     let script = format!("{MESSAGE}echo two > file\n{plant}chmod 311 .git/logs\n{DONE}");
     let output = scene.run(&script).run();
@@ -144,9 +144,9 @@ fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
     scene.assert_untouched("archive");
 }
 
-fn missing_directories_lead_nowhere(sandbox: &'static str, user: u32) {
+fn missing_directories_are_not_followed(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
-    let plant = scene.planting(&VITAL);
+    let plant = scene.link_script(&VITAL);
     let output = scene.run(&format!("{MESSAGE}echo two > file\n{plant}{DONE}")).run();
     output.stderr_has(MOVED);
     scene.ralph(&["archive", "--force"]).run();
@@ -161,7 +161,7 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     symlink("hooks", &own).unwrap();
     let changed = scene.project.path().join(".git/changed");
     symlink("info", &changed).unwrap();
-    let plant = scene.planting(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
+    let plant = scene.link_script(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
     // With landlock an agent can change the mode of any file of the user.
     let memory = scene.project.home().join(".ralph");
     let memory = memory.display();
@@ -189,7 +189,7 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
 
 fn attack(sandbox: &'static str, user: u32) {
     commit_of_run_follows_no_link(sandbox, user);
-    missing_directories_lead_nowhere(sandbox, user);
+    missing_directories_are_not_followed(sandbox, user);
     archive_after_kill_follows_no_link(sandbox, user);
 }
 
@@ -200,7 +200,7 @@ fn git_links_from_bwrap_are_not_followed() {
 
 #[test]
 fn git_links_from_bwrap_of_ordinary_user_are_not_followed() {
-    attack("--sandbox=bwrap", STRANGER);
+    attack("--sandbox=bwrap", OTHER_USER);
 }
 
 #[test]
@@ -210,13 +210,13 @@ fn git_links_from_landlock_are_not_followed() {
 
 #[test]
 fn git_links_from_landlock_of_ordinary_user_not_followed() {
-    attack("--sandbox=landlock", STRANGER);
+    attack("--sandbox=landlock", OTHER_USER);
 }
 
 #[test]
 fn git_links_without_sandbox_are_not_followed() {
     attack("--no-sandbox", 0);
-    attack("--no-sandbox", STRANGER);
+    attack("--no-sandbox", OTHER_USER);
 }
 
 /// An agent in a worktree can write to the common git directory.
@@ -226,7 +226,7 @@ fn git_links_from_worktree_are_not_followed_in_main_tree() {
     let tree = scene.project.sibling("tree");
     scene.project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
     let names = ["COMMIT_EDITMSG", "logs/HEAD", "packed-refs"];
-    let plant = scene.planting(&names).replace(".git/", "\"$common\"/");
+    let plant = scene.link_script(&names).replace(".git/", "\"$common\"/");
     let script = format!(
         "common=$(git rev-parse --git-common-dir)\n{plant}touch planted; sleep 1000\n{DONE}"
     );

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{Project, Ralph, skipped};
 
-pub(crate) fn is_here(project: &Project) -> bool {
+pub(crate) fn landlock_works(project: &Project) -> bool {
     let check = project.ralph(["sandbox", "check"]).run();
     let works = check.stdout.contains("ok      landlock")
         && !check.stdout.contains("connections are not confined");
@@ -27,7 +27,7 @@ fn run(project: &Project, script: &str) -> Ralph {
 #[test]
 fn landlock_blocks_outside_files_network_and_processes() {
     let project = Project::git();
-    if !is_here(&project) {
+    if !landlock_works(&project) {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -71,7 +71,7 @@ fn landlock_blocks_outside_files_network_and_processes() {
 #[test]
 fn resume_ignores_start_files_overwritten_by_agent() {
     let project = Project::git();
-    if !is_here(&project) {
+    if !landlock_works(&project) {
         return;
     }
     let evil = json!({
@@ -103,7 +103,7 @@ fn resume_ignores_start_files_overwritten_by_agent() {
 #[test]
 fn git_files_are_restored_without_links_and_after_kill() {
     let project = Project::git();
-    if !is_here(&project) {
+    if !landlock_works(&project) {
         return;
     }
     let users = project.home().join("users");

@@ -7,7 +7,8 @@ use ralph_sandbox::plan::SandboxPlan;
 
 use crate::escapes::ATTACKS;
 use crate::scene::{
-    Attack, Cage, Check, How, Scene, as_the_administrator, attack, network_attacks, ordinary_user,
+    Attack, AttackMethod, Check, Scene, TestBackend, as_root, attack, network_attacks,
+    ordinary_user,
 };
 use crate::support::{Project, skipped};
 
@@ -90,23 +91,23 @@ const NOT_STOPPED: &[(&str, &str)] = &[
 const LOOKS: &[Attack] = &[
     attack(
         "see which files there are",
-        How::Shell("test -s {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("test -s {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ExitCode,
         files,
     ),
     attack(
         "see who else there is",
-        How::Shell("test -d /proc/{victim} && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("test -d /proc/{victim} && exit {escaped}"),
+        Check::ExitCode,
         processes,
     ),
     attack(
         "change the mode of a file",
-        How::Shell("chmod 644 {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("chmod 644 {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ExitCode,
         files,
     ),
-    attack("listen on every address", How::Program("listen"), Check::ItSays, |_| {}),
+    attack("listen on every address", AttackMethod::Program("listen"), Check::ExitCode, |_| {}),
 ];
 
 fn try_everything(user: u32) {
@@ -118,18 +119,19 @@ fn try_everything(user: u32) {
     let project = Project::new();
     let check = project.ralph(["sandbox", "check"]).run().stdout;
     let missing = ["connections are not confined", "can be signalled"];
-    if !Cage::Landlock.works_for(&scene) || missing.iter().any(|limit| check.contains(limit)) {
+    if !TestBackend::Landlock.works_for(&scene) || missing.iter().any(|limit| check.contains(limit))
+    {
         return skipped("Landlock does not work here, or not with connections and signals");
     }
     let network = network_attacks(&scene);
     let all = || ATTACKS.iter().chain(LOOKS).chain(network.iter().map(|(attack, _)| attack));
     let find = |name: &str| all().find(|attack| attack.name == name).unwrap();
     for (name, weaken) in STOPPED {
-        scene.try_out(Cage::Landlock, find(name), *weaken);
+        scene.check_attack(TestBackend::Landlock, find(name), *weaken);
     }
     for (name, warning) in NOT_STOPPED {
         let scene = Scene::new(user);
-        let escapes = scene.escapes(Cage::Landlock, &scene.plan(), find(name));
+        let escapes = scene.escapes(TestBackend::Landlock, &scene.plan(), find(name));
         assert!(escapes, "user {user}: {name} is impossible, which is more than it says");
         assert!(check.contains(warning), "{warning}: {check}");
     }
@@ -137,7 +139,7 @@ fn try_everything(user: u32) {
 
 #[test]
 fn landlock_escapes_fail_as_administrator() {
-    as_the_administrator(try_everything);
+    as_root(try_everything);
 }
 
 #[test]

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use ralph_sandbox::plan::{Mount, PlanInputs};
 
-use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
+use crate::scene::{AttackMethod, Check, Scene, TestBackend, as_root, attack, ordinary_user};
 use crate::support::{Project, skipped};
 
-const CAGES: [Cage; 3] = [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock];
+const CAGES: [TestBackend; 3] =
+    [TestBackend::Bwrap, TestBackend::BwrapAlone, TestBackend::Landlock];
 
 /// A link in the project, its target in `~/.ssh`, and the setting or variable that names it.
 struct Link {
@@ -92,8 +93,8 @@ fn try_links(user: u32) {
                 path.display(),
                 ssh.display()
             );
-            let read = How::Shell(Box::leak(script.into_boxed_str()));
-            let read = attack(link.name, read, Check::ItSays, |_| {});
+            let read = AttackMethod::Shell(Box::leak(script.into_boxed_str()));
+            let read = attack(link.name, read, Check::ExitCode, |_| {});
             assert!(!scene.escapes(cage, &plan, &read), "{cage:?}, {user}: {}", link.name);
             plan.mounts.push(Mount::ReadOnly { from: ssh.clone(), at: ssh });
             assert!(
@@ -107,7 +108,7 @@ fn try_links(user: u32) {
 
 #[test]
 fn link_out_of_project_is_hidden_from_administrator() {
-    as_the_administrator(try_links);
+    as_root(try_links);
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn link_out_of_project_is_hidden_from_ordinary_user() {
 #[test]
 fn link_created_after_planning_is_not_followed() {
     let user = ordinary_user();
-    for cage in [Cage::Bwrap, Cage::Landlock] {
+    for cage in [TestBackend::Bwrap, TestBackend::Landlock] {
         let scene = Scene::new(user);
         if !cage.works_for(&scene) {
             skipped(&format!("{cage:?} does not work here"));
@@ -135,9 +136,9 @@ fn link_created_after_planning_is_not_followed() {
         fs::remove_dir(&tools).unwrap();
         symlink(home.join(".ssh"), &tools).unwrap();
         let read = "grep -rqs secret ~/bin/ ~/.ssh {root}/home/.ssh tools/ && exit {escaped}";
-        let output = scene.output(cage, &plan, &How::Shell(read));
+        let output = scene.output(cage, &plan, &AttackMethod::Shell(read));
         assert_ne!(output.status.code(), Some(crate::attacker::ESCAPED), "{cage:?}");
-        assert_eq!(output.status.code() == Some(125), cage == Cage::Bwrap, "{output:?}");
+        assert_eq!(output.status.code() == Some(125), cage == TestBackend::Bwrap, "{output:?}");
     }
 }
 

@@ -11,19 +11,19 @@ use ralph_sandbox::proxy::{Proxy, ProxyRules, Refusal, Resolver, UpstreamProxies
 
 const LONG: Duration = Duration::from_secs(60);
 
-struct Bench {
+struct TestProxy {
     proxy: Proxy,
     address: SocketAddr,
     _files: tempfile::TempDir,
 }
 
-impl Bench {
-    fn new(allowed: &[&str]) -> Bench {
-        Bench::with(allowed, "", &[])
+impl TestProxy {
+    fn new(allowed: &[&str]) -> TestProxy {
+        TestProxy::with(allowed, "", &[])
     }
 
-    fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
-        Bench::behind(UpstreamProxies::default(), allowed, hosts, servers)
+    fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> TestProxy {
+        TestProxy::behind(UpstreamProxies::default(), allowed, hosts, servers)
     }
 
     fn behind(
@@ -31,7 +31,7 @@ impl Bench {
         allowed: &[&str],
         hosts: &str,
         servers: &[SocketAddr],
-    ) -> Bench {
+    ) -> TestProxy {
         let files = tempfile::tempdir().unwrap();
         let hosts_file = files.path().join("hosts");
         std::fs::write(&hosts_file, hosts).unwrap();
@@ -47,7 +47,7 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         proxy.serve(listener.into());
-        Bench { proxy, address, _files: files }
+        TestProxy { proxy, address, _files: files }
     }
 
     fn connect(&self) -> TcpStream {
@@ -80,9 +80,9 @@ impl Bench {
 }
 
 /// Serializes tests, because some measure the memory of this process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn serialize() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refusal(host: &str, port: u16, private: bool) -> Refusal {
@@ -119,7 +119,7 @@ fn mirror() -> u16 {
     })
 }
 
-fn resident() -> u64 {
+fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -127,10 +127,11 @@ fn resident() -> u64 {
 
 #[test]
 fn proxy_passes_tunnels_and_requests_to_allowed_hosts() {
-    let _alone = alone();
+    let _alone = serialize();
     let (echo, mirror) = (echo(), mirror());
     let allowed = [format!("localhost:{echo}"), format!("web.test:{mirror}")];
-    let bench = Bench::with(&allowed.each_ref().map(String::as_str), "127.0.0.1 web.test\n", &[]);
+    let bench =
+        TestProxy::with(&allowed.each_ref().map(String::as_str), "127.0.0.1 web.test\n", &[]);
     let mut tunnel = bench.tunnel(&format!("127.0.0.1:{echo}"));
     tunnel.write_all(b"hello").unwrap();
     tunnel.shutdown(Shutdown::Write).unwrap();
@@ -150,9 +151,9 @@ fn proxy_passes_tunnels_and_requests_to_allowed_hosts() {
 
 #[test]
 fn proxy_refuses_unlisted_host_and_names_setting() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
-    let bench = Bench::with(&["*.example.com", "inside.test"], "127.0.0.1 inside.test\n", &[]);
+    let bench = TestProxy::with(&["*.example.com", "inside.test"], "127.0.0.1 inside.test\n", &[]);
     let answer = bench.ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
     assert!(answer.contains("add \"evil.test\" to sandbox.allowedDomains"), "{answer}");
@@ -173,12 +174,12 @@ fn proxy_refuses_unlisted_host_and_names_setting() {
 
 #[test]
 fn proxy_uses_upstream_proxy_of_user() {
-    let _alone = alone();
+    let _alone = serialize();
     let (echo, mirror) = (echo(), mirror());
     // Only the upstream proxy can resolve these names.
     let hosts = "127.0.0.1 far.test\n127.0.0.1 direct.test\n";
     let far = [format!("far.test:{echo}"), format!("far.test:{mirror}")];
-    let other = Bench::with(&far.each_ref().map(String::as_str), hosts, &[]);
+    let other = TestProxy::with(&far.each_ref().map(String::as_str), hosts, &[]);
     let env = |name: &str, value: String| (name.into(), value.into());
     let upstream = UpstreamProxies::from_env(&[
         env("ALL_PROXY", format!("http://user:secret@{}", other.address)),
@@ -186,7 +187,7 @@ fn proxy_uses_upstream_proxy_of_user() {
     ]);
     let direct = format!("direct.test:{echo}");
     let allowed = [far[0].as_str(), &far[1], &direct, "other.test", "10.0.0.1"];
-    let bench = Bench::behind(upstream.0, &allowed, "127.0.0.1 direct.test\n", &[]);
+    let bench = TestProxy::behind(upstream.0, &allowed, "127.0.0.1 direct.test\n", &[]);
     for host in [&far[0], &direct] {
         let mut tunnel = bench.tunnel(host);
         tunnel.write_all(b"hello").unwrap();
@@ -238,11 +239,11 @@ fn name_server(address: [u8; 4]) -> SocketAddr {
 
 #[test]
 fn proxy_judges_addresses_from_name_server() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let allowed = [format!("named.test:{echo}"), "rebound.test".to_owned()];
     let servers = [name_server([127, 0, 0, 1])];
-    let bench = Bench::with(&allowed.each_ref().map(String::as_str), "", &servers);
+    let bench = TestProxy::with(&allowed.each_ref().map(String::as_str), "", &servers);
     let mut tunnel = bench.tunnel(&format!("named.test:{echo}"));
     tunnel.write_all(b"x").unwrap();
     tunnel.read_exact(&mut [0]).unwrap();
@@ -253,13 +254,13 @@ fn proxy_judges_addresses_from_name_server() {
 
 #[test]
 fn proxy_skips_unreachable_name_server() {
-    let _alone = alone();
+    let _alone = serialize();
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let echo = echo();
     let entry = format!("named.test:{echo}");
-    let bench = Bench::with(&[&entry], "", &[nobody, name_server([127, 0, 0, 1])]);
+    let bench = TestProxy::with(&[&entry], "", &[nobody, name_server([127, 0, 0, 1])]);
     bench.tunnel(&entry);
-    let bench = Bench::with(&[&entry], "", &[nobody]);
+    let bench = TestProxy::with(&[&entry], "", &[nobody]);
     let answer = bench.ask(&format!("CONNECT {entry} HTTP/1.1\r\n\r\n"));
     assert!(answer.contains("502 Bad Gateway"), "{answer}");
     assert!(answer.contains("no address for named.test"), "{answer}");
@@ -267,20 +268,20 @@ fn proxy_skips_unreachable_name_server() {
 
 #[test]
 fn proxy_reports_unreachable_host() {
-    let _alone = alone();
+    let _alone = serialize();
     let port = {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap();
         closed.local_addr().unwrap().port()
     };
-    let bench = Bench::new(&[&format!("localhost:{port}")]);
+    let bench = TestProxy::new(&[&format!("localhost:{port}")]);
     let answer = bench.ask(&format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n"));
     assert!(answer.contains("502 Bad Gateway"), "{answer}");
 }
 
 #[test]
 fn proxy_answers_malformed_requests() {
-    let _alone = alone();
-    let bench = Bench::new(&[]);
+    let _alone = serialize();
+    let bench = TestProxy::new(&[]);
     for nonsense in ["\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
         assert!(bench.ask(nonsense).starts_with("HTTP/1.1 400"), "{nonsense:?}");
     }
@@ -296,11 +297,11 @@ fn proxy_answers_malformed_requests() {
 
 #[test]
 fn proxy_serves_many_connections_beside_stuck_ones() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let entry = format!("localhost:{echo}");
-    let bench = Bench::new(&[&entry]);
-    let before = resident();
+    let bench = TestProxy::new(&[&entry]);
+    let before = resident_kib();
     let mut stuck = Vec::new();
     for nth in 0..100 {
         let mut stream = bench.connect();
@@ -325,16 +326,16 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
     }
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
     // Includes both ends and the services.
-    let grown = resident().saturating_sub(before);
+    let grown = resident_kib().saturating_sub(before);
     assert!(grown < 64 * 1024, "{grown} KiB for 400 connections");
 }
 
 #[test]
 fn proxy_drops_idle_connections_when_full() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let entry = format!("localhost:{echo}");
-    let bench = Bench::new(&[&entry]);
+    let bench = TestProxy::new(&[&entry]);
     let mut first = bench.tunnel(&entry);
     let _idle: Vec<TcpStream> = (0..600).map(|_| bench.connect()).collect();
     let mut last = bench.tunnel(&entry);
@@ -347,7 +348,7 @@ fn proxy_drops_idle_connections_when_full() {
 
 #[test]
 fn proxy_streams_gigabyte_beside_sleeping_readers() {
-    let _alone = alone();
+    let _alone = serialize();
     const BYTES: u64 = 1 << 30;
     let source = service(|mut stream| {
         // Shared, because memory is measured.
@@ -355,10 +356,10 @@ fn proxy_streams_gigabyte_beside_sleeping_readers() {
         while stream.write_all(&BLOCK).is_ok() {}
     });
     let entry = format!("localhost:{source}");
-    let bench = Bench::new(&[&entry]);
+    let bench = TestProxy::new(&[&entry]);
     // Never read, so all buffers fill up.
     let _sleepers: Vec<TcpStream> = (0..20).map(|_| bench.tunnel(&entry)).collect();
-    let before = resident();
+    let before = resident_kib();
     let started = Instant::now();
     let mut stream = bench.tunnel(&entry);
     let mut buffer = vec![0; 1 << 20];
@@ -368,17 +369,17 @@ fn proxy_streams_gigabyte_beside_sleeping_readers() {
         assert!(more > 0);
         read += more as u64;
     }
-    let (took, grown) = (started.elapsed(), resident().saturating_sub(before));
+    let (took, grown) = (started.elapsed(), resident_kib().saturating_sub(before));
     assert!(took < LONG, "{took:?}");
     assert!(grown < 16 * 1024, "{grown} KiB more for a gigabyte");
 }
 
 #[test]
 fn released_proxy_listener_is_closed() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let entry = format!("localhost:{echo}");
-    let mut bench = Bench::new(&[&entry]);
+    let mut bench = TestProxy::new(&[&entry]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = listener.local_addr().unwrap();
     let id = bench.proxy.serve(listener.into());

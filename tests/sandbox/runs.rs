@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
-pub(crate) fn is_here() -> bool {
+pub(crate) fn bwrap_works() -> bool {
     let output = std::process::Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
         .output();
@@ -42,7 +42,7 @@ fn assert_nothing_is_left(project: &Project) {
 
 #[test]
 fn sandboxed_run_commits_and_leaves_nothing_behind() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::git();
@@ -75,7 +75,7 @@ fn sandboxed_run_commits_and_leaves_nothing_behind() {
 
 #[test]
 fn refused_host_is_event_with_allowing_setting() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -92,7 +92,7 @@ fn refused_host_is_event_with_allowing_setting() {
 
 #[test]
 fn allowed_local_port_is_reached_directly_and_by_proxy() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -118,7 +118,7 @@ fn allowed_local_port_is_reached_directly_and_by_proxy() {
 
 #[test]
 fn environment_secrets_are_withheld() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -140,7 +140,7 @@ fn environment_secrets_are_withheld() {
 
 #[test]
 fn secret_variable_by_name_or_shape_is_withheld() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let secrets = [
@@ -193,7 +193,7 @@ fn secret_variable_by_name_or_shape_is_withheld() {
 
 #[test]
 fn sandboxed_agent_handles_sigterm_before_end() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -210,7 +210,7 @@ fn sandboxed_agent_handles_sigterm_before_end() {
 
 #[test]
 fn planted_files_of_killed_run_are_moved_before_use() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -231,7 +231,7 @@ fn planted_files_of_killed_run_are_moved_before_use() {
 
 #[test]
 fn files_of_run_beside_sandbox_shell_are_kept() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -252,7 +252,7 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
 /// A planted file that cannot be renamed must not take effect.
 #[test]
 fn immovable_planted_file_ends_run_and_blocks_next() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     if !rustix::process::getuid().is_root() {
@@ -289,7 +289,7 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
 /// A mount disappears when its file is replaced.
 #[test]
 fn guarded_file_replaced_from_outside_is_reported() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::git();
@@ -307,7 +307,7 @@ fn guarded_file_replaced_from_outside_is_reported() {
 
 #[test]
 fn agent_links_do_not_redirect_reads_or_writes() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -341,10 +341,10 @@ fn agent_links_do_not_redirect_reads_or_writes() {
 
 #[test]
 fn worktree_allows_commits_and_protects_git_files() {
-    if is_here() {
+    if bwrap_works() {
         attack_a_worktree("--sandbox=bwrap");
     }
-    if landlock::is_here(&Project::new()) {
+    if landlock::landlock_works(&Project::new()) {
         attack_a_worktree("--sandbox=landlock");
     }
 }
@@ -404,7 +404,7 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
 
 #[test]
 fn bwrap_from_project_is_not_used() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -420,7 +420,7 @@ fn bwrap_from_project_is_not_used() {
 
 #[test]
 fn active_marker_names_sandbox() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -444,7 +444,8 @@ fn active_marker_names_sandbox() {
 fn task_commands_work_in_every_sandbox() {
     for sandbox in ["bwrap", "landlock"] {
         let project = Project::git();
-        let works = if sandbox == "bwrap" { is_here() } else { landlock::is_here(&project) };
+        let works =
+            if sandbox == "bwrap" { bwrap_works() } else { landlock::landlock_works(&project) };
         if !works {
             continue;
         }
@@ -466,7 +467,11 @@ fn task_commands_work_in_every_sandbox() {
 #[test]
 fn sandboxed_agent_reads_guardrail_logs() {
     for backend in ["bwrap", "landlock"] {
-        let works = if backend == "bwrap" { is_here() } else { landlock::is_here(&Project::new()) };
+        let works = if backend == "bwrap" {
+            bwrap_works()
+        } else {
+            landlock::landlock_works(&Project::new())
+        };
         if !works {
             continue;
         }

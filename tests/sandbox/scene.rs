@@ -21,14 +21,14 @@ use crate::support::skipped;
 const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cage {
+pub(crate) enum TestBackend {
     Bwrap,
     /// bubblewrap makes the mounts, not ralph.
     BwrapAlone,
     Landlock,
 }
 
-impl Cage {
+impl TestBackend {
     pub(crate) fn works_for(self, scene: &Scene) -> bool {
         let line = scene.line(self, &scene.plan(), OsStr::new("true"), &[]);
         let mut command = as_user(scene.user, line[0].to_str().unwrap());
@@ -38,17 +38,17 @@ impl Cage {
 }
 
 /// A user id that owns nothing.
-pub(crate) const STRANGER: u32 = 54_321;
+pub(crate) const OTHER_USER: u32 = 54_321;
 
 /// The tester, or a stranger if the tester is root.
 pub(crate) fn ordinary_user() -> u32 {
     match rustix::process::getuid().as_raw() {
-        0 => STRANGER,
+        0 => OTHER_USER,
         me => me,
     }
 }
 
-pub(crate) fn as_the_administrator(try_everything: fn(u32)) {
+pub(crate) fn as_root(try_everything: fn(u32)) {
     if rustix::process::getuid().as_raw() != 0 {
         return skipped("escapes as the administrator");
     }
@@ -141,7 +141,7 @@ impl Scene {
 
     pub(crate) fn line(
         &self,
-        cage: Cage,
+        cage: TestBackend,
         plan: &SandboxPlan,
         program: &OsStr,
         args: &[OsString],
@@ -149,7 +149,7 @@ impl Scene {
         let directory = self.path.join("project");
         let (socket, terminal, spare) = (None, None, false);
         match cage {
-            Cage::Bwrap | Cage::BwrapAlone => {
+            TestBackend::Bwrap | TestBackend::BwrapAlone => {
                 let command = bwrap_args::InnerCommand {
                     program,
                     args,
@@ -158,14 +158,15 @@ impl Scene {
                     terminal,
                     term_on_parent_death: spare,
                 };
-                let by = if cage == Cage::Bwrap { MountMaker::Ralph } else { MountMaker::Bwrap };
+                let by =
+                    if cage == TestBackend::Bwrap { MountMaker::Ralph } else { MountMaker::Bwrap };
                 let (first, args) =
                     bwrap_args::command_line(Path::new("/usr/bin/bwrap"), plan, &command, by);
                 // Not this test program, but ralph.
                 let first = if by == MountMaker::Ralph { RALPH.into() } else { first };
                 [first].into_iter().chain(args).collect()
             }
-            Cage::Landlock => {
+            TestBackend::Landlock => {
                 let orders = self.path.join("scratch/orders.json");
                 LandlockRules::new(plan, Some(Vec::new())).save(&orders).unwrap();
                 let words =
@@ -175,7 +176,12 @@ impl Scene {
         }
     }
 
-    pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut SandboxPlan)) {
+    pub(crate) fn check_attack(
+        &self,
+        cage: TestBackend,
+        attack: &Attack,
+        weaken: fn(&mut SandboxPlan),
+    ) {
         let user = self.user;
         let bare = attack.bare.then(|| Scene::with(user, true));
         let scene = bare.as_ref().unwrap_or(self);
@@ -185,8 +191,9 @@ impl Scene {
         }
         // In another scene, because it does harm, unless its victim is in this one.
         let here = self.path.to_str().unwrap();
-        let is_here = matches!(attack.how, How::Program(text) if text.contains(here));
-        let other = (!is_here).then(|| Scene::with(user, attack.bare));
+        let has_victim_here =
+            matches!(attack.how, AttackMethod::Program(text) if text.contains(here));
+        let other = (!has_victim_here).then(|| Scene::with(user, attack.bare));
         let scene = other.as_ref().unwrap_or(self);
         let mut weak = scene.plan();
         weaken(&mut weak);
@@ -197,7 +204,7 @@ impl Scene {
         );
     }
 
-    pub(crate) fn escapes(&self, cage: Cage, plan: &SandboxPlan, attack: &Attack) -> bool {
+    pub(crate) fn escapes(&self, cage: TestBackend, plan: &SandboxPlan, attack: &Attack) -> bool {
         let output = self.output(cage, plan, &attack.how);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
@@ -205,16 +212,23 @@ impl Scene {
         assert!(is_there, "{}: {stderr}", attack.name);
         restore_guards(&plan.guards);
         match attack.check {
-            Check::ItSays => output.status.code() == Some(ESCAPED),
+            Check::ExitCode => output.status.code() == Some(ESCAPED),
             Check::Outside(check) => check(self),
         }
     }
 
-    pub(crate) fn output(&self, cage: Cage, plan: &SandboxPlan, how: &How) -> Output {
+    pub(crate) fn output(
+        &self,
+        cage: TestBackend,
+        plan: &SandboxPlan,
+        how: &AttackMethod,
+    ) -> Output {
         let program = std::env::current_exe().unwrap();
         let (program, args) = match how {
-            How::Shell(script) => ("sh".into(), vec!["-c".into(), self.fill(script).into()]),
-            How::Program(_) => {
+            AttackMethod::Shell(script) => {
+                ("sh".into(), vec!["-c".into(), self.fill(script).into()])
+            }
+            AttackMethod::Program(_) => {
                 let args = ["attacker::attack", "--exact", "--nocapture"];
                 (program.into_os_string(), args.map(Into::into).to_vec())
             }
@@ -227,7 +241,7 @@ impl Scene {
             .env("HOME", self.path.join("home"))
             .env("SECRET_FILE", self.path.join("home/.ssh/id_ed25519"))
             .stdin(Stdio::null());
-        if let How::Program(attack) = how {
+        if let AttackMethod::Program(attack) = how {
             line.env(ATTACK, self.fill(attack));
         }
         line.output().unwrap()
@@ -276,7 +290,7 @@ pub(crate) fn as_user(user: u32, program: &str) -> Command {
 
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    pub(crate) how: How,
+    pub(crate) how: AttackMethod,
     pub(crate) check: Check,
     pub(crate) weaken: fn(&mut SandboxPlan),
     /// Impossible for an ordinary user even without the protection.
@@ -284,19 +298,19 @@ pub(crate) struct Attack {
     pub(crate) bare: bool,
 }
 
-pub(crate) enum How {
+pub(crate) enum AttackMethod {
     Shell(&'static str),
     Program(&'static str),
 }
 
 pub(crate) enum Check {
-    ItSays,
+    ExitCode,
     Outside(fn(&Scene) -> bool),
 }
 
 pub(crate) const fn attack(
     name: &'static str,
-    how: How,
+    how: AttackMethod,
     check: Check,
     weaken: fn(&mut SandboxPlan),
 ) -> Attack {
@@ -338,13 +352,13 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let memory = SharedMemory::new();
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let open: fn(&mut SandboxPlan) = |plan| plan.isolation.network = false;
-    let program = |text| How::Program(leak(text));
+    let program = |text| AttackMethod::Program(leak(text));
     vec![
         (
             attack(
                 "connect to a port of this machine",
                 program(format!("tcp={}", tcp.local_addr().unwrap())),
-                Check::ItSays,
+                Check::ExitCode,
                 open,
             ),
             Box::new(tcp),
@@ -353,7 +367,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "ask a name server, or send any other datagram",
                 program(format!("udp={}", udp.local_addr().unwrap())),
-                Check::ItSays,
+                Check::ExitCode,
                 open,
             ),
             Box::new(udp),
@@ -362,7 +376,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "talk to Docker or any other service by its socket",
                 program(format!("unix={}", socket.display())),
-                Check::ItSays,
+                Check::ExitCode,
                 uncover,
             ),
             Box::new(unix),
@@ -371,7 +385,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "talk to a service by a socket in the project",
                 program(format!("unix={}", in_project.display())),
-                Check::ItSays,
+                Check::ExitCode,
                 |plan| plan.mounts.retain(|mount| !mount.at().ends_with("service.sock")),
             ),
             Box::new(service),
@@ -380,7 +394,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "talk to a service by a name without a file",
                 program(format!("abstract={name}")),
-                Check::ItSays,
+                Check::ExitCode,
                 open,
             ),
             Box::new(named),
@@ -389,7 +403,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "write to a named pipe of another process",
                 program(format!("pipe={}", pipe.display())),
-                Check::ItSays,
+                Check::ExitCode,
                 |plan| {
                     plan.isolation.pipes = false;
                     plan.mounts.retain(|mount| !mount.at().ends_with(".cargo/pipe"));
@@ -401,7 +415,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "use the shared memory of another process",
                 program(format!("memory={}", memory.0)),
-                Check::ItSays,
+                Check::ExitCode,
                 |plan| plan.isolation.ipc = false,
             ),
             Box::new(memory),

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::landlock;
-use crate::runs::{DONE, is_here, run};
+use crate::runs::{DONE, bwrap_works, run};
 use crate::support::{Project, skipped};
 
 /// Builds a library that appends its loading programs to `loaded`. `None` without a compiler.
@@ -69,14 +69,14 @@ fn preload_from_inside(backend: &str) {
 
 #[test]
 fn library_planted_in_bwrap_is_not_loaded_outside() {
-    if is_here() {
+    if bwrap_works() {
         preload_from_inside("bwrap");
     }
 }
 
 #[test]
 fn library_planted_in_landlock_is_not_loaded_outside() {
-    if landlock::is_here(&Project::new()) {
+    if landlock::landlock_works(&Project::new()) {
         preload_from_inside("landlock");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::landlock;
-use crate::runs::{DONE, is_here, run};
+use crate::runs::{DONE, bwrap_works, run};
 use crate::support::Project;
 
 /// Plants programs first on the `PATH`, in a run in which ralph commits and notifies outside.
@@ -49,21 +49,21 @@ fn plant_from_inside(backend: &str) {
 
 #[test]
 fn programs_planted_in_bwrap_are_not_run_outside() {
-    if is_here() {
+    if bwrap_works() {
         plant_from_inside("bwrap");
     }
 }
 
 #[test]
 fn programs_planted_in_landlock_are_not_run_outside() {
-    if landlock::is_here(&Project::new()) {
+    if landlock::landlock_works(&Project::new()) {
         plant_from_inside("landlock");
     }
 }
 
 #[test]
 fn writable_directory_from_settings_is_untrusted() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::git();

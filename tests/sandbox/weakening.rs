@@ -29,7 +29,7 @@ impl Case {
         project.settings(&json!({"sandbox": {"backend": "auto"}}));
         let path = limited_path(&project, backend == "bwrap");
         let case = Case { project, user, backend, path };
-        case.own_everything();
+        case.chown_all();
         let check = case.ralph(["sandbox", "check"]).run();
         if !check.stdout.contains(&format!("ok      {backend}")) {
             skipped(&format!("{backend} does not work here for user {user}"));
@@ -46,7 +46,7 @@ impl Case {
         users.into_iter().flat_map(of_user).flatten().collect()
     }
 
-    fn own_everything(&self) {
+    fn chown_all(&self) {
         let top = self.project.path().parent().unwrap();
         fs::set_permissions(top, fs::Permissions::from_mode(0o755)).unwrap();
         let owner = format!("{0}:{0}", self.user);
@@ -69,7 +69,7 @@ impl Case {
 
     fn run(&self, script: &str) -> Ralph {
         self.project.write("agent.sh", format!("{script}\necho '<response>DONE</response>'\n"));
-        self.own_everything();
+        self.chown_all();
         self.ralph(["run", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"])
     }
 
@@ -88,7 +88,7 @@ impl Case {
         let output = self.run("echo ran > \"$HOME/ran\"").run();
         output.code(0).stdout_has(&format!("Sandbox: {}", self.backend)).stderr_lacks(CHANGED);
         assert!(!self.project.home().join("ran").exists(), "the agent has a home of its own");
-        assert_eq!(remembered(&self.project), self.backend);
+        assert_eq!(recorded_backend(&self.project), self.backend);
     }
 
     fn name(&self) -> String {
@@ -117,7 +117,7 @@ fn record_path(project: &Project) -> PathBuf {
     dir.join("project.json")
 }
 
-fn remembered(project: &Project) -> Value {
+fn recorded_backend(project: &Project) -> Value {
     let text = fs::read_to_string(record_path(project)).unwrap();
     let record: Value = serde_json::from_str(&text).unwrap();
     record["sandbox"].clone()
@@ -147,7 +147,7 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
         }
         // In every iteration, but reported once.
         case.project.write("agent.sh", "chmod 0 .");
-        case.own_everything();
+        case.chown_all();
         let run = case.ralph(["run", "-p", "Work.", "-n", "3", "--", "sh", "agent.sh"]).run();
         run.code(1);
         assert_eq!(run.stderr.matches(CHANGED).count(), 1, "{}", run.stderr);
@@ -201,7 +201,7 @@ fn weaker_sandbox_without_request_is_error() {
     go(with, &["--dry-run"]).code(0);
     assert!(!project.home().join(".ralph/projects").exists(), "a dry run writes nothing");
     go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
-    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(recorded_backend(project), "bwrap");
     let ran = runs();
     for args in [&[][..], &["--sandbox"], &["--dry-run"]] {
         let output = go(&without, args);
@@ -217,15 +217,15 @@ fn weaker_sandbox_without_request_is_error() {
     project.settings(&json!({}));
     go(&without, &[]).code(0);
     project.settings(&json!({"sandbox": {"backend": "auto"}}));
-    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(recorded_backend(project), "bwrap");
     assert_eq!(runs(), ran + "ran\n".len());
     go(&without, &["--sandbox=landlock"]).code(0).stdout_has("Sandbox: landlock");
-    assert_eq!(remembered(project), "landlock");
+    assert_eq!(recorded_backend(project), "landlock");
     go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
     go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
-    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(recorded_backend(project), "bwrap");
     go(&without, &["--no-sandbox"]).code(0);
-    assert_eq!(remembered(project), Value::Null);
+    assert_eq!(recorded_backend(project), Value::Null);
     go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
 }
 
@@ -278,7 +278,7 @@ fn nested_project_settings_survive_agent_of_outer_project() {
         let settings = json!({"sandbox": {"backend": "auto"}}).to_string();
         project.write("packages/app/.ralph/settings.json", &settings);
         project.write("packages/app/agent.sh", "echo '<response>DONE</response>'\n");
-        case.own_everything();
+        case.chown_all();
         let nested = || {
             let run = case.ralph(["run", "-C", "packages/app", "-p", "x", "-n", "1"]);
             run.args(["--", "sh", "agent.sh"]).run()
@@ -322,7 +322,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
     go(&["--settings", file.to_str().unwrap()]).run().code(0).stdout_has("Sandbox: landlock");
     go(&[]).run().code(2).stderr_has("asks for no sandbox");
     go(&[]).env("RALPH_SANDBOX__BACKEND", "none").run().code(0);
-    assert_eq!(remembered(project), Value::Null);
+    assert_eq!(recorded_backend(project), Value::Null);
     go(&[]).run().code(0).stdout_lacks("Sandbox:");
 }
 

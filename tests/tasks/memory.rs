@@ -32,13 +32,13 @@ fn commit_list(project: &Project) {
 
 fn drop_story_and_check(project: &Project) {
     let cheated = checked_list("true", &[passing("a")]);
-    let sessions = [json!([leave_text(&format!("{cheated:#}\n")), say(PROMISE)])];
+    let sessions = [json!([write_text_step(&format!("{cheated:#}\n")), print_step(PROMISE)])];
     work(project, &["-n", "1"], &sessions).run().code(1);
 }
 
 /// Runs `ralph work` with this home and an agent that only claims completion.
 fn work_at(project: &Project, directory: &Path, home: &Path) -> Output {
-    let command = work(project, &["-n", "1"], &[json!([say(PROMISE)])]);
+    let command = work(project, &["-n", "1"], &[json!([print_step(PROMISE)])]);
     command.current_dir(directory).env("RALPH_HOME", home).run()
 }
 
@@ -79,11 +79,11 @@ fn dropped_story_vetoes_after_home_was_full() {
     // This run leaves a ledger without story b.
     write_list(&project, &checked_list("true", &[open("a", &json!({}))]));
     let done = checked_list("true", &[passing("a")]);
-    let sessions = [json!([leave_text(&format!("{done:#}\n")), say(PROMISE)])];
+    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
     work(&project, &[], &sessions).run().success();
     let both = checked_list("true", &[passing("a"), open("b", &json!({}))]);
     write_list(&project, &both);
-    let sessions = [json!([leave_text(&format!("{done:#}\n")), say(PROMISE)])];
+    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
     let full = work(&project, &["-n", "1"], &sessions).env("RALPH_HOME", "/dev/null/home").run();
     full.code(1);
     let output = work_at(&project, project.path(), &project.home().join(".ralph"));
@@ -94,7 +94,7 @@ fn dropped_story_vetoes_after_home_was_full() {
 fn accepted_list_ignores_history() {
     let project = project_with_check();
     drop_story_and_check(&project);
-    let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
+    let command = work(&project, &["--accept-list"], &[json!([print_step("me?")])]);
     command.env("RALPH_HOME", project.sibling("fresh")).run().success().stdout_has("nothing to do");
     assert_eq!(project.events().find("task_list_accepted")["list"], "ralph/tasks.json");
     let second_run = work_at(&project, project.path(), &project.sibling("fresh"));
@@ -109,7 +109,7 @@ fn accepted_list_is_remembered_in_same_home_only() {
     write_list(&project, &list(&[passing("a")]));
     let fresh = project.sibling("fresh");
     work_at(&project, project.path(), &fresh).code(1).stdout_has(DROPPED);
-    let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
+    let accept = work(&project, &["--accept-list"], &[json!([print_step("me?")])]);
     accept.env("RALPH_HOME", &fresh).run().success().stdout_has("nothing to do");
     work_at(&project, project.path(), &fresh).success().stdout_has("nothing to do");
     work_at(&project, project.path(), &project.sibling("another")).code(1).stdout_has(DROPPED);
@@ -131,7 +131,7 @@ fn list_history_ends_at_archive() {
 #[test]
 fn ledger_of_archived_list_is_ignored_in_fresh_home() {
     let project = project_with(&[open("a", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     work(&project, &[], &sessions).run().success();
     project.ralph(["archive"]).run().success();
     write_list(&project, &list(&[passing("x")]));
@@ -178,14 +178,14 @@ fn shallow_clone_is_refused_until_list_is_accepted() {
     let fresh = project.sibling("fresh");
     let refused = work_at(&project, &clone, &fresh);
     refused.code(2).stderr_has(NOT_KNOWN).stderr_has("git fetch --unshallow");
-    let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
+    let accept = work(&project, &["--accept-list"], &[json!([print_step("me?")])]);
     accept.current_dir(&clone).env("RALPH_HOME", &fresh).run().success();
 }
 
 #[test]
 fn unreadable_git_history_is_refused() {
     let (project, clone) = damaged_clone(&[]);
-    let command = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]);
+    let command = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]);
     let refused = command
         .current_dir(&clone)
         .env("RALPH_HOME", project.sibling("fresh"))
@@ -227,19 +227,19 @@ fn list_in_renamed_directory_keeps_history() {
     project.git_command(["mv", "ralph", "loops"]);
     project.git_command(["commit", "--quiet", "-am", "Rename"]);
     let args = ["-n", "1", "--ralph-dir", "loops"];
-    work(&project, &args, &[json!([say(PROMISE)])]).run().code(1).stdout_has(DROPPED);
+    work(&project, &args, &[json!([print_step(PROMISE)])]).run().code(1).stdout_has(DROPPED);
 }
 
 #[test]
 fn older_ledger_is_used_if_newest_is_unreadable() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     for _ in 0..2 {
         work(&project, &["-n", "1"], &sessions).run().code(1);
     }
     std::fs::write(memory(&project), "").expect("the newest ledger");
     std::fs::write(project.newest_run().join("ledger.json"), "").expect("its copy");
-    let output = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]).run();
+    let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
     output.code(1).stderr_has("cannot be read").stdout_has(DROPPED);
 }
 
@@ -250,16 +250,16 @@ fn planted_ledger_does_not_replace_home_ledger() {
     let make = json!({"shell": "mkdir -p .ralph/runs/20991231-000000-ffff"});
     let reset =
         json!({"write": {"path": planted, "text": r#"{"name":"ralph/tasks.json","reset":true}"#}});
-    let sessions = [json!([leave(&[passing("a")]), make, reset, say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), make, reset, print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
-    let output = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]).run();
+    let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
     output.code(1).stdout_has(DROPPED);
 }
 
 #[test]
 fn work_is_refused_if_only_journal_knows_more_stories() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
     std::fs::remove_file(project.newest_run().join("ledger.json")).expect("the ledger");
     let output = work_at(&project, project.path(), &project.sibling("fresh"));
@@ -281,6 +281,6 @@ fn new_force_before_any_run_starts_new_list() {
     let project = project_with_check();
     project.ralph(["new", "--force", "Other"]).run().success();
     write_list(&project, &list(&[passing("x")]));
-    let output = work(&project, &["-n", "1"], &[json!([say("me?")])]).run();
+    let output = work(&project, &["-n", "1"], &[json!([print_step("me?")])]).run();
     output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }

@@ -1,6 +1,6 @@
 //! ralph's own git calls execute nothing that an agent planted in a repository.
 
-use super::work::{project_with, say, work};
+use super::work::{print_step, project_with, work};
 use super::*;
 
 /// A command that creates a canary file outside the project and fails.
@@ -8,7 +8,7 @@ fn canary(project: &Project, name: &str) -> String {
     format!("touch {}; false", project.sibling(&format!("canary-{name}")).display())
 }
 
-fn sung(project: &Project) -> Vec<String> {
+fn triggered_canaries(project: &Project) -> Vec<String> {
     let parent = project.sibling("x").parent().expect("a directory").to_owned();
     let names = std::fs::read_dir(parent).expect("files").flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -60,11 +60,11 @@ fn programs_planted_in_git_config_are_not_executed() {
     project.git_init();
     plant(&project);
     project.git_command(["-c", "core.fsmonitor=false", "commit", "--quiet", "-m", "First"]);
-    sung(&project);
+    triggered_canaries(&project);
     // Proves that the canaries work.
     project.git_command(["status"]);
     let all = ["nested-filter", "nested-fsmonitor", "own-fsmonitor", "submodule-fsmonitor"];
-    assert_eq!(sung(&project), all);
+    assert_eq!(triggered_canaries(&project), all);
 
     let stop = json!({
         "session_id": "x", "hook_event_name": "Stop", "stop_hook_active": false,
@@ -75,7 +75,7 @@ fn programs_planted_in_git_config_are_not_executed() {
             "run",
             project.ralph(["run", "-n", "1", "-p", "x", "--no-sandbox", "--dry-run", "--", "true"]),
         ),
-        ("work", work(&project, &["-n", "1", "--dry-run"], &[json!([say("x")])])),
+        ("work", work(&project, &["-n", "1", "--dry-run"], &[json!([print_step("x")])])),
         (
             "hook stop",
             project.ralph(["hook", "stop"]).stdin(stop.to_string()).env("RALPH_RUN_ID", "x"),
@@ -86,7 +86,13 @@ fn programs_planted_in_git_config_are_not_executed() {
     ];
     for (name, command) in commands {
         let output = command.run();
-        assert_eq!(sung(&project), [""; 0], "{name}: {} {}", output.stdout, output.stderr);
+        assert_eq!(
+            triggered_canaries(&project),
+            [""; 0],
+            "{name}: {} {}",
+            output.stdout,
+            output.stderr
+        );
     }
     assert!(project.has("ralph-archive"), "it was archived");
     let subject = project.git_command(["-c", "core.fsmonitor=false", "log", "-1", "--format=%s"]);
@@ -113,7 +119,7 @@ fn git_filters_are_not_run_for_inspection() {
     for file in ["notebook", "data"] {
         project.command("git").args(["status", "--", file]).output().expect("git");
     }
-    assert_eq!(sung(&project), ["filter.large.process", "filter.strip.clean"]);
+    assert_eq!(triggered_canaries(&project), ["filter.large.process", "filter.strip.clean"]);
     let looks = json!({"stall": {"iterations": 2}, "sandbox": {"guardrails": false}});
     let commits = json!({"scm": {"command": "git", "tasks": ["commit"]}});
     let run = ["run", "-n", "3", "-p", "x"];
@@ -124,7 +130,13 @@ fn git_filters_are_not_run_for_inspection() {
     ] {
         project.settings(settings);
         let output = project.ralph(run).args(args).run();
-        assert_eq!(sung(&project), [""; 0], "{args:?}: {} {}", output.stdout, output.stderr);
+        assert_eq!(
+            triggered_canaries(&project),
+            [""; 0],
+            "{args:?}: {} {}",
+            output.stdout,
+            output.stderr
+        );
     }
     project.settings(&commits);
     let output = project.ralph(run).args(["--no-sandbox", "--", "true"]).run();
@@ -146,12 +158,12 @@ fn planted_bare_repository_is_refused() {
     );
     let part = project.path().join("part");
     project.git_command(["-C", "part", "status"]);
-    assert_eq!(sung(&project), ["bare"]);
+    assert_eq!(triggered_canaries(&project), ["bare"]);
     let settings = json!({"scm": {"command": "git", "tasks": ["commit"]}});
     project.write("part/.ralph/settings.json", settings.to_string());
     let run = ["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"];
     project.ralph(run).current_dir(part).run().code(2).stderr_has("it is bare");
-    assert_eq!(sung(&project), [""; 0]);
+    assert_eq!(triggered_canaries(&project), [""; 0]);
 }
 
 /// What an agent outside a sandbox can leave behind: links out of the project, and pipes.
@@ -172,7 +184,7 @@ fn commands_refuse_links_out_of_project_and_pipes() {
         let count = std::fs::read_dir(&outside).expect("files").count();
         assert_eq!((file.as_str(), count), ("theirs", 1), "{case}");
     };
-    let once = |project: &Project| work(project, &["-n", "1"], &[json!([say("x")])]);
+    let once = |project: &Project| work(project, &["-n", "1"], &[json!([print_step("x")])]);
 
     link("file", ".gitignore");
     once(&project).run().stderr_has("cannot write .gitignore").stderr_has("outside of the project");
@@ -190,7 +202,7 @@ fn commands_refuse_links_out_of_project_and_pipes() {
     // The active marker as a pipe, at the end of a run and at the start of the next.
     let swap = json!({"shell": "rm .ralph-active && mkfifo .ralph-active"});
     for _ in 0..2 {
-        work(&project, &["-n", "1"], &[json!([swap, say("x")])]).run().code(1);
+        work(&project, &["-n", "1"], &[json!([swap, print_step("x")])]).run().code(1);
     }
 
     link("file", "ralph/prd.md");
@@ -240,7 +252,8 @@ fn planted_programs_are_not_run_by_work_and_archive() {
     project.plant_programs(&bin, &["git", "sh", "tmux", "bwrap", "claude"]);
     project.write(".gitignore", "node_modules\n");
     let path = project.path_with(&[&bin]);
-    let sessions = [json!([work::leave(&[passing("a")]), work::say(work::PROMISE)])];
+    let sessions =
+        [json!([work::write_stories_step(&[passing("a")]), work::print_step(work::PROMISE)])];
     work::work(&project, &[], &sessions).env("PATH", &path).run().code(0);
     assert_ne!(project.git_command(["log", "--format=%s"]), "");
     project.ralph(["archive"]).env("PATH", &path).run().code(0);

@@ -22,15 +22,15 @@ pub(super) fn project_with(stories: &[Value]) -> Project {
     project
 }
 
-pub(super) fn leave(stories: &[Value]) -> Value {
-    leave_text(&format!("{:#}\n", list(stories)))
+pub(super) fn write_stories_step(stories: &[Value]) -> Value {
+    write_text_step(&format!("{:#}\n", list(stories)))
 }
 
-pub(super) fn leave_text(text: &str) -> Value {
+pub(super) fn write_text_step(text: &str) -> Value {
     json!({"write": {"path": "ralph/tasks.json", "text": text}})
 }
 
-pub(super) fn say(text: &str) -> Value {
+pub(super) fn print_step(text: &str) -> Value {
     json!({"print": text})
 }
 
@@ -44,8 +44,8 @@ fn work_runs_until_all_stories_pass() {
     let (a, b) = (open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]})));
     let project = project_with(&[a, b.clone()]);
     let sessions = [
-        json!([leave(&[passing("a"), b]), say("a is done")]),
-        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+        json!([write_stories_step(&[passing("a"), b]), print_step("a is done")]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
     ];
     work(&project, &["-n", "5"], &sessions)
         .run()
@@ -64,14 +64,16 @@ fn work_runs_until_all_stories_pass() {
 #[test]
 fn work_completes_without_agent_claim() {
     let project = project_with(&[open("a", &json!({}))]);
-    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     assert_eq!(project.events().all("iteration_started").len(), 1);
 }
 
 #[test]
 fn promise_with_open_story_is_vetoed() {
     let project = project_with(&[open("a", &json!({})), passing("b")]);
-    work(&project, &["-n", "2"], &[json!([say(PROMISE)])])
+    work(&project, &["-n", "2"], &[json!([print_step(PROMISE)])])
         .run()
         .code(1)
         .stdout_has("Not complete: 1 of 2 stories does not pass yet: a");
@@ -85,7 +87,7 @@ fn promise_with_open_story_is_vetoed() {
 #[test]
 fn list_without_stories_is_refused() {
     let project = project_with(&[]);
-    work(&project, &[], &[json!([say(PROMISE)])])
+    work(&project, &[], &[json!([print_step(PROMISE)])])
         .run()
         .code(2)
         .stderr_has("there are no stories in");
@@ -97,9 +99,9 @@ fn removed_story_is_reported_and_restored() {
     let lost = open("b", &json!({"mine": "kept"}));
     let project = project_with(&[open("a", &json!({})), lost.clone()]);
     let sessions = [
-        json!([leave(&[passing("a")]), say(PROMISE)]),
-        json!([say("what was that?")]),
-        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
+        json!([print_step("what was that?")]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
     ];
     work(&project, &["-n", "5"], &sessions)
         .run()
@@ -135,8 +137,8 @@ pub(super) fn memory(project: &Project) -> std::path::PathBuf {
 fn unwritable_home_warns_once() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [
-        json!([leave(&[passing("a")]), say(PROMISE)]),
-        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
     ];
     let output = work(&project, &[], &sessions).env("RALPH_HOME", "/dev/null/home").run();
     output.success();
@@ -155,9 +157,12 @@ fn split_story_may_be_replaced_by_parts() {
         open(id, &json!({"passes": passes, "notes": "done", "replaces": ["a"]}))
     };
     let sessions = [
-        json!([leave(&[part("a1", true), part("a2", false)]), say(PROMISE)]),
-        json!([leave(&[part("a1", false), part("a2", false)]), say("as you like")]),
-        json!([leave(&[part("a1", true), part("a2", true)]), say(PROMISE)]),
+        json!([write_stories_step(&[part("a1", true), part("a2", false)]), print_step(PROMISE)]),
+        json!([
+            write_stories_step(&[part("a1", false), part("a2", false)]),
+            print_step("as you like")
+        ]),
+        json!([write_stories_step(&[part("a1", true), part("a2", true)]), print_step(PROMISE)]),
     ];
     work(&project, &["-n", "3"], &sessions)
         .run()
@@ -175,8 +180,8 @@ fn story_passing_without_notes_does_not_count() {
     let project = project_with(&[open("a", &json!({}))]);
     let undocumented = open("a", &json!({"passes": true, "notes": " "}));
     let sessions = [
-        json!([leave(&[undocumented]), say(PROMISE)]),
-        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([write_stories_step(&[undocumented]), print_step(PROMISE)]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
     ];
     work(&project, &[], &sessions)
         .run()
@@ -191,8 +196,12 @@ fn broken_list_becomes_feedback() {
     let twice = list(&[open("a", &json!({})), open("a", &json!({}))]).to_string();
     let many: Vec<Value> = (0..1_000).map(|n| json!(n)).collect();
     let cases = [
-        ("half-written", leave_text("{\"project\": \"Shop\", \"userSt"), "is not valid JSON: EOF"),
-        ("empty", leave_text(""), "is empty"),
+        (
+            "half-written",
+            write_text_step("{\"project\": \"Shop\", \"userSt"),
+            "is not valid JSON: EOF",
+        ),
+        ("empty", write_text_step(""), "is empty"),
         ("removed", json!({"shell": "rm ralph/tasks.json"}), "the file is gone"),
         (
             "a directory",
@@ -204,16 +213,18 @@ fn broken_list_becomes_feedback() {
             json!({"shell": "rm ralph/tasks.json; mkfifo ralph/tasks.json"}),
             "regular file",
         ),
-        ("another type", leave_text("[]"), "must be an object, not an array"),
-        ("wrong types", leave_text(&wrong), "a: passes: must be true or false"),
-        ("one id twice", leave_text(&twice), "userStories[1]: id: is \"a\""),
-        ("no objects", leave_text(&list(&many).to_string()), "and 990 more of this kind"),
+        ("another type", write_text_step("[]"), "must be an object, not an array"),
+        ("wrong types", write_text_step(&wrong), "a: passes: must be true or false"),
+        ("one id twice", write_text_step(&twice), "userStories[1]: id: is \"a\""),
+        ("no objects", write_text_step(&list(&many).to_string()), "and 990 more of this kind"),
     ];
     for (case, break_it, feedback) in cases {
         let project = project_with(&[open("a", &json!({}))]);
         let mend = json!({"shell": "rm -rf ralph/tasks.json"});
-        let sessions =
-            [json!([break_it, say(PROMISE)]), json!([mend, leave(&[passing("a")]), say(PROMISE)])];
+        let sessions = [
+            json!([break_it, print_step(PROMISE)]),
+            json!([mend, write_stories_step(&[passing("a")]), print_step(PROMISE)]),
+        ];
         let output = work(&project, &[], &sessions).run();
         output.success().stdout_has("Stories: not known while the list cannot be read");
         let prompts = prompts(&project);
@@ -227,8 +238,8 @@ fn broken_list_becomes_feedback() {
 fn list_broken_by_failed_attempt_is_fed_back() {
     let project = project_with(&[open("a", &json!({}))]);
     let sessions = [
-        json!([leave_text("{"), say("oh no"), {"exit": 1}]),
-        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([write_text_step("{"), print_step("oh no"), {"exit": 1}]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
     ];
     work(&project, &[], &sessions).run().success();
     assert!(prompts(&project)[1].contains("is not valid JSON"), "{:?}", prompts(&project));
@@ -246,9 +257,9 @@ fn verify_commands_from_start_must_pass() {
     let mut honest = cheated.clone();
     honest["verifyCommands"] = start["verifyCommands"].clone();
     let sessions = [
-        json!([leave_text(&cheated.to_string()), say(PROMISE)]),
-        json!([{"shell": "touch made"}, say("made it")]),
-        json!([leave_text(&honest.to_string()), say("put back")]),
+        json!([write_text_step(&cheated.to_string()), print_step(PROMISE)]),
+        json!([{"shell": "touch made"}, print_step("made it")]),
+        json!([write_text_step(&honest.to_string()), print_step("put back")]),
     ];
     work(&project, &["-n", "3"], &sessions).run().success();
     let prompt = &prompts(&project)[1];
@@ -267,7 +278,8 @@ fn empty_answer_is_retried_three_times() {
     let project = project_with(&[open("a", &json!({}))]);
     work(&project, &[], &[json!([])]).run().code(4).stdout_has("the agent said nothing");
     assert_eq!(prompts(&project).len(), 4);
-    let sessions = [json!([]), json!([]), json!([leave(&[passing("a")]), say("there")])];
+    let sessions =
+        [json!([]), json!([]), json!([write_stories_step(&[passing("a")]), print_step("there")])];
     work(&project, &[], &sessions).run().success();
 }
 
@@ -307,7 +319,7 @@ fn work_uses_claude_by_default() {
 fn work_without_prompt_file_uses_built_in_prompt() {
     let project = project_with(&[open("a", &json!({}))]);
     std::fs::remove_file(project.path().join("ralph/prompt.md")).expect("the prompt");
-    work(&project, &["-n", "1"], &[json!([say("hm")])]).run().code(1);
+    work(&project, &["-n", "1"], &[json!([print_step("hm")])]).run().code(1);
     let prompt = &prompts(&project)[0];
     assert!(prompt.starts_with("# Ralph Loop: iteration 1 of 1\n"), "{prompt}");
     assert!(prompt.contains("Hard rules"));
@@ -319,8 +331,10 @@ fn work_without_prompt_file_uses_built_in_prompt() {
 fn removed_prompt_is_replaced_by_built_in_prompt() {
     for (case, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
         let project = project_with(&[open("a", &json!({}))]);
-        let sessions =
-            [json!([{"shell": remove}, say("oh")]), json!([leave(&[passing("a")]), say("ok")])];
+        let sessions = [
+            json!([{"shell": remove}, print_step("oh")]),
+            json!([write_stories_step(&[passing("a")]), print_step("ok")]),
+        ];
         let output = work(&project, &[], &sessions).run();
         output.success().stderr_has("ralph's own prompt is sent instead");
         let prompt = &prompts(&project)[1];
@@ -336,8 +350,10 @@ fn weakened_acceptance_criteria_are_fed_back() {
     eased["acceptanceCriteria"] = json!(["it works"]);
     let mut honest = eased.clone();
     honest["acceptanceCriteria"] = json!(["it works", "it is fast"]);
-    let sessions =
-        [json!([leave(&[eased]), say(PROMISE)]), json!([leave(&[honest]), say(PROMISE)])];
+    let sessions = [
+        json!([write_stories_step(&[eased]), print_step(PROMISE)]),
+        json!([write_stories_step(&[honest]), print_step(PROMISE)]),
+    ];
     work(&project, &[], &sessions).run().success().stdout_has("gone is \"it is fast\"");
     let prompt = &prompts(&project)[1];
     assert!(prompt.contains("put back what is gone: \"it is fast\""), "{prompt}");
@@ -347,7 +363,12 @@ fn weakened_acceptance_criteria_are_fed_back() {
 fn passing_but_incomplete_list_explains_why() {
     let project =
         project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
-    let output = work(&project, &["-n", "2"], &[json!([leave(&[passing("a")]), say("ok")])]).run();
+    let output = work(
+        &project,
+        &["-n", "2"],
+        &[json!([write_stories_step(&[passing("a")]), print_step("ok")])],
+    )
+    .run();
     let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
     output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
@@ -355,7 +376,7 @@ fn passing_but_incomplete_list_explains_why() {
     assert_eq!(report.matches(finding).count(), 2, "among the warnings, too: {report}");
 }
 
-pub(super) fn staying(project: &Project) -> Value {
+pub(super) fn waiting_session(project: &Project) -> Value {
     json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": "there"}])
 }
 
@@ -363,7 +384,7 @@ pub(super) fn staying(project: &Project) -> Value {
 fn active_marker_exists_while_work_runs() {
     let project = project_with(&[open("a", &json!({}))]);
     project.git_init();
-    let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
+    let running = work(&project, &["-n", "1"], &[waiting_session(&project)]).start();
     let sign = project.wait_for_file(".ralph-active");
     let sign: Value = serde_json::from_str(&sign).expect("JSON");
     assert_eq!(sign["pid"], running.pid());
@@ -390,7 +411,7 @@ fn active_marker_exists_while_work_runs() {
 #[test]
 fn active_marker_is_removed_by_signal_and_next_run() {
     let project = project_with(&[open("a", &json!({}))]);
-    let running = work(&project, &[], &[staying(&project)]).start();
+    let running = work(&project, &[], &[waiting_session(&project)]).start();
     project.wait_for_event("text");
     running.signal(Signal::TERM);
     project.wait_for_event("stop_requested");
@@ -398,13 +419,15 @@ fn active_marker_is_removed_by_signal_and_next_run() {
     running.wait().code(130);
     assert!(!project.has(".ralph-active"));
 
-    let running = work(&project, &[], &[staying(&project)]).start();
+    let running = work(&project, &[], &[waiting_session(&project)]).start();
     wait_until(super::support::LONG, || project.has(".ralph-active"));
     project.wait_for_event("text");
     running.signal(Signal::KILL);
     running.wait().killed_by(Signal::KILL);
     assert!(project.has(".ralph-active"));
-    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     assert!(!project.has(".ralph-active"));
     assert_eq!(project.processes(), []);
 }
@@ -413,14 +436,16 @@ fn active_marker_is_removed_by_signal_and_next_run() {
 fn foreign_active_marker_is_kept() {
     let project = project_with(&[open("a", &json!({}))]);
     let other = json!({"write": {"path": ".ralph-active", "text": "{\"pid\": 1}"}});
-    work(&project, &[], &[json!([other, leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([other, write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     assert_eq!(project.read(".ralph-active"), "{\"pid\": 1}");
 }
 
 #[test]
 fn archive_during_run_is_refused() {
     let project = project_with(&[open("a", &json!({}))]);
-    let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
+    let running = work(&project, &["-n", "1"], &[waiting_session(&project)]).start();
     project.wait_for_event("agent_started");
     project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
     project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
@@ -450,8 +475,8 @@ fn long_garbled_list_is_restored_through_file() {
     let stories: Vec<Value> = (0..120).map(|n| open(&format!("s{n}"), &json!({}))).collect();
     let project = project_with(&stories);
     let sessions = [
-        json!([leave_text("{ garbled"), say("oops")]),
-        json!([{"shell": "cp .ralph/tasks.before.json seen.json"}, leave(&stories), say("back")]),
+        json!([write_text_step("{ garbled"), print_step("oops")]),
+        json!([{"shell": "cp .ralph/tasks.before.json seen.json"}, write_stories_step(&stories), print_step("back")]),
     ];
     work(&project, &["-n", "3"], &sessions).run().code(1);
     let prompts = prompts(&project);
@@ -467,8 +492,10 @@ fn work_handles_ten_thousand_stories() {
     let stories: Vec<Value> =
         (0..10_000).map(|n| open(&format!("US-{n:05}"), &json!({"priority": n}))).collect();
     let project = project_with(&stories);
-    let sessions =
-        [json!([leave(&stories[..1]), say(PROMISE)]), json!([leave(&stories), say("sorry")])];
+    let sessions = [
+        json!([write_stories_step(&stories[..1]), print_step(PROMISE)]),
+        json!([write_stories_step(&stories), print_step("sorry")]),
+    ];
     work(&project, &["-n", "2"], &sessions).run().code(1).stdout_has("Stories: 0 of 10000 pass");
     let prompt = &prompts(&project)[1];
     assert!(prompt.contains("- 9979 more like these"), "{prompt}");

@@ -8,7 +8,7 @@ use crate::support::Project;
 
 const DONE: &str = "<promise>COMPLETE</promise>";
 
-fn moves_away(project: &Project, more: &str) -> String {
+fn move_project_command(project: &Project, more: &str) -> String {
     let (here, away) = (project.path().display(), project.sibling("away"));
     format!("mv '{here}' '{}'{more}", away.display())
 }
@@ -26,7 +26,7 @@ fn moved_project_ends_run_and_is_not_recreated() {
         let more = if is_replaced { recreate(&project) } else { String::new() };
         let agent = project.fake_agent(&json!({"sessions": [
             [project.record_step()],
-            [project.record_step(), {"shell": moves_away(&project, &more)}, {"print": DONE}],
+            [project.record_step(), {"shell": move_project_command(&project, &more)}, {"print": DONE}],
             [project.record_step(), {"print": DONE}],
         ]}));
         let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();

@@ -11,7 +11,7 @@ use crate::support::{Output, Project};
 const DONE: &str = "<response>DONE</response>";
 
 #[track_caller]
-fn refused(output: &Output) -> &Output {
+fn assert_refused(output: &Output) -> &Output {
     output.code(2).stderr_has("ralph: error: ").stderr_lacks("panicked");
     assert!(output.stderr.ends_with('\n'), "the shell's prompt must not follow: {output:?}");
     output
@@ -50,7 +50,7 @@ fn invalid_settings_are_named_and_nothing_starts() {
             if text.contains("unclosed") {
                 continue;
             }
-            refused(&output);
+            assert_refused(&output);
             for part in expected {
                 output.stderr_has(&part.replace("settings.json", file));
             }
@@ -132,15 +132,17 @@ fn piped_prompt_is_used_for_all_iterations() {
 fn missing_agent_error_names_installed_agents() {
     let project = Project::new();
     project.install_agent("codex", &json!([]));
-    refused(&project.ralph(["run", "-p", "x"]).run())
+    assert_refused(&project.ralph(["run", "-p", "x"]).run())
         .stderr_has("no agent is configured")
         .stderr_has("found on the PATH")
         .stderr_has("codex");
     // The `PATH` of the project must not provide the program.
     let project = Project::new();
-    refused(&project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run())
-        .stderr_has("the agent was not found: claude")
-        .stderr_has("install it: npm install -g @anthropic-ai/claude-code");
+    assert_refused(
+        &project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run(),
+    )
+    .stderr_has("the agent was not found: claude")
+    .stderr_has("install it: npm install -g @anthropic-ai/claude-code");
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn unusable_agent_programs_are_refused() {
         ("/", "the agent is a directory: /"),
         ("no-such-agent", "no program of that name is on the PATH"),
     ] {
-        refused(&project.ralph(["run", "-p", "x", "--", agent]).run()).stderr_has(expected);
+        assert_refused(&project.ralph(["run", "-p", "x", "--", agent]).run()).stderr_has(expected);
     }
     project.settings(&json!({"retry": {"max": 0}}));
     let output = project.ralph(["run", "-p", "x", "--", "./lost"]).run();
@@ -188,8 +190,9 @@ fn unusable_scm_is_refused_before_start() {
     let agent = project.fake_agent(&json!([project.record_step()]));
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
-    refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
-    refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command was not found: git");
+    assert_refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
+    assert_refused(&run().env("PATH", "/nowhere").run())
+        .stderr_has("scm.command was not found: git");
     assert!(project.agent_starts().is_empty());
 }
 
@@ -205,14 +208,14 @@ fn wrong_file_type_in_ralph_directory_is_refused() {
         project.program("sh", ["-c", setup]).run().success();
         let agent = project.fake_agent(&json!([project.record_step()]));
         let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
-        refused(&output).stderr_has(path);
+        assert_refused(&output).stderr_has(path);
         assert!(project.agent_starts().is_empty());
     }
     let project = Project::new();
     project.program("sh", ["-c", "mkdir .ralph; touch .ralph/runs"]).run().success();
     let agent = project.fake_agent(&json!([{"print": DONE}]));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run();
-    refused(&run());
+    assert_refused(&run());
     std::fs::remove_file(project.path().join(".ralph/runs")).unwrap();
     run().code(0).stderr_lacks("cut off");
 }
@@ -297,10 +300,10 @@ fn ralph_variables_are_applied_or_refused() {
         ("RALPH_RETRY__MAX", "-1"),
         ("RALPH_STREAM_AGENT_OUTPUT", "perhaps"),
     ] {
-        refused(&run().env(name, value).run()).stderr_has(name);
+        assert_refused(&run().env(name, value).run()).stderr_has(name);
     }
     let odd = OsStr::from_bytes(b"\xff");
-    refused(&run().env("RALPH_COMPLETION_RESPONSE", odd).run())
+    assert_refused(&run().env("RALPH_COMPLETION_RESPONSE", odd).run())
         .stderr_has("RALPH_COMPLETION_RESPONSE");
 }
 

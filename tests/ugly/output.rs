@@ -30,22 +30,22 @@ fn arbitrary_bytes_are_recorded_and_run_completes() {
 }
 
 /// C1 controls, direction marks, line separators, a byte order mark, a zero-width space.
-const UNSEEN: &str = "a\u{9b}2J\u{85}b\u{202e}c\u{2066}d\u{200f}e\u{61c}f\u{2028}g\u{2029}h\u{feff}i\u{200b}j\u{7f}k";
+const INVISIBLE: &str = "a\u{9b}2J\u{85}b\u{202e}c\u{2066}d\u{200f}e\u{61c}f\u{2028}g\u{2029}h\u{feff}i\u{200b}j\u{7f}k";
 
-fn is_unseen(c: char) -> bool {
-    c != '\n' && (c.is_control() || UNSEEN.contains(c) && !c.is_ascii())
+fn is_invisible(c: char) -> bool {
+    c != '\n' && (c.is_control() || INVISIBLE.contains(c) && !c.is_ascii())
 }
 
 #[test]
 fn json_output_escapes_invisible_characters() {
     let project = Project::new();
     project.settings(&json!({
-        "agent": {"env": {"LABEL": UNSEEN}},
-        "guardrails": [{"command": format!("true '{UNSEEN}'")}],
+        "agent": {"env": {"LABEL": INVISIBLE}},
+        "guardrails": [{"command": format!("true '{INVISIBLE}'")}],
         "notify": {"command": "cat > notified"},
     }));
-    let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
-    let live = project.ralph(["run", "-p", UNSEEN, "--output", "json", "--"]).args(agent).run();
+    let agent = project.fake_agent(&json!([{"print": INVISIBLE}, {"print": DONE}]));
+    let live = project.ralph(["run", "-p", INVISIBLE, "--output", "json", "--"]).args(agent).run();
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     let outputs = [
         ("run", live.code(0).stdout.clone()),
@@ -58,26 +58,26 @@ fn json_output_escapes_invisible_characters() {
     ];
     for (name, output) in &outputs {
         assert!(output.contains("a\\u009b2J\\u0085b\\u202ec"), "{name}: {output:?}");
-        assert!(!output.contains(is_unseen), "{name}: {output:?}");
+        assert!(!output.contains(is_invisible), "{name}: {output:?}");
     }
     let events = live.json_lines();
-    assert!(events.all("text").iter().any(|event| event["text"] == UNSEEN));
+    assert!(events.all("text").iter().any(|event| event["text"] == INVISIBLE));
 }
 
 #[test]
 fn human_output_omits_invisible_characters() {
     let project = Project::new();
-    project.settings(&json!({"guardrails": [{"command": format!("true '{UNSEEN}'")}]}));
-    let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
-    let dry = project.ralph(["run", "-p", UNSEEN, "--dry-run", "--"]).args(&agent).run();
-    let live = project.ralph(["run", "-V", "-p", UNSEEN, "--"]).args(&agent).run();
+    project.settings(&json!({"guardrails": [{"command": format!("true '{INVISIBLE}'")}]}));
+    let agent = project.fake_agent(&json!([{"print": INVISIBLE}, {"print": DONE}]));
+    let dry = project.ralph(["run", "-p", INVISIBLE, "--dry-run", "--"]).args(&agent).run();
+    let live = project.ralph(["run", "-V", "-p", INVISIBLE, "--"]).args(&agent).run();
     live.code(0).stdout_has("bcdef g h");
     let mut outputs = vec![dry.code(0).stdout.clone(), live.stdout.clone(), live.stderr.clone()];
     for form in ["text", "markdown", "html"] {
         outputs.push(project.ralph(["report", "--format", form]).run().code(0).stdout.clone());
     }
     for output in outputs {
-        let is_control = |c: char| is_unseen(c) && c != '\u{200b}';
+        let is_control = |c: char| is_invisible(c) && c != '\u{200b}';
         assert!(!output.contains(is_control), "{output:?}");
     }
 }

@@ -21,7 +21,7 @@ fn wait_for_event(project: &Project, kind: &str) {
 }
 
 #[track_caller]
-fn nothing_is_left(project: &Project) {
+fn assert_no_processes(project: &Project) {
     assert_eq!(project.processes(), []);
     let pid = stray_pid(project);
     assert!(!is_alive(pid), "{pid}");
@@ -32,7 +32,7 @@ fn leftover_process_is_ended_after_normal_end() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}]));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
-    nothing_is_left(&project);
+    assert_no_processes(&project);
     let leftovers = project.events();
     let leftovers = leftovers.find("leftovers");
     assert_eq!(leftovers["kept"], false);
@@ -62,7 +62,7 @@ fn hanging(project: &Project) -> Running {
 }
 
 #[track_caller]
-fn ended_by(signals: &[Signal]) {
+fn end_with_signals(signals: &[Signal]) {
     let project = Project::new();
     let run = hanging(&project);
     for (sent, signal) in signals.iter().enumerate() {
@@ -70,29 +70,29 @@ fn ended_by(signals: &[Signal]) {
         wait_until(LONG, || project.events().all("stop_requested").len() == sent + 1);
     }
     run.wait().code(130).stderr_has("Received");
-    nothing_is_left(&project);
+    assert_no_processes(&project);
     assert_eq!(project.events().last("agent_ended")["ended_by"], "interrupt");
     assert_eq!(project.events().last("run_ended")["outcome"], "interrupted");
 }
 
 #[test]
 fn leftover_process_is_ended_after_two_sigint() {
-    ended_by(&[Signal::INT, Signal::INT]);
+    end_with_signals(&[Signal::INT, Signal::INT]);
 }
 
 #[test]
 fn leftover_process_is_ended_after_two_sigterm() {
-    ended_by(&[Signal::TERM, Signal::TERM]);
+    end_with_signals(&[Signal::TERM, Signal::TERM]);
 }
 
 #[test]
 fn leftover_process_is_ended_after_sighup() {
-    ended_by(&[Signal::HUP]);
+    end_with_signals(&[Signal::HUP]);
 }
 
 #[test]
 fn leftover_process_is_ended_after_sigquit() {
-    ended_by(&[Signal::QUIT]);
+    end_with_signals(&[Signal::QUIT]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn third_signal_kills_immediately() {
     let events = project.events();
     let took = time_ms(events.last("agent_ended")) - time_ms(events.all("stop_requested")[1]);
     assert!(took < 5_000, "{took} ms");
-    nothing_is_left(&project);
+    assert_no_processes(&project);
 }
 
 #[test]
@@ -148,23 +148,23 @@ fn leftover_process_is_ended_after_each_time_limit() {
     // In parallel, because each mostly waits.
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            after_a_limit(|ms| json!({"inactivityTimeoutSeconds": ms / 1000.0}), "inactivity", 4)
+            check_limit(|ms| json!({"inactivityTimeoutSeconds": ms / 1000.0}), "inactivity", 4)
         });
         scope.spawn(|| {
-            after_a_limit(
+            check_limit(
                 |ms| json!({"iterationTimeoutSeconds": ms / 1000.0}),
                 "iteration_timeout",
                 4,
             )
         });
         scope.spawn(|| {
-            after_a_limit(|ms| json!({"budget": {"duration": format!("{ms}ms")}}), "budget", 3)
+            check_limit(|ms| json!({"budget": {"duration": format!("{ms}ms")}}), "budget", 3)
         });
     });
 }
 
 /// Tries growing limits: the machine decides how fast an agent starts its tool.
-fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
+fn check_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
     for ms in [300.0, 1_000.0, 3_000.0, 10_000.0] {
         let project = Project::new();
         let mut settings = limit(ms);
@@ -174,7 +174,7 @@ fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
         project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(code);
         assert_eq!(project.processes(), []);
         if project.sibling("stray.pid").exists() {
-            nothing_is_left(&project);
+            assert_no_processes(&project);
             assert_eq!(project.events().last("agent_ended")["ended_by"], cause);
             return;
         }
@@ -214,7 +214,7 @@ fn leftover_process_is_ended_after_result_grace() {
         ]),
     );
     project.ralph(["run", "-p", "x", "--", "claude"]).run().code(0);
-    nothing_is_left(&project);
+    assert_no_processes(&project);
     assert_eq!(project.events().find("agent_ended")["ended_by"], "result_grace");
 }
 

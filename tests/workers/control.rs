@@ -10,7 +10,7 @@ fn waiting(shop: &Workshop) -> Vec<String> {
     shop.fake_agent(&json!([
         shop.record_step(),
         {"print": "at work"},
-        shop.until_let_go(),
+        shop.wait_step(),
     ]))
 }
 
@@ -46,7 +46,7 @@ fn kill_all_ends_workers_being_spawned() {
     assert!(!shop.worker("a").exists(), "it is only reserved");
     let kill = shop.ralph(["kill", "--all"]).start();
     wait_until(LONG, || shop.worker("x").with_file_name(".kill-all").exists());
-    shop.let_go();
+    shop.release();
     kill.wait().code(0);
     for spawn in spawns {
         spawn.wait();
@@ -65,7 +65,7 @@ fn paused_worker_finishes_iteration_and_resumes() {
         .run()
         .code(0)
         .stderr_is("ralph: warning: worker 'agent' is already paused\n");
-    shop.let_go();
+    shop.release();
     shop.wait_for_event("paused");
     assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
@@ -106,7 +106,7 @@ fn failed_or_killed_worker_can_be_resumed() {
     let fails = json!([{"exit": 1}]);
     let sessions = json!({"sessions": [fails, fails, fails, fails, fails, fails, [
         {"print": "better"},
-        shop.until_let_go(),
+        shop.wait_step(),
     ]]});
     shop.spawn(8, &["--wait"]).args(shop.fake_agent(&sessions)).run().code(1);
     assert_eq!(shop.state().unwrap()["current_iteration"], 5);
@@ -118,7 +118,7 @@ fn failed_or_killed_worker_can_be_resumed() {
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["resume", "agent"]).run().code(1).stderr_has("prompt file not found");
     shop.write("PROMPT.md", "Do the next thing.\n");
-    shop.let_go();
+    shop.release();
     shop.ralph(["resume", "agent", "agent"]).run().code(0);
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 8);
@@ -132,7 +132,7 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
     std::fs::remove_dir_all(shop.worker("agent")).unwrap();
     let second_spawn = shop.spawn(1, &[]).args(["true"]).run();
     second_spawn.code(1).stderr_has("there is a window 'agent' in tmux already");
-    shop.let_go();
+    shop.release();
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
     assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
     assert!(!shop.worker("agent").exists(), "and nothing written");
@@ -155,7 +155,7 @@ fn microvm_of_paused_worker_is_stopped_and_reused() {
     shop.ralph(["pause", "agent"]).run().code(0);
     let calls = || std::fs::read_to_string(shop.sibling("bin").join("calls")).unwrap();
     let before = calls().len();
-    shop.let_go();
+    shop.release();
     shop.wait_for_event("paused");
     wait_until(LONG, || calls()[before..].contains("<stop>"));
     shop.ralph(["resume", "agent"]).run().code(0);
@@ -243,7 +243,7 @@ fn sigterm_pauses_and_second_one_ends_resumably() {
     wait_until(LONG, || !crate::support::is_alive(pid));
     assert_eq!(shop.state().unwrap()["status"], "paused");
     wait_until(LONG, || shop.processes().is_empty());
-    shop.let_go();
+    shop.release();
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 3);
@@ -252,7 +252,7 @@ fn sigterm_pauses_and_second_one_ends_resumably() {
 #[test]
 fn all_flag_applies_to_every_worker() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     for name in ["a", "b", "c"] {
         shop.spawn_as(name, 3, &[]).args(&agent).run().code(0);
     }

@@ -173,7 +173,7 @@ fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
 #[test]
 fn damaged_state_of_running_loop_is_rewritten() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn(2, &[]).args(&agent).run().code(0);
     shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
     for spoilt in ["", "{\"worker_name\": \"ag", "[]"] {
@@ -185,7 +185,7 @@ fn damaged_state_of_running_loop_is_rewritten() {
         shop.ralph(["resume", "agent"]).run().code(0).stderr_is("");
         assert_eq!(shop.state().unwrap()["status"], "running");
     }
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
 }

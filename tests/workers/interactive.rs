@@ -178,12 +178,12 @@ fn pause_works_while_screen_changes() {
 #[test]
 fn send_and_cost_budget_are_refused_for_wrong_mode() {
     let shop = Workshop::new();
-    shop.spawn(1, &[]).args(shop.patient_agent()).run().code(0);
+    shop.spawn(1, &[]).args(shop.waiting_agent()).run().code(0);
     shop.ralph(["send", "agent", "x"])
         .run()
         .code(1)
         .stderr_has("worker 'agent' is not interactive");
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.install_agent("claude", &json!([]));
     shop.spawn(1, &["--interactive", "--max-cost", "5"])

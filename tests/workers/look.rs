@@ -11,7 +11,7 @@ fn workers_are_listed_as_table_json_and_names() {
     shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; ralph spawn starts one\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn(7, &[]).args(&agent).run().code(0);
     shop.ralph(["ls", "--format", "names"]).run().code(0).stdout_is("agent\n");
     let listed = shop.ralph(["ls", "--format", "json"]).run();
@@ -41,7 +41,7 @@ fn status_shows_duration_and_cost() {
         &json!({"sessions": [
             [{"print": result.to_string()}],
             [{"print": result.to_string()}],
-            [shop.until_let_go(), {"print": result.to_string()}],
+            [shop.wait_step(), {"print": result.to_string()}],
         ]}),
     );
     shop.spawn(5, &["--no-sandbox"]).arg("claude").run().code(0);
@@ -70,13 +70,13 @@ fn status_shows_duration_and_cost() {
 fn watched_status_is_redrawn_in_place() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
-        [shop.until_let_go()],
+        [shop.wait_step()],
         [{"wait_for": shop.sibling("stay")}],
     ]}));
     shop.spawn(3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["status", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "Iteration: 1/3");
-    shop.let_go();
+    shop.release();
     let screen = terminal.wait_for_text(LONG, "Iteration: 2/3");
     assert_eq!(screen.matches("Ralph Loop: agent").count(), 1, "{screen}");
     assert!(screen.starts_with("Ralph Loop: agent\nStatus: running\n"), "{screen}");
@@ -104,7 +104,7 @@ fn wait_for_several_workers_reports_failure() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"max": 0}}));
     let spawn = |name: &str, step: Value| {
-        let agent = shop.fake_agent(&json!([shop.until_let_go(), step]));
+        let agent = shop.fake_agent(&json!([shop.wait_step(), step]));
         shop.spawn_as(name, 1, &[]).args(&agent).run().code(0);
     };
     spawn("good", json!({"print": "x"}));
@@ -112,7 +112,7 @@ fn wait_for_several_workers_reports_failure() {
     let all = shop.ralph(["wait", "--all"]).start();
     let both = shop.ralph(["wait", "good", "bad"]).start();
     let one = shop.ralph(["wait", "good"]).start();
-    shop.let_go();
+    shop.release();
     all.wait();
     both.wait().code(1);
     one.wait().code(0);
@@ -124,14 +124,14 @@ fn logs_can_be_followed() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         {"print": "first words"},
-        shop.until_let_go(),
+        shop.wait_step(),
         {"print": "last words"},
     ]));
     shop.spawn(1, &[]).args(&agent).run().code(0);
     let following = shop.ralph(["logs", "-f", "agent"]).start();
     wait_until(LONG, || following.stdout().contains("first words"));
     assert!(!following.stdout().contains("last words"));
-    shop.let_go();
+    shop.release();
     following.wait().code(0).stdout_has("last words");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("last words");
 }
@@ -141,13 +141,13 @@ fn window_shows_loop_and_can_be_attached() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [{"print": "hello"}],
-        [{"print": "again"}, shop.until_let_go()],
+        [{"print": "again"}, shop.wait_step()],
     ]}));
     shop.spawn(2, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["attach", "agent"]).env("TERM", "xterm").in_tmux();
     let screen = terminal.wait_for_text(LONG, "[ralph] agent: starting iteration 2/2");
     assert!(screen.contains("[ralph] agent: iteration 1 completed (exit: 0, duration: "));
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.ralph(["attach", "agent"]).run().code(1).stderr_has("its loop is not running");
 }

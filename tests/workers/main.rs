@@ -60,15 +60,15 @@ impl Workshop {
         self.ralph(["spawn", "--name", name, "-f", "PROMPT.md", "-n", &n]).args(more).arg("--")
     }
 
-    fn patient_agent(&self) -> Vec<String> {
-        self.fake_agent(&json!([self.until_let_go()]))
+    fn waiting_agent(&self) -> Vec<String> {
+        self.fake_agent(&json!([self.wait_step()]))
     }
 
-    fn until_let_go(&self) -> Value {
+    fn wait_step(&self) -> Value {
         json!({"wait_for": self.sibling("go")})
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         std::fs::write(self.sibling("go"), "").expect("a file beside the project");
     }
 

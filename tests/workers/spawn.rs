@@ -11,7 +11,7 @@ fn worker_runs_in_window_until_limit() {
     let agent = shop.fake_agent(&json!([
         shop.record_step(),
         {"print": "working"},
-        shop.until_let_go(),
+        shop.wait_step(),
     ]));
     shop.spawn(3, &[])
         .args(&agent)
@@ -26,7 +26,7 @@ fn worker_runs_in_window_until_limit() {
     assert_eq!(state["done_pattern"], json!(null));
     assert!(support::is_alive(state["pid"].as_i64().unwrap() as i32));
     shop.write("PROMPT.md", "Do another thing.\n");
-    shop.let_go();
+    shop.release();
     let state = shop.wait_for_status("stopped");
     assert_eq!((&state["current_iteration"], &state["exit_code"]), (&json!(3), &json!(0)));
     let log = shop.log();
@@ -102,11 +102,11 @@ fn tmux_configuration(shop: &Workshop, text: &str) {
 fn workers_survive_tmux_destroy_unattached() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -g destroy-unattached on\n");
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
     shop.spawn(2, &[]).args(&agent).run().code(0);
     assert_eq!(shop.windows(), ["ralph:other", "ralph:agent"]);
-    shop.let_go();
+    shop.release();
     shop.wait();
     assert_eq!(shop.state().unwrap()["outcome"], "limit");
 }
@@ -115,7 +115,7 @@ fn workers_survive_tmux_destroy_unattached() {
 fn tmux_exit_unattached_warns() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -s exit-unattached on\n");
-    let output = shop.spawn(1, &[]).args(shop.patient_agent()).run();
+    let output = shop.spawn(1, &[]).args(shop.waiting_agent()).run();
     output.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
 }
 
@@ -140,7 +140,7 @@ fn worker_outcome_is_listed() {
     let quick = shop.fake_agent(&json!([{"print": "XYZ"}]));
     shop.spawn_as("done", 2, &["--wait", "--done-pattern", "XYZ"]).args(&quick).run().code(0);
     shop.spawn_as("limit", 1, &["--wait"]).args(&quick).run().code(0);
-    let patient = shop.patient_agent();
+    let patient = shop.waiting_agent();
     shop.spawn_as("budget", 1, &["--wait", "--max-time", "1s"]).args(&patient).run().code(3);
     shop.spawn_as("killed", 1, &[]).args(&patient).run().code(0);
     shop.ralph(["kill", "killed"]).run().code(0);
@@ -222,7 +222,7 @@ fn spawn_without_tmux_leaves_nothing() {
 #[test]
 fn loop_that_cannot_start_reports_why_and_leaves_nothing() {
     let shop = Workshop::new();
-    let hold = shop.patient_agent();
+    let hold = shop.waiting_agent();
     let foreground = shop.project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(&hold).start();
     shop.wait_for_event("agent_started");
     shop.spawn(3, &[])
@@ -235,14 +235,14 @@ fn loop_that_cannot_start_reports_why_and_leaves_nothing() {
         std::fs::read_dir(shop.home().join(".ralph/workers")).unwrap().collect();
     assert!(leftovers.is_empty(), "{leftovers:?}");
     wait_until(LONG, || shop.windows().is_empty());
-    shop.let_go();
+    shop.release();
     foreground.wait();
 }
 
 #[test]
 fn workers_share_directory_only_with_each_other() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn(1, &[]).args(&agent).run().code(0).stderr_lacks("warning");
     shop.spawn_as("other", 1, &[])
         .args(&agent)
@@ -260,7 +260,7 @@ fn workers_share_directory_only_with_each_other() {
         .run()
         .code(2)
         .stderr_has("`ralph ls` lists workers");
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
@@ -280,14 +280,14 @@ fn many_iterations_warn_and_empty_prompt_is_accepted() {
 #[test]
 fn loop_has_environment_of_spawning_command() {
     let shop = Workshop::new();
-    let hold = shop.patient_agent();
+    let hold = shop.waiting_agent();
     // The server's environment is that of its first client.
     shop.spawn_as("first", 1, &[]).args(&hold).env("API_KEY", "of the first").run().code(0);
     let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(1, &["--wait"]).args(&agent).env("API_KEY", "my own").run().code(0);
     assert_eq!(shop.agent_starts()[0]["env"]["API_KEY"], "my own");
     assert!(!shop.file("environment.json").exists(), "no secret stays on the disk");
-    shop.let_go();
+    shop.release();
     shop.ralph(["wait", "first"]).run();
 }
 
@@ -314,7 +314,7 @@ fn vanished_or_unreadable_prompt_fails_worker() {
 #[test]
 fn spawn_on_full_disk_leaves_nothing_and_reports() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent().join(" ");
+    let agent = shop.waiting_agent().join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let socket = shop.socket();
     let socket = socket.display();
@@ -371,7 +371,7 @@ fn worker_with_missing_directory_does_not_start() {
     std::fs::create_dir(&here).unwrap();
     let project = shop.path().to_str().unwrap().to_owned();
     let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--"];
-    shop.ralph(spawn).args(shop.patient_agent()).current_dir(&here).run().code(0);
+    shop.ralph(spawn).args(shop.waiting_agent()).current_dir(&here).run().code(0);
     shop.kill_loop("agent");
     std::fs::remove_dir(&here).unwrap();
     let resumed = shop.ralph(["resume", "agent"]).run();

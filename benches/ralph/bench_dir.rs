@@ -17,16 +17,16 @@ pub(super) fn called_as(name: &str) -> bool {
     Path::new(&program).file_name() == Some(OsStr::new(name))
 }
 
-pub(super) struct Place {
+pub(super) struct BenchDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl BenchDir {
     pub(super) fn new() -> io::Result<Self> {
-        let place = Place { dir: tempfile::tempdir()? };
+        let bench_dir = BenchDir { dir: tempfile::tempdir()? };
         for (name, source) in PROGRAMS {
-            let file = place.path(&format!("{name}.c"));
-            let output = place.path(&format!("{name}.out"));
+            let file = bench_dir.path(&format!("{name}.c"));
+            let output = bench_dir.path(&format!("{name}.out"));
             fs::write(&file, source)?;
             let status = Command::new("cc")
                 .args(["-O2", "-static", "-o"])
@@ -35,13 +35,13 @@ impl Place {
             if !status.success() {
                 return Err(io::Error::other(format!("cc could not make {name}")));
             }
-            fs::copy(output, place.path(name))?;
+            fs::copy(output, bench_dir.path(name))?;
         }
         // A copy, as installed: a linker writes files in fragments, and starting one takes a sixth
         // longer.
-        fs::copy(env!("CARGO_BIN_EXE_ralph"), place.path("ralph"))?;
-        std::os::unix::fs::symlink(std::env::current_exe()?, place.path("claude"))?;
-        Ok(place)
+        fs::copy(env!("CARGO_BIN_EXE_ralph"), bench_dir.path("ralph"))?;
+        std::os::unix::fs::symlink(std::env::current_exe()?, bench_dir.path("claude"))?;
+        Ok(bench_dir)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -118,7 +118,7 @@ pub(super) fn silent(mut command: Command) -> Command {
 }
 
 /// A figure in `/proc/PID/FILE`, such as `VmHWM:` in `status`; kilobytes become bytes.
-pub(super) fn figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
+pub(super) fn proc_figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}"))?;
     let line =
         text.lines().find_map(|line| line.strip_prefix(name)).ok_or(io::ErrorKind::NotFound)?;
@@ -128,7 +128,7 @@ pub(super) fn figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
 }
 
 /// The processor time of all threads in seconds.
-pub(super) fn busy(pid: u32) -> io::Result<f64> {
+pub(super) fn cpu_seconds(pid: u32) -> io::Result<f64> {
     let mut seconds = 0.0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = fs::read_to_string(thread?.path().join("schedstat"))?;
