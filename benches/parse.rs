@@ -1,7 +1,7 @@
-//! How fast lines become events, against how fast bytes become lines.
+//! Parsing speed of agent streams, compared with splitting lines only (`cargo bench --bench
+//! parse`).
 //!
-//! `cargo bench --bench parse`. The floor is reading a pipe and splitting alone; the stream is made of the
-//! recorded one of a tool call, with outputs of the sizes that a day of work has.
+//! The stream repeats a recorded tool call with outputs of typical sizes.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The fastest of a few rounds, in MB per second that this thread was busy, and what was counted.
+/// The best of a few rounds, in MB per second of thread time, and the count.
 fn best(bytes: &[u8], run: fn(&mut dyn Read) -> io::Result<u64>) -> io::Result<(f64, u64)> {
     let mut seconds = f64::INFINITY;
     let mut counted = 0;
@@ -54,7 +54,7 @@ fn best(bytes: &[u8], run: fn(&mut dyn Read) -> io::Result<u64>) -> io::Result<(
     Ok((bytes.len() as f64 / 1e6 / seconds, counted))
 }
 
-/// The processor time of this thread, so that neither the writer nor other programs count.
+/// Thread time leaves out the writer and other programs.
 fn busy() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -96,7 +96,6 @@ fn each_chunk(from: &mut dyn Read, mut each: impl FnMut(&[u8])) -> io::Result<()
     }
 }
 
-/// Tool calls with outputs of so many lines, in turn.
 fn stream(output_lines: &[usize]) -> Vec<u8> {
     let recorded = include_str!("../tests/fixtures/claude/tool_ok.ndjson");
     let block: Vec<String> = output_lines

@@ -1,7 +1,7 @@
-//! What is fuzzed: functions of any bytes that hold the program to what it promises of them.
+//! Fuzz targets: functions of arbitrary bytes that panic if a property fails.
 //!
-//! libFuzzer calls these by way of `fuzz_targets/` (`scripts/fuzz`), and so does `tests/fuzz.rs` with
-//! the seeds and with mutations of them, which are the same every time. A panic is a finding.
+//! `scripts/fuzz` runs them with libFuzzer, `tests/fuzz.rs` with reproducible mutations of the
+//! seeds.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a finding is told")]
 #![allow(dead_code, unreachable_pub, reason = "the fuzzers and the test use different parts")]
@@ -26,10 +26,9 @@ use ralph_tasks as tasks;
 use ralph_tasks::ledger::Ledger;
 use ralph_tasks::{edit, order, verdict};
 
-/// A function of any bytes.
 pub type Target = fn(&[u8]);
 
-/// All of them, by name: the adapters' are called as the adapters are.
+/// All targets by name; adapters by the agent's name.
 pub const TARGETS: [(&str, Target); 17] = [
     ("amp", |data| adapter("amp", data)),
     ("claude", |data| adapter("claude", data)),
@@ -50,11 +49,10 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("text", |data| adapter("text", data)),
 ];
 
-/// No input is judged longer than this. It is far more than any takes, so that a busy machine is not
-/// taken for a finding.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Far more than any input takes, so that a busy machine is not a finding.
+const MAX_TIME: Duration = Duration::from_secs(20);
 
-/// The bytes in pieces whose lengths are made from the bytes themselves.
+/// Splits the bytes at lengths derived from them.
 fn pieces(data: &[u8]) -> Vec<&[u8]> {
     let mut state = data.iter().fold(0x9E37_79B9_7F4A_7C15_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
@@ -63,7 +61,7 @@ fn pieces(data: &[u8]) -> Vec<&[u8]> {
     let mut rest = data;
     while !rest.is_empty() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        // Mostly short, so that characters and words are split; now and then long.
+        // Mostly short, to split characters and words; sometimes long.
         let most = if state >> 61 == 0 { 4096 } else { 24 };
         let length = usize::try_from(state >> 33).unwrap() % most + 1;
         let (piece, after) = rest.split_at(length.min(rest.len()));
@@ -73,7 +71,7 @@ fn pieces(data: &[u8]) -> Vec<&[u8]> {
     pieces
 }
 
-/// No byte is lost, no piece is too long, and how the bytes arrived makes no difference.
+/// No byte is lost, no line is too long, and the chunking makes no difference.
 pub fn lines(data: &[u8]) {
     let split = |pieces: &[&[u8]], max_line: usize| {
         let mut splitter = LineSplitter::new(max_line);
@@ -87,10 +85,14 @@ pub fn lines(data: &[u8]) {
     for max_line in [4, 17, 1 << 20] {
         let lines = split(&[data], max_line);
         assert_eq!(lines, split(&pieces(data), max_line));
-        let mut whole: Vec<Vec<u8>> = Vec::new();
+        let mut joined_lines: Vec<Vec<u8>> = Vec::new();
         for (bytes, joined, _) in lines {
             assert!(bytes.len() <= max_line);
-            if joined { whole.last_mut().unwrap().extend(bytes) } else { whole.push(bytes) }
+            if joined {
+                joined_lines.last_mut().unwrap().extend(bytes)
+            } else {
+                joined_lines.push(bytes)
+            }
         }
         let mut plain: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
         if plain.last().is_some_and(|last| last.is_empty()) {
@@ -98,12 +100,11 @@ pub fn lines(data: &[u8]) {
         }
         let plain: Vec<&[u8]> =
             plain.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
-        assert_eq!(whole, plain);
+        assert_eq!(joined_lines, plain);
     }
 }
 
-/// An adapter makes the same events of a stream however it arrives, each survives the journal, and
-/// nothing that was printed is passed over without a trace.
+/// Chunking makes no difference, events survive the journal, and no output is silently dropped.
 pub fn adapter(name: &str, data: &[u8]) {
     let adapter = ralph_agents::by_name(name).unwrap();
     for structured in [true, false] {
@@ -131,31 +132,30 @@ pub fn adapter(name: &str, data: &[u8]) {
         };
         assert_eq!(events(&[data]), events(&pieces(data)));
     }
-    // What is no JSON is no news of any kind, and is handed on to the letter.
+    // Text that is not JSON is passed on unchanged.
     let mut reader = adapter.reader(true);
-    let mut kept = String::new();
+    let mut printed = String::new();
     let words = format!("\u{1}{}", String::from_utf8_lossy(data).replace(['\n', '\r'], " "));
     let line = Line { bytes: words.as_bytes(), joined: false, is_unfinished: false };
     reader.stdout(line, &mut |event| {
         if let Event::Output { text, .. } | Event::Text { text, .. } | Event::Notice { text } =
             event
         {
-            kept.push_str(&text);
+            printed.push_str(&text);
         }
     });
     reader.finish(Some(Exit::Code(0)), &mut |event| {
         if let Event::Output { text, .. } | Event::Text { text, .. } = event {
-            kept.push_str(&text);
+            printed.push_str(&text);
         }
     });
-    assert!(kept.contains(words.trim()), "{words:?} became {kept:?}");
+    assert!(printed.contains(words.trim()), "{words:?} became {printed:?}");
 }
 
-/// A rule comes to the same verdict however the words arrive, and finds no completion where its text is
-/// not.
+/// Chunking makes no difference, and no completion is found without its signal.
 pub fn completion(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let (prompt, said) = text.split_once('\0').unwrap_or(("", &text));
+    let (prompt, answer) = text.split_once('\0').unwrap_or(("", &text));
     let rules = [
         CompletionRule::Response("DONE".to_owned()),
         CompletionRule::Promise("COMPLETE".to_owned()),
@@ -174,15 +174,15 @@ pub fn completion(data: &[u8]) {
             }
             detector.finish()
         };
-        let chars: Vec<&str> = char_pieces(said);
+        let chars: Vec<&str> = char_pieces(answer);
         for echo in [false, true] {
-            let whole = verdict(&[said], echo);
-            assert_eq!(whole, verdict(&chars, echo), "{rule:?} echo {echo}");
+            let at_once = verdict(&[answer], echo);
+            assert_eq!(at_once, verdict(&chars, echo), "{rule:?} echo {echo}");
             let word = words.get(nth).copied();
             let there = word.is_some_and(|word| {
-                strip_control_chars(said).to_lowercase().contains(&word.to_lowercase())
+                strip_control_chars(answer).to_lowercase().contains(&word.to_lowercase())
             });
-            assert!(!whole.complete || there, "{rule:?} {whole:?}");
+            assert!(!at_once.complete || there, "{rule:?} {at_once:?}");
         }
     }
 }
@@ -205,34 +205,33 @@ fn char_pieces(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A directory of this thread alone.
-fn own_place() -> PathBuf {
+/// A directory for this thread.
+fn thread_dir() -> PathBuf {
     let name = format!("ralph-fuzz-{}-{:?}", std::process::id(), std::thread::current().id());
     let path = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// Removes what targets have put into files in this thread.
+/// Removes the files of this thread's targets.
 pub fn clean_up() {
-    let _ = std::fs::remove_dir_all(own_place());
+    let _ = std::fs::remove_dir_all(thread_dir());
 }
 
-/// Settings that are accepted are accepted again as they came out, and mean the same; merging a layer a
-/// second time changes nothing; and a complaint is never empty.
+/// Accepted settings round-trip, merging is idempotent, and errors are not empty.
 pub fn settings(data: &[u8]) {
     let (project, local) = match data.iter().position(|byte| *byte == 0) {
         Some(at) => (&data[..at], Some(&data[at + 1..])),
         None => (data, None),
     };
-    let dir = own_place();
-    let (path, beside) = (dir.join("settings.json"), dir.join(config::LOCAL_FILE));
+    let dir = thread_dir();
+    let (path, local_path) = (dir.join("settings.json"), dir.join(config::LOCAL_FILE));
     let put = |bytes: &[u8], local: Option<&[u8]>| {
         std::fs::write(&path, bytes).unwrap();
         match local {
-            Some(local) => std::fs::write(&beside, local).unwrap(),
+            Some(local) => std::fs::write(&local_path, local).unwrap(),
             None => {
-                let _ = std::fs::remove_file(&beside);
+                let _ = std::fs::remove_file(&local_path);
             }
         }
         let settings_path = Some(path.clone());
@@ -241,31 +240,30 @@ pub fn settings(data: &[u8]) {
     match put(project, local) {
         Err(err) => assert!(!err.to_string().trim().is_empty()),
         Ok(loaded) => {
-            let whole = serde_json::to_vec(&loaded.settings).unwrap();
-            let again = put(&whole, None).unwrap_or_else(|err| {
-                panic!("{}: {err}", String::from_utf8_lossy(&whole));
+            let saved = serde_json::to_vec(&loaded.settings).unwrap();
+            let reloaded = put(&saved, None).unwrap_or_else(|err| {
+                panic!("{}: {err}", String::from_utf8_lossy(&saved));
             });
-            assert_eq!(again.settings, loaded.settings);
+            assert_eq!(reloaded.settings, loaded.settings);
             if let Some(local) = local {
-                let again = put(&whole, Some(local)).unwrap();
-                assert_eq!(again.settings, loaded.settings, "merged a second time");
+                let reloaded = put(&saved, Some(local)).unwrap();
+                assert_eq!(reloaded.settings, loaded.settings, "merged a second time");
             }
         }
     }
 }
 
-/// A config is read as data: what is accepted says the same when every value is quoted, a complaint
-/// names a line that is there.
+/// Quoting every value of an accepted config changes nothing, and errors name an existing line.
 pub fn config_file(data: &[u8]) {
-    let path = own_place().join("config");
+    let path = thread_dir().join("config");
     std::fs::write(&path, data).unwrap();
-    let known = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
-    let read = loop_file::read(&path, known);
+    let variable = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
+    let read = loop_file::read(&path, variable);
     let Ok(text) = std::str::from_utf8(data) else {
         assert!(read.is_err());
         return;
     };
-    match shell::parse(text, known) {
+    match shell::parse(text, variable) {
         Err(problem) => {
             let lines = text.matches('\n').count() + 1;
             assert!((1..=lines).contains(&problem.line), "{problem:?} of {lines}");
@@ -279,19 +277,19 @@ pub fn config_file(data: &[u8]) {
                     format!("{export}{}='{}'\n", set.name, set.value.replace('\'', r"'\''"))
                 })
                 .collect();
-            let (again, warnings) = shell::parse(&quoted, |_| None)
+            let (reparsed, warnings) = shell::parse(&quoted, |_| None)
                 .unwrap_or_else(|problem| panic!("{quoted:?}: {problem:?}"));
             let of = |all: &[shell::EnvAssignment]| -> Vec<(String, String, bool)> {
                 all.iter().map(|it| (it.name.clone(), it.value.clone(), it.exported)).collect()
             };
-            assert_eq!(of(&again), of(&assignments));
+            assert_eq!(of(&reparsed), of(&assignments));
             assert!(warnings.is_empty(), "{warnings:?}");
         }
     }
 }
 
-/// A task list that is understood is understood after an edit, which changes nothing else; what an agent
-/// made of one is judged, and none is complete that has an open story.
+/// An edit changes nothing else, an agent's list is judged, and none with an open story is
+/// complete.
 pub fn task_list(data: &[u8]) {
     let (before, after) = match data.iter().position(|byte| *byte == 0) {
         Some(at) => (&data[..at], &data[at + 1..]),
@@ -306,10 +304,10 @@ pub fn task_list(data: &[u8]) {
     if let Some(story) = list.stories.first() {
         let notes = serde_json::Value::from("seen");
         let edited = edit::set_in_story(text, &story.id, &[("notes", notes)]).unwrap();
-        let again = tasks::parse(edited.as_bytes()).unwrap();
-        assert_eq!(again.stories[0].notes, "seen");
-        assert_eq!(again.stories[1..], list.stories[1..]);
-        assert_eq!(again.verify_commands, list.verify_commands);
+        let reparsed = tasks::parse(edited.as_bytes()).unwrap();
+        assert_eq!(reparsed.stories[0].notes, "seen");
+        assert_eq!(reparsed.stories[1..], list.stories[1..]);
+        assert_eq!(reparsed.verify_commands, list.verify_commands);
     }
     let mut ledger = Ledger::new(&list);
     let now = tasks::parse(after);
@@ -323,10 +321,10 @@ pub fn task_list(data: &[u8]) {
     }
 }
 
-/// Hooks answer everything, in JSON, and what is no object from its beginning to its end is not let through in a
-/// run. Within a value they forgive what a strict reader would not: a control character, for one.
+/// Hooks answer everything in JSON and let only complete objects through in a run. They tolerate
+/// control characters in values.
 pub fn hooks(data: &[u8]) {
-    let home = own_place();
+    let home = thread_dir();
     let variable = |name: &str| -> Option<OsString> {
         match name {
             "RALPH_HOME" => Some(home.clone().into()),
@@ -348,10 +346,10 @@ pub fn hooks(data: &[u8]) {
             assert!(matches!(answer, HookOutput::Deny(_)), "{answer:?}");
         }
     }
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < MAX_TIME);
 }
 
-/// Every command is judged, soon, and a command that comes first and does nothing hides none.
+/// Every command is judged quickly, and a leading no-op hides none.
 pub fn shell_policy(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let allow = CommandAllowList::default();
@@ -370,23 +368,22 @@ pub fn shell_policy(data: &[u8]) {
     for call in [ToolCall::Read(&text), ToolCall::Write(&text)] {
         policy::judge(&context, &call);
     }
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < MAX_TIME, "{:?}", began.elapsed());
     if let Verdict::Deny(finding) = &verdict {
         assert!(!finding.reason.is_empty() && !finding.suggestion.is_empty());
-        // Of what is too long nobody knows what it does, and a little more may be too long.
+        // An overlong command is denied, and a little more may make it overlong.
         assert!(matches!(after, Verdict::Deny(_)), "hidden by `true`: {finding:?}");
     }
     assert_eq!(verdict, judge(&text), "another verdict on the same command");
 }
 
-/// A journal is read as far as it is whole, whatever else is in it: a line that follows on anything is
-/// found, and all that is drawn from a journal can be drawn from this one.
+/// A damaged journal is read as far as possible: complete lines are found, and all summaries work.
 pub fn journal_reader(data: &[u8]) {
     let read = |bytes: &[u8]| -> Vec<Entry<'static>> { journal::entries(bytes).collect() };
     let entries = read(data);
     let whole = data.split(|byte| *byte == b'\n');
     let whole = whole.filter(|line| serde_json::from_slice::<Entry<'_>>(line).is_ok()).count();
-    // One in which a name stands twice, which nobody writes, may be read as well.
+    // A line with a duplicate key may count, too.
     assert!(entries.len() >= whole, "every line that is whole: {} of {whole}", entries.len());
     let mut lines = journal::LineEncoder::default();
     let at = Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };

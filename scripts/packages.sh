@@ -1,10 +1,10 @@
-# Sourced by the scripts here: installs programs that are missing (Debian, Ubuntu), if we may, and says
-# what is missing if not. The script that sources this names itself in `name`.
+# Sourced by other scripts: installs missing programs (Debian, Ubuntu) if it has the rights, and reports
+# them otherwise. The sourcing script sets `name`.
 
 say() { printf '%s: %s\n' "$name" "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-# Shows what a command prints only if it fails.
+# Prints the output of a command only if it fails.
 quietly() {
     local output
     output=$("$@" 2>&1) || { printf '%s\n' "$output" >&2; return 1; }
@@ -23,7 +23,7 @@ install_packages() {
         apt-get install -qq --no-install-recommends "$@" || die "could not install: $*"
 }
 
-# A program that is needed, and the packages that bring it.
+# need PROGRAM PACKAGE…
 missing=()
 need() {
     local program=$1
@@ -31,7 +31,6 @@ need() {
     command -v "$program" >/dev/null || missing+=("$@")
 }
 
-# Installs what was needed and is missing.
 install_missing() {
     [[ ${#missing[@]} -eq 0 ]] || install_packages "${missing[@]}"
     command -v cargo >/dev/null || die "there is no cargo; https://rustup.rs says how to get it"

@@ -1,19 +1,15 @@
-//! The real agents that tests run: which version of each, and how it is made to talk to the model
-//! service. `agents.json` is the table; an agent is added there.
+//! The real agents for tests: versions and configuration, from `agents.json`.
 //!
-//! Other tests work in `/tmp` at the same time, so that no agent may leave anything there. codex would protect a
-//! `.git` in every place that its sandbox may write to, by making one for as long as a tool runs: with `/tmp/.git`,
-//! whatever is below is no longer outside of a repository.
+//! No agent may write to `/tmp`, where other tests run. codex, for one, creates `.git` in every writable
+//! directory while a tool runs, and `/tmp/.git` would make all of `/tmp` a repository.
 //!
-//! | key | |
-//! |---|---|
-//! | `package`, `version` | what `scripts/install-agents` installs from npm |
-//! | `args` | what makes it run without a person, for recordings (ralph has its own idea of that) |
-//! | `flags` | what people who use it with ralph and this service would have to add |
-//! | `env` | the only variables that it gets, besides `PATH` and `HOME` |
-//! | `files` | files in its home, as lists of lines |
+//! - `package`, `version`: npm package for `scripts/install-agents`
+//! - `args`: arguments for unattended use, only for recordings
+//! - `flags`: flags that users of ralph need with this service
+//! - `env`: its only variables besides `PATH` and `HOME`
+//! - `files`: files in its home, as lists of lines
 //!
-//! `{server}` stands for the address of the model service, `{home}` for the agent's home.
+//! `{server}` is the address of the model server, `{home}` the agent's home.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,13 +44,12 @@ impl Agent {
         Some(Agent { name: name.to_owned(), ..table.remove(name)? })
     }
 
-    /// Where its program is, if it is installed.
     pub(crate) fn program(&self) -> PathBuf {
         let place = format!("{}-{}/node_modules/.bin", self.name, self.version);
         cache().join(place).join(&self.name)
     }
 
-    /// Writes its files into a home, and gives its environment.
+    /// Writes its files into a home and returns its environment.
     pub(crate) fn set_up(
         &self,
         home: &Path,
@@ -72,7 +67,6 @@ impl Agent {
     }
 }
 
-/// Where `scripts/install-agents` puts agents.
 pub(crate) fn cache() -> PathBuf {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     root.join(std::env::var_os("RALPH_AGENT_CACHE").unwrap_or_else(|| "target/agents".into()))

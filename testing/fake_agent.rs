@@ -1,10 +1,8 @@
-//! A stand-in for a coding agent, for black-box tests: it does what a script tells it to.
+//! A fake coding agent for black-box tests, driven by a script.
 //!
-//! The script is a file, named by `--script PATH` anywhere among the arguments or by the variable
-//! `FAKE_AGENT_SCRIPT`; if that is a directory, it is the file in it that has the name under which
-//! this program was started (`claude.json`, by a link called `claude`). A script is a list of steps
-//! (a JSON array, or a step per line), carried out one after the other at every start; or an object,
-//! when starts are to differ:
+//! The script is the file after `--script`, or in `FAKE_AGENT_SCRIPT`. If that is a directory, the file
+//! in it is named after the program (`claude.json` for a link called `claude`). A script is a list of
+//! steps (a JSON array, or one step per line) for every start, or an object:
 //!
 //! ```json
 //! {
@@ -17,14 +15,12 @@
 //! }
 //! ```
 //!
-//! Starts are counted in a file beside the script (`.count` is added to its name), so each start is a
-//! new process as with a real agent, and two at once never get the same number. When the prompt asks
-//! for a commit message, the steps of `commit_message` are taken and the start is not counted.
-//! Standard input is read before the first step, unless `"stdin"` is `"ignore"`.
+//! Starts are counted in a file next to the script (`.count`), safely even in parallel. A prompt that
+//! asks for a commit message runs `commit_message` and is not counted. Standard input is read first,
+//! unless `"stdin"` is `"ignore"`.
 //!
-//! The steps are the variants of [`Step`], written as `{"name": value}`, or as `"name"` for those
-//! without a value. Relative paths are relative to the working directory. A script that cannot be
-//! understood, or a wait that lasts too long, is said on standard error and ends in exit code 99.
+//! Steps are the variants of [`Step`], as `{"name": value}` or `"name"`. An invalid script or a timeout
+//! ends in exit code 99.
 
 use std::error::Error;
 use std::fs;
@@ -39,61 +35,52 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// No wait is longer, so that a test that fails leaves nothing behind for long.
+/// Keeps a failed test from leaving processes for long.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// How long to wait for the end of standard input, which tests may hold open on purpose.
+/// Tests may hold standard input open on purpose.
 const STDIN_WAIT: Duration = Duration::from_secs(2);
 
-/// The hidden mode in which this program is a tool that an agent leaves behind.
+/// Hidden mode: a tool that an agent leaves behind.
 const STRAY_MODE: &str = "--be-a-stray-tool";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Step {
-    /// A line on standard output.
     Print(String),
-    /// Text on standard output without a newline.
+    /// Without a newline.
     Raw(String),
-    /// Bytes on standard output, as hexadecimal digits: for what is no UTF-8.
+    /// Prints bytes given in hexadecimal, for invalid UTF-8.
     Hex(String),
-    /// Text on standard output, byte by byte with a flush and a pause after each, so that every
-    /// character of more than one byte is split over two reads.
+    /// Prints byte by byte with a pause, which splits multi-byte characters over two reads.
     Split(String),
-    /// A line on standard error.
     Stderr(String),
-    /// Any JSON value as one line.
     Json(Value),
-    /// This many megabytes of short lines, as fast as they are read.
+    /// Short lines.
     LinesMegabytes(usize),
-    /// One line of this many megabytes.
     LongLineMegabytes(usize),
 
-    /// A line of the stream of `claude --output-format stream-json`.
+    /// Prints a line as `claude --output-format stream-json` does.
     Claude(Claude),
-    /// A line of the stream of `codex exec --json`.
+    /// Prints a line as `codex exec --json` does.
     Codex(Codex),
 
     Write(File),
     Append(File),
-    /// Writes the file that the argument after `-o` names, as codex leaves its last message.
+    /// Writes the file after `-o`, as codex does with its last message.
     Answer(String),
-    /// Runs `sh -c` and goes on when it has ended, whatever its exit code.
+    /// Runs `sh -c` and ignores its exit code.
     Shell(String),
-    /// Appends a line of JSON to this file: prompt, stdin_eof, argv, env, cwd, pid, start.
+    /// Appends a JSON line to this file: prompt, stdin_eof, argv, env, cwd, pid, start.
     Record(PathBuf),
 
     SleepMs(u64),
-    /// Waits until this file exists.
     WaitFor(PathBuf),
-    /// Does nothing more, and does not end either.
     Hang,
-    /// From here on, the polite signals do not end this process.
+    /// TERM, INT and HUP.
     IgnoreSignals,
-    /// Starts a tool and leaves it running.
     Stray(Stray),
     Exit(u8),
-    /// Ends this process by a signal, given by its number.
     Signal(i32),
 }
 
@@ -103,16 +90,14 @@ struct File {
     text: String,
 }
 
-/// A tool that goes on when the agent has ended, holds its standard output open and ignores the
-/// polite signals: what a kill of the agent's process group does not reach.
+/// A tool that outlives the agent, holds its output open and ignores TERM.
 #[derive(Deserialize)]
 struct Stray {
-    /// Where its process id is written once it is all set.
+    /// Written once the tool is ready.
     pid_file: PathBuf,
-    /// It starts a session, and so a process group, of its own.
     #[serde(default = "yes")]
     setsid: bool,
-    /// It has no environment, so that it cannot be found by a variable.
+    /// Has no environment, so no variable identifies it.
     #[serde(default)]
     clean_env: bool,
 }
@@ -126,25 +111,23 @@ fn yes() -> bool {
 enum Claude {
     Init,
     Text(String),
-    /// Text of this many megabytes.
+    /// Megabytes.
     LongText(usize),
     Thinking(String),
-    /// The beginning of a tool call.
     Tool {
         name: String,
         input: Value,
     },
-    /// The end of the last tool call.
     ToolResult {
         content: String,
         #[serde(default)]
         is_error: bool,
     },
-    /// A whole call of the tool `Bash`, really run.
+    /// A complete `Bash` call, really run.
     Bash(String),
-    /// The list as pairs of text and status.
+    /// Pairs of text and status.
     Todo(Vec<(String, String)>),
-    /// The end. These fields are laid over those of a result without failure.
+    /// Overrides fields of a successful result.
     Result(serde_json::Map<String, Value>),
 }
 
@@ -153,17 +136,15 @@ enum Claude {
 enum Codex {
     Init,
     Text(String),
-    /// A whole command execution, really run.
+    /// A complete command execution, really run.
     Command(String),
-    /// The list as pairs of text and whether it is done.
+    /// Pairs of text and completion.
     Todo(Vec<(String, bool)>),
-    /// The end, with fields that are laid over those of a small usage.
+    /// Overrides fields of a small usage.
     Result(serde_json::Map<String, Value>),
-    /// The end by this error.
     Failed(String),
 }
 
-/// What is to be done at this start.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Script {
@@ -195,24 +176,20 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // When standard error is gone too, there is nobody left to be told.
             let _ = writeln!(io::stderr(), "fake-agent: {error}");
             ExitCode::from(99)
         }
     }
 }
 
-/// One start of the agent.
 struct Agent {
     args: Vec<String>,
     prompt: String,
     stdin_eof: bool,
-    /// The number of this start, from 1; 0 when a commit message was asked for.
+    /// Counts from 1; 0 for a commit message.
     start: u64,
-    /// Tool calls and items so far.
     calls: u32,
-    /// What it said last, for the final result.
-    said: String,
+    last_text: String,
 }
 
 impl Agent {
@@ -223,9 +200,10 @@ impl Agent {
             Stdin::Read => read_stdin(),
             Stdin::Ignore => (String::new(), false),
         };
-        let mut agent = Agent { args, prompt, stdin_eof, start: 0, calls: 0, said: String::new() };
+        let mut agent =
+            Agent { args, prompt, stdin_eof, start: 0, calls: 0, last_text: String::new() };
         let steps = match script.commit_message {
-            Some(steps) if agent.is_asked_for_a_commit_message() => steps,
+            Some(steps) if agent.wants_commit_message() => steps,
             _ => {
                 agent.start = count_start(&path)?;
                 let mut sessions = script.sessions;
@@ -236,7 +214,7 @@ impl Agent {
         Ok((agent, steps))
     }
 
-    fn is_asked_for_a_commit_message(&self) -> bool {
+    fn wants_commit_message(&self) -> bool {
         let asks = |text: &str| text.contains("Provide a short imperative commit message");
         asks(&self.prompt) || self.args.iter().any(|arg| asks(arg))
     }
@@ -250,7 +228,7 @@ impl Agent {
                 Step::Split(text) => {
                     for byte in text.as_bytes() {
                         print(&[*byte])?;
-                        // The reader must come to read the byte alone; nothing depends on it.
+                        // Gives the reader time to read the byte alone; nothing depends on it.
                         sleep(Duration::from_millis(5));
                     }
                 }
@@ -322,7 +300,7 @@ impl Agent {
             })),
             Claude::Text(text) => {
                 self.claude_content("assistant", &json!({"type": "text", "text": text}))?;
-                self.said = text;
+                self.last_text = text;
                 Ok(())
             }
             Claude::LongText(megabytes) => {
@@ -370,14 +348,14 @@ impl Agent {
             Claude::Result(fields) => {
                 let usual = json!({
                     "type": "result", "subtype": "success", "is_error": false,
-                    "session_id": self.session_id(), "num_turns": 1, "result": self.said,
+                    "session_id": self.session_id(), "num_turns": 1, "result": self.last_text,
                     "total_cost_usd": 0.01, "permission_denials": [],
                     "usage": {
                         "input_tokens": 100, "output_tokens": 20,
                         "cache_read_input_tokens": 30, "cache_creation_input_tokens": 4,
                     },
                 });
-                print_json(&overlaid(usual, fields))
+                print_json(&with_overrides(usual, fields))
             }
         }
     }
@@ -397,7 +375,9 @@ impl Agent {
     fn codex(&mut self, step: Codex) -> Outcome<()> {
         let item = |kind: &str, fields: Value| {
             let id = format!("item_{}", self.calls);
-            print_json(&json!({"type": kind, "item": overlaid(json!({"id": id}), object(fields))}))
+            print_json(
+                &json!({"type": kind, "item": with_overrides(json!({"id": id}), object(fields))}),
+            )
         };
         match step {
             Codex::Init => {
@@ -442,7 +422,9 @@ impl Agent {
                     "input_tokens": 130, "cached_input_tokens": 30, "cache_write_input_tokens": 0,
                     "output_tokens": 20, "reasoning_output_tokens": 0,
                 });
-                print_json(&json!({"type": "turn.completed", "usage": overlaid(usage, fields)}))
+                print_json(
+                    &json!({"type": "turn.completed", "usage": with_overrides(usage, fields)}),
+                )
             }
             Codex::Failed(message) => {
                 print_json(&json!({"type": "error", "message": message}))?;
@@ -491,8 +473,7 @@ fn script_path(args: &[String]) -> Outcome<PathBuf> {
     Ok(path.join(own_name).with_extension("json"))
 }
 
-/// Counts this start and says which it is. One appended byte is one start: appending is atomic, and
-/// the position after it is the number.
+/// Counts this start. Each appends one byte atomically; the position after it is the number.
 fn count_start(script: &Path) -> Outcome<u64> {
     let mut name = script.as_os_str().to_owned();
     name.push(".count");
@@ -501,7 +482,7 @@ fn count_start(script: &Path) -> Outcome<u64> {
     Ok(counter.stream_position()?)
 }
 
-/// Reads standard input on a thread, because it may be held open for ever.
+/// Reads on a thread, because standard input may stay open forever.
 fn read_stdin() -> (String, bool) {
     let received = Arc::new(Mutex::new(Vec::new()));
     let (at_end, ended) = mpsc::channel();
@@ -512,7 +493,6 @@ fn read_stdin() -> (String, bool) {
             let mut received = shared.lock().unwrap_or_else(PoisonError::into_inner);
             received.extend_from_slice(&chunk[..count]);
         }
-        // Nobody listens any more when the wait was given up.
         let _ = at_end.send(());
     });
     let eof = ended.recv_timeout(STDIN_WAIT).is_ok();
@@ -532,7 +512,6 @@ impl Stray {
     }
 }
 
-/// What [`Stray`] starts.
 fn stray_main(args: &[String]) -> Outcome<u8> {
     let [pid_file, setsid] = args else {
         return Err("a stray tool needs a file for its process id".into());
@@ -541,7 +520,7 @@ fn stray_main(args: &[String]) -> Outcome<u8> {
     if setsid == "true" {
         rustix::process::setsid()?;
     }
-    // Renamed into place, so that whoever sees the file sees the number.
+    // Renamed into place, so that the file is complete once it exists.
     let unfinished = format!("{pid_file}.new");
     fs::write(&unfinished, std::process::id().to_string())?;
     fs::rename(unfinished, pid_file)?;
@@ -549,7 +528,6 @@ fn stray_main(args: &[String]) -> Outcome<u8> {
     Ok(0)
 }
 
-/// Catches the polite signals and does nothing about them.
 fn ignore_signals() -> Outcome<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -562,7 +540,6 @@ fn die_by(number: i32) -> Outcome<()> {
     let signal = rustix::process::Signal::from_named_raw(number)
         .ok_or_else(|| format!("there is no signal {number}"))?;
     rustix::process::kill_process(rustix::process::getpid(), signal)?;
-    // It may take a moment, and nothing more must happen in it.
     sleep(Duration::from_secs(5));
     Err(format!("signal {number} did not end this process").into())
 }
@@ -584,7 +561,6 @@ fn shell(command: &str) -> Command {
     shell
 }
 
-/// What a command printed, and its exit code unless a signal ended it.
 fn run(command: &str) -> Outcome<(String, Option<i32>)> {
     let output = shell(command).output()?;
     let text = [output.stdout, output.stderr].concat();
@@ -619,7 +595,7 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
     }
 }
 
-fn overlaid(value: Value, fields: serde_json::Map<String, Value>) -> Value {
+fn with_overrides(value: Value, fields: serde_json::Map<String, Value>) -> Value {
     let mut base = object(value);
     base.extend(fields);
     Value::Object(base)

@@ -1,6 +1,6 @@
-//! Documentation that cannot rot: what can be generated is generated, and the rest is held to the code.
+//! Keeps the documentation in step with the code: generated where possible, checked otherwise.
 //!
-//! `UPDATE_DOCS=1 cargo test --test docs` writes the generated pages anew.
+//! `UPDATE_DOCS=1 cargo test --test docs` rewrites the generated pages.
 
 #![expect(clippy::unwrap_used, reason = "a page that cannot be read is a test that fails")]
 
@@ -29,7 +29,6 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// Every page that people read, by its path from the root.
 fn pages() -> Vec<PathBuf> {
     fn collect(directory: &Path, all: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
@@ -49,7 +48,6 @@ fn pages() -> Vec<PathBuf> {
     all
 }
 
-/// A piece of a page between two fences.
 struct Block {
     page: PathBuf,
     line: usize,
@@ -82,7 +80,6 @@ fn all_blocks() -> Vec<Block> {
     pages().iter().flat_map(|page| blocks(page)).collect()
 }
 
-/// Compares a generated page with the one that is there, or writes it.
 fn generated(path: &str, text: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::create_dir_all(root().join(path).parent().unwrap()).unwrap();
@@ -108,8 +105,9 @@ fn command_reference_matches_program() {
     definition.build();
     let mut text = format!("# Commands\n\n{GENERATED}");
     text.push_str(&format!("{}.\n\n", definition.get_about().unwrap()));
-    let shown = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
-    for command in definition.get_subcommands().filter(shown) {
+    let is_visible =
+        |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    for command in definition.get_subcommands().filter(is_visible) {
         let name = command.get_name();
         text.push_str(&format!(
             "- [`ralph {name}`](#ralph-{name}): {}.\n",
@@ -117,17 +115,16 @@ fn command_reference_matches_program() {
         ));
     }
     text.push_str("\n`ralph --version` prints the version, `ralph COMMAND --help` the help.\n");
-    for command in definition.get_subcommands().filter(shown) {
+    for command in definition.get_subcommands().filter(is_visible) {
         describe(&mut text, command, "ralph");
         let name = format!("ralph {}", command.get_name());
-        for command in command.get_subcommands().filter(shown) {
+        for command in command.get_subcommands().filter(is_visible) {
             describe(&mut text, command, &name);
         }
     }
     generated("docs/src/reference/commands.md", &text);
 }
 
-/// A command, and what it takes itself; what all commands of a group take is told of the group.
 fn describe(text: &mut String, command: &clap::Command, group: &str) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
@@ -166,7 +163,6 @@ fn describe(text: &mut String, command: &clap::Command, group: &str) {
     text.push_str(&format!("\n```text\n{}\n```\n", examples.trim_end()));
 }
 
-/// An argument in all its spellings.
 fn spelling(arg: &clap::Arg) -> String {
     let value = match arg.get_value_names() {
         Some([name]) if arg.get_action().takes_values() => Some(name.as_str()),
@@ -241,7 +237,6 @@ impl Row {
     }
 }
 
-/// All keys that hold a value, those of the top level first.
 fn walk(schema: &Value, parent: &str, defaults: &Value, rows: &mut Vec<Row>) {
     let path = |name: &str| {
         if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
@@ -267,7 +262,7 @@ fn walk(schema: &Value, parent: &str, defaults: &Value, rows: &mut Vec<Row>) {
         walk(&schema["items"], &format!("{}[]", path(name)), &json!({}), rows);
     }
     for (name, schema) in keys().filter(|(_, schema)| !schema["properties"].is_null()) {
-        // A section that is not there by default still has defaults for its keys.
+        // The section is absent by default, but its keys have defaults.
         let section = defaults.get(name).filter(|value| value.is_object());
         let section = section.cloned().unwrap_or_else(|| json!({"command": "git", "tasks": []}));
         walk(schema, &path(name), &section, rows);
@@ -311,8 +306,7 @@ fn type_words(schema: &Value) -> String {
 
 // The journal.
 
-/// The names that serde knows for an enum. It lists them all when it meets one that it does not know,
-/// so that no list has to be kept here.
+/// The variants of an enum, from serde's error message for an unknown one.
 fn variants<T: DeserializeOwned + std::fmt::Debug>(unknown: Value) -> BTreeSet<String> {
     let message = serde_json::from_value::<T>(unknown).unwrap_err().to_string();
     let (_, list) = message.split_once("expected ").unwrap_or_else(|| panic!("{message}"));
@@ -337,12 +331,13 @@ fn every_event_is_documented_with_valid_example() {
         assert_eq!(example["event"], kind, "{JOURNAL}: the example of {kind} is another event");
         let entry: Entry<'_> = serde_json::from_value(example.clone())
             .unwrap_or_else(|err| panic!("{JOURNAL}: the example of {kind}: {err}"));
-        let again = serde_json::to_value(&entry).unwrap();
-        assert_eq!(again, example, "{JOURNAL}: the example of {kind} has fields that are gone");
+        let written = serde_json::to_value(&entry).unwrap();
+        assert_eq!(written, example, "{JOURNAL}: the example of {kind} has fields that are gone");
         let common = ["time", "iteration", "attempt", "event"];
         for field in example.as_object().unwrap().keys() {
-            let known = common.contains(&field.as_str()) || prose.contains(&format!("`{field}`"));
-            assert!(known, "{JOURNAL}: {kind}: {field} is not explained");
+            let is_explained =
+                common.contains(&field.as_str()) || prose.contains(&format!("`{field}`"));
+            assert!(is_explained, "{JOURNAL}: {kind}: {field} is not explained");
         }
     }
     assert_eq!(documented, kinds, "{JOURNAL}: events without a section");
@@ -368,11 +363,11 @@ fn every_journal_value_is_documented() {
     }
 }
 
-// What is written by hand.
+// Pages written by hand.
 
 #[test]
 fn every_documented_command_line_parses() {
-    let mut seen = 0;
+    let mut checked = 0;
     for block in all_blocks() {
         if !matches!(block.language.as_str(), "sh" | "console" | "text" | "") {
             continue;
@@ -390,7 +385,6 @@ fn every_documented_command_line_parses() {
             }
             let words =
                 shell_words::split(&line.join(" ")).unwrap_or_else(|e| panic!("{place}: {e}"));
-            // What follows is the shell's, unless it is for the agent.
             let shell = ["|", ">", ">>", "&&", ";", "#", "&"];
             let words = words.into_iter().take_while(|word| !shell.contains(&word.as_str()));
             if let Err(err) = Cli::try_parse_from(words)
@@ -398,15 +392,15 @@ fn every_documented_command_line_parses() {
             {
                 panic!("{place}\n{err}");
             }
-            seen += 1;
+            checked += 1;
         }
     }
-    assert!(seen > 20, "only {seen} command lines were found");
+    assert!(checked > 20, "only {checked} command lines were found");
 }
 
 #[test]
 fn every_settings_example_loads() {
-    let mut seen = 0;
+    let mut checked = 0;
     for block in all_blocks().iter().filter(|block| block.language == "json") {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(config::DIRECTORY)).unwrap();
@@ -415,12 +409,11 @@ fn every_settings_example_loads() {
         if let Err(error) = config::load(&sources) {
             panic!("{}, line {}:\n{error}", block.page.display(), block.line);
         }
-        seen += 1;
+        checked += 1;
     }
-    assert!(seen > 3, "only {seen} examples of settings were found");
+    assert!(checked > 3, "only {checked} examples of settings were found");
 }
 
-/// The slug that a heading is linked by.
 fn slug(heading: &str) -> String {
     heading
         .trim()
@@ -431,7 +424,6 @@ fn slug(heading: &str) -> String {
         .collect()
 }
 
-/// A page without what stands between fences.
 fn prose(page: &Path) -> String {
     let mut inside = false;
     let text = read(page);
@@ -505,8 +497,8 @@ fn exit_codes_are_documented_consistently() {
         ErrorKind::Scm,
         ErrorKind::Interrupted,
     ];
-    let known: BTreeSet<u8> = kinds.map(ErrorKind::exit_code).into_iter().chain([0]).collect();
-    assert_eq!(codes, known);
+    let expected: BTreeSet<u8> = kinds.map(ErrorKind::exit_code).into_iter().chain([0]).collect();
+    assert_eq!(codes, expected);
 }
 
 #[test]
@@ -518,7 +510,6 @@ fn architecture_names_every_crate() {
     }
 }
 
-/// A new version of an agent is told of wherever its old one was.
 #[test]
 fn recorded_agent_versions_are_documented_consistently() {
     for adapter in ralph_agents::all() {
@@ -527,9 +518,9 @@ fn recorded_agent_versions_are_documented_consistently() {
             let start = format!("| `{}{cell}` | ", adapter.name());
             let text = read(page);
             let is_row = |line: &&str| line.starts_with(&start);
-            let told = text.lines().filter(is_row).any(|line| line.contains(version));
+            let is_documented = text.lines().filter(is_row).any(|line| line.contains(version));
             assert!(
-                told,
+                is_documented,
                 "{page} does not tell that {} is recorded with {version}",
                 adapter.name()
             );
@@ -537,14 +528,13 @@ fn recorded_agent_versions_are_documented_consistently() {
     }
 }
 
-/// Whether a licence in SPDX's notation can be had by one of those that are allowed.
 fn is_allowed(license: &str, allowed: &[&str]) -> bool {
     let license = license.replace('/', " OR ");
     let any = |part: &str| part.split(" OR ").any(|name| allowed.contains(&name.trim()));
     license.split(" AND ").all(|part| any(part.trim_matches(['(', ')', ' '])))
 }
 
-/// The same as `cargo deny check licenses sources`, for where that is not installed.
+/// Does the job of `cargo deny check licenses sources` where that is not installed.
 #[test]
 fn dependency_with_other_license_or_source_is_refused() {
     let config = read("deny.toml");
@@ -564,7 +554,6 @@ fn dependency_with_other_license_or_source_is_refused() {
     }
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args(["metadata", "--offline", "--locked", "--format-version=1"]);
-    // Those of other platforms are not here.
     cargo.args(["--filter-platform", "host-tuple"]);
     let output = cargo.current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -588,11 +577,10 @@ fn demo_image_exists_and_is_small() {
     assert!(size < 200 * 1024, "demo.svg has {size} bytes");
 }
 
-/// Paths in the tables of ARCHITECTURE.md and CONTRIBUTING.md.
 #[test]
 fn maps_name_existing_paths() {
     let mut count = 0;
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/src/glossary.md"] {
         for row in read(page).lines().filter(|line| line.starts_with('|')) {
             for path in row.split('`').skip(1).step_by(2).filter(|cell| is_repository_path(cell)) {
                 assert!(root().join(path).exists(), "{page} names {path}, which does not exist");
@@ -609,7 +597,7 @@ fn is_repository_path(text: &str) -> bool {
         && !text.contains([' ', '*'])
 }
 
-/// Files that may search the user's `PATH`, or start a program that is not found by `trust::OutsideCommand`.
+/// Files that may search the user's `PATH`, or start a program without `trust::OutsideCommand`.
 const ALLOWED: [(&str, &[&str]); 3] = [
     ("var_os(\"PATH\")", &["process/src/trust.rs"]),
     (

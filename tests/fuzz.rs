@@ -1,5 +1,5 @@
-//! The fuzz targets without a fuzzer: each with its seeds, and with mutations of them that are the same
-//! every time, so that what is found is found again. `scripts/fuzz` looks for more, for as long as it may.
+//! Runs the fuzz targets without a fuzzer, on their seeds and on reproducible mutations.
+//! `scripts/fuzz` runs the real fuzzer.
 //!
 //! `RALPH_FUZZ_ROUNDS=100000 cargo test --test fuzz claude` mutates more often.
 
@@ -13,13 +13,11 @@ use std::path::Path;
 
 use targets::{TARGETS, Target};
 
-/// About how many bytes of mutations each target is given. Most take a microsecond for each where nothing
-/// is optimised.
+/// Bytes of mutations per target. Most targets take a microsecond per byte without optimization.
 const BYTES: usize = 200_000;
-/// A longer seed is cut: what is found in a long input is found in a part of it.
+/// Longer seeds are cut: a part of them finds the same.
 const LONGEST: usize = 8 * 1024;
 
-/// What a target begins with: its own seeds, and what was recorded or must hold of its kind.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     if name == "policy" {
@@ -52,7 +50,6 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A generator that is the same everywhere.
 struct Dice(u64);
 
 impl Dice {
@@ -110,11 +107,10 @@ fn fuzz(name: &str) {
     assert!(!seeds.is_empty(), "{name} has no seeds");
     let run = |data: &[u8]| {
         if std::panic::catch_unwind(|| target(data)).is_err() {
-            // So that whoever finds something has it.
             let path = std::env::temp_dir().join(format!("ralph-fuzz-{name}"));
-            let kept =
+            let save_error =
                 fs::write(&path, data).map_or_else(|err| err.to_string(), |()| String::new());
-            panic!("{:?} is in {} {kept}", String::from_utf8_lossy(data), path.display());
+            panic!("{:?} is in {} {save_error}", String::from_utf8_lossy(data), path.display());
         }
     };
     seeds.iter().for_each(|seed| run(seed));

@@ -1,5 +1,4 @@
-//! The model service that real agents are tested against: what its own modules promise, and what
-//! comes over the wire.
+//! The scripted model server, over the wire.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 
@@ -15,7 +14,6 @@ use std::time::Duration;
 use model_server::{Script, Server};
 use serde_json::{Value, json};
 
-/// A service with a script, and its log.
 struct Service {
     address: SocketAddr,
     directory: tempfile::TempDir,
@@ -40,13 +38,11 @@ impl Service {
 
     fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        // Far beyond what anything here takes; a test must not hang.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
     }
 
-    /// Sends a request on a connection of its own, and gives the head and the body of the answer.
     fn post(&self, path: &str, body: &Value) -> (String, String) {
         let mut answer = String::new();
         self.send(&request(path, body)).read_to_string(&mut answer).unwrap();
@@ -56,7 +52,6 @@ impl Service {
         (head.to_owned(), body)
     }
 
-    /// The text of an answer to a message.
     fn ask(&self, body: &Value) -> String {
         let (_, answer) = self.post("/v1/messages", body);
         let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -74,26 +69,24 @@ fn request(path: &str, body: &Value) -> String {
 }
 
 fn dechunk(mut body: &str) -> String {
-    let mut whole = String::new();
+    let mut decoded = String::new();
     loop {
         let (size, rest) = body.split_once("\r\n").unwrap();
         let size = usize::from_str_radix(size, 16).unwrap();
-        whole.push_str(&rest[..size]);
+        decoded.push_str(&rest[..size]);
         body = rest[size..].strip_prefix("\r\n").unwrap();
         if size == 0 {
             assert_eq!(body, "");
-            return whole;
+            return decoded;
         }
     }
 }
 
-/// A request for a message, with a tool.
 fn asking(stream: bool) -> Value {
     json!({"model": "m", "stream": stream, "messages": [{"role": "user", "content": "hi"}],
            "tools": [{"name": "Bash", "input_schema": {"properties": {"command": {}}}}]})
 }
 
-/// The data of each event.
 fn data(stream: &str) -> Vec<&str> {
     stream.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
 }
@@ -113,9 +106,9 @@ fn every_protocol_is_served_plain_and_streamed() {
         ),
     ] {
         let service = Service::new(&json!([turn]));
-        let (head, whole) = service.post(path, &body);
+        let (head, complete) = service.post(path, &body);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        assert!(whole.contains("It is done.") && whole.contains("ls"), "{path}: {whole}");
+        assert!(complete.contains("It is done.") && complete.contains("ls"), "{path}: {complete}");
 
         let mut body = body;
         body["stream"] = json!(true);
@@ -223,7 +216,6 @@ fn connections_are_reset_as_scripted() {
     let service = Service::new(&json!([
         {"fail": "cut0"}, {"fail": "cut", "text": "It is a long text."}, {"fail": "garbage"},
     ]));
-    // How an answer begins, up to the break.
     let broken = |stream: bool| {
         let mut stream = service.send(&request("/v1/messages", &asking(stream)));
         let mut bytes = Vec::new();
@@ -306,7 +298,7 @@ fn server_binds_only_to_loopback() {
     }
 }
 
-/// A recording that nobody can make again says nothing about the next version of an agent.
+/// A recording that cannot be repeated says nothing about an agent's next version.
 #[test]
 fn every_recording_can_be_repeated() {
     let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/fixtures");
@@ -320,7 +312,7 @@ fn every_recording_can_be_repeated() {
         names
     };
     for agent in names(&fixtures).iter().filter(|name| fixtures.join(name).is_dir()) {
-        // It talks to its own service only.
+        // amp talks only to its own service.
         if agent == "amp" {
             continue;
         }

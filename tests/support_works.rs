@@ -1,4 +1,4 @@
-//! The tools of the other tests, tested: a helper that finds nothing would make them all pass.
+//! Tests of the test support: a helper that finds nothing would let every test pass.
 
 #[allow(dead_code, reason = "it is for the program that records, what it rests on is tested")]
 #[path = "../testing/record_fixtures/compare.rs"]
@@ -9,7 +9,6 @@ use rustix::process::Signal;
 use serde_json::json;
 use support::{LONG, Project, is_alive, wait_until};
 
-/// Runs the scripted agent by itself.
 fn agent(project: &Project, script: &serde_json::Value) -> support::Ralph {
     let argv = project.fake_agent(script);
     project.program(&argv[0], &argv[1..])
@@ -18,7 +17,7 @@ fn agent(project: &Project, script: &serde_json::Value) -> support::Ralph {
 #[test]
 fn fake_agent_sessions_run_in_order_and_last_repeats() {
     let project = Project::new();
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!({
             "sessions": [[{"print": "one"}, {"exit": 7}], [{"print": "two"}]],
@@ -34,9 +33,13 @@ fn fake_agent_sessions_run_in_order_and_last_repeats() {
 
 #[test]
 fn fake_agent_records_how_it_was_started() {
-    let project = Project::awkward();
-    agent(&project, &json!([project.record()])).arg("--flag").stdin("do ümlaut").run().success();
-    let [record] = &project.recorded()[..] else {
+    let project = Project::with_awkward_path();
+    agent(&project, &json!([project.record_step()]))
+        .arg("--flag")
+        .stdin("do ümlaut")
+        .run()
+        .success();
+    let [record] = &project.agent_starts()[..] else {
         panic!("one start, one record");
     };
     assert_eq!(record["prompt"], "do ümlaut");
@@ -136,13 +139,13 @@ fn invalid_fake_agent_script_fails() {
 #[test]
 fn fake_agent_dies_by_signal() {
     let project = Project::new();
-    agent(&project, &json!([{"signal": 9}])).run().ended_by(Signal::KILL);
+    agent(&project, &json!([{"signal": 9}])).run().killed_by(Signal::KILL);
 }
 
 #[test]
 fn stray_tool_outlives_agent_and_is_found() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     agent(&project, &json!([{"stray": {"pid_file": pid_file}}])).run().success();
 
     let [tool] = &project.processes()[..] else {
@@ -153,7 +156,7 @@ fn stray_tool_outlives_agent_and_is_found() {
     assert_eq!(session.as_raw_nonzero().get(), tool.pid, "it leads a session of its own");
 
     tool.signal(Signal::TERM);
-    // The tool gets signals in order, so once it has stopped and gone on, it has seen the first.
+    // Signals arrive in order: once the tool has stopped and continued, it has seen the first.
     tool.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", tool.pid);
     wait_until(LONG, || std::fs::read_to_string(&stat).unwrap_or_default().contains(") T "));
@@ -169,7 +172,7 @@ fn stray_tool_outlives_agent_and_is_found() {
 #[test]
 fn dropped_project_ends_its_processes() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     agent(&project, &json!([{"stray": {"pid_file": pid_file, "setsid": false}}])).run().success();
     let pid = std::fs::read_to_string(&pid_file).unwrap().parse().unwrap();
     assert!(is_alive(pid));
@@ -184,7 +187,7 @@ fn running_program_can_be_watched_and_signaled() {
     wait_until(LONG, || running.stdout() == "ready\n");
     assert_eq!(project.processes().len(), 1);
     running.signal(Signal::TERM);
-    running.wait().ended_by(Signal::TERM);
+    running.wait().killed_by(Signal::TERM);
     assert_eq!(project.processes(), []);
 }
 
@@ -215,7 +218,7 @@ fn test_repository_ignores_git_settings_of_user() {
 
 #[test]
 fn program_can_run_in_terminal() {
-    let project = Project::awkward();
+    let project = Project::with_awkward_path();
     let tmux = project
         .program("sh", ["-c", r#"test -t 1 && echo "[$GREETING] $PWD"; read line; exit 5"#])
         .env("GREETING", "hello")

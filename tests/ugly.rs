@@ -1,5 +1,4 @@
-//! What goes wrong around ralph, and what ralph does then: says what happened, keeps what was done,
-//! leaves nothing running.
+//! Failures around ralph: it reports them, keeps the work, and leaves nothing running.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What Claude Code waits for at every tool call.
+//! Hook latency, which Claude Code pays at every tool call.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,20 +7,19 @@ use std::process::Command;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::place::{Place, silent};
+use crate::bench_dir::{BenchDir, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, time};
 
-/// A hook's answer, beside a program that does nothing and a look through what the hook is asked.
-pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
-    let transcript = place.path("transcript.jsonl");
+pub(super) fn hooks(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    let transcript = bench_dir.path("transcript.jsonl");
     fs::write(&transcript, self::transcript())?;
     let long = "let greeting = \"hello\";\n".repeat(100_000 / 23);
-    let file = place.path("file.rs");
+    let file = bench_dir.path("file.rs");
     let bash = json!({"command": "cd src && grep -rn TODO . | head -20; git status --short"});
     let write = json!({"file_path": file, "content": long});
     let here_document = json!({"command": format!("cat >file.rs <<'END'\n{long}END\n")});
-    for (what, name, tool, input) in [
+    for (label, name, tool, input) in [
         ("pre-tool-use, a command", "pre-tool-use", "Bash", bash.clone()),
         ("pre-tool-use, a file of 100 KB", "pre-tool-use", "Write", write.clone()),
         ("pre-tool-use, a command of 100 KB", "pre-tool-use", "Bash", here_document),
@@ -30,24 +29,26 @@ pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Res
         let question = json!({
             "session_id": "a1bc9fe7-202c-4c3f-bdd0-ccf27a028299",
             "transcript_path": transcript,
-            "cwd": place.path(""),
+            "cwd": bench_dir.path(""),
             "hook_event_name": name,
             "tool_name": tool,
             "tool_input": input,
         });
-        let times = answered(place, name, &question)?;
-        let what = format!("ralph hook {what}, beside `true` and a look");
-        table.ratio(&what, times, time, Target::AtMost(2.5));
+        let times = answered(bench_dir, name, &question)?;
+        let label = format!("ralph hook {label}, beside `true` and a look");
+        table.ratio(&label, times, time, Target::AtMost(2.5));
     }
     Ok(())
 }
 
-fn answered(place: &Place, name: &str, question: &Value) -> io::Result<(f64, f64)> {
-    let path = place.path("question.json");
+fn answered(bench_dir: &BenchDir, name: &str, question: &Value) -> io::Result<(f64, f64)> {
+    let path = bench_dir.path("question.json");
     fs::write(&path, question.to_string())?;
-    let mut floor = silent(Command::new(place.path("true")));
-    let mut hook = place.ralph();
-    hook.args(["hook", name]).env("RALPH_RUN_ID", "bench").env("RALPH_HOME", place.path("home"));
+    let mut floor = silent(Command::new(bench_dir.path("true")));
+    let mut hook = bench_dir.ralph();
+    hook.args(["hook", name])
+        .env("RALPH_RUN_ID", "bench")
+        .env("RALPH_HOME", bench_dir.path("home"));
     compare(
         400,
         || {
@@ -59,7 +60,7 @@ fn answered(place: &Place, name: &str, question: &Value) -> io::Result<(f64, f64
     )
 }
 
-/// Of a session that has come to 45 % of its context.
+/// A session at 45 % of its context.
 fn transcript() -> String {
     let usage = json!({"input_tokens": 90_000, "output_tokens": 12});
     let answer = json!({"type": "assistant", "isSidechain": false, "message": {"usage": usage}});

@@ -1,19 +1,17 @@
-//! What must stay fast and small, each beside the least that any program would need for it, measured
-//! in the same run on the same machine.
+//! Benchmarks, each compared with the minimum that any program needs, measured in the same run.
 //!
-//! `cargo bench --bench ralph` measures everything; `-- start hooks iteration sandbox stream memory silent
-//! loops workers` chooses. `memory=5000` takes so many megabytes of output for the largest memory measurement, whose
-//! journal needs about as much room on disk.
+//! `cargo bench --bench ralph` runs all; `-- start hooks iteration sandbox stream memory silent
+//! loops workers` selects. `memory=5000` uses 5,000 MB of output, and as much disk.
 //!
-//! `cargo bench --bench ralph -- soak` is a night in some minutes: 10,000 iterations and 20 GB of output in one
-//! run, of which 600 MB stay on disk until it ends. It has to be asked for; `soak=500` is the same with 500 MB.
+//! `-- soak` runs only on request: 10,000 iterations and 20 GB of output, 600 MB of them on disk,
+//! in some minutes. `soak=500` uses 500 MB.
 
+#[cfg(target_os = "linux")]
+mod bench_dir;
 #[cfg(target_os = "linux")]
 mod hooks;
 #[cfg(target_os = "linux")]
 mod null_world;
-#[cfg(target_os = "linux")]
-mod place;
 #[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(target_os = "linux")]
@@ -29,8 +27,8 @@ mod writer;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::io::Result<()> {
-    // Under this name it is not the bench but the agent that the bench runs.
-    if place::called_as("claude") {
+    // Under this name it is the agent of the benchmarks.
+    if bench_dir::called_as("claude") {
         return writer::main();
     }
     sections::main()
@@ -38,5 +36,5 @@ fn main() -> std::io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn main() {
-    // What is measured is read from /proc.
+    // Measurements need /proc.
 }

@@ -1,4 +1,4 @@
-//! The world as it is, but nothing that is recorded goes to a disk.
+//! The real world without a disk for records.
 
 use std::fs::File;
 use std::io::{self, Write};

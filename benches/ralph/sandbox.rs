@@ -1,29 +1,28 @@
-//! What a sandbox adds to an iteration.
+//! The cost of a sandbox per iteration.
 
 use std::io;
 use std::process::Command;
 
-use crate::place::{Place, silent};
+use crate::bench_dir::{BenchDir, silent};
 use crate::sections::{median, timed};
 use crate::table::{Table, Target, time};
 
 const ITERATIONS: u64 = 40;
 const ROUNDS: usize = 5;
 
-pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+pub(super) fn sandbox(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut bare = silent(Command::new("bwrap"));
-    bare.args(["--unshare-all", "--ro-bind", "/", "/", "--"]).arg(place.path("true"));
+    bare.args(["--unshare-all", "--ro-bind", "/", "/", "--"]).arg(bench_dir.path("true"));
     if !bare.status().is_ok_and(|status| status.success()) {
-        // Nothing can be said of it here.
         return Ok(());
     }
-    // A run with so many iterations more: what is done once, such as trying the sandbox out, is not counted.
+    // The difference to one iteration leaves out what happens once per run.
     let runs = |backend: &str| {
         [1, 1 + ITERATIONS].map(|iterations| {
-            let mut run = place.ralph_run("sandbox", iterations, &["true"]);
+            let mut run = bench_dir.ralph_run("sandbox", iterations, &["true"]);
             run.command
                 .env("RALPH_SANDBOX__BACKEND", backend)
-                .env("RALPH_HOME", place.path("home"));
+                .env("RALPH_HOME", bench_dir.path("home"));
             run
         })
     };
@@ -45,7 +44,7 @@ pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::R
         "iteration inside bwrap, less one outside, beside a bare bwrap",
         (floor, bwrap - outside),
         time,
-        // About 10 ms where a bare one takes 4, and 2 more for the administrator.
+        // About 10 ms instead of 4, and 2 more as root.
         Target::AtMost(3.0),
     );
     table.value("  the same with landlock", landlock - outside, time, Target::AtMost(5e-3));

@@ -19,14 +19,14 @@ use ralph_report::json::JsonReporter;
 use ralph_report::output::OutputStream;
 use ralph_store::runs;
 
+use crate::bench_dir::{BenchDir, cpu_seconds, proc_figure, silent};
 use crate::hooks;
 use crate::null_world::NullWorld;
-use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::{sandbox, soak, workers, writer};
 
-/// A part of the whole. The number is what was given for it on the command line.
-type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
+/// A section, with the number from the command line.
+type Section = fn(&BenchDir, &mut Table, Option<u64>) -> io::Result<()>;
 
 const SECTIONS: [(&str, Section); 10] = [
     ("start", start),
@@ -41,14 +41,14 @@ const SECTIONS: [(&str, Section); 10] = [
     (SOAK, soak::soak),
 ];
 
-/// Takes minutes, so that it has to be asked for.
+/// Takes minutes, so it runs only on request.
 const SOAK: &str = "soak";
 
 pub(super) fn main() -> io::Result<()> {
-    // Cargo adds flags for a harness that is not there.
+    // Cargo adds flags for a test harness.
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let place = Place::new()?;
+    let bench_dir = BenchDir::new()?;
     let mut table = Table::default();
     let mut out = io::stdout();
     for (name, section) in SECTIONS {
@@ -57,13 +57,13 @@ pub(super) fn main() -> io::Result<()> {
             write!(out, "{name} ")?;
             out.flush()?;
             let number = choice.and_then(|arg| arg.split_once('=')?.1.parse().ok());
-            section(&place, &mut table, number)?;
+            section(&bench_dir, &mut table, number)?;
         }
     }
     table.print(&mut out)
 }
 
-/// The medians of what two things take, done in turn so that both meet the same disturbances.
+/// The medians of two operations, run in turn so that both meet the same disturbances.
 pub(super) fn compare(
     rounds: usize,
     mut floor: impl FnMut() -> io::Result<()>,
@@ -88,15 +88,14 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// How long the shortest call takes, and what a run costs beside its iterations.
-fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
-    let mut floor = silent(Command::new(place.path("true")));
-    let mut version = place.ralph();
+fn start(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    let mut floor = silent(Command::new(bench_dir.path("true")));
+    let mut version = bench_dir.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
     table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.6));
 
-    let mut run = place.ralph_run("start", 1, &["true"]);
+    let mut run = bench_dir.ralph_run("start", 1, &["true"]);
     let mut firsts = Vec::new();
     for _ in 0..50 {
         let began = jiff::Timestamp::now();
@@ -104,19 +103,18 @@ fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
         let first = runs::read_journal(&run.journal()?)?
             .find(|entry| matches!(entry.event, Event::AgentStarted { .. }));
         let first = first.map_or(i64::MAX, |entry| entry.at.time_ms);
-        // The journal knows whole milliseconds.
+        // The journal has whole milliseconds.
         firsts.push((first as f64 + 0.5) / 1e3 - began.as_nanosecond() as f64 / 1e9);
     }
     table.value("ralph run, until its first agent has started", median(firsts), time, Target::None);
     Ok(())
 }
 
-/// What the loop adds to an agent that does nothing.
-fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+fn iteration(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     const ITERATIONS: u64 = 500;
     const MANY: usize = 10_000;
-    let mut bare = silent(Command::new(place.path("true")));
-    let mut run = place.ralph_run("iteration", ITERATIONS, &["true"]);
+    let mut bare = silent(Command::new(bench_dir.path("true")));
+    let mut run = bench_dir.ralph_run("iteration", ITERATIONS, &["true"]);
     let (floor, ralph) = compare(
         7,
         || {
@@ -135,7 +133,7 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
         Target::AtMost(1.6),
     );
 
-    let mut run = place.ralph_run("many", MANY as u64, &["true"]);
+    let mut run = bench_dir.ralph_run("many", MANY as u64, &["true"]);
     run.run()?;
     let starts: Vec<f64> = runs::read_journal(&run.journal()?)?
         .filter(|entry| matches!(entry.event, Event::AgentStarted { .. }))
@@ -144,7 +142,7 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
     if starts.len() != MANY {
         return Err(io::Error::other(format!("{} iterations of {MANY}", starts.len())));
     }
-    // Medians of stretches, so that a disturbance in one of them does not count.
+    // Medians, so that a disturbance does not count.
     let stretch = |from: usize| {
         let steps = starts[from..from + 1000].chunks(100);
         median(steps.map(|step| (step[99] - step[0]) / 99.0).collect())
@@ -159,10 +157,9 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
     Ok(())
 }
 
-/// Events from a fast stream, beside nothing but lines from it.
-fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+fn stream(bench_dir: &BenchDir, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     let bytes = megabytes.unwrap_or(500) * 1_000_000;
-    let claude = place.path("claude");
+    let claude = bench_dir.path("claude");
     let quiet = || driven(&claude, bytes, Vec::new());
     let (floor, ralph) = compare(9, || split_only(&claude, bytes), quiet)?;
     let speeds = (bytes as f64 / floor, bytes as f64 / ralph);
@@ -177,14 +174,14 @@ fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
     Ok(())
 }
 
-/// The floor: what the writer writes, read and split at newlines.
+/// The minimum: reading and splitting lines.
 fn split_only(claude: &Path, bytes: u64) -> io::Result<()> {
     let mut child = silent(Command::new(claude))
         .env(writer::SIZE_VARIABLE, bytes.to_string())
         .stdout(Stdio::piped())
         .spawn()?;
     let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    // A pipe as large as ralph's own, and the buffer that was found to be the fastest.
+    // A pipe as large as ralph's, and the fastest buffer size.
     rustix::pipe::fcntl_setpipe_size(&stdout, 256 * 1024)?;
     let mut buffer = vec![0; 64 * 1024];
     let mut lines = 0_u64;
@@ -198,7 +195,7 @@ fn split_only(claude: &Path, bytes: u64) -> io::Result<()> {
     child.wait().map(drop)
 }
 
-/// The whole engine with the writer as its agent. Only what is recorded goes nowhere.
+/// The whole engine with the writer as agent, without a disk.
 fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::Result<()> {
     let spec = RunSpec {
         command: "run",
@@ -249,7 +246,6 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
 }
 
-/// One iteration without limits.
 fn rules() -> Rules {
     Rules {
         max_iterations: 1,
@@ -278,20 +274,19 @@ fn rules() -> Rules {
     }
 }
 
-/// How much memory a stream needs, whatever its length, and whether all of it arrives.
-fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+fn memory(bench_dir: &BenchDir, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     for megabytes in [50, megabytes.unwrap_or(500)] {
         let bytes = megabytes * 1_000_000;
-        let mut run = place.ralph_run("memory", 1, &["claude"]);
+        let mut run = bench_dir.ralph_run("memory", 1, &["claude"]);
         run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
-        // Whether all of it arrives is asked for; that it is bounded, `soak` looks at.
+        // No journal limit: `soak` checks that one.
         run.command.env("RALPH_RUNS__MAX_JOURNAL_MEGABYTES", u32::MAX.to_string());
         let began = Instant::now();
         let mut child = run.spawn()?;
         let mut peak = 0.0;
         while child.try_wait()?.is_none() {
-            // Gone between the two questions, it tells no more than it has told.
-            peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
+            // The last value stays if the process is gone.
+            peak = proc_figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
             std::thread::sleep(Duration::from_millis(5));
         }
         let seconds = began.elapsed().as_secs_f64();
@@ -337,7 +332,7 @@ fn of_agent(event: &Event<'_>) -> bool {
     )
 }
 
-/// The events that the adapter makes of the same stream, without a process or a pipe.
+/// The expected events, without a process or a pipe.
 fn events_in(bytes: u64) -> io::Result<u64> {
     let mut reader = agents::for_command("claude").reader(true);
     let mut splitter = LineSplitter::new(reader.max_line());
@@ -349,12 +344,11 @@ fn events_in(bytes: u64) -> io::Result<u64> {
     Ok(events)
 }
 
-/// An agent that says nothing gives ralph nothing to do.
-fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+fn silence(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     const SECONDS: u64 = 5;
-    let mut child = place.ralph_run("silent", 1, &["ticker", "silent"]).spawn()?;
+    let mut child = bench_dir.ralph_run("silent", 1, &["ticker", "silent"]).spawn()?;
     std::thread::sleep(Duration::from_secs(1));
-    let wakes = || figure(child.id(), "status", "voluntary_ctxt_switches:");
+    let wakes = || proc_figure(child.id(), "status", "voluntary_ctxt_switches:");
     let before = wakes()?;
     std::thread::sleep(Duration::from_secs(SECONDS));
     let wakes = wakes()? - before;
@@ -368,16 +362,16 @@ fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Many loops at once, each with an agent that prints a line a second.
-fn loops(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
+/// Many loops, each with an agent that prints a line per second.
+fn loops(bench_dir: &BenchDir, table: &mut Table, number: Option<u64>) -> io::Result<()> {
     let number = number.unwrap_or(50);
     let (floor, _) = watch(number, |nth| {
-        silent(Command::new(place.path("reader")))
-            .args([place.path("ticker"), place.path(&format!("reader-{nth}.log"))])
+        silent(Command::new(bench_dir.path("reader")))
+            .args([bench_dir.path("ticker"), bench_dir.path(&format!("reader-{nth}.log"))])
             .spawn()
     })?;
     let (ralph, memory) =
-        watch(number, |nth| place.ralph_run(&format!("loop-{nth}"), 1, &["ticker"]).spawn())?;
+        watch(number, |nth| bench_dir.ralph_run(&format!("loop-{nth}"), 1, &["ticker"]).spawn())?;
     table.value(
         &format!("memory of each of {number} loops (PSS)"),
         memory,
@@ -393,23 +387,25 @@ fn loops(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()
     Ok(())
 }
 
-/// The processor time that each process uses in a second, and its share of the memory.
+/// Processor time per second and process, and memory per process.
 fn watch(number: u64, spawn: impl FnMut(u64) -> io::Result<Child>) -> io::Result<(f64, f64)> {
     const SECONDS: u64 = 10;
     let mut children = (0..number).map(spawn).collect::<io::Result<Vec<_>>>()?;
     let pids: Vec<u32> = children.iter().map(Child::id).collect();
     std::thread::sleep(Duration::from_secs(2));
-    let all_busy = || pids.iter().map(|&pid| busy(pid)).sum::<io::Result<f64>>();
+    let all_busy = || pids.iter().map(|&pid| cpu_seconds(pid)).sum::<io::Result<f64>>();
     let before = all_busy()?;
     std::thread::sleep(Duration::from_secs(SECONDS));
     let used = all_busy()? - before;
-    let memory =
-        pids.iter().map(|&pid| figure(pid, "smaps_rollup", "Pss:")).sum::<io::Result<f64>>()?;
+    let memory = pids
+        .iter()
+        .map(|&pid| proc_figure(pid, "smaps_rollup", "Pss:"))
+        .sum::<io::Result<f64>>()?;
     end(children.iter_mut().collect())?;
     Ok((used / (SECONDS * number) as f64, memory / number as f64))
 }
 
-/// Ends processes and with them, as each sees to it itself, their agents.
+/// Ends processes, which end their agents themselves.
 fn end(children: Vec<&mut Child>) -> io::Result<()> {
     for child in &children {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {

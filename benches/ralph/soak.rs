@@ -1,6 +1,4 @@
-//! A night in some minutes: one run of many iterations whose agents print more than any disk should hold.
-//!
-//! What must not grow with it is looked at all the time: memory, descriptors, threads, files.
+//! A long run in a few minutes. Memory, descriptors, threads and files must not grow.
 
 use std::fs;
 use std::io;
@@ -10,49 +8,52 @@ use std::time::{Duration, Instant};
 use ralph_events::event::Event;
 use ralph_store::runs;
 
-use crate::place::{Place, figure};
+use crate::bench_dir::{BenchDir, proc_figure};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::writer;
 
-/// What each agent prints. Ten thousand of them make 20 GB.
+/// Output per agent: 10,000 of them make 20 GB.
 const EACH: u64 = 2_000_000;
 const MEGABYTES: u64 = 20_000;
-/// What the settings allow by default for the journal and for raw output.
+/// The default limits of the journal and the raw output.
 const ROOM: f64 = 2.0 * 200.0 * 1024.0 * 1024.0;
-/// What an iteration adds to a journal that is full, at most: the beginning and the end of what its
-/// agent printed, and ralph's own events.
+/// The most that an iteration adds to a full journal: both ends of its output, and ralph's own
+/// events.
 const OF_ITERATION: f64 = 16.0 * 1024.0;
 
-/// What was seen of the process in one tenth of the run.
+/// Figures of one tenth of the run.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct Sample {
     memory: f64,
     descriptors: f64,
     threads: f64,
 }
 
-impl Seen {
+impl Sample {
     fn look(&mut self, pid: u32) -> io::Result<()> {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
-        self.memory = self.memory.max(figure(pid, "status", "VmRSS:")?);
+        self.memory = self.memory.max(proc_figure(pid, "status", "VmRSS:")?);
         self.descriptors = self.descriptors.max(descriptors as f64);
-        self.threads = self.threads.max(figure(pid, "status", "Threads:")?);
+        self.threads = self.threads.max(proc_figure(pid, "status", "Threads:")?);
         Ok(())
     }
 }
 
-pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+pub(super) fn soak(
+    bench_dir: &BenchDir,
+    table: &mut Table,
+    megabytes: Option<u64>,
+) -> io::Result<()> {
     let bytes = megabytes.unwrap_or(MEGABYTES) * 1_000_000;
     let iterations = bytes.div_ceil(EACH).max(20);
-    let mut run = place.ralph_run("soak", iterations, &["claude"]);
+    let mut run = bench_dir.ralph_run("soak", iterations, &["claude"]);
     run.command.env(writer::SIZE_VARIABLE, EACH.to_string());
     let began = Instant::now();
     let mut child = run.spawn()?;
     let (mut peak, mut largest) = (0.0, 0_u64);
-    let mut tenths = [Seen::default(); 10];
+    let mut tenths = [Sample::default(); 10];
     while child.try_wait()?.is_none() {
-        // Gone between two questions, it tells no more than it has told. The first of its agents tells
-        // how far it is: their number is its own.
+        // The last values stay if the process is gone.
         if let Ok(journal) = run.journal()
             && let Some(done) = last_iteration(&journal)
         {
@@ -62,7 +63,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
             }
             largest = largest.max(run.on_disk().unwrap_or(0));
         }
-        peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
+        peak = proc_figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
         std::thread::sleep(Duration::from_millis(20));
     }
     let seconds = began.elapsed().as_secs_f64();
@@ -75,14 +76,14 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
         return Err(io::Error::other(format!("{} iterations of {iterations}", starts.len())));
     }
     let gigabytes = (iterations * EACH) as f64 / 1e9;
-    let what = format!("{iterations} iterations, {gigabytes:.1} GB of output in one run");
-    table.value(&what, seconds, time, Target::None);
+    let label = format!("{iterations} iterations, {gigabytes:.1} GB of output in one run");
+    table.value(&label, seconds, time, Target::None);
     table.value("  its speed", (iterations * EACH) as f64 / seconds, speed, Target::None);
     table.value("  peak memory", peak, size, Target::AtMost(16e6));
     let (second, last) = (tenths[1], tenths[9]);
-    let mut grows = |what: &str, of: fn(&Seen) -> f64, show: fn(f64) -> String, most: f64| {
-        let what = format!("  {what}: in the last tenth, beside the second");
-        table.ratio(&what, (of(&second), of(&last)), show, Target::AtMost(most));
+    let mut grows = |label: &str, of: fn(&Sample) -> f64, show: fn(f64) -> String, most: f64| {
+        let label = format!("  {label}: in the last tenth, beside the second");
+        table.ratio(&label, (of(&second), of(&last)), show, Target::AtMost(most));
     };
     grows("memory", |seen| seen.memory, size, 1.1);
     grows("open descriptors", |seen| seen.descriptors, count, 1.0);
@@ -105,7 +106,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     let journal = fs::metadata(journal)?.len() as f64;
     table.value("  of that, the journal", journal, size, Target::None);
     let began = Instant::now();
-    let mut report = place.ralph();
+    let mut report = bench_dir.ralph();
     report.arg("report").arg("-C").arg(run.project());
     if !report.status()?.success() {
         return Err(io::Error::other("no report"));
@@ -114,7 +115,6 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     fs::remove_dir_all(run.project())
 }
 
-/// The iteration that the end of a journal tells of.
 fn last_iteration(journal: &Path) -> Option<u64> {
     use std::io::{Read, Seek, SeekFrom};
     let mut file = fs::File::open(journal).ok()?;

@@ -1,13 +1,12 @@
-//! What was measured, and whether it is good enough.
+//! Results and targets.
 
 use std::io::{self, Write};
 
-/// What a measurement has to be.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     AtMost(f64),
     AtLeast(f64),
-    /// Only to be known.
+    /// Informational.
     None,
 }
 
@@ -24,7 +23,6 @@ struct Row {
 pub(super) struct Table(Vec<Row>);
 
 impl Table {
-    /// Two measurements in the same unit, told as a ratio.
     pub(super) fn ratio(
         &mut self,
         what: &str,
@@ -44,7 +42,6 @@ impl Table {
         });
     }
 
-    /// One measurement that stands for itself.
     pub(super) fn value(
         &mut self,
         what: &str,
@@ -112,7 +109,6 @@ pub(super) fn time(seconds: f64) -> String {
     }
 }
 
-/// Bytes a second.
 pub(super) fn speed(speed: f64) -> String {
     format!("{:.0} MB/s", speed / 1e6)
 }

@@ -1,4 +1,4 @@
-//! Workers: looking at many, asking one for something, and what one costs that has nothing to do.
+//! Workers: listing many, sending requests, and the cost of an idle one.
 
 use std::fs;
 use std::io;
@@ -10,21 +10,24 @@ use ralph::workers::store::{LaunchRecord, StoredState, Worker, Workers};
 use ralph::workers::watch::WorkerWatcher;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 
-use crate::place::{Place, figure, silent};
+use crate::bench_dir::{BenchDir, proc_figure, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, count, time};
 
-/// Far beyond what anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-pub(super) fn workers(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
-    many(place, table, number.unwrap_or(200))?;
-    one(place, table)
+pub(super) fn workers(
+    bench_dir: &BenchDir,
+    table: &mut Table,
+    number: Option<u64>,
+) -> io::Result<()> {
+    many(bench_dir, table, number.unwrap_or(200))?;
+    one(bench_dir, table)
 }
 
-/// The list of many workers, beside the list of their directories.
-fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
-    let home = place.path("many");
+/// Compared with listing their directories.
+fn many(bench_dir: &BenchDir, table: &mut Table, number: u64) -> io::Result<()> {
+    let home = bench_dir.path("many");
     let all = Workers::at(home.join("workers"));
     for nth in 0..number {
         let worker = all.by_name(&format!("worker-{nth}")).map_err(io::Error::other)?;
@@ -47,25 +50,24 @@ fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
     for command in [&["ls"][..], &["status", "--all"]] {
         let mut floor = silent(Command::new("ls"));
         floor.arg("-l").arg(home.join("workers"));
-        let mut listing = place.ralph();
+        let mut listing = bench_dir.ralph();
         listing.args(command).env("RALPH_HOME", &home);
         let times = compare(200, || floor.status().map(drop), || listing.status().map(drop))?;
-        let what = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
-        table.ratio(&what, times, time, Target::AtMost(5.0));
+        let label = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
+        table.ratio(&label, times, time, Target::AtMost(5.0));
     }
     Ok(())
 }
 
-/// A worker beside a silent agent.
-fn one(place: &Place, table: &mut Table) -> io::Result<()> {
+fn one(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
     const SECONDS: u64 = 5;
-    let home = place.path("one");
-    let project = place.path("one-project");
+    let home = bench_dir.path("one");
+    let project = bench_dir.path("one-project");
     fs::create_dir_all(&project)?;
     let all = Workers::at(home.join("workers"));
     let worker = all.by_name("agent").map_err(io::Error::other)?;
     worker.create()?;
-    let ticker = place.path("ticker").to_string_lossy().into_owned();
+    let ticker = bench_dir.path("ticker").to_string_lossy().into_owned();
     let args = ["ralph", "spawn", "-p", "Do it.", "-n", "9", "--quiet", "--", &ticker, "silent"];
     let args = args.map(str::to_owned).to_vec();
     worker.save_launch(&LaunchRecord {
@@ -73,8 +75,8 @@ fn one(place: &Place, table: &mut Table) -> io::Result<()> {
         directory: project.clone(),
         ..LaunchRecord::default()
     })?;
-    // Its window is of no matter here.
-    let mut command = place.ralph();
+    // Without a window.
+    let mut command = bench_dir.ralph();
     command.args(["worker-loop", "agent"]).env("RALPH_HOME", &home).current_dir(&project);
     let mut child = command.spawn()?;
     let measured = ask(&worker, &child, SECONDS);
@@ -113,13 +115,13 @@ fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
             0 => (WorkerRequest::Pause, WorkerStatus::Paused),
             _ => (WorkerRequest::Resume, WorkerStatus::Running),
         };
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         worker.send_request(wish)?;
         until(&|state| state.status == status)?;
-        longest = longest.max(asked.elapsed().as_secs_f64());
+        longest = longest.max(sent_at.elapsed().as_secs_f64());
     }
     std::thread::sleep(Duration::from_secs(1));
-    let wakes = || figure(child.id(), "status", "voluntary_ctxt_switches:");
+    let wakes = || proc_figure(child.id(), "status", "voluntary_ctxt_switches:");
     let before = wakes()?;
     std::thread::sleep(Duration::from_secs(seconds));
     Ok((longest, wakes()? - before))

@@ -1,14 +1,13 @@
-//! An agent that prints as much as it is told to, as fast as it can.
+//! An agent that prints a given amount as fast as possible.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
-/// How much the writer writes, in bytes.
+/// The amount in bytes.
 pub(super) const SIZE_VARIABLE: &str = "BENCH_STREAM_BYTES";
-/// About what is written at once.
 const PIECE: usize = 60 * 1024;
 
-/// Recorded lines as they are, for the many short lines of a stream.
+/// Recorded lines, mostly short.
 const RECORDED: [&str; 5] = [
     include_str!("../../tests/fixtures/claude/text.ndjson"),
     include_str!("../../tests/fixtures/claude/thinking.ndjson"),
@@ -16,14 +15,13 @@ const RECORDED: [&str; 5] = [
     include_str!("../../tests/fixtures/claude/tool_error.ndjson"),
     include_str!("../../tests/fixtures/claude/subagent.ndjson"),
 ];
-/// The recorded tool call whose output is replaced by longer ones.
+/// A recorded tool call, repeated with longer outputs.
 const TOOL_CALL: &str = include_str!("../../tests/fixtures/claude/tool_ok.ndjson");
-/// The lengths of those outputs, in lines.
+/// In lines.
 const OUTPUTS: [usize; 4] = [3, 10, 40, 400];
 
-/// A stream of about so many bytes, in pieces: a beginning, the same round of work again and again,
-/// and a result. Every piece but the last of a round ends inside of a character if there is any near
-/// its end. Nothing in it completes a run.
+/// Produces a stream of about this size: a start, repeated rounds of work, a result. Pieces end
+/// inside a character where possible. Nothing completes a run.
 pub(super) fn stream(bytes: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let round = round().into_bytes();
     let mut pieces: Vec<&[u8]> = Vec::new();
@@ -65,8 +63,7 @@ fn round() -> String {
     round.lines().filter(|line| !is_init(line) && !is_result(line)).map(without_signal).collect()
 }
 
-/// The line with its newline, but without the tag that would complete the run. Adapters also read the text of a
-/// result, so the result needs this as much as the messages do.
+/// Removes the completion signal. Adapters read the result's text as well.
 fn without_signal(line: &str) -> String {
     line.replace("<response>", "") + "\n"
 }
@@ -79,7 +76,6 @@ fn is_result(line: &str) -> bool {
     line.contains(r#""type":"result""#)
 }
 
-/// The agent: a write for each piece.
 pub(super) fn main() -> io::Result<()> {
     let bytes = std::env::var(SIZE_VARIABLE).ok().and_then(|size| size.parse().ok()).unwrap_or(0);
     let mut out = std::fs::File::from(rustix::io::dup(io::stdout())?);

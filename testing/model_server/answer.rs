@@ -1,22 +1,20 @@
-//! An answer of the model, before it is put into the words of a protocol.
+//! A model's answer, independent of the protocol.
 
 use serde_json::Value;
 
 use super::script::{Turn, Usage};
-use super::tools::{Tool, ToolCall, concrete};
+use super::tools::{Tool, ToolCall, to_tool_call};
 
-/// What the model says to one request.
 #[derive(Debug)]
 pub(super) struct Answer<'a> {
     pub(super) ids: Ids,
     pub(super) model: &'a str,
     pub(super) thinking: Option<&'a str>,
-    /// There is a text, if only an empty one, unless there are calls.
+    /// Present unless there are calls.
     pub(super) text: Option<&'a str>,
     pub(super) calls: Vec<ToolCall>,
     pub(super) stop: Option<&'a str>,
     pub(super) usage: Usage,
-    /// Seconds since the Unix epoch.
     pub(super) created: u64,
     chunk: usize,
 }
@@ -29,7 +27,8 @@ impl<'a> Answer<'a> {
         ids: Ids,
         created: u64,
     ) -> Answer<'a> {
-        let calls: Vec<ToolCall> = turn.calls.iter().map(|call| concrete(call, offered)).collect();
+        let calls: Vec<ToolCall> =
+            turn.calls.iter().map(|call| to_tool_call(call, offered)).collect();
         let text = turn.text.as_deref();
         let text = if calls.is_empty() {
             Some(text.unwrap_or_default())
@@ -49,18 +48,16 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// A text in the pieces in which it is streamed.
     pub(super) fn pieces<'t>(&self, text: &'t str) -> Vec<&'t str> {
         pieces(text, self.chunk)
     }
 }
 
-/// The input of a tool in the pieces in which it is streamed.
 pub(super) fn input_pieces(json: &str) -> Vec<&str> {
     pieces(json, 24)
 }
 
-/// Pieces of so many characters; an empty text is one empty piece.
+/// Splits a text into pieces of `chars` characters; an empty text is one piece.
 fn pieces(text: &str, chars: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -73,11 +70,9 @@ fn pieces(text: &str, chars: usize) -> Vec<&str> {
     pieces
 }
 
-/// Names for the parts of an answer. They are counted rather than drawn by lot, so that two
-/// recordings of the same script differ in as little as possible.
+/// Ids for the parts of an answer: counted, not random, so that recordings differ little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ids {
-    /// The number of the request.
     pub(super) request: u64,
 }
 
@@ -91,17 +86,15 @@ impl Ids {
     }
 }
 
-/// One event of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Frame {
     pub(super) name: Option<String>,
     pub(super) data: String,
-    /// It is a piece of something longer, and a script may want a wait after it.
+    /// A piece of a longer text, which a script may follow by a delay.
     pub(super) piece: bool,
 }
 
 impl Frame {
-    /// An event that has its name from its own `type`.
     pub(super) fn typed(data: &Value) -> Frame {
         let name = data["type"].as_str().map(str::to_owned);
         Frame { name, data: data.to_string(), piece: false }
@@ -116,7 +109,6 @@ impl Frame {
         self
     }
 
-    /// As it is sent.
     pub(super) fn text(&self) -> String {
         match &self.name {
             Some(name) => format!("event: {name}\ndata: {}\n\n", self.data),
@@ -129,7 +121,6 @@ impl Frame {
 pub(super) mod tests {
     use super::*;
 
-    /// The answer to a request with these tools, for the tests of protocols.
     pub(in super::super) fn with_answer<T>(
         turn: Value,
         offered: &[Tool],

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Frame, input_pieces};
 
-pub(super) fn whole(answer: &Answer<'_>) -> Value {
+pub(super) fn complete_response(answer: &Answer<'_>) -> Value {
     let mut message = json!({"role": "assistant", "content": answer.text});
     if let Some(thinking) = answer.thinking {
         message["reasoning_content"] = json!(thinking);
@@ -100,8 +100,8 @@ mod tests {
             "usage": {"in": 1, "out": 2, "cache_read": 3},
         });
         with_answer(turn, &[], |answer| {
-            let whole = whole(answer);
-            let message = &whole["choices"][0]["message"];
+            let response = complete_response(answer);
+            let message = &response["choices"][0]["message"];
             let frames = frames(answer);
             assert_eq!(frames.last().unwrap().text(), "data: [DONE]\n\n");
             let chunks = parsed(&frames);
@@ -126,8 +126,8 @@ mod tests {
                 }
             }
             assert_eq!(Value::from(calls), message["tool_calls"]);
-            assert_eq!(chunks.last().unwrap()["usage"], whole["usage"]);
-            assert_eq!(whole["usage"]["prompt_tokens"], 4);
+            assert_eq!(chunks.last().unwrap()["usage"], response["usage"]);
+            assert_eq!(response["usage"]["prompt_tokens"], 4);
             let finishes =
                 chunks.iter().filter_map(|chunk| chunk["choices"][0]["finish_reason"].as_str());
             assert_eq!(finishes.collect::<Vec<_>>(), ["tool_calls"]);

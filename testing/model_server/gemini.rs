@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, Frame};
 
-pub(super) fn whole(answer: &Answer<'_>) -> Value {
+pub(super) fn complete_response(answer: &Answer<'_>) -> Value {
     let text = answer.text.map(|text| json!({"text": text}));
     let parts: Vec<Value> = thought(answer).into_iter().chain(text).chain(calls(answer)).collect();
     candidate(answer, &parts, Some(finish_reason(answer)))
@@ -26,7 +26,7 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-/// A value of a schema, for requests that want JSON of a certain form rather than a text.
+/// A value that matches a schema, for requests that want JSON.
 pub(super) fn example(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
@@ -90,8 +90,8 @@ mod tests {
             "usage": {"in": 1, "out": 2, "cache_read": 3},
         });
         with_answer(turn, &[], |answer| {
-            let whole = whole(answer);
-            let parts = whole["candidates"][0]["content"]["parts"].as_array().unwrap();
+            let response = complete_response(answer);
+            let parts = response["candidates"][0]["content"]["parts"].as_array().unwrap();
             let chunks = parsed(&frames(answer));
             let streamed: Vec<&Value> = chunks
                 .iter()
@@ -105,8 +105,8 @@ mod tests {
             assert_eq!(text, parts[1]["text"]);
             assert_eq!(streamed[0], &parts[0]);
             assert_eq!(streamed[streamed.len() - 2..], [&parts[2], &parts[3]]);
-            assert_eq!(chunks.last().unwrap()["usageMetadata"], whole["usageMetadata"]);
-            assert_eq!(whole["usageMetadata"]["promptTokenCount"], 4);
+            assert_eq!(chunks.last().unwrap()["usageMetadata"], response["usageMetadata"]);
+            assert_eq!(response["usageMetadata"]["promptTokenCount"], 4);
             let finished =
                 chunks.iter().filter(|chunk| chunk["candidates"][0].get("finishReason").is_some());
             assert_eq!(finished.count(), 1);

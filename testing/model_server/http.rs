@@ -1,15 +1,13 @@
-//! As much of HTTP/1.1 as agents speak to a model.
+//! The part of HTTP/1.1 that agents use.
 //!
-//! Written by hand because the failures that tests need, such as a connection that is reset in the
-//! middle of a chunk, are what an HTTP library is there to prevent.
+//! Written by hand: a library prevents the failures that tests need, such as a reset in the middle
+//! of a chunk.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// More than any agent sends: a prompt with a long conversation has a few megabytes.
 const MAX_BODY: u64 = 256 * 1024 * 1024;
-/// More than any line of a header.
 const MAX_LINE: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -22,12 +20,11 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The value of a header; `name` is in lower case.
+    /// `name` is in lower case.
     fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
 
-    /// Whether the client means to use the connection again.
     pub(super) fn keeps_connection(&self) -> bool {
         !self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
@@ -37,7 +34,6 @@ fn header<'h>(headers: &'h [(String, String)], name: &str) -> Option<&'h str> {
     headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// A client, from its first request to its last.
 #[derive(Debug)]
 pub(super) struct Connection<'s> {
     reader: BufReader<&'s TcpStream>,
@@ -49,7 +45,6 @@ impl<'s> Connection<'s> {
         Connection { reader: BufReader::new(stream), stream }
     }
 
-    /// The next request; `None` when the client is done.
     pub(super) fn request(&mut self) -> io::Result<Option<Request>> {
         let first = self.line()?;
         let mut words = first.split(' ');
@@ -122,7 +117,6 @@ impl<'s> Connection<'s> {
         (&mut &*self.stream).write_all(&out)
     }
 
-    /// Begins an answer that comes in events.
     pub(super) fn begin_events(&self, headers: &[(String, String)]) -> io::Result<Events<'s>> {
         let mut out = head(200, "text/event-stream; charset=utf-8", headers);
         out.push_str("cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
@@ -130,18 +124,17 @@ impl<'s> Connection<'s> {
         Ok(Events { stream: self.stream })
     }
 
-    /// Says nothing more, until the client gives up.
+    /// Stays silent until the client gives up.
     pub(super) fn wait_for_end(&mut self) {
         let _ = io::copy(&mut self.reader, &mut io::sink());
     }
 
-    /// Makes the client see a broken connection rather than an orderly end when the stream is closed.
-    pub(super) fn break_off(&self) {
+    /// Makes closing reset the connection.
+    pub(super) fn reset_on_close(&self) {
         let _ = rustix::net::sockopt::set_socket_linger(self.stream, Some(Duration::ZERO));
     }
 }
 
-/// An answer that comes in events.
 #[derive(Debug)]
 pub(super) struct Events<'s> {
     stream: &'s TcpStream,

@@ -1,4 +1,4 @@
-//! The model service as a program, for tests with real agents; see `mod.rs`.
+//! The model server as a program; see `mod.rs`.
 
 #[path = "mod.rs"]
 mod model_server;
@@ -12,22 +12,22 @@ use std::process::ExitCode;
 use clap::Parser;
 use model_server::{Script, Server};
 
-/// Answers as a model would, by a script. Prints where it listens.
+/// Scripted model server. Prints its address.
 #[derive(Parser)]
 struct Args {
-    /// An address of this machine; port 0 is any free one
+    /// Local address; port 0 picks a free one
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// What to answer (JSON)
+    /// Script (JSON)
     #[arg(long)]
     script: PathBuf,
-    /// Where requests are written down, a line of JSON each
+    /// Log of requests (JSON lines)
     #[arg(long)]
     log: Option<PathBuf>,
-    /// A file for the number of the port
+    /// File for the port number
     #[arg(long)]
     port_file: Option<PathBuf>,
-    /// End when standard input does: whoever started this is gone then
+    /// Exit when standard input closes
     #[arg(long)]
     until_stdin_closes: bool,
 }
@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let server = Server::bind(args.listen, script, args.log.as_deref())?;
     let address = server.address()?;
     if let Some(path) = &args.port_file {
-        write_whole(path, &address.port().to_string())?;
+        write_atomically(path, &address.port().to_string())?;
     }
     writeln!(io::stdout(), "http://{address}")?;
     if args.until_stdin_closes {
@@ -61,8 +61,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(server.serve()?)
 }
 
-/// Who waits for the file must not find half of it.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file atomically.
+fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_added_extension("new");
     std::fs::write(&new, text)?;
     std::fs::rename(new, path)

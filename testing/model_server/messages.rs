@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Frame, input_pieces};
 
-pub(super) fn whole(answer: &Answer<'_>) -> Value {
+pub(super) fn complete_response(answer: &Answer<'_>) -> Value {
     let mut message = envelope(answer);
     message["content"] = blocks(answer).into();
     message["stop_reason"] = stop_reason(answer).into();
@@ -53,7 +53,7 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-/// A message without what it says.
+/// A message without content.
 fn envelope(answer: &Answer<'_>) -> Value {
     json!({
         "id": answer.ids.of_answer("msg_"),
@@ -102,7 +102,6 @@ mod tests {
     use super::super::answer::tests::{parsed, with_answer};
     use super::*;
 
-    /// Puts a streamed message together, as a client does.
     fn assemble(events: &[Value]) -> Value {
         let mut message = Value::Null;
         let mut json = String::new();
@@ -152,13 +151,13 @@ mod tests {
             "usage": {"in": 1, "out": 2, "cache_read": 3, "cache_write": 4},
         });
         with_answer(turn, &[], |answer| {
-            let whole = whole(answer);
-            assert_eq!(assemble(&parsed(&frames(answer))), whole);
-            assert_eq!(whole["stop_reason"], "tool_use");
-            assert_eq!(whole["content"][3]["name"], "B");
-            assert_ne!(whole["content"][2]["id"], whole["content"][3]["id"]);
+            let response = complete_response(answer);
+            assert_eq!(assemble(&parsed(&frames(answer))), response);
+            assert_eq!(response["stop_reason"], "tool_use");
+            assert_eq!(response["content"][3]["name"], "B");
+            assert_ne!(response["content"][2]["id"], response["content"][3]["id"]);
             assert_eq!(
-                whole["usage"],
+                response["usage"],
                 json!({"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 3,
                        "cache_creation_input_tokens": 4})
             );
@@ -168,10 +167,10 @@ mod tests {
     #[test]
     fn an_empty_answer_is_a_block_with_an_empty_text() {
         with_answer(json!({"text": "", "stop": "refusal"}), &[], |answer| {
-            let whole = whole(answer);
-            assert_eq!(whole["content"], json!([{"type": "text", "text": ""}]));
-            assert_eq!(whole["stop_reason"], "refusal");
-            assert_eq!(assemble(&parsed(&frames(answer))), whole);
+            let response = complete_response(answer);
+            assert_eq!(response["content"], json!([{"type": "text", "text": ""}]));
+            assert_eq!(response["stop_reason"], "refusal");
+            assert_eq!(assemble(&parsed(&frames(answer))), response);
         });
     }
 }

@@ -1,6 +1,6 @@
-//! A model service on loopback that answers as a script tells it to, for tests with real agents.
+//! A scripted model server on loopback, for tests with real agents.
 //!
-//! It speaks four protocols, streaming and not, and picks the one that is asked for:
+//! It speaks four protocols, streaming and not:
 //!
 //! | request | protocol |
 //! |---|---|
@@ -8,48 +8,40 @@
 //! | `POST …/responses` | OpenAI Responses |
 //! | `POST …/chat/completions` | OpenAI Chat Completions |
 //! | `POST …/models/M:generateContent`, `:streamGenerateContent`, `:countTokens` | Gemini |
-//! | `GET …/models` | a list of models, in all their shapes |
+//! | `GET …/models` | list of models, in all formats |
 //!
 //! # Scripts
 //!
-//! `{"turns": [T, …]}` is one conversation, of which the last turn repeats.
-//! `{"sessions": [[T, …], [T, …]]}` has a list of turns for each *new* conversation, in order, of
-//! which the last repeats: one list for each iteration of a loop. A plain list is the same as `turns`.
+//! `{"turns": [T, …]}` or a plain list is one conversation. `{"sessions": [[T, …], …]}` has one list per
+//! *new* conversation. The last turn and the last session repeat. A turn is a text or an object:
 //!
-//! A turn is a text, or an object:
+//! - `text`, `thinking`: the answer and the reasoning
+//! - `sh`: command for the agent's shell tool; `extra` is added to its input
+//! - `write`: `{"path", "content"}` for the agent's file tool
+//! - `todo`: `[["step", "pending" or "in_progress" or "completed"], …]` for the agent's plan tool
+//! - `tool`, `input`: exactly this tool and input
+//! - `tools`: list of several calls
+//! - `usage`: `{"in", "out", "cache_read", "cache_write"}` (0), not overlapping
+//! - `stop`: unusual stop reason (`"max_tokens"`, `"refusal"`)
+//! - `chunk`, `chunk_ms`: characters per piece (8), and the delay after each
+//! - `delay_s`: delay before the first byte
+//! - `headers`: response headers
+//! - `times`: requests that this turn answers (1); -1 is forever
+//! - `fail`: failure instead of an answer
 //!
-//! | key | |
-//! |---|---|
-//! | `text`, `thinking` | what the model says, and what it thought before |
-//! | `sh` | a command, sent to whichever shell tool the agent offers; `extra` is added to its input |
-//! | `write` | `{"path", "content"}`, sent to the tool that writes files |
-//! | `todo` | `[["step", "pending" or "in_progress" or "completed"], …]`, sent to the tool for plans |
-//! | `tool`, `input` | exactly this tool, with exactly this input |
-//! | `tools` | several of the above in one turn, as a list of objects |
-//! | `usage` | `{"in", "out", "cache_read", "cache_write"}` (0), in tokens that do not overlap |
-//! | `stop` | the reason to stop, where it is not the usual one (`"max_tokens"`, `"refusal"`) |
-//! | `chunk`, `chunk_ms` | characters in a piece of text (8), and the wait after each |
-//! | `delay_s` | the wait before the first byte |
-//! | `headers` | headers of the answer, such as `anthropic-ratelimit-unified-status` |
-//! | `times` | how many requests this turn answers (1); -1 is for ever |
-//! | `fail` | instead of an answer: see below |
+//! `fail` is an HTTP status with optional `message`, `etype`, `code`, `retry_after` or `body`; `"cut0"`
+//! (reset at once); `"hang"` (no answer); or, after `after` events (4), `"cut"` (reset), `"close"`,
+//! `"hang_mid"`, `"garbage"` or `"sse_error"`.
 //!
-//! `fail` is an HTTP status (429, 529, 500, 401, 400, …), with `message`, `etype`, `code`,
-//! `retry_after` or a whole `body` to go with it; or one of `"cut0"` (the connection is reset before
-//! anything was said), `"cut"` (it is reset), `"close"` (it ends in good order, but too early),
-//! `"hang_mid"`, `"garbage"`, `"sse_error"` (these in the middle, when `after` events were sent, 4 unless
-//! said otherwise) and `"hang"` (nothing is ever said).
-//!
-//! Only requests that offer tools advance the script. What agents ask on the side, such as a title for
-//! the conversation, is answered with the script's `side` and used no tokens; `"side_is_main": true`
-//! makes such requests count as well.
+//! Only requests that offer tools advance the script. Others, such as for a title, get `side` and use no
+//! tokens, unless `"side_is_main"` is true.
 //!
 //! # Control
 //!
-//! `GET /__state` tells how far the script is, `POST /__reset` starts it over and empties the log,
-//! `POST /__script` takes another script. Every other request is logged as a line of JSON: `method`,
-//! `path`, `kind` (`main`, `side`, `count` or `other`), `fresh` (nothing was said yet in that
-//! conversation), `session` and `turn` that answered it, `headers` without secrets, and `body`.
+//! `GET /__state` returns the position, `POST /__reset` restarts the script and clears the log,
+//! `POST /__script` replaces the script. All other requests are logged as JSON lines: `method`, `path`,
+//! `kind` (`main`, `side`, `count`, `other`), `fresh` (new conversation), `session`, `turn`, `headers`
+//! without secrets, `body`.
 
 mod answer;
 mod chat;

@@ -1,10 +1,9 @@
-//! What the four protocols have in common: which one is spoken, what a request offers, and how a
-//! failure is said.
+//! The four protocols: detection, offered tools, and failures.
 
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Frame};
-use super::script::Words;
+use super::script::FailureText;
 use super::tools::Tool;
 use super::{chat, gemini, messages, responses};
 
@@ -16,16 +15,15 @@ pub(super) enum Protocol {
     Gemini,
 }
 
-/// What a request wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Answer(Protocol),
-    /// How many tokens a prompt has.
+    /// A token count.
     Count(Protocol),
 }
 
 impl Wanted {
-    /// By the end of the path, because a service may be anywhere.
+    /// Matches the end of the path, because the base URL may be anything.
     pub(super) fn at(path: &str) -> Option<Wanted> {
         [
             ("/messages", Wanted::Answer(Protocol::Messages)),
@@ -57,12 +55,12 @@ impl Protocol {
         named.unwrap_or("some-model")
     }
 
-    pub(super) fn whole(self, answer: &Answer<'_>) -> Value {
+    pub(super) fn complete_response(self, answer: &Answer<'_>) -> Value {
         match self {
-            Protocol::Messages => messages::whole(answer),
-            Protocol::Responses => responses::whole(answer),
-            Protocol::Chat => chat::whole(answer),
-            Protocol::Gemini => gemini::whole(answer),
+            Protocol::Messages => messages::complete_response(answer),
+            Protocol::Responses => responses::complete_response(answer),
+            Protocol::Chat => chat::complete_response(answer),
+            Protocol::Gemini => gemini::complete_response(answer),
         }
     }
 
@@ -75,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// Whether the model has said nothing yet in the conversation that a request goes on with.
+    /// Whether the conversation has no answer of the model yet.
     pub(super) fn is_fresh(self, body: &Value) -> bool {
         let (list, role) = match self {
             Protocol::Messages | Protocol::Chat => (&body["messages"], "assistant"),
@@ -83,20 +81,19 @@ impl Protocol {
             Protocol::Gemini => (&body["contents"], "model"),
         };
         let is_answer = |entry: &Value| {
-            (entry["role"] == role && !is_put_into_its_mouth(entry))
+            (entry["role"] == role && !is_canned_answer(entry))
                 || entry["type"].as_str().is_some_and(|kind| kind.ends_with("_call"))
         };
         !list.as_array().is_some_and(|list| list.iter().any(is_answer))
     }
 
-    /// The tools that a request offers.
     pub(super) fn offered(self, body: &Value) -> Vec<Tool> {
         let mut tools = Vec::new();
         for entry in list(&body["tools"]) {
             add_tool(entry, None, &mut tools);
         }
         if self == Protocol::Responses {
-            // codex hands some models their tools in the conversation.
+            // codex passes tools for some models in the conversation.
             let additional = list(&body["input"]).filter(|item| item["type"] == "additional_tools");
             for entry in additional.flat_map(|item| list(&item["tools"])) {
                 add_tool(entry, None, &mut tools);
@@ -105,7 +102,6 @@ impl Protocol {
         tools
     }
 
-    /// The form in which an answer is wanted, where a request names one.
     pub(super) fn answer_schema(self, body: &Value) -> Option<&Value> {
         if self != Protocol::Gemini {
             return None;
@@ -122,12 +118,17 @@ impl Protocol {
         }
     }
 
-    /// The body of an answer with this HTTP status.
-    pub(super) fn failure(self, status: u16, words: &Words, retry_after: Option<u64>) -> Value {
-        let message = words.message.clone().unwrap_or_else(|| usual_message(status).to_owned());
+    pub(super) fn failure(
+        self,
+        status: u16,
+        failure_text: &FailureText,
+        retry_after: Option<u64>,
+    ) -> Value {
+        let message =
+            failure_text.message.clone().unwrap_or_else(|| default_message(status).to_owned());
         match self {
             Protocol::Messages => {
-                let kind = words.kind.as_deref().unwrap_or(usual_kind(status));
+                let kind = failure_text.kind.as_deref().unwrap_or(default_kind(status));
                 json!({"type": "error", "error": {"type": kind, "message": message},
                        "request_id": "req_00000000000000000000"})
             }
@@ -139,7 +140,7 @@ impl Protocol {
                     })
                     .into_iter()
                     .collect();
-                let kind = words.kind.as_deref().unwrap_or(match status {
+                let kind = failure_text.kind.as_deref().unwrap_or(match status {
                     400 => "INVALID_ARGUMENT",
                     401 => "UNAUTHENTICATED",
                     429 => "RESOURCE_EXHAUSTED",
@@ -151,7 +152,7 @@ impl Protocol {
                                  "details": details}})
             }
             Protocol::Responses | Protocol::Chat => {
-                // Clients try again after a `server_error`, whatever its status.
+                // Clients retry after a `server_error`, whatever its status.
                 let (kind, code) = match status {
                     401 => ("invalid_request_error", json!("invalid_api_key")),
                     400..=428 => ("invalid_request_error", Value::Null),
@@ -160,24 +161,23 @@ impl Protocol {
                 };
                 json!({"error": {
                     "message": message,
-                    "type": words.kind.as_deref().unwrap_or(kind),
+                    "type": failure_text.kind.as_deref().unwrap_or(kind),
                     "param": null,
-                    "code": words.code.clone().unwrap_or(code),
+                    "code": failure_text.code.clone().unwrap_or(code),
                 }})
             }
         }
     }
 
-    /// The event that ends a stream with a failure.
-    pub(super) fn failure_frame(self, answer: &Answer<'_>, words: &Words) -> Frame {
-        let message = words.message.as_deref().unwrap_or("Overloaded");
-        let kind = words.kind.as_deref().unwrap_or("overloaded_error");
+    pub(super) fn failure_frame(self, answer: &Answer<'_>, failure_text: &FailureText) -> Frame {
+        let message = failure_text.message.as_deref().unwrap_or("Overloaded");
+        let kind = failure_text.kind.as_deref().unwrap_or("overloaded_error");
         match self {
             Protocol::Messages => {
                 Frame::typed(&json!({"type": "error", "error": {"type": kind, "message": message}}))
             }
             Protocol::Responses => {
-                let code = words.code.clone().unwrap_or_else(|| json!("server_error"));
+                let code = failure_text.code.clone().unwrap_or_else(|| json!("server_error"));
                 Frame::typed(
                     &json!({"type": "response.failed", "sequence_number": 99, "response": {
                         "id": answer.ids.of_answer("resp_"),
@@ -189,21 +189,21 @@ impl Protocol {
                 )
             }
             Protocol::Chat | Protocol::Gemini => {
-                let code = words.code.clone().unwrap_or_else(|| json!(529));
+                let code = failure_text.code.clone().unwrap_or_else(|| json!(529));
                 Frame::nameless(&json!({"error": {"message": message, "type": kind, "code": code}}))
             }
         }
     }
 }
 
-/// qwen begins every conversation with an answer of its own to the facts that it states.
-fn is_put_into_its_mouth(message: &Value) -> bool {
+/// qwen starts every conversation with a made-up answer of the model.
+fn is_canned_answer(message: &Value) -> bool {
     let content = &message["content"];
     let text = content.as_str().or_else(|| content[0]["text"].as_str());
     text.is_some_and(|text| text.starts_with("Got it. Thanks for the context!"))
 }
 
-fn usual_kind(status: u16) -> &'static str {
+fn default_kind(status: u16) -> &'static str {
     match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
@@ -216,7 +216,7 @@ fn usual_kind(status: u16) -> &'static str {
     }
 }
 
-fn usual_message(status: u16) -> &'static str {
+fn default_message(status: u16) -> &'static str {
     match status {
         400 => "a bad request, says the script",
         401 => "invalid x-api-key",
@@ -232,7 +232,6 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Adds what one entry of `tools` offers: a tool, or a group of them.
 fn add_tool(entry: &Value, namespace: Option<&str>, tools: &mut Vec<Tool>) {
     for key in ["functionDeclarations", "function_declarations"] {
         for declaration in list(&entry[key]) {
@@ -246,7 +245,7 @@ fn add_tool(entry: &Value, namespace: Option<&str>, tools: &mut Vec<Tool>) {
         return;
     }
     let function = &entry["function"];
-    // What has no name is known by its kind: a tool that the service itself provides.
+    // Tools of the service have no name, only a type.
     let name = [&entry["name"], &function["name"], &entry["type"]];
     let Some(name) = name.into_iter().find_map(Value::as_str) else { return };
     let schema = ["input_schema", "parameters", "parametersJsonSchema"]
@@ -333,15 +332,15 @@ mod tests {
 
     #[test]
     fn failures_are_said_in_the_words_of_each_protocol() {
-        let words = Words::default();
-        let body = |protocol: Protocol| protocol.failure(429, &words, Some(7));
+        let failure_text = FailureText::default();
+        let body = |protocol: Protocol| protocol.failure(429, &failure_text, Some(7));
         assert_eq!(body(Protocol::Messages)["error"]["type"], "rate_limit_error");
         assert_eq!(body(Protocol::Responses)["error"]["code"], "rate_limit_exceeded");
         assert_eq!(body(Protocol::Gemini)["error"]["status"], "RESOURCE_EXHAUSTED");
         assert_eq!(body(Protocol::Gemini)["error"]["details"][0]["retryDelay"], "7s");
-        let refused = Protocol::Chat.failure(401, &words, None);
+        let refused = Protocol::Chat.failure(401, &failure_text, None);
         assert_eq!(refused["error"]["type"], "invalid_request_error");
-        let own = Words { message: Some("too long".to_owned()), ..Words::default() };
+        let own = FailureText { message: Some("too long".to_owned()), ..FailureText::default() };
         assert_eq!(Protocol::Chat.failure(400, &own, None)["error"]["message"], "too long");
     }
 }

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Frame, input_pieces};
 
-pub(super) fn whole(answer: &Answer<'_>) -> Value {
+pub(super) fn complete_response(answer: &Answer<'_>) -> Value {
     let usage = &answer.usage;
     let input = usage.input_with_cached();
-    // A part of the output, so that who adds it once more gets a wrong sum.
+    // Included in the output: adding it again gives a wrong sum.
     let reasoning = if answer.thinking.is_some() { usage.output.min(3) } else { 0 };
     let mut response = envelope(answer);
     response["status"] = json!("completed");
@@ -61,7 +61,10 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
         events.extend(parts);
         events.push(item_event("done", &item));
     }
-    events.push((json!({"type": "response.completed", "response": whole(answer)}), false));
+    events.push((
+        json!({"type": "response.completed", "response": complete_response(answer)}),
+        false,
+    ));
     let numbered = events.into_iter().enumerate().map(|(number, (mut event, piece))| {
         event["sequence_number"] = json!(number);
         Frame { piece, ..Frame::typed(&event) }
@@ -69,7 +72,7 @@ pub(super) fn frames(answer: &Answer<'_>) -> Vec<Frame> {
     numbered.collect()
 }
 
-/// The events of a message's only part; with each whether it is a piece of a text.
+/// The events of a message's only part, each with whether it is a piece of text.
 fn message_parts(answer: &Answer<'_>, index: usize, item: &Value) -> Vec<(Value, bool)> {
     let part = &item["content"][0];
     let text = part["text"].as_str().unwrap_or_default();
@@ -87,7 +90,7 @@ fn message_parts(answer: &Answer<'_>, index: usize, item: &Value) -> Vec<(Value,
     events
 }
 
-/// A response that has only begun.
+/// A response without output.
 fn envelope(answer: &Answer<'_>) -> Value {
     json!({
         "id": answer.ids.of_answer("resp_"),
@@ -171,15 +174,15 @@ mod tests {
             "usage": {"in": 1, "out": 2, "cache_read": 3, "cache_write": 4},
         });
         with_answer(turn, &[patch], |answer| {
-            let whole = whole(answer);
+            let response = complete_response(answer);
             let events = parsed(&frames(answer));
-            assert_eq!(events.last().unwrap()["response"], whole);
+            assert_eq!(events.last().unwrap()["response"], response);
             let joined = |kind: &str| -> String {
                 let deltas = events.iter().filter(|event| event["type"] == kind);
                 deltas.map(|event| event["delta"].as_str().unwrap()).collect()
             };
             assert_eq!(joined("response.output_text.delta"), "It goes → so.");
-            let output = whole["output"].as_array().unwrap();
+            let output = response["output"].as_array().unwrap();
             assert_eq!(joined("response.function_call_arguments.delta"), output[2]["arguments"]);
             let done: Vec<&Value> = events
                 .iter()
@@ -190,9 +193,9 @@ mod tests {
             assert_eq!(output[3]["type"], "custom_tool_call");
             assert_eq!(output[3]["input"], "*** Begin Patch\n*** End Patch\n");
             assert_eq!(output[3]["namespace"], "files");
-            assert_eq!(whole["usage"]["input_tokens"], 4);
-            assert_eq!(whole["usage"]["input_tokens_details"]["cached_tokens"], 3);
-            assert_eq!(whole["usage"]["output_tokens"], 2);
+            assert_eq!(response["usage"]["input_tokens"], 4);
+            assert_eq!(response["usage"]["input_tokens_details"]["cached_tokens"], 3);
+            assert_eq!(response["usage"]["output_tokens"], 2);
             for (number, event) in events.iter().enumerate() {
                 assert_eq!(event["sequence_number"], number);
             }

@@ -1,4 +1,4 @@
-//! What a script says, and which of its turns comes next.
+//! Scripts, and which turn comes next.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,10 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::{Map, Value};
 
-/// What the model does, request by request.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// Never empty, and no session of it is.
+    /// Never empty; no session is.
     sessions: Vec<Vec<Turn>>,
-    /// The answer to requests that are no part of the conversation.
     pub(super) side: Turn,
     pub(super) side_is_main: bool,
 }
@@ -49,27 +47,24 @@ impl Script {
             return Err(serde_json::Error::custom("a session needs at least one turn"));
         }
         let mut side = Turn::says(form.side.unwrap_or_else(|| "A title".to_owned()));
-        // The agent's own sum of a conversation includes what it asked on the side. A script is to
-        // say all there is to pay for.
+        // Agents include side requests in their sums; the script alone determines the usage.
         side.usage = Usage { input: 0, output: 0, cache_read: 0, cache_write: 0 };
         Ok(Script { sessions, side, side_is_main: form.side_is_main })
     }
 }
 
-/// How far a script is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) session: usize,
     pub(super) turn: usize,
-    /// How many requests this turn has answered.
     used: u64,
-    /// Something other than a failure was answered in this session.
+    /// This session has had an answer other than a failure.
     answered: bool,
 }
 
 impl Position {
-    /// The turn for the next request. A request is `fresh` when nothing was answered yet in its
-    /// conversation: the first of a session, or the repetition of one that failed.
+    /// Returns the turn for the next request. `fresh`: the conversation has no answer yet, so the
+    /// request starts a session or repeats a failed one.
     pub(super) fn advance<'s>(&mut self, script: &'s Script, fresh: bool) -> &'s Turn {
         if fresh && self.answered {
             let session = (self.session + 1).min(script.sessions.len() - 1);
@@ -89,7 +84,6 @@ impl Position {
     }
 }
 
-/// One answer, or one failure.
 #[derive(Debug, Clone)]
 pub(super) struct Turn {
     pub(super) text: Option<String>,
@@ -101,7 +95,7 @@ pub(super) struct Turn {
     pub(super) chunk_ms: u64,
     pub(super) delay_s: f64,
     pub(super) headers: Vec<(String, String)>,
-    /// How many requests it answers; `None` is for ever.
+    /// `None` is forever.
     times: Option<u64>,
     pub(super) fail: Option<Fail>,
 }
@@ -124,7 +118,7 @@ impl Turn {
     }
 }
 
-/// Tokens; the four counts do not overlap.
+/// Token counts that do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Usage {
@@ -146,14 +140,13 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// The input as services count it that have no price for writing to the cache: what was read
-    /// from it is a part of the input, and of writing they say nothing.
+    /// The input as counted by services without prices for cache writes: it includes cache reads.
     pub(super) fn input_with_cached(&self) -> u64 {
         self.input + self.cache_read
     }
 }
 
-/// One use of a tool. All but `Exact` are said in the words of whichever tool the agent offers.
+/// A tool call. All but `Exact` use whichever tool the agent offers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Call {
     Shell { command: String, extra: Map<String, Value> },
@@ -162,38 +155,31 @@ pub(super) enum Call {
     Exact { tool: String, input: Value },
 }
 
-/// A step of a plan, and its state.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Step(pub(super) String, pub(super) String);
 
-/// What goes wrong, instead of an answer or in the middle of one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Fail {
-    /// An answer with this HTTP status.
-    Status { status: u16, words: Words, retry_after: Option<u64>, body: Option<Value> },
-    /// The connection is reset before anything was said.
+    Status { status: u16, failure_text: FailureText, retry_after: Option<u64>, body: Option<Value> },
     Unanswered,
-    /// Nothing is ever said.
     Silence,
-    /// After this many events.
     Midway { after: usize, how: Midway },
 }
 
-/// What goes wrong in the middle of an answer.
+/// A failure in the middle of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Midway {
-    /// The connection is reset.
     Cut,
-    /// The connection is closed as after a whole answer.
+    /// Closed in order, but too early.
     Close,
     Hang,
     Garbage,
-    Error(Words),
+    Error(FailureText),
 }
 
-/// What a service says of a failure. What is missing is filled in by the protocol.
+/// The text of a failure; the protocol fills in what is missing.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Words {
+pub(super) struct FailureText {
     pub(super) message: Option<String>,
     pub(super) kind: Option<String>,
     pub(super) code: Option<Value>,
@@ -203,7 +189,6 @@ fn default_chunk() -> usize {
     8
 }
 
-/// The keys of a turn, or of an entry of `tools`, that make a call.
 const CALL_KEYS: [&str; 6] = ["sh", "extra", "write", "todo", "tool", "input"];
 
 impl<'de> Deserialize<'de> for Turn {
@@ -249,7 +234,7 @@ impl<'de> Deserialize<'de> for Turn {
         if !call.is_empty() {
             calls.push(serde_json::from_value(Value::Object(call)).map_err(D::Error::custom)?);
         }
-        let words = Words { message: form.message, kind: form.etype, code: form.code };
+        let failure_text = FailureText { message: form.message, kind: form.etype, code: form.code };
         let midway = |how| Fail::Midway { after: form.after.unwrap_or(4), how };
         let fail = match &form.fail {
             None => None,
@@ -257,7 +242,7 @@ impl<'de> Deserialize<'de> for Turn {
                 let status = status.as_u64().and_then(|status| u16::try_from(status).ok());
                 let status = status.ok_or_else(|| D::Error::custom("`fail` is no HTTP status"))?;
                 let (retry_after, body) = (form.retry_after, form.body);
-                Some(Fail::Status { status, words, retry_after, body })
+                Some(Fail::Status { status, failure_text, retry_after, body })
             }
             Some(Value::String(name)) => Some(match name.as_str() {
                 "cut0" => Fail::Unanswered,
@@ -266,7 +251,7 @@ impl<'de> Deserialize<'de> for Turn {
                 "close" => midway(Midway::Close),
                 "hang_mid" => midway(Midway::Hang),
                 "garbage" => midway(Midway::Garbage),
-                "sse_error" => midway(Midway::Error(words)),
+                "sse_error" => midway(Midway::Error(failure_text)),
                 other => return Err(D::Error::custom(format!("there is no failure {other:?}"))),
             }),
             Some(other) => return Err(D::Error::custom(format!("there is no failure {other}"))),
@@ -335,7 +320,7 @@ mod tests {
         Script::from_value(value).unwrap()
     }
 
-    /// The texts that answer these requests, each fresh or not; a failure has none.
+    /// The texts of the answers to these requests, `-` for a failure.
     fn walk(script: &Script, requests: &[bool]) -> Vec<String> {
         let mut position = Position::default();
         let text = |turn: &Turn| turn.text.clone().unwrap_or_else(|| "-".to_owned());
@@ -364,10 +349,10 @@ mod tests {
     #[test]
     fn turns_are_read() {
         let turn = |value: Value| serde_json::from_value::<Turn>(value).unwrap();
-        let words = Words { message: Some("no".to_owned()), ..Words::default() };
+        let failure_text = FailureText { message: Some("no".to_owned()), ..FailureText::default() };
         assert_eq!(
             turn(json!({"fail": 429, "message": "no", "retry_after": 3})).fail,
-            Some(Fail::Status { status: 429, words, retry_after: Some(3), body: None })
+            Some(Fail::Status { status: 429, failure_text, retry_after: Some(3), body: None })
         );
         assert_eq!(
             turn(json!({"fail": "cut", "after": 2})).fail,

@@ -1,4 +1,4 @@
-//! Listens, and answers each request with the turn that the script has for it.
+//! Listens, and answers each request with the script's next turn.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,11 +16,9 @@ use super::http::{Connection, Request};
 use super::protocol::{Protocol, Wanted};
 use super::script::{Fail, Midway, Position, Script, Turn};
 
-/// How long a client has to read what was sent before its connection is reset, which throws away
-/// everything that it has not read.
+/// Time for a client to read before a reset discards what it has not read.
 const READING_TIME: Duration = Duration::from_millis(200);
 
-/// A model service that is listening.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
@@ -31,23 +29,20 @@ pub(crate) struct Server {
 struct State {
     script: Arc<Script>,
     position: Position,
-    /// Requests that were part of a conversation, and others that wanted an answer.
+    /// Requests in conversations, and others that got an answer.
     main: u64,
     side: u64,
     log: Option<File>,
 }
 
-/// What is to become of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Keep,
     Close,
-    /// The client is to see that it broke.
     Break,
 }
 
 impl Server {
-    /// Listens on an address of this machine, and logs requests to a file.
     pub(crate) fn bind(
         address: SocketAddr,
         script: Script,
@@ -69,7 +64,6 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until the process ends, each client on a thread of its own.
     pub(crate) fn serve(self) -> io::Result<()> {
         loop {
             let (stream, _) = self.listener.accept()?;
@@ -84,13 +78,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 fn serve_client(stream: &TcpStream, state: &Mutex<State>) {
-    // Events are small and are to arrive one by one.
+    // Events are small and must arrive one by one.
     let _ = stream.set_nodelay(true);
     let mut connection = Connection::new(stream);
     loop {
         let request = match connection.request() {
             Ok(Some(request)) => request,
-            // A client that left, or that speaks something else.
             Ok(None) | Err(_) => return,
         };
         let keeps = request.keeps_connection();
@@ -98,7 +91,7 @@ fn serve_client(stream: &TcpStream, state: &Mutex<State>) {
             Ok(Next::Keep) if keeps => {}
             Ok(Next::Keep | Next::Close) | Err(_) => return,
             Ok(Next::Break) => {
-                connection.break_off();
+                connection.reset_on_close();
                 return;
             }
         }
@@ -187,11 +180,11 @@ fn send(
             connection.wait_for_end();
             return Ok(Next::Close);
         }
-        Some(Fail::Status { status, words, retry_after, body }) => {
+        Some(Fail::Status { status, failure_text, retry_after, body }) => {
             if let Some(seconds) = retry_after {
                 headers.push(("retry-after".to_owned(), seconds.to_string()));
             }
-            let usual = || protocol.failure(*status, words, *retry_after);
+            let usual = || protocol.failure(*status, failure_text, *retry_after);
             return respond(*status, &headers, &body.clone().unwrap_or_else(usual));
         }
         Some(Fail::Midway { how, .. }) if !streams => match how {
@@ -201,14 +194,14 @@ fn send(
                 connection.wait_for_end();
                 return Ok(Next::Close);
             }
-            Midway::Error(words) => {
-                return respond(529, &headers, &protocol.failure(529, words, None));
+            Midway::Error(failure_text) => {
+                return respond(529, &headers, &protocol.failure(529, failure_text, None));
             }
         },
         Some(Fail::Midway { .. }) | None => {}
     }
     if !streams {
-        return respond(200, &headers, &protocol.whole(answer));
+        return respond(200, &headers, &protocol.complete_response(answer));
     }
 
     let mut events = connection.begin_events(&headers)?;
@@ -232,8 +225,8 @@ fn send(
                     thread::sleep(READING_TIME);
                     Ok(Next::Break)
                 }
-                Midway::Error(words) => {
-                    events.send(&protocol.failure_frame(answer, words).text())?;
+                Midway::Error(failure_text) => {
+                    events.send(&protocol.failure_frame(answer, failure_text).text())?;
                     events.end().map(|()| Next::Close)
                 }
             };
@@ -247,8 +240,8 @@ fn send(
 }
 
 impl State {
-    /// The turn for a request, its number among those that want an answer, and whether it is no part
-    /// of the conversation. It is in the log before it is answered.
+    /// Logs the request and returns its turn, its number, and whether it is outside the
+    /// conversation.
     fn take_turn(
         &mut self,
         protocol: Protocol,
@@ -290,7 +283,7 @@ impl State {
         self.log.as_ref().map_or(Ok(()), |log| log.set_len(0))
     }
 
-    /// Writes a request down, in one piece, so that a reader never sees half of it.
+    /// Logs a request in one write, so that a reader never sees half of it.
     fn log(&mut self, request: &Request, body: Value, about: Value) -> io::Result<()> {
         let Some(log) = &mut self.log else { return Ok(()) };
         let mut entry = json!({"method": request.method, "path": request.path});
@@ -303,7 +296,7 @@ impl State {
     }
 }
 
-/// Tests use no real keys. A mistake in one must not end in a file either.
+/// Tests use no real keys, but a mistake must not put one into a file.
 fn without_secrets(headers: &[(String, String)]) -> Map<String, Value> {
     let is_secret = |name: &str| {
         ["auth", "key", "token", "cookie", "secret"].iter().any(|part| name.contains(part))

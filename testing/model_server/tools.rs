@@ -1,18 +1,16 @@
-//! What a script wants done, in the words of the tools that an agent offers.
+//! Maps a script's calls to the tools that an agent offers.
 
 use serde_json::{Map, Value, json};
 
 use super::script::{Call, Step};
 
-/// A tool as a request offers it.
 #[derive(Debug, Clone)]
 pub(super) struct Tool {
     pub(super) name: String,
-    /// What the tool's input may be, as a JSON schema.
     pub(super) schema: Value,
-    /// Its input is a text rather than an object.
+    /// Its input is a text, not an object.
     pub(super) freeform: bool,
-    /// The group that it is called through, where a protocol has such.
+    /// The group it is called through, if the protocol has groups.
     pub(super) namespace: Option<String>,
 }
 
@@ -21,13 +19,11 @@ impl Tool {
         self.schema["properties"].get(property).is_some()
     }
 
-    /// The first of these properties that the tool takes.
     fn property(&self, names: &[&'static str]) -> Option<&'static str> {
         names.iter().copied().find(|name| self.takes(name))
     }
 }
 
-/// A call that is ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ToolCall {
     pub(super) name: String,
@@ -69,9 +65,9 @@ const PLAN_TOOLS: [&str; 8] = [
     "update_todo_list",
 ];
 
-/// The call that does what the script wants. An agent that offers nothing of the kind gets a call of
-/// a tool that it does not know, and says so.
-pub(super) fn concrete(call: &Call, offered: &[Tool]) -> ToolCall {
+/// Returns the call for the agent's tools. Without a suitable tool, it calls an unknown one, which
+/// the agent reports.
+pub(super) fn to_tool_call(call: &Call, offered: &[Tool]) -> ToolCall {
     let find = |names: &[&str]| {
         names.iter().find_map(|name| offered.iter().find(|tool| tool.name == *name))
     };
@@ -138,7 +134,7 @@ fn shell_input(tool: &Tool, command: &str, extra: &Map<String, Value>) -> Value 
     Value::Object(input)
 }
 
-/// For an agent whose one tool runs JavaScript.
+/// For an agent whose only tool runs JavaScript.
 fn shell_program(command: &str) -> String {
     let command = Value::from(command);
     format!(
@@ -156,7 +152,7 @@ fn write_input(tool: &Tool, path: &str, content: &str) -> Value {
     let content_property =
         tool.property(&["content", "file_text", "new_text"]).unwrap_or("content");
     let mut input = Map::new();
-    // A tool that can do more than create files is told to.
+    // Tools with several commands need one.
     if tool.takes("command") {
         input.insert("command".to_owned(), json!("create"));
     }
@@ -165,7 +161,7 @@ fn write_input(tool: &Tool, path: &str, content: &str) -> Value {
     Value::Object(input)
 }
 
-/// A file with this content, in the patch language of codex.
+/// A new file in codex's patch language.
 fn patch(path: &str, content: &str) -> String {
     let lines: String = content.lines().map(|line| format!("+{line}\n")).collect();
     format!("*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch\n")
@@ -183,7 +179,6 @@ fn plan_input(tool: &str, steps: &[Step]) -> Value {
             json!({"content": text, "status": status, "activeForm": text})
         })}),
         "TaskCreate" => {
-            // It takes one task at a time.
             let text = steps.first().map_or("", |Step(text, _)| text);
             json!({"subject": text, "description": text, "activeForm": text})
         }
@@ -221,7 +216,7 @@ mod tests {
 
     fn input(call: &Call, offered: Tool) -> Value {
         let name = offered.name.clone();
-        let call = concrete(call, &[tool("Other", &json!({})), offered]);
+        let call = to_tool_call(call, &[tool("Other", &json!({})), offered]);
         assert_eq!(call.name, name);
         call.input
     }
@@ -251,7 +246,7 @@ mod tests {
         }
         let program = input(&call, freeform("exec"));
         assert!(program.as_str().unwrap().contains("exec_command({cmd: \"ls\""), "{program}");
-        assert_eq!(concrete(&call, &[]).name, "Bash", "for an agent that offers none");
+        assert_eq!(to_tool_call(&call, &[]).name, "Bash", "for an agent that offers none");
     }
 
     #[test]

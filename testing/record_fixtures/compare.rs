@@ -1,5 +1,5 @@
-//! Whether two recordings tell the same. What differs each time that an agent runs is taken out of both
-//! here, and only here; what is left are differences of the programs.
+//! Compares recordings. Everything that differs between two runs of the same version is removed
+//! here, and only here.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The files of one case, by the last part of their names. What is empty is no file.
+/// The files of a case by extension. Empty files are left out.
 pub(crate) type Recording = BTreeMap<&'static str, String>;
 
-/// Whether a recording differs from the one that is there; how is shown.
+/// Whether a recording differs from the stored one; prints the difference.
 pub(crate) fn differs(recording: &Recording, stem: &Path) -> Result<bool> {
     let directory = tempfile::tempdir()?;
     let mut differs = false;
     for (extension, text) in recording {
         let path = stem.with_added_extension(extension);
-        let old = timeless(&fs::read_to_string(&path).unwrap_or_default())?;
-        let new = timeless(text)?;
+        let old = normalized(&fs::read_to_string(&path).unwrap_or_default())?;
+        let new = normalized(text)?;
         if old == new {
             continue;
         }
@@ -39,42 +39,41 @@ pub(crate) fn differs(recording: &Recording, stem: &Path) -> Result<bool> {
     Ok(differs)
 }
 
-/// A recording without what differs each time. Objects are put into lines, for people to compare.
-fn timeless(text: &str) -> Result<String> {
+/// A recording without volatile parts, with one member per line.
+fn normalized(text: &str) -> Result<String> {
     let volatile = Regex::new(concat!(
         r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
         r"|\b(msg|toolu|call|req|resp|rs|fc|ctc)_[0-9a-f]{20,}",
         r"|\d{4}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d[.\d-]*(Z|\+00:00)",
         r"|cc-socks/\d+|(?<=tasks/)\w+|\b0[0-9a-z]{8}-[0-9a-f]{8}\b",
-        // Of cline, opencode and gemini; and where a program that is one file has its parts.
+        // Ids of cline, opencode and gemini; paths inside a single-file program.
         r"|\b(agent|conv)_\d{13}_\w+|\b(ses|prt|msg)_[0-9a-f]{12}\w{14}\b|\b[0-9a-f]{40}\b",
         r"|_\d{13}_\d+\b|(?<=/\$bunfs/)(root|home/user)(?=/)",
-        // Tasks of claude, and when a limit ends, in the words of claude and of codex.
+        // Task ids of claude; reset times of claude and codex.
         r"|(?<=background with ID: )\w+|\ba[0-9a-f]{16}\b",
         r"|(?<=resets )\d+(:\d\d)?[ap]m|(?<=try again at )[^.]*|(?<=only ~)\d+",
-        // How long gemini and copilot wait before they try again is a matter of luck.
+        // gemini's and copilot's random delays.
         r"|(?<=Retrying after )\d+ms|(?<=retry wait time: )[\d.]+",
-        // Sockets and processes, as node tells of them.
+        // node's sockets and processes.
         r"|\b(local|remote)(Address|Port|Family): \S+|\bbytes(Read|Written): \d+|(?<=\(node:)\d+",
     ))?;
     let mut out = String::new();
-    let mut beside = Vec::new();
+    let mut subagent_lines = Vec::new();
     let mut at_once = Vec::new();
-    // A file may be one object on many lines.
     let is_one = serde_json::from_str::<Value>(text).is_ok();
     let lines = if is_one { vec![text] } else { text.lines().collect() };
     for line in lines {
         match serde_json::from_str::<Value>(line) {
-            // What copilot tells of its progress comes now and then.
+            // copilot's progress events are irregular.
             Ok(value) if value["ephemeral"] == true => continue,
             Ok(mut value) => {
-                forget(&mut value);
-                // Codex runs the commands of one turn at once, and numbers them as they come.
+                mask_volatile(&mut value);
+                // codex runs the commands of a turn in parallel and numbers them as they arrive.
                 let is_command = value["item"]["type"] == "command_execution";
                 if is_command {
                     value["item"]["id"] = json!("*");
                 }
-                // Cline tells that a command may be left alone when it has lasted, whatever it has printed.
+                // cline sets this by elapsed time.
                 let is_progress = value["event"]["type"] == "content_update"
                     && value["event"]["update"]["detachable"].is_boolean();
                 if is_progress {
@@ -82,9 +81,9 @@ fn timeless(text: &str) -> Result<String> {
                 }
                 let text = format!("{value:#}");
                 let text = volatile.replace_all(&text, "*");
-                // What copilot tells of its subagents, it tells beside the conversation: sooner or later.
+                // copilot's subagent events have no fixed position.
                 if value["type"].as_str().is_some_and(|kind| kind.starts_with("subagent.")) {
-                    beside.push(format!("{text}\n"));
+                    subagent_lines.push(format!("{text}\n"));
                     continue;
                 }
                 if is_command || is_progress {
@@ -94,26 +93,24 @@ fn timeless(text: &str) -> Result<String> {
                 flush(&mut at_once, &mut out);
                 out.push_str(&text);
             }
-            // Copilot unpacks itself into a new home, and tells of it where that takes seconds.
+            // copilot reports unpacking itself only if that takes seconds.
             Err(_) if line.starts_with("Package extraction took ") => continue,
-            // Gemini complains of its own stopwatch where it starts slowly.
+            // gemini reports a slow start.
             Err(_) if line.starts_with("[STARTUP] ") => continue,
             Err(_) => out.push_str(&volatile.replace_all(line, "*")),
         }
         out.push('\n');
     }
     flush(&mut at_once, &mut out);
-    flush(&mut beside, &mut out);
+    flush(&mut subagent_lines, &mut out);
     Ok(out)
 }
 
-/// Adds what came in no order.
 fn flush(texts: &mut Vec<String>, out: &mut String) {
     texts.sort_unstable();
     out.extend(texts.drain(..));
 }
 
-/// How the names of members end that are measured, or made up anew each time.
 const VOLATILE: [&str; 12] = [
     "_ms",
     "durationms",
@@ -129,8 +126,8 @@ const VOLATILE: [&str; 12] = [
     "agentid",
 ];
 
-/// Takes those out of a value, and puts its members in order.
-fn forget(value: &mut Value) {
+/// Replaces volatile values and sorts members.
+fn mask_volatile(value: &mut Value) {
     match value {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
@@ -138,18 +135,17 @@ fn forget(value: &mut Value) {
                 if !value.is_null() && VOLATILE.iter().any(|end| key.ends_with(end)) {
                     *value = json!("*");
                 } else if let (Some(text), "aggregated_output") = (value.as_str(), &*key) {
-                    // Of codex: which of the two streams of a command it read first is luck.
+                    // codex reads a command's two streams in random order.
                     let mut lines: Vec<&str> = text.lines().collect();
                     lines.sort_unstable();
                     *value = json!(lines.join("\n"));
                 } else {
-                    forget(value);
+                    mask_volatile(value);
                 }
             }
             object.sort_keys();
         }
-        Value::Array(list) => list.iter_mut().for_each(forget),
-        // Milliseconds since 1970.
+        Value::Array(list) => list.iter_mut().for_each(mask_volatile),
         Value::Number(number) if number.as_u64() > Some(1_600_000_000_000) => *value = json!("*"),
         _ => {}
     }
@@ -161,39 +157,39 @@ mod tests {
 
     #[test]
     fn two_runs_of_the_same_program_are_the_same() {
-        let beside =
+        let subagent_line =
             json!({"type": "subagent.configured", "timestamp": "2026-11-16T03:00:58.783Z"});
         let runs = ["67c521b5-512b-4209-9daa-96d7f8a4a7ad", "baef59f6-ef57-418e-b748-3da4c437a2e9"]
             .map(|id| {
                 let took = id.len() * usize::from(id.as_bytes()[0]);
-                let said = json!({"type": "assistant", "id": id, "duration_ms": took});
+                let message = json!({"type": "assistant", "id": id, "duration_ms": took});
                 let ran = json!({"durationMs": took, "type": "tool", "task_id": &id[..8]});
-                (said.to_string(), ran.to_string())
+                (message.to_string(), ran.to_string())
             });
-        let [(a_said, a_ran), (b_said, b_ran)] = runs;
-        let a = format!("{a_said}\n{beside}\n{a_ran}\nRetrying after 5348ms...\n");
+        let [(a_message, a_ran), (b_message, b_ran)] = runs;
+        let a = format!("{a_message}\n{subagent_line}\n{a_ran}\nRetrying after 5348ms...\n");
         let b = format!(
-            "{b_said}\n{{\"type\":\"x\",\"ephemeral\":true}}\n{b_ran}\nPackage extraction took 5216ms\n\
-             Retrying after 731ms...\n{beside}\n"
+            "{b_message}\n{{\"type\":\"x\",\"ephemeral\":true}}\n{b_ran}\nPackage extraction took 5216ms\n\
+             Retrying after 731ms...\n{subagent_line}\n"
         );
-        assert_eq!(timeless(&a).unwrap(), timeless(&b).unwrap());
+        assert_eq!(normalized(&a).unwrap(), normalized(&b).unwrap());
     }
 
     #[test]
     fn commands_that_ran_at_once_have_no_order_but_others_have() {
-        let ran = |nth: u8, what: &str, output: &str| {
+        let ran = |nth: u8, command: &str, output: &str| {
             let item = json!({"id": format!("item_{nth}"), "type": "command_execution",
-                              "command": what, "aggregated_output": output});
+                              "command": command, "aggregated_output": output});
             format!("{}\n", json!({"type": "item.completed", "item": item}))
         };
-        let said = "{\"type\":\"turn.completed\"}\n";
-        let same = |a: &str, b: &str| timeless(a).unwrap() == timeless(b).unwrap();
+        let turn_end = "{\"type\":\"turn.completed\"}\n";
+        let same = |a: &str, b: &str| normalized(a).unwrap() == normalized(b).unwrap();
         let [one, two] = [
             ran(1, "one", "a\nb\n") + &ran(2, "two", ""),
             ran(1, "two", "") + &ran(2, "one", "b\na\n"),
         ];
-        assert!(same(&(one.clone() + said), &(two.clone() + said)));
-        assert!(!same(&(one + said), &(said.to_owned() + &two)));
+        assert!(same(&(one.clone() + turn_end), &(two.clone() + turn_end)));
+        assert!(!same(&(one + turn_end), &(turn_end.to_owned() + &two)));
     }
 
     #[test]
@@ -204,9 +200,9 @@ mod tests {
         };
         let one = update("", false) + &update("", true) + &update("started\n", true);
         let two = update("", false) + &update("started\n", false) + &update("", true);
-        assert_eq!(timeless(&one).unwrap(), timeless(&two).unwrap());
+        assert_eq!(normalized(&one).unwrap(), normalized(&two).unwrap());
         let silent = update("", false) + &update("", true) + &update("", true);
-        assert_ne!(timeless(&one).unwrap(), timeless(&silent).unwrap());
+        assert_ne!(normalized(&one).unwrap(), normalized(&silent).unwrap());
     }
 
     #[test]
@@ -221,7 +217,7 @@ mod tests {
             "Attempt 1 of 10",
             "",
         ] {
-            assert_ne!(timeless(old).unwrap(), timeless(new).unwrap(), "{new}");
+            assert_ne!(normalized(old).unwrap(), normalized(new).unwrap(), "{new}");
         }
     }
 }

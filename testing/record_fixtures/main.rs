@@ -1,28 +1,25 @@
-//! Records what real agents print, for the tests of the adapters: `scripts/record-fixtures`.
+//! Records the output of real agents for adapter tests (`scripts/record-fixtures`).
 //!
-//! `tests/fixtures/cases.json` is the table: for each agent, for each case,
+//! `tests/fixtures/cases.json` has the cases of each agent:
 //!
-//! | key | |
-//! |---|---|
-//! | `script` | what the model says (`testing/model_server/mod.rs`); `{done}` is an answer that completes, `{in 2 hours}` a Unix time |
-//! | `prompt` | the last argument (`say hi`, or none if there is `stdin`) |
-//! | `stdin` | the whole of standard input, which is empty otherwise |
-//! | `args` | more arguments, after those of `testing/agents.json` |
-//! | `only_args` | all arguments, instead of those |
-//! | `env` | more variables; null takes one away |
-//! | `files` | more files of its home, or others than those of `testing/agents.json`, with their text |
-//! | `without_files` | files of `testing/agents.json` that the home lacks |
-//! | `side_file` | what the agent leaves in this file of the project is recorded as `CASE.side` |
-//! | `signal` | `number`, sent to the agent when `on` was printed `nth` times (once), a process whose command line begins with `while_running` runs for it, and it has run for `after_s` seconds; if it does not end of that, it is killed after `kill_after_s` seconds |
-//! | `longest_s` | the seconds after which it is a mistake that it still runs (300) |
-//! | `slow` | true if it takes minutes: left out, unless it is named or `--slow` was said |
-//! | `no_git` | the project is not the git repository with one commit that it is otherwise |
-//! | `outside_tmp` | the project is not in /tmp, where some sandboxes allow everything |
-//! | `hooks` | claude only: hooks `on` these events print `answer`, or do so only `once`; what they read is recorded as `CASE.hooklog.jsonl` |
+//! - `script`: model script (`testing/model_server/mod.rs`); `{done}` is a completing answer, `{in 2 hours}` a Unix time
+//! - `prompt`: last argument (`say hi`, or none with `stdin`)
+//! - `stdin`: standard input (empty)
+//! - `args`: arguments after those of `testing/agents.json`
+//! - `only_args`: arguments instead of those
+//! - `env`: variables to add; null removes one
+//! - `files`: files to add to or replace in the home
+//! - `without_files`: files of `testing/agents.json` to leave out
+//! - `side_file`: file of the project to record as `CASE.side`
+//! - `signal`: sends `number` when `on` was printed `nth` times (1), a process that starts with `while_running` exists, and `after_s` seconds have passed; KILL after `kill_after_s` more
+//! - `longest_s`: timeout (300)
+//! - `slow`: takes minutes: only if named, or with `--slow`
+//! - `no_git`: no repository (default: one commit)
+//! - `outside_tmp`: not in `/tmp`, where some sandboxes allow everything
+//! - `hooks`: claude only: hooks `on` these events print `answer`, or only `once`; their input becomes `CASE.hooklog.jsonl`
 //!
-//! Each case has a project, a home and a model service of its own. Paths and ports are replaced by
-//! neutral ones; ids and times are left as they come. With `--check` nothing is written: the recording
-//! is compared with the one that is there, without what differs each time (`compare.rs`).
+//! Paths and ports are replaced by neutral ones; ids and times are kept. `--check` compares with the
+//! stored recording instead of writing (`compare.rs`).
 
 #[path = "../agents.rs"]
 mod agents;
@@ -48,37 +45,34 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The longest that a case may take unless it says otherwise, in seconds.
 const LONGEST_S: u64 = 300;
 
-/// What `{done}` stands for.
 const DONE: &str = "All done.\n<promise>COMPLETE</promise>\n<response>DONE</response>";
 
-/// Marks every process that a recording started.
 const MARK: &str = "RECORDING_MARK";
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Records what real agents print.
+/// Records the output of real agents.
 #[derive(Parser)]
 struct Args {
-    /// Where recordings go, a directory for each agent
+    /// Directory for recordings, one per agent
     #[arg(long, default_value = "tests/fixtures")]
     into: PathBuf,
-    /// Write nothing; show where a new recording differs in more than ids and times
+    /// Compare with the stored recordings instead of writing
     #[arg(long)]
     check: bool,
-    /// Also those that take minutes, because the agent tries again and again
+    /// Include cases that take minutes
     #[arg(long)]
     slow: bool,
-    /// Be a hook of claude: keep standard input in this file, print the answer
+    /// Act as a hook of claude: save standard input to this file, print the answer
     #[arg(long, hide = true, value_name = "LOG")]
     hook: Option<PathBuf>,
     #[arg(long, hide = true)]
     answer: Option<String>,
     #[arg(long, hide = true)]
     once: bool,
-    /// Which: AGENT or AGENT/CASE; all of them unless said
+    /// AGENT or AGENT/CASE; default: all
     cases: Vec<String>,
 }
 
@@ -133,7 +127,9 @@ impl Send {
         }
         match &self.while_running {
             None => Ok(true),
-            Some(text) => Ok(marked(mark)?.iter().any(|(_, command)| command.starts_with(text))),
+            Some(text) => {
+                Ok(marked_processes(mark)?.iter().any(|(_, command)| command.starts_with(text)))
+            }
         }
     }
 }
@@ -150,7 +146,7 @@ struct Hooks {
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.hook {
-        Some(log) => be_a_hook(log, args.answer.as_deref(), args.once).map(|()| true),
+        Some(log) => run_hook(log, args.answer.as_deref(), args.once).map(|()| true),
         None => record_all(&args),
     };
     match result {
@@ -167,7 +163,6 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "record-fixtures: {text}");
 }
 
-/// Whether all went well.
 fn record_all(args: &Args) -> Result<bool> {
     let table =
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/fixtures/cases.json");
@@ -222,13 +217,13 @@ fn record_all(args: &Args) -> Result<bool> {
 
 fn record(agent: &Agent, case: &Case) -> Result<Recording> {
     let place = if case.outside_tmp { "/var/tmp" } else { "/tmp" };
-    // Letters only: claude makes names of files from paths.
+    // Letters only: claude derives file names from paths.
     let root = tempfile::Builder::new().prefix("recording").tempdir_in(place)?;
     let home = root.path().join("home");
     let project = home.join("project");
     fs::create_dir_all(&project)?;
     if !case.no_git {
-        begin_repository(&project)?;
+        create_repository(&project)?;
     }
     let script = Script::parse(&fill(&case.script)?.to_string())?;
     let server = Server::bind(([127, 0, 0, 1], 0).into(), script, None)?;
@@ -273,8 +268,7 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
     fs::write(&stdin, case.stdin.as_deref().unwrap_or_default())?;
     let streams = [root.path().join("stdout"), root.path().join("stderr")];
     let status = run(command, &stdin, &streams, case, &mark);
-    // What an agent left running.
-    for (pid, _) in marked(&mark)? {
+    for (pid, _) in marked_processes(&mark)? {
         let _ = kill_process(pid, Signal::KILL);
     }
     let status = status?;
@@ -302,18 +296,17 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
     ]))
 }
 
-/// A script with its placeholders filled in.
 fn fill(script: &Value) -> Result<Value> {
     let in_2_hours = (SystemTime::UNIX_EPOCH.elapsed()?.as_secs() + 7200).to_string();
     let done = Value::from(DONE).to_string();
     let script = script.to_string().replace("{done}", done.trim_matches('"'));
-    // In a header it is a text, in a body a number.
+    // A text in a header, a number in a body.
     let script =
         script.replace("\"resets_at\":\"{in 2 hours}\"", &format!("\"resets_at\":{in_2_hours}"));
     Ok(serde_json::from_str(&script.replace("{in 2 hours}", &in_2_hours))?)
 }
 
-fn begin_repository(project: &Path) -> Result<()> {
+fn create_repository(project: &Path) -> Result<()> {
     fs::write(project.join("README.md"), "A project.\n")?;
     for args in [
         &["init", "--quiet", "--initial-branch=main"][..],
@@ -321,7 +314,7 @@ fn begin_repository(project: &Path) -> Result<()> {
         &["-c", "user.name=n", "-c", "user.email=a@b", "commit", "--quiet", "-m", "init"],
     ] {
         let mut git = Command::new("git");
-        // The same commit each time.
+        // Makes the commit id reproducible.
         git.env("GIT_AUTHOR_DATE", "@1700000000 +0000")
             .env("GIT_COMMITTER_DATE", "@1700000000 +0000");
         if !git.args(args).current_dir(project).status()?.success() {
@@ -331,8 +324,7 @@ fn begin_repository(project: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs an agent to its end. Its streams are files, so that nothing which it leaves behind can keep
-/// this waiting for their end.
+/// Runs an agent with files as streams, which a leftover process cannot keep open.
 fn run(
     mut command: Command,
     stdin: &Path,
@@ -378,15 +370,14 @@ fn run(
     }
 }
 
-/// The processes that run for a recording, with their command lines.
-fn marked(mark: &str) -> Result<Vec<(Pid, String)>> {
+fn marked_processes(mark: &str) -> Result<Vec<(Pid, String)>> {
     let wanted = format!("{MARK}={mark}");
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let directory = entry?.path();
         let pid = directory.file_name().and_then(|name| name.to_str()?.parse().ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        // What cannot be read has just ended, or is another user's.
+        // Unreadable: the process has just ended or belongs to another user.
         let read = |name: &str| fs::read(directory.join(name)).unwrap_or_default();
         if read("environ").split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes()) {
             found.push((pid, String::from_utf8_lossy(&read("cmdline")).replace('\0', " ")));
@@ -395,7 +386,6 @@ fn marked(mark: &str) -> Result<Vec<(Pid, String)>> {
     Ok(found)
 }
 
-/// Settings for claude in which this program is the hook.
 fn hook_settings(hooks: &Hooks, log: &Path) -> Result<Value> {
     let mut words =
         vec![std::env::current_exe()?.to_string_lossy().into_owned(), "--hook".to_owned()];
@@ -418,7 +408,7 @@ fn hook_settings(hooks: &Hooks, log: &Path) -> Result<Value> {
     Ok(settings)
 }
 
-fn be_a_hook(log: &Path, answer: Option<&str>, once: bool) -> Result<()> {
+fn run_hook(log: &Path, answer: Option<&str>, once: bool) -> Result<()> {
     let mut stdin = String::new();
     io::stdin().read_to_string(&mut stdin)?;
     let is_first = !log.exists();

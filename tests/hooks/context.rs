@@ -5,18 +5,17 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{Output, Project};
-use crate::{hook, in_loop, recorded};
+use crate::{hook, in_loop, recorded_input};
 
-/// A transcript of as many bytes, which tell nothing of tokens: four of them are one.
+/// A transcript of this size. It reports no tokens, so four bytes count as one.
 fn transcript(project: &Project, tokens: usize) {
-    fs::write(project.beside("transcript.jsonl"), "x".repeat(tokens * 4)).expect("a transcript");
+    fs::write(project.sibling("transcript.jsonl"), "x".repeat(tokens * 4)).expect("a transcript");
 }
 
 fn after_a_tool(project: &Project) -> Output {
-    hook(project, "post-tool-use", &recorded(project, "PostToolUse")).run()
+    hook(project, "post-tool-use", &recorded_input(project, "PostToolUse")).run()
 }
 
-/// What the model is told.
 #[track_caller]
 fn alert(output: &Output) -> String {
     let answer = output.answer();
@@ -31,16 +30,16 @@ fn context_alert_fires_once_per_threshold() {
         transcript(&project, percent * 2_000);
         after_a_tool(&project)
     };
-    percent(10).says_nothing();
-    percent(49).says_nothing();
+    percent(10).assert_silent();
+    percent(49).assert_silent();
     for (now, word) in
         [(50, "NOTICE"), (63, "NOTICE"), (71, "WARNING"), (80, "WARNING"), (95, "CRITICAL")]
     {
         let alert = alert(&percent(now));
         assert!(alert.starts_with(&format!("{word}: about {now}%")), "{alert}");
-        percent(now).says_nothing();
+        percent(now).assert_silent();
     }
-    percent(300).says_nothing();
+    percent(300).assert_silent();
 }
 
 #[test]
@@ -50,7 +49,7 @@ fn context_alert_skips_lower_thresholds() {
     assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 75%"));
     for tokens in [100_000, 120_000, 155_000] {
         transcript(&project, tokens);
-        after_a_tool(&project).says_nothing();
+        after_a_tool(&project).assert_silent();
     }
     transcript(&project, 160_000);
     assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 80%"));
@@ -61,17 +60,18 @@ fn new_session_resets_context_alerts() {
     let project = Project::new();
     transcript(&project, 130_000);
     alert(&after_a_tool(&project));
-    after_a_tool(&project).says_nothing();
-    let mut other = recorded(&project, "PostToolUse");
+    after_a_tool(&project).assert_silent();
+    let mut other = recorded_input(&project, "PostToolUse");
     other["session_id"] = json!("../../another/session");
     alert(&hook(&project, "post-tool-use", &other).run());
-    hook(&project, "post-tool-use", &other).run().says_nothing();
+    hook(&project, "post-tool-use", &other).run().assert_silent();
 
-    hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
+    hook(&project, "session-start", &recorded_input(&project, "SessionStart"))
+        .run()
+        .assert_silent();
     alert(&after_a_tool(&project));
-    hook(&project, "post-tool-use", &other).run().says_nothing();
+    hook(&project, "post-tool-use", &other).run().assert_silent();
 
-    // All that is remembered is in one place.
     let names = |path| -> Vec<_> {
         let entries = fs::read_dir(path).expect("a directory");
         entries.map(|entry| entry.expect("an entry").file_name()).collect()
@@ -85,17 +85,17 @@ fn new_session_resets_context_alerts() {
 fn hook_state_is_kept_in_ralph_home() {
     let project = Project::new();
     transcript(&project, 130_000);
-    let input = recorded(&project, "PostToolUse");
-    let elsewhere = project.beside("elsewhere");
+    let input = recorded_input(&project, "PostToolUse");
+    let elsewhere = project.sibling("elsewhere");
     let ask = || hook(&project, "post-tool-use", &input).env("RALPH_HOME", &elsewhere).run();
     alert(&ask());
-    ask().says_nothing();
+    ask().assert_silent();
     assert!(elsewhere.join("hooks").is_dir());
     assert!(!project.home().join(".ralph").exists());
-    // If nothing can be remembered, nothing is said: it would be said at every call.
-    fs::write(project.beside("file"), "").expect("a file");
+    // Without memory it stays silent: it would otherwise repeat itself at every call.
+    fs::write(project.sibling("file"), "").expect("a file");
     let output =
-        hook(&project, "post-tool-use", &input).env("RALPH_HOME", project.beside("file")).run();
+        hook(&project, "post-tool-use", &input).env("RALPH_HOME", project.sibling("file")).run();
     output.code(0).stdout_is("").stderr_has("ralph hook: ");
 }
 
@@ -103,14 +103,14 @@ fn hook_state_is_kept_in_ralph_home() {
 fn context_window_size_can_be_set() {
     let project = Project::new();
     transcript(&project, 100_000);
-    let input = recorded(&project, "PostToolUse");
+    let input = recorded_input(&project, "PostToolUse");
     let ask = |window: &str| {
         hook(&project, "post-tool-use", &input).env("CLAUDE_CONTEXT_WINDOW", window).run()
     };
-    ask("1000000").says_nothing();
+    ask("1000000").assert_silent();
     assert!(alert(&ask("125000")).starts_with("WARNING: about 80%"));
     for rubbish in ["", "0", "-1", "many"] {
-        hook(&project, "session-start", &input).run().says_nothing();
+        hook(&project, "session-start", &input).run().assert_silent();
         assert!(alert(&ask(rubbish)).starts_with("NOTICE: about 50%"), "{rubbish}");
     }
 }
@@ -125,7 +125,7 @@ fn context_alert_uses_counted_tokens() {
     };
     let noise = json!({"type": "attachment", "attachment": "x".repeat(2_000_000)});
     let text = format!("{}\n{noise}\n{}\n{noise}\n", line(190_000, 0), line(4_000, 135_000));
-    fs::write(project.beside("transcript.jsonl"), text).expect("a transcript");
+    fs::write(project.sibling("transcript.jsonl"), text).expect("a transcript");
     let alert = alert(&after_a_tool(&project));
     assert!(alert.starts_with("WARNING: about 70%") && alert.contains("140K of 200K"), "{alert}");
 }
@@ -134,8 +134,10 @@ fn context_alert_uses_counted_tokens() {
 fn context_alert_in_loop_names_files_that_persist() {
     let project = Project::new();
     let ask = |in_a_loop: bool| {
-        hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
-        let ralph = hook(&project, "post-tool-use", &recorded(&project, "PostToolUse"));
+        hook(&project, "session-start", &recorded_input(&project, "SessionStart"))
+            .run()
+            .assert_silent();
+        let ralph = hook(&project, "post-tool-use", &recorded_input(&project, "PostToolUse"));
         alert(&if in_a_loop { in_loop(ralph) } else { ralph }.run())
     };
     transcript(&project, 185_000);
@@ -151,34 +153,32 @@ fn context_alert_in_loop_names_files_that_persist() {
 #[test]
 fn context_hook_ignores_unusable_transcript() {
     let project = Project::new();
-    after_a_tool(&project).says_nothing();
+    after_a_tool(&project).assert_silent();
     let ask = |path: Value| {
-        let mut input = recorded(&project, "PostToolUse");
+        let mut input = recorded_input(&project, "PostToolUse");
         input["transcript_path"] = path;
-        hook(&project, "post-tool-use", &input).run().says_nothing();
+        hook(&project, "post-tool-use", &input).run().assert_silent();
     };
     ask(json!(null));
     ask(json!(""));
     ask(json!("/"));
     ask(json!("/dev/zero"));
-    let pipe = project.beside("pipe");
+    let pipe = project.sibling("pipe");
     let made = project.command("mkfifo").arg(&pipe).status().expect("mkfifo");
     assert!(made.success());
     ask(json!(pipe));
-    // A subagent has a context of its own.
     transcript(&project, 190_000);
-    let mut input = recorded(&project, "PostToolUse");
+    let mut input = recorded_input(&project, "PostToolUse");
     input["agent_id"] = json!("a0c74c7263e3332b9");
-    hook(&project, "post-tool-use", &input).run().says_nothing();
+    hook(&project, "post-tool-use", &input).run().assert_silent();
 }
 
 #[test]
 fn huge_transcript_and_tool_result_are_handled() {
     let project = Project::new();
-    let file = fs::File::create(project.beside("transcript.jsonl")).expect("a transcript");
-    // Far more than any window holds.
+    let file = fs::File::create(project.sibling("transcript.jsonl")).expect("a transcript");
     file.set_len(100 << 20).expect("a hole");
-    let mut input = recorded(&project, "PostToolUse");
+    let mut input = recorded_input(&project, "PostToolUse");
     input["tool_response"] = json!({"stdout": "ä\n".repeat(7 << 20)});
     let alert = alert(&hook(&project, "post-tool-use", &input).run());
     assert!(alert.starts_with("CRITICAL: about 100% of"), "{alert}");

@@ -1,4 +1,4 @@
-//! Claude Code's hooks, answered: what goes in was recorded from Claude Code itself.
+//! Claude Code hooks, with input recorded from Claude Code.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -11,9 +11,8 @@ mod tools;
 use serde_json::{Value, json};
 use support::{Output, Project, Ralph};
 
-/// What Claude Code wrote to its hooks, by the event. The session is that of the recording; where it works
-/// is the project.
-fn recorded(project: &Project, event: &str) -> Value {
+/// The recorded input of a hook event, with the project as its directory.
+fn recorded_input(project: &Project, event: &str) -> Value {
     let logs = [
         include_str!("../fixtures/claude/hooks_log_all.hooklog.jsonl"),
         include_str!("../fixtures/claude/hooks_stop_block_once.hooklog.jsonl"),
@@ -23,37 +22,33 @@ fn recorded(project: &Project, event: &str) -> Value {
     let found = inputs.find(|entry| entry["stdin"]["hook_event_name"] == event);
     let mut input = found.unwrap_or_else(|| panic!("no {event} was recorded"))["stdin"].take();
     input["cwd"] = json!(project.path());
-    input["transcript_path"] = json!(project.beside("transcript.jsonl"));
+    input["transcript_path"] = json!(project.sibling("transcript.jsonl"));
     input
 }
 
-/// The hook with this name, in the session of a person.
 fn hook(project: &Project, name: &str, input: &Value) -> Ralph {
     project.ralph(["hook", name]).stdin(input.to_string())
 }
 
-/// The same in a session that a loop started.
+/// A hook call in a session that a loop started.
 fn in_loop(ralph: Ralph) -> Ralph {
     ralph.env("RALPH_RUN_ID", "20261115-230000-abcd")
 }
 
 impl Output {
-    /// The one JSON object that a hook may print.
     #[track_caller]
     fn answer(&self) -> Value {
         self.code(0).stderr_is("");
         serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {:?}", self.stdout))
     }
 
-    /// Nothing, which lets things go their way.
     #[track_caller]
-    fn says_nothing(&self) {
+    fn assert_silent(&self) {
         self.code(0).stdout_is("").stderr_is("");
     }
 }
 
-/// What is no question at all.
-const RUBBISH: [&[u8]; 10] = [
+const INVALID_INPUT: [&[u8]; 10] = [
     b"",
     b"\n",
     b"{",
@@ -66,8 +61,7 @@ const RUBBISH: [&[u8]; 10] = [
     br#"{"tool_name": "Bash", "tool_name": "Read"}"#,
 ];
 
-/// The same, 20 MB long.
-fn long_rubbish() -> [Vec<u8>; 3] {
+fn long_invalid_input() -> [Vec<u8>; 3] {
     let long = 20 << 20;
     let cut_off = br#"{"tool_input": {"command": ""#;
     [vec![b'x'; long], vec![b'['; long], [cut_off, vec![b'x'; long].as_slice()].concat()]
@@ -77,15 +71,15 @@ fn long_rubbish() -> [Vec<u8>; 3] {
 fn malformed_hook_input_is_ignored() {
     let project = Project::git();
     project.write("work.txt", "not committed");
-    for input in RUBBISH {
+    for input in INVALID_INPUT {
         for name in ["session-start", "post-tool-use", "stop"] {
-            in_loop(project.ralph(["hook", name])).stdin(input).run().says_nothing();
-            project.ralph(["hook", name]).stdin(input).run().says_nothing();
+            in_loop(project.ralph(["hook", name])).stdin(input).run().assert_silent();
+            project.ralph(["hook", name]).stdin(input).run().assert_silent();
         }
-        project.ralph(["hook", "pre-tool-use"]).stdin(input).run().says_nothing();
+        project.ralph(["hook", "pre-tool-use"]).stdin(input).run().assert_silent();
     }
-    for input in long_rubbish() {
-        in_loop(project.ralph(["hook", "stop"])).stdin(input).run().says_nothing();
+    for input in long_invalid_input() {
+        in_loop(project.ralph(["hook", "stop"])).stdin(input).run().assert_silent();
     }
 }
 
@@ -97,6 +91,5 @@ fn unknown_hook_name_is_ignored() {
         output.code(0).stdout_is("").stderr_has("no hook is called");
     }
     project.ralph(["hook", "--help"]).run().code(0).stdout_has("pre-tool-use");
-    // The usual ways to say it work, too.
-    project.ralph(["-C", ".", "hook", "stop"]).stdin("{").run().says_nothing();
+    project.ralph(["-C", ".", "hook", "stop"]).stdin("{").run().assert_silent();
 }

@@ -1,19 +1,18 @@
-//! The plugin: its scripts, and how it is written.
+//! The plugin: scripts and manifest.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::recorded;
+use crate::recorded_input;
 use crate::support::{Output, Project};
 
 fn source() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("plugin")
 }
 
-/// Puts a program on the PATH that tells how it was called.
-fn stand_in(project: &Project, name: &str) {
-    let path = project.beside("bin").join(name);
+fn install_echo_program(project: &Project, name: &str) {
+    let path = project.sibling("bin").join(name);
     fs::write(&path, "#!/bin/sh\nprintf '<%s>' \"$@\"\ncat\n").expect("a program");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
 }
@@ -25,7 +24,7 @@ fn script(project: &Project, name: &str, args: &[&str]) -> Output {
 #[test]
 fn plugin_scripts_pass_flags_to_ralph() {
     let project = Project::new();
-    stand_in(&project, "ralph");
+    install_echo_program(&project, "ralph");
     for (name, args, expected) in [
         ("ralph.sh", &[][..], "<work>"),
         ("ralph.sh", &["-n", "3", "-m", "opus"], "<work><--max-iterations><3><--model><opus>"),
@@ -63,9 +62,8 @@ fn plugin_scripts_pass_flags_to_ralph() {
     }
 }
 
-/// A PATH with nothing on it but a shell and what it needs.
 fn bare_path(project: &Project) -> PathBuf {
-    let bare = project.beside("bare");
+    let bare = project.sibling("bare");
     fs::create_dir(&bare).expect("a directory");
     for program in ["sh", "bash", "env", "cat"] {
         let found = project.command("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -94,7 +92,7 @@ fn every_plugin_hook_exists() {
     let hooks = fs::read_to_string(source().join("hooks/hooks.json")).expect("hooks");
     let hooks: serde_json::Value = serde_json::from_str(&hooks).expect("JSON");
     let project = Project::new();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), project.beside("bin").join("ralph"))
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), project.sibling("bin").join("ralph"))
         .expect("a link");
     let events = hooks["hooks"].as_object().expect("events");
     assert_eq!(events.len(), 4);
@@ -105,17 +103,17 @@ fn every_plugin_hook_exists() {
             let arg = arg.as_str().expect("an argument");
             arg.replace("${CLAUDE_PLUGIN_ROOT}", source().to_str().expect("UTF-8"))
         });
-        let input = recorded(&project, event).to_string();
-        project.program(program, args).stdin(input).run().says_nothing();
+        let input = recorded_input(&project, event).to_string();
+        project.program(program, args).stdin(input).run().assert_silent();
     }
 }
 
 #[test]
 fn sandbox_setup_script_is_repeatable() {
     let project = Project::new();
-    let home = project.beside("sandbox-home");
-    let state = project.beside("state");
-    let bin = project.beside("bin");
+    let home = project.sibling("sandbox-home");
+    let state = project.sibling("state");
+    let bin = project.sibling("bin");
     fs::create_dir_all(home.join(".claude")).expect("a directory");
     fs::create_dir(&state).expect("a directory");
     fs::write(state.join(".claude.json"), "").expect("a file");

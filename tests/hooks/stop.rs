@@ -1,12 +1,12 @@
-//! An agent of a loop that wants to stop.
+//! The stop hook in a loop.
 
 use serde_json::{Value, json};
 
 use crate::support::{Output, Project};
-use crate::{hook, in_loop, recorded};
+use crate::{hook, in_loop, recorded_input};
 
 fn stop(project: &Project) -> Output {
-    in_loop(hook(project, "stop", &recorded(project, "Stop"))).run()
+    in_loop(hook(project, "stop", &recorded_input(project, "Stop"))).run()
 }
 
 #[track_caller]
@@ -18,7 +18,6 @@ fn reason(output: &Output) -> String {
 
 const RUN: &str = "20261113-202752-0a1b";
 
-/// With one commit, and nothing besides.
 fn committed() -> Project {
     let project = Project::git();
     project.write("README.md", "A project.\n");
@@ -30,31 +29,31 @@ fn committed() -> Project {
 #[test]
 fn stop_hook_holds_uncommitted_work_once() {
     let project = committed();
-    stop(&project).says_nothing();
+    stop(&project).assert_silent();
     project.write("src/new file.rs", "fn main() {}\n").write("README.md", "Another.\n");
-    let said = reason(&stop(&project));
-    assert!(said.contains("README.md, src/"), "{said}");
-    assert!(said.contains("Commit ALL changes.") && said.contains("CLAUDE.md"), "{said}");
-    assert!(!said.contains("progress.txt"), "{said}");
-    // It goes on because it was held, and wants to stop again.
-    let mut again = recorded(&project, "Stop");
-    again["stop_hook_active"] = json!(true);
-    in_loop(hook(&project, "stop", &again)).run().says_nothing();
+    let message = reason(&stop(&project));
+    assert!(message.contains("README.md, src/"), "{message}");
+    assert!(message.contains("Commit ALL changes.") && message.contains("CLAUDE.md"), "{message}");
+    assert!(!message.contains("progress.txt"), "{message}");
+    // The agent was held back once and stops again.
+    let mut second_stop = recorded_input(&project, "Stop");
+    second_stop["stop_hook_active"] = json!(true);
+    in_loop(hook(&project, "stop", &second_stop)).run().assert_silent();
     project.git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "Work"]);
-    stop(&project).says_nothing();
+    stop(&project).assert_silent();
 }
 
 #[test]
 fn stop_hook_holds_only_agent_of_loop() {
     let project = committed();
     project.write("work.txt", "");
-    let input = recorded(&project, "Stop");
-    hook(&project, "stop", &input).run().says_nothing();
-    hook(&project, "stop", &input).env("RALPH_RUN_ID", "").run().says_nothing();
+    let input = recorded_input(&project, "Stop");
+    hook(&project, "stop", &input).run().assert_silent();
+    hook(&project, "stop", &input).env("RALPH_RUN_ID", "").run().assert_silent();
     let mut subagent = input.clone();
     subagent["agent_id"] = json!("a0c74c7263e3332b9");
-    in_loop(hook(&project, "stop", &subagent)).run().says_nothing();
+    in_loop(hook(&project, "stop", &subagent)).run().assert_silent();
     reason(&stop(&project));
 }
 
@@ -64,21 +63,19 @@ fn stop_hook_ignores_nested_sessions() {
     project.write("work.txt", "");
     let ask = |name: &str, session: &str, start: &str| {
         let event = if name == "stop" { "Stop" } else { "SessionStart" };
-        let mut input = recorded(&project, event);
+        let mut input = recorded_input(&project, event);
         input["session_id"] = json!(session);
         in_loop(hook(&project, name, &input)).env("RALPH_STOP_CHECK", start).run()
     };
-    ask("session-start", "outer", "1.1").says_nothing();
-    ask("session-start", "inner", "1.1").says_nothing();
-    ask("stop", "inner", "1.1").says_nothing();
+    ask("session-start", "outer", "1.1").assert_silent();
+    ask("session-start", "inner", "1.1").assert_silent();
+    ask("stop", "inner", "1.1").assert_silent();
     reason(&ask("stop", "outer", "1.1"));
-    // The next attempt is another agent with another session.
-    ask("session-start", "next", "1.2").says_nothing();
+    ask("session-start", "next", "1.2").assert_silent();
     reason(&ask("stop", "next", "1.2"));
-    // Nothing was heard of its start.
     reason(&ask("stop", "later", "2.1"));
     // The loop commits by itself.
-    ask("stop", "outer", "").says_nothing();
+    ask("stop", "outer", "").assert_silent();
 }
 
 #[test]
@@ -89,12 +86,12 @@ fn stop_hook_ignores_own_files() {
         .write(".ralph/runs/x/events.jsonl", "")
         .write(".ralph/lock", "")
         .write(".ralph/guardrail_001_test.log", "");
-    stop(&project).says_nothing();
-    // Settings were committed, so that git looks into the directory.
+    stop(&project).assert_silent();
+    // Committed settings make git look into the directory.
     project.settings(&json!({}));
     project.git_command(["add", ".ralph/settings.json"]);
     project.git_command(["commit", "--quiet", "-m", "Settings"]);
-    stop(&project).says_nothing();
+    stop(&project).assert_silent();
     project.write(".ralph/implementation_plan.md", "A plan.\n");
     assert!(reason(&stop(&project)).contains("implementation_plan.md"));
 }
@@ -103,11 +100,11 @@ fn stop_hook_ignores_own_files() {
 fn stop_hook_names_task_list_documents() {
     let project = committed();
     project.write("ralph/progress.txt", "").write("ralph/tasks.json", "{}");
-    let said = reason(&stop(&project));
-    assert!(said.contains("1. Update ralph/progress.txt"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(message.contains("1. Update ralph/progress.txt"), "{message}");
     assert!(
-        said.contains("3. Commit ALL changes, including progress.txt and tasks.json"),
-        "{said}"
+        message.contains("3. Commit ALL changes, including progress.txt and tasks.json"),
+        "{message}"
     );
 }
 
@@ -115,11 +112,11 @@ fn stop_hook_names_task_list_documents() {
 fn stop_hook_without_repository_says_nothing() {
     let project = Project::new();
     project.write("work.txt", "");
-    stop(&project).says_nothing();
-    let mut gone = recorded(&project, "Stop");
-    for cwd in [json!(project.beside("gone")), json!(""), Value::Null] {
-        gone["cwd"] = cwd;
-        in_loop(hook(&project, "stop", &gone)).run().says_nothing();
+    stop(&project).assert_silent();
+    let mut input = recorded_input(&project, "Stop");
+    for cwd in [json!(project.sibling("gone")), json!(""), Value::Null] {
+        input["cwd"] = cwd;
+        in_loop(hook(&project, "stop", &input)).run().assert_silent();
     }
 }
 
@@ -131,8 +128,8 @@ fn stop_hook_counts_many_files_and_names_renamed_once() {
     for nth in 0..30 {
         project.write(&format!("file-{nth:02}"), "");
     }
-    let said = reason(&stop(&project));
-    assert!(said.contains("file-08, and 21 more."), "{said}");
+    let message = reason(&stop(&project));
+    assert!(message.contains("file-08, and 21 more."), "{message}");
 }
 
 #[test]
@@ -153,19 +150,21 @@ fn stop_hook_requires_valid_task_list() {
         })
     };
     list(json!([{"id": "US-001"}]));
-    stop(&project).says_nothing();
-    // From here on a loop works it off.
+    stop(&project).assert_silent();
     project.write(".ralph-active", "{}");
     assert!(reason(&stop(&project)).contains("- ralph/tasks.json: US-001: acceptanceCriteria: "));
     list(json!([story("US-001", true, "Done."), story("US-002", false, "")]));
-    stop(&project).says_nothing();
+    stop(&project).assert_silent();
     list(json!([story("US-001", true, " ")]));
     assert!(reason(&stop(&project)).contains("US-001: notes: "));
     list(json!([story("US-001", false, ""), story("US-001", false, "")]));
     assert!(reason(&stop(&project)).contains("US-001"));
     project.write("ralph/tasks.json", "{");
-    let said = reason(&stop(&project));
-    assert!(said.contains("not valid JSON") && said.contains("uncommitted changes"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(
+        message.contains("not valid JSON") && message.contains("uncommitted changes"),
+        "{message}"
+    );
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("a file");
     assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
 }
@@ -179,11 +178,14 @@ fn stop_hook_checks_list_of_active_run() {
         "run_id": "x", "ralph_dir": project.path().join("loops/b"),
     });
     project.write(".ralph-active", sign.to_string());
-    let said = reason(&stop(&project));
-    assert!(said.contains("- loops/b/tasks.json: ") && !said.contains("- ralph/"), "{said}");
+    let message = reason(&stop(&project));
+    assert!(
+        message.contains("- loops/b/tasks.json: ") && !message.contains("- ralph/"),
+        "{message}"
+    );
 }
 
-/// The loop itself finds out at the end of the iteration; the agent that did it can still mend it.
+/// The agent that dropped the story can still repair it before the iteration ends.
 #[test]
 fn stop_hook_reports_dropped_story() {
     let project = committed();
@@ -212,19 +214,18 @@ fn stop_hook_reports_dropped_story() {
     std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
     project.write(".ralph-active", "{}");
     let stop = |run: &str| {
-        hook(&project, "stop", &recorded(&project, "Stop")).env("RALPH_RUN_ID", run).run()
+        hook(&project, "stop", &recorded_input(&project, "Stop")).env("RALPH_RUN_ID", run).run()
     };
     list(json!([story("US-001", &[]), story("US-002", &[])]));
-    stop(RUN).says_nothing();
+    stop(RUN).assert_silent();
     list(json!([story("US-001", &[])]));
-    let said = reason(&stop(RUN));
-    assert!(said.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{said}");
-    // Of another run nothing is remembered.
-    stop("20261113-202752-ffff").says_nothing();
-    stop("../tasks/20261113-202752-0a1b").says_nothing();
+    let message = reason(&stop(RUN));
+    assert!(message.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{message}");
+    stop("20261113-202752-ffff").assert_silent();
+    stop("../tasks/20261113-202752-0a1b").assert_silent();
     list(json!([story("US-001", &[]), story("US-003", &["US-002"])]));
-    stop(RUN).says_nothing();
+    stop(RUN).assert_silent();
     list(json!([story("US-002", &[]), story("US-001", &[])]));
     std::fs::write(remembered.join(format!("{RUN}.json")), "{").expect("a file");
-    stop(RUN).says_nothing();
+    stop(RUN).assert_silent();
 }

@@ -1,15 +1,14 @@
-//! What happens before a tool is used.
+//! The pre-tool-use hook.
 
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::support::{Output, Project};
-use crate::{RUBBISH, hook, in_loop, long_rubbish, recorded};
+use crate::{INVALID_INPUT, hook, in_loop, long_invalid_input, recorded_input};
 
-/// A call of a tool, as Claude Code tells of it.
 fn call(project: &Project, tool: &str, input: Value) -> Value {
-    let mut call = recorded(project, "PreToolUse");
+    let mut call = recorded_input(project, "PreToolUse");
     call["tool_name"] = json!(tool);
     call["tool_input"] = input;
     call
@@ -27,8 +26,8 @@ fn denial(output: &Output) -> String {
 #[test]
 fn unintelligible_tool_call_is_denied_in_loop() {
     let project = Project::new();
-    let short = RUBBISH.map(<[u8]>::to_vec);
-    for input in short.into_iter().chain(long_rubbish()) {
+    let short = INVALID_INPUT.map(<[u8]>::to_vec);
+    for input in short.into_iter().chain(long_invalid_input()) {
         let output = in_loop(project.ralph(["hook", "pre-tool-use"])).stdin(&input).run();
         assert!(denial(&output).contains("could not understand"));
     }
@@ -41,22 +40,23 @@ fn unintelligible_tool_call_is_denied_in_loop() {
         json!({"tool_name": "Bash", "tool_input": {"command": "ls"}, "cwd": "relative"}),
     ] {
         denial(&in_loop(hook(&project, "pre-tool-use", &broken)).run());
-        hook(&project, "pre-tool-use", &broken).run().says_nothing();
+        hook(&project, "pre-tool-use", &broken).run().assert_silent();
     }
-    // A no that cannot be written is one all the same.
+    // A denial that cannot be written is still a denial.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let asked = in_loop(hook(&project, "pre-tool-use", &json!({}))).start_onto(Some(full.into()));
-    asked.wait().code(2).stderr_has("could not understand");
+    let running =
+        in_loop(hook(&project, "pre-tool-use", &json!({}))).start_with_stdout(Some(full.into()));
+    running.wait().code(2).stderr_has("could not understand");
 }
 
 #[test]
 fn large_harmless_tool_call_passes() {
     let project = Project::new();
     let path = project.path().join("large.txt");
-    // More than anybody holds back at once, and little enough to be judged in time on a busy machine.
+    // Larger than a pipe buffer, small enough for a busy machine to judge in time.
     let large = json!({"file_path": path, "content": "x".repeat(4 << 20)});
-    for call in [recorded(&project, "PreToolUse"), call(&project, "Write", large)] {
-        in_loop(hook(&project, "pre-tool-use", &call)).run().says_nothing();
+    for call in [recorded_input(&project, "PreToolUse"), call(&project, "Write", large)] {
+        in_loop(hook(&project, "pre-tool-use", &call)).run().assert_silent();
     }
 }
 
@@ -64,30 +64,29 @@ fn bash(project: &Project, command: &str) -> Value {
     call(project, "Bash", json!({"command": command}))
 }
 
-fn judged(project: &Project, command: &str) -> Output {
+fn run_bash_hook(project: &Project, command: &str) -> Output {
     in_loop(hook(project, "pre-tool-use", &bash(project, command))).run()
 }
 
-/// Something to lose, outside of the project.
-fn treasure(project: &Project) -> String {
-    let treasure = project.beside("treasure");
-    std::fs::create_dir_all(&treasure).expect("a directory");
-    treasure.to_str().expect("UTF-8").to_owned()
+/// A directory outside the project that must survive.
+fn outside_dir(project: &Project) -> String {
+    let outside_dir = project.sibling("treasure");
+    std::fs::create_dir_all(&outside_dir).expect("a directory");
+    outside_dir.to_str().expect("UTF-8").to_owned()
 }
 
 #[test]
 fn tool_call_leaving_project_is_denied() {
     let project = Project::git();
-    let treasure = treasure(&project);
-    std::os::unix::fs::symlink(&treasure, project.path().join("link")).expect("a link");
+    let outside_dir = outside_dir(&project);
+    std::os::unix::fs::symlink(&outside_dir, project.path().join("link")).expect("a link");
     project.write("build/x", "");
-    let said = denial(&judged(&project, &format!("rm -rf {treasure}")));
-    assert!(said.contains(&treasure), "{said}");
-    denial(&judged(&project, "rm -rf ../treasure"));
-    // It looks as if it were inside.
-    denial(&judged(&project, "rm -rf link/"));
-    denial(&judged(&project, "bash -c 'rm -rf $HOME'"));
-    let answer = judged(&project, "rm -rf build").answer();
+    let message = denial(&run_bash_hook(&project, &format!("rm -rf {outside_dir}")));
+    assert!(message.contains(&outside_dir), "{message}");
+    denial(&run_bash_hook(&project, "rm -rf ../treasure"));
+    denial(&run_bash_hook(&project, "rm -rf link/"));
+    denial(&run_bash_hook(&project, "bash -c 'rm -rf $HOME'"));
+    let answer = run_bash_hook(&project, "rm -rf build").answer();
     let context = answer["hookSpecificOutput"]["additionalContext"].as_str().expect("a word");
     assert!(context.contains("build"), "{context}");
     assert_eq!(answer["systemMessage"], context);
@@ -95,7 +94,7 @@ fn tool_call_leaving_project_is_denied() {
         answer["hookSpecificOutput"].get("permissionDecision").is_none(),
         "nobody is overruled"
     );
-    judged(&project, "git commit -m 'rm -rf ../treasure'").says_nothing();
+    run_bash_hook(&project, "git commit -m 'rm -rf ../treasure'").assert_silent();
 }
 
 #[test]
@@ -116,14 +115,14 @@ fn guard_is_off_outside_loop_unless_set_to_always() {
     let project = Project::git();
     let call = bash(&project, "rm -rf ~");
     let ask = || hook(&project, "pre-tool-use", &call);
-    ask().run().says_nothing();
-    ask().env("RALPH_RUN_ID", "").run().says_nothing();
+    ask().run().assert_silent();
+    ask().env("RALPH_RUN_ID", "").run().assert_silent();
     denial(&ask().env("RALPH_HOOKS__ALWAYS", "1").run());
     project.settings(&json!({"hooks": {"always": true}}));
     denial(&ask().run());
     project.write(".ralph/settings.local.json", r#"{"hooks": {"always": false}}"#);
-    ask().run().says_nothing();
-    // What it cannot read may have said so.
+    ask().run().assert_silent();
+    // The unreadable file may contain the setting.
     project.write(".ralph/settings.local.json", r#"{"hooks": {"always": true"#);
     project.settings(&json!({}));
     ask().run().code(0).stdout_has("systemMessage").stdout_has(".ralph/settings.local.json: EOF");
@@ -133,11 +132,11 @@ fn guard_is_off_outside_loop_unless_set_to_always() {
 fn allow_list_of_project_is_respected() {
     let project = Project::git();
     let command = "git push --force origin main";
-    denial(&judged(&project, command));
+    denial(&run_bash_hook(&project, command));
     project.settings(&json!({"hooks": {"allow": ["git push --force origin main"]}}));
-    judged(&project, command).says_nothing();
-    denial(&judged(&project, "git push --force origin other"));
-    // A run tells what counted when it began.
+    run_bash_hook(&project, command).assert_silent();
+    denial(&run_bash_hook(&project, "git push --force origin other"));
+    // A run passes on the settings it started with.
     let call = bash(&project, command);
     let ask = || in_loop(hook(&project, "pre-tool-use", &call));
     denial(&ask().env("RALPH_HOOKS__ALLOW", "[]").run());
@@ -156,7 +155,6 @@ fn slow_verdict_is_denied() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ralph");
-    // The question never ends.
     let question = child.stdin.take();
     let output = child.wait_with_output().expect("ralph");
     drop(question);
@@ -166,7 +164,7 @@ fn slow_verdict_is_denied() {
     assert!(denial(&output).contains("took too long"));
 }
 
-/// Tools wander about, and what is told of them is where they are.
+/// Tools change directory, and the reported directory is theirs.
 #[test]
 fn repository_is_project_without_session_directory() {
     let project = Project::git();

@@ -1,4 +1,4 @@
-//! Agents by their type, and what is overridden of it.
+//! Agents by type, and overrides.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn agent_type_selects_program_and_arguments() {
         ("text", "cline", &plain, ""),
     ] {
         let project = project(&json!([]));
-        project.agent_named(program, script);
+        project.install_agent(program, script);
         project.write(".ralph/config", format!("AGENT_TYPE={kind}\n"));
         project.ralph(["plan", "1"]).run().code(0);
         assert_eq!(project.events().last("run_ended")["outcome"], "complete", "{kind}");
@@ -33,7 +33,7 @@ fn agent_type_selects_program_and_arguments() {
 fn agent_type_values_can_be_overridden() {
     let project = project(&json!([]));
     let script = json!([record(), {"json": {"say": COMPLETE}}, {"claude": {"result": {}}}]);
-    project.agent_named("my claude", &script);
+    project.install_agent("my claude", &script);
     project.write(
         ".ralph/config",
         r#"
@@ -48,21 +48,21 @@ AGENT_DISPLAY_FILTER="jq_is_not_needed() { sed -n 's/.*say.*/SHOWN/p'; }; jq_is_
     );
     project.ralph(["plan", "1"]).run().code(0).stdout_has("SHOWN\n");
     assert_eq!(project.events().last("run_ended")["outcome"], "complete");
-    let given = project.recorded()[0]["argv"].clone();
-    assert_eq!(given.as_array().unwrap()[1..], ["--mine", "a b"]);
+    let argv = project.agent_starts()[0]["argv"].clone();
+    assert_eq!(argv.as_array().unwrap()[1..], ["--mine", "a b"]);
     assert!(prompts(&project)[0].starts_with("Plan the work"), "by standard input");
 }
 
 #[test]
 fn json_mode_completes_only_by_agent_text() {
     let project = project(&json!([]));
-    // The stream of amp begins with the prompt.
+    // amp's stream starts with the prompt.
     let echo = json!({"json": {"type": "user", "message": {"role": "user",
         "content": [{"type": "text", "text": format!("When done, say {COMPLETE}")}]}}});
     let tool =
         json!({"claude": {"tool": {"id": "t", "name": "Read", "input": {"file_path": COMPLETE}}}});
-    let said = |text: &str| json!([echo, tool, {"stderr": COMPLETE}, {"claude": {"text": text}}, {"claude": {"result": {}}}]);
-    project.agent_named("amp", &json!({"sessions": [said("not yet"), said(COMPLETE)]}));
+    let stream = |text: &str| json!([echo, tool, {"stderr": COMPLETE}, {"claude": {"text": text}}, {"claude": {"result": {}}}]);
+    project.install_agent("amp", &json!({"sessions": [stream("not yet"), stream(COMPLETE)]}));
     project.write(".ralph/config", "AGENT_TYPE=amp\n");
     project.ralph(["plan", "5"]).run().code(0);
     assert_eq!(project.events().all("iteration_started").len(), 2);
@@ -90,7 +90,7 @@ fn text_mode_counts_all_output_except_prompt_echo() {
 #[test]
 fn text_format_is_used_for_known_agent() {
     let project = project(&json!([]));
-    project.agent_named("claude", &json!([record(), {"print": COMPLETE}]));
+    project.install_agent("claude", &json!([record(), {"print": COMPLETE}]));
     project.write(".ralph/config", "AGENT_TYPE=claude\nAGENT_OUTPUT_FORMAT=text\n");
     project.ralph(["plan", "1"]).run().code(0).stdout_has(COMPLETE);
     assert!(argv(&project)[0].contains("--output-format text"), "{:?}", argv(&project));
@@ -100,7 +100,7 @@ fn text_format_is_used_for_known_agent() {
 #[test]
 fn conflicting_agent_arguments_warn() {
     let project = project(&json!([]));
-    project.agent_named("claude", &json!([{"print": COMPLETE}]));
+    project.install_agent("claude", &json!([{"print": COMPLETE}]));
     let warned = |config: &str, words: &str| {
         project.write(".ralph/config", format!("AGENT_TYPE=claude\nMAX_RETRIES=0\n{config}\n"));
         project.ralph(["plan", "1"]).run().stderr_has(words);

@@ -85,7 +85,6 @@ fn config_overrides_settings_but_not_environment_or_flags() {
     project.ralph(["plan", "6", "--", "robot", "typed"]).run().code(0);
     assert_eq!(limit(), 6);
     assert_eq!(argv(&project), ["config", "config", "typed"]);
-    // And it is none of the other commands' business.
     let output = project.ralph(["run", "-p", "x", "--dry-run"]).run();
     output.code(2).stderr_has("nobody");
 }
@@ -93,7 +92,7 @@ fn config_overrides_settings_but_not_environment_or_flags() {
 #[test]
 fn exported_config_variables_reach_agent() {
     let project = project(&json!([]));
-    project.agent_named(
+    project.install_agent(
         "robot",
         &json!([
             {"shell": "echo \"[$MINE][$OTHER][$TWICE][$LATE][$INHERITED]\" >seen"},
@@ -111,12 +110,12 @@ fn exported_config_variables_reach_agent() {
 #[test]
 fn agent_is_found_on_path_from_config() {
     let project = project(&json!([]));
-    project.agent_named("hidden", &json!([{"print": COMPLETE}]));
-    std::fs::create_dir(project.beside("tools")).unwrap();
-    std::fs::rename(project.beside("bin/hidden"), project.beside("tools/hidden")).unwrap();
+    project.install_agent("hidden", &json!([{"print": COMPLETE}]));
+    std::fs::create_dir(project.sibling("tools")).unwrap();
+    std::fs::rename(project.sibling("bin/hidden"), project.sibling("tools/hidden")).unwrap();
     project.write(".ralph/config", "AGENT_CLI=hidden\n");
     project.ralph(["plan"]).run().code(2).stderr_has("the agent was not found: hidden");
-    let tools = project.beside("tools");
+    let tools = project.sibling("tools");
     let config = format!("AGENT_CLI=hidden\nexport PATH=\"{}:$PATH\"\n", tools.display());
     project.write(".ralph/config", config);
     project.ralph(["plan"]).run().code(0);

@@ -1,4 +1,4 @@
-//! The log of a session.
+//! Session logs.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -79,14 +79,13 @@ fn session_log_of_resumed_run_counts_whole_run() {
     let running = project.ralph(["resume"]).start();
     wait_until(LONG, || running.stdout().contains("two"));
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     project.ralph(["resume"]).run().code(0);
     let begin = "[ralph] goes on after 1 iteration; the summary counts the whole run\n";
     let logs = logs(&project).into_iter().map(|name| project.read(&format!(".ralph/logs/{name}")));
     let ended = |log: &String| log.starts_with(begin) && log.contains("SESSION SUMMARY");
     let last = logs.into_iter().find(ended).expect("the log of the last session");
     assert!(!last.contains("ITERATION 1\n"), "{last}");
-    // The one that failed, and was cut off, counts as it came out at last.
     let counts = "Total Iterations: 3\nSuccessful: 3\nFailed: 0\n";
     assert!(last.contains(counts), "{last}");
 }
@@ -94,7 +93,7 @@ fn session_log_of_resumed_run_counts_whole_run() {
 #[test]
 fn session_log_footer_shows_usage_and_retries() {
     let project = project(&json!([]));
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!({"sessions": [
             [{"print": "bad start"}, {"exit": 1}],
@@ -176,10 +175,9 @@ fn session_log_counts_only_attempts_before_interrupt() {
     let end = format!("[ralph] received SIGINT\n{}", footer(1, "Status: interrupted"));
     assert!(log.contains("[ralph] failed: exit code 3; retry 1 of 3\n"), "{log}");
     assert!(log.contains(&end), "{log}");
-    // Nobody knows yet whether it would have failed.
-    let told =
+    let footer_text =
         summary(1, 0, 0, "interrupted", 130).replace("Failed: 0", "Failed: 0\nInterrupted: 1");
-    assert!(log.ends_with(&told), "{log}");
+    assert!(log.ends_with(&footer_text), "{log}");
 }
 
 #[test]
@@ -204,7 +202,6 @@ fn session_log_marks_iteration_not_started() {
     let not_started = "[ralph] failed: the agent could not be started\n";
     assert!(log.contains(&format!("{not_started}{SINGLE}\nITERATION 2 NOT STARTED\n")), "{log}");
     assert!(log.contains("Retries: 1\nStatus: not started\n"), "{log}");
-    // The first one said nothing.
     assert!(log.contains("Status: empty\n"), "{log}");
     assert!(log.contains("Total Iterations: 2\nSuccessful: 0\nFailed: 2\n"), "{log}");
 }

@@ -1,4 +1,4 @@
-//! The three modes, from their start to their end.
+//! The three modes from start to end.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::{COMPLETE, PLAN, project, prompts};
 fn plan_writes_plan_and_build_completes_it() {
     let project = Project::git();
     project.write("specs/thing.md", "There is a thing.\n");
-    project.agent_named("robot", &json!({"sessions": [
-        [project.record(), {"write": {"path": PLAN, "text": "- [ ] one\n- [ ] two\n"}},
+    project.install_agent("robot", &json!({"sessions": [
+        [project.record_step(), {"write": {"path": PLAN, "text": "- [ ] one\n- [ ] two\n"}},
             {"shell": "git add -A && git commit -qm Plan"}, {"print": COMPLETE}],
-        [project.record(), {"shell": "sed -i s/.*one/DONE/ .ralph/implementation_plan.md"}, {"print": "More."}],
-        [project.record(), {"shell": "git add -A && git commit -qm Build"}, {"print": COMPLETE}],
+        [project.record_step(), {"shell": "sed -i s/.*one/DONE/ .ralph/implementation_plan.md"}, {"print": "More."}],
+        [project.record_step(), {"shell": "git add -A && git commit -qm Build"}, {"print": COMPLETE}],
     ]}));
     let build = || project.ralph(["build", "5", "--", "robot"]);
     let output = build().run();
@@ -30,7 +30,6 @@ fn plan_writes_plan_and_build_completes_it() {
     assert!(prompts[0].contains("the specifications in `specs/`"), "{}", prompts[0]);
     assert!(prompts[0].contains("`.ralph/implementation_plan.md`"), "{}", prompts[0]);
     assert!(prompts[1].contains("one task, done well"), "{}", prompts[1]);
-    // The plan is the project's, the logs are not.
     let tracked = project.git_command(["ls-files", ".ralph"]);
     assert!(tracked.contains("implementation_plan.md") && !tracked.contains("logs"), "{tracked}");
     assert_eq!(project.processes(), []);
@@ -65,9 +64,8 @@ fn prompt_command_uses_own_prompt() {
     let events = project.events();
     assert_eq!(events.find("run_started")["command"], "prompt");
     assert_eq!(events.all("iteration_started").len(), 2);
-    // The same by the words of every other command, and from a pipe.
     for args in [&["prompt", "-f", "mine.md"][..], &["prompt", "-", "-n", "1"]] {
-        project.agent_named("robot", &json!([project.record(), {"print": COMPLETE}]));
+        project.install_agent("robot", &json!([project.record_step(), {"print": COMPLETE}]));
         project.ralph(args).stdin(format!("In prompt mode. {COMPLETE}")).run().code(0);
     }
     assert!(prompts(&project).iter().all(|prompt| prompt.starts_with("In prompt mode.")));
@@ -90,7 +88,6 @@ fn project_prompts_override_built_in_prompts() {
     assert_eq!(prompts[2], "\"By hand.\"");
 }
 
-/// The step that records, by a path that does not depend on the project.
 fn project_record() -> Value {
     json!({"record": "../record.jsonl"})
 }
@@ -110,7 +107,7 @@ fn retries_are_counted_per_iteration() {
     let project = project(&json!({"sessions": [
         fails, fails, fails, works, fails, fails, fails, works, fails,
     ]}));
-    // Three failures, then success, twice; then never again.
+    // Twice three failures and a success, then only failures.
     let output = project.ralph(["build"]).run();
     output.code(4).stdout_has("failed 4 times in a row");
     let events = project.events();

@@ -1,4 +1,4 @@
-//! `ralph plan`, `ralph build` and `ralph prompt` as a user meets them.
+//! `ralph plan`, `ralph build` and `ralph prompt`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,36 +13,32 @@ mod templates;
 use serde_json::{Value, json};
 use support::Project;
 
-/// What completes a run of these modes.
 const COMPLETE: &str = "<promise>COMPLETE</promise>";
 
 const PLAN: &str = ".ralph/implementation_plan.md";
 
-/// A git repository with specifications, a plan, and an agent, `robot`, that does what `script` says.
+/// A git repository with specifications, a plan, and the scripted agent `robot`.
 fn project(script: &Value) -> Project {
     let project = Project::git();
     project.write("specs/thing.md", "There is a thing.\n").write(PLAN, "- [ ] Make the thing.\n");
-    project.agent_named("robot", script);
+    project.install_agent("robot", script);
     project.write(".ralph/config", "AGENT_CLI=robot\n");
     project.settings(&json!({"retry": {"backoffSeconds": 0}}));
     project
 }
 
-/// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().into_iter().map(text).collect()
+    project.agent_starts().into_iter().map(text).collect()
 }
 
-/// The arguments of the agent, each time, without its name.
 fn argv(project: &Project) -> Vec<String> {
     let words = |record: &Value| -> Vec<String> {
         serde_json::from_value(record["argv"].clone()).expect("a list of texts")
     };
-    project.recorded().iter().map(|record| words(record)[1..].join(" ")).collect()
+    project.agent_starts().iter().map(|record| words(record)[1..].join(" ")).collect()
 }
 
-/// The names of the session logs, in order.
 fn logs(project: &Project) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(project.path().join(".ralph/logs")) else {
         return Vec::new();

@@ -7,8 +7,8 @@ use crate::{COMPLETE, project, prompts};
 #[test]
 fn template_variables_come_from_run_config_and_environment() {
     let project = project(&json!([]));
-    let record = project.record();
-    project.agent_named(
+    let record = project.record_step();
+    project.install_agent(
         "robot",
         &json!({"sessions": [
             [record, {"print": "no"}], [record, {"print": COMPLETE}],
@@ -63,11 +63,11 @@ fn print_prompt_works_without_agent_or_repository() {
 fn template_is_reread_for_each_iteration() {
     let project = project(&json!([]));
     let next = format!("echo 'Second. {COMPLETE}' >p.md");
-    project.agent_named(
+    project.install_agent(
         "robot",
         &json!({"sessions": [
-            [project.record(), {"shell": next}, {"print": "no"}],
-            [project.record(), {"print": COMPLETE}],
+            [project.record_step(), {"shell": next}, {"print": "no"}],
+            [project.record_step(), {"print": COMPLETE}],
         ]}),
     );
     project.write("p.md", format!("First. {COMPLETE}"));

@@ -1,4 +1,4 @@
-//! A run that was left after its agent had answered and before all checks of that were through.
+//! Runs interrupted between the agent's answer and the last check of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Output, Project, Ralph, wait_until};
 use crate::{DONE, prompts};
 
-/// A guardrail that says that it is there, and then waits.
 const SLOW: &str = "echo x >>.ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
 
-/// Leaves a run in its guardrail: killed, or stopped with one Ctrl+C, which lets the guardrail finish.
-fn leave(project: &Project, run: Ralph, signal: Signal) {
+/// Interrupts a run in its guardrail: by KILL, or by one Ctrl+C, which lets the guardrail finish.
+fn interrupt_in_guardrail(project: &Project, run: Ralph, signal: Signal) {
     let run = run.start();
     project.wait_for_file(".ralph/checked");
     run.signal(signal);
@@ -23,7 +22,7 @@ fn leave(project: &Project, run: Ralph, signal: Signal) {
         project.write(".ralph/go", "");
         run.wait().code(130).stdout_has("`ralph resume");
     } else {
-        run.wait().ended_by(signal);
+        run.wait().killed_by(signal);
         project.write(".ralph/go", "");
     }
 }
@@ -39,14 +38,13 @@ fn make_executable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-/// How often the guardrail was run.
-fn checks(project: &Project) -> usize {
+fn guardrail_runs(project: &Project) -> usize {
     project.read(".ralph/checked").lines().count()
 }
 
 #[test]
 fn resume_checks_and_commits_answer_without_paying_again() {
-    // The answer may have used the budget up: that is no reason not to keep what it came to.
+    // Work is committed even if the answer has used up the budget.
     for (signal, budget, subject) in
         [(Signal::KILL, 1.0, "More"), (Signal::INT, 0.5, "ralph: iteration 1")]
     {
@@ -58,13 +56,13 @@ fn resume_checks_and_commits_answer_without_paying_again() {
         }));
         let says = |text: &str| json!({"claude": {"text": text}});
         let ends = json!({"claude": {"result": {"total_cost_usd": 0.5}}});
-        let work = json!([project.record(), {"shell": "echo x >work"}, says(DONE), ends]);
+        let work = json!([project.record_step(), {"shell": "echo x >work"}, says(DONE), ends]);
         let script = json!({"sessions": [work], "commit_message": [says("More"), ends]});
-        project.agent_named("claude", &script);
+        project.install_agent("claude", &script);
         let run = project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]);
-        leave(&project, run, signal);
+        interrupt_in_guardrail(&project, run, signal);
         resume(&project).code(0);
-        assert_eq!((prompts(&project).len(), checks(&project)), (1, 2), "{signal:?}");
+        assert_eq!((prompts(&project).len(), guardrail_runs(&project)), (1, 2), "{signal:?}");
         assert_eq!(project.git_command(["status", "--porcelain"]), "");
         assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), subject);
         let events = project.events();
@@ -85,14 +83,18 @@ fn resume_reports_failed_check_to_next_agent_once() {
     let check = format!("{SLOW}; test -e made");
     project.settings(&json!({"guardrails": [{"command": check, "hint": "make it"}]}));
     let sessions = [json!([{"print": DONE}]), json!([{"shell": "touch made"}, {"print": DONE}])];
-    project.agent_named("robot", &json!({"sessions": project.recording(&sessions)}));
-    leave(&project, project.ralph(["run", "-p", "do it", "--", "robot"]), Signal::INT);
-    // It failed while the run was stopping, which is said, and then once more.
+    project.install_agent("robot", &json!({"sessions": project.record_sessions(&sessions)}));
+    interrupt_in_guardrail(
+        &project,
+        project.ralph(["run", "-p", "do it", "--", "robot"]),
+        Signal::INT,
+    );
+    // The failure was recorded while the run stopped, and again after it.
     assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
     resume(&project).code(0);
-    let told: Vec<usize> =
+    let mentions: Vec<usize> =
         prompts(&project).iter().map(|prompt| prompt.matches("make it").count()).collect();
-    assert_eq!((told, checks(&project)), (vec![0, 1], 3));
+    assert_eq!((mentions, guardrail_runs(&project)), (vec![0, 1], 3));
 }
 
 #[test]
@@ -111,20 +113,19 @@ fn resume_judges_task_list_marked_before_kill() {
     };
     project.write("ralph/prompt.md", "Work.").write("ralph/tasks.json", list(false));
     let mark: Value = json!({"write": {"path": "ralph/tasks.json", "text": list(true)}});
-    let sessions = project.recording(&[json!([mark, {"print": "marked"}])]);
-    project.agent_named("robot", &json!({"sessions": sessions}));
+    let sessions = project.record_sessions(&[json!([mark, {"print": "marked"}])]);
+    project.install_agent("robot", &json!({"sessions": sessions}));
     let run = project.ralph(["work", "--no-sandbox", "--", "robot"]);
-    leave(&project, run, Signal::KILL);
-    // Its mark is that of an attempt that came to its end, and needs nobody to look at it again.
+    interrupt_in_guardrail(&project, run, Signal::KILL);
+    // The story was marked by a complete attempt, so it needs no second look.
     resume(&project).code(0).stderr_lacks("asked to look again");
-    assert_eq!((prompts(&project).len(), checks(&project)), (1, 2));
-    // What is told of the list is what it has come to, though it had come to that before.
+    assert_eq!((prompts(&project).len(), guardrail_runs(&project)), (1, 2));
+    // The task event is written even though the list has not changed.
     let tasks = project.events().last("tasks").clone();
     assert_eq!((&tasks["done"], &tasks["total"]), (&json!(1), &json!(1)));
     project.ralph(["report"]).run().code(0).stdout_lacks("Left to do").stdout_lacks("stories:");
 }
 
-/// Checks ask nobody anything.
 #[test]
 fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     const PLAN: &str = ".ralph/implementation_plan.md";
@@ -137,7 +138,7 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     };
     let done = "#!/bin/sh\necho '<response>DONE</response><promise>COMPLETE</promise>'\n";
     let run = ["run", "-f", "P.md"];
-    for (words, gone, check, code, said) in [
+    for (words, removed, check, code, expected) in [
         (&run[..], &["P.md", "robot"][..], "true", 0, "Run complete"),
         (&["build"], &[PLAN, "specs/a.md", "robot"], "true", 0, "Run complete"),
         (&["prompt", "P.md"], &["P.md", "robot"], "true", 0, "Run complete"),
@@ -148,25 +149,24 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
         project.write("P.md", "<promise>COMPLETE</promise>").write("specs/a.md", "x");
         project.write(PLAN, "x").write("robot", done);
         make_executable(&project.path().join("robot"));
-        leave(&project, project.ralph(words), Signal::KILL);
-        for file in gone {
+        interrupt_in_guardrail(&project, project.ralph(words), Signal::KILL);
+        for file in removed {
             fs::remove_file(project.path().join(file)).unwrap();
         }
         let resumed = resume(&project);
         resumed.code(code);
-        let said_at_all = format!("{}{}", resumed.stdout, resumed.stderr);
-        assert!(said_at_all.contains(said), "{words:?}: {said_at_all}");
-        assert_eq!(checks(&project), 2, "{words:?}");
+        let printed = format!("{}{}", resumed.stdout, resumed.stderr);
+        assert!(printed.contains(expected), "{words:?}: {printed}");
+        assert_eq!(guardrail_runs(&project), 2, "{words:?}");
         let commits = project.git_command(["log", "--all", "--format=%s"]);
         let committed = if code == 0 { "ralph: iteration 1" } else { "" };
         assert_eq!(commits.trim(), committed, "{words:?}");
     }
-    // Where an agent is needed, all of it has to be there.
     let project = Project::git();
     project.settings(&settings("true"));
     project.write("robot", "#!/bin/sh\ntouch .ralph/checked\nsleep 600\n").write("P.md", "x");
     make_executable(&project.path().join("robot"));
-    leave(&project, project.ralph(run), Signal::KILL);
+    interrupt_in_guardrail(&project, project.ralph(run), Signal::KILL);
     fs::remove_file(project.path().join("robot")).unwrap();
     project.ralph(["resume"]).run().code(2).stderr_has("the agent was not found: ./robot");
 }

@@ -1,4 +1,4 @@
-//! A run that was cut off after everything was decided, and journals that are not whole.
+//! Runs cut off after their outcome was decided, and damaged journals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn lines(project: &Project) -> Vec<String> {
     text.split_inclusive('\n').map(str::to_owned).collect()
 }
 
-/// As if the process had been killed before it wrote this event, or in the middle of it.
+/// Cuts the journal before an event, or `torn` bytes into it.
 fn cut_before(project: &Project, kind: &str, torn: usize) {
     let lines = lines(project);
     let is_it = |line: &String| line.contains(&format!(r#""event":"{kind}""#));
@@ -28,14 +28,13 @@ fn cut_before(project: &Project, kind: &str, torn: usize) {
     fs::write(journal(project), text).expect("it is ours");
 }
 
-/// Says how often the agent was started.
 fn agents(project: &Project) -> usize {
-    project.recorded().len()
+    project.agent_starts().len()
 }
 
 fn robot(project: &Project, sessions: &[Value]) {
-    let recorded = project.recording(sessions);
-    project.agent_named("claude", &json!({"sessions": recorded, "commit_message": []}));
+    let recorded = project.record_sessions(sessions);
+    project.install_agent("claude", &json!({"sessions": recorded, "commit_message": []}));
 }
 
 fn says(text: &str, cost: f64) -> Value {
@@ -59,7 +58,7 @@ fn resume_of_decided_run_starts_no_agent() {
         project.settings(&settings);
         robot(&project, &sessions);
         project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(code);
-        let (paid, whole) = (agents(&project), project.events());
+        let (agents_before, complete) = (agents(&project), project.events());
         let ended = |events: &crate::support::Events| {
             let ended = events.last("run_ended").clone();
             ["outcome", "message", "iterations", "usage"].map(|key| ended[key].clone())
@@ -67,12 +66,17 @@ fn resume_of_decided_run_starts_no_agent() {
         for (kind, torn) in last.iter().flat_map(|kind| [(*kind, 0), (*kind, 40)]) {
             cut_before(&project, kind, torn);
             project.ralph(["resume"]).run().code(code);
-            assert_eq!(agents(&project), paid, "{settings} without {kind}");
-            assert_eq!(ended(&project.events()), ended(&whole), "{settings} without {kind}");
+            assert_eq!(agents(&project), agents_before, "{settings} without {kind}");
+            assert_eq!(ended(&project.events()), ended(&complete), "{settings} without {kind}");
         }
         let events = project.events();
-        let said = |event: &&&Value| event["message"].to_string().contains("approval prompts");
-        assert_eq!(events.all("warning").iter().filter(said).count(), 1, "once is enough");
+        let is_approval_warning =
+            |event: &&&Value| event["message"].to_string().contains("approval prompts");
+        assert_eq!(
+            events.all("warning").iter().filter(is_approval_warning).count(),
+            1,
+            "once is enough"
+        );
     }
 }
 
@@ -88,16 +92,15 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
         fs::write(journal(&project), lines.into_iter().map(line).collect::<String>())
             .expect("ours");
     };
-    // What each agent used is gone, and so is what each iteration did; the end tells the sum.
-    let whole = lines(&project);
+    let journal_lines = lines(&project);
     let of_iterations = |line: &str| {
         ["agent_ended", "iteration_ended", "\"result\"", "\"usage\","]
             .iter()
             .any(|it| line.contains(it))
             && !line.contains("run_ended")
     };
-    nonsense(whole.clone(), &of_iterations);
-    let lost = whole.iter().filter(|line| of_iterations(line)).count();
+    nonsense(journal_lines.clone(), &of_iterations);
+    let lost = journal_lines.iter().filter(|line| of_iterations(line)).count();
     let words = format!("{lost} lines of the journal cannot be read");
     project.ralph(["runs"]).run().code(0).stdout_has("$0.90").stderr_has(&words);
     project.ralph(["runs", "--json"]).run().code(0).stdout_has("\"unreadable_lines\"");
@@ -107,7 +110,6 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
     assert_eq!(agents(&project), 4, "there was 0.10 left");
     let last: Value = serde_json::from_str(lines(&project).last().expect("a line")).expect("JSON");
     assert_eq!(last["usage"]["cost_usd"], 1.2);
-    // Nothing is left.
     nonsense(lines(&project), &|_| true);
     let output = project.ralph(["resume", &id, "-n", "20"]).run();
     output
@@ -121,34 +123,32 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
 fn resume_after_killed_git_commits() {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
-    let work = json!([project.record(), {"shell": "echo x >>work"}, {"print": DONE}]);
+    let work = json!([project.record_step(), {"shell": "echo x >>work"}, {"print": DONE}]);
     let ask = |steps: Value| {
-        project.agent_named("robot", &json!({"sessions": [work], "commit_message": steps}));
+        project.install_agent("robot", &json!({"sessions": [work], "commit_message": steps}));
     };
     let kill_all_at = |run: Ralph, marker: &str| {
         let run = run.start();
         project.wait_for_file(marker);
-        // As when the machine goes down: nobody has time to clean up.
+        // As in a power failure: no process can clean up.
         for signal in [Signal::STOP, Signal::KILL] {
             project.processes().iter().for_each(|process| process.signal(signal));
         }
         let output = run.wait();
-        output.ended_by(Signal::KILL);
-        // One may have been starting another just then.
+        output.killed_by(Signal::KILL);
+        // One may have been forking just then.
         wait_until(LONG, || {
-            let left = project.processes();
-            left.iter().for_each(|process| process.signal(Signal::KILL));
-            left.is_empty()
+            let leftovers = project.processes();
+            leftovers.iter().for_each(|process| process.signal(Signal::KILL));
+            leftovers.is_empty()
         });
         output
     };
-    // While it is asked for a message.
     ask(json!([{"write": {"path": ".ralph/asked", "text": ""}}, "hang"]));
     kill_all_at(project.ralph(["run", "-p", "do it", "--", "robot"]), ".ralph/asked");
-    // While git adds what there is.
     ask(json!([{"print": "More"}]));
     project.git_command(["config", "filter.slow.clean", "sleep 600"]);
-    // What has not changed since it was staged would not be filtered.
+    // git would not filter a file unchanged since it was staged.
     project.write(".gitattributes", "work filter=slow\n").write("work", "x, and more\n");
     kill_all_at(project.ralph(["resume"]), ".git/index.lock");
     project.git_command(["config", "--unset", "filter.slow.clean"]);
@@ -157,7 +157,7 @@ fn resume_after_killed_git_commits() {
     let file = fs::File::options().append(true).open(&lock).expect("git has left its lock");
     file.set_modified(an_hour_ago).expect("it is ours");
     drop(file);
-    // While a hook of git's looks at what is committed, with the message that was given.
+    // Killed in a pre-commit hook, with the commit message known.
     let hook = project.path().join(".git/hooks/pre-commit");
     let script = "#!/bin/sh\ntouch .ralph/hooked\nexec sleep 600\n";
     project.write(".git/hooks/pre-commit", script);
@@ -166,7 +166,7 @@ fn resume_after_killed_git_commits() {
     output.stderr_has(".git/index.lock, which a git had left");
     fs::remove_file(&hook).expect("it is ours");
     assert!(!lock.exists());
-    // Nothing that was paid for is asked for again. Once more, after the commit was made.
+    // No paid answer is requested again. Then killed after the commit.
     ask(json!([{"print": "Other"}]));
     let hook = hook.with_file_name("post-commit");
     project.write(".git/hooks/post-commit", script.replace("hooked", "made"));
@@ -174,7 +174,7 @@ fn resume_after_killed_git_commits() {
     kill_all_at(project.ralph(["resume"]), ".ralph/made");
     fs::remove_file(&hook).expect("it is ours");
     project.ralph(["resume"]).run().code(0);
-    // It is the run's, whoever was killed before it could say so.
+    // The commit belongs to the run even though the run was killed before it could record it.
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("More").stdout_lacks("not by the run").stdout_lacks("not at work");
     assert_eq!(project.git_command(["status", "--porcelain"]), "");

@@ -1,4 +1,4 @@
-//! Agents and guardrails that print without an end must not fill the disk.
+//! Endless output of agents and guardrails does not fill the disk.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::DONE;
 use crate::support::Project;
 
-/// The bytes of all files of the newest run.
 fn on_disk(run: &Path) -> u64 {
     let files = fs::read_dir(run).expect("a run");
     files.map(|file| file.expect("a file").metadata().expect("a file").len()).sum()
@@ -31,19 +30,21 @@ fn output_flood_is_counted_and_its_end_kept() {
     output.code(0).stdout_has("first words").stdout_has("last words").stdout_has("quiet");
     output.stdout_has("left out: more than the journal has room for (runs.maxJournalMegabytes)");
     assert!(output.stdout.len() < 2_000_000, "shown: {}", output.stdout.len());
-    // The limits, and what each iteration may keep in any case.
     assert!(on_disk(&project.newest_run()) < 2_500_000, "{}", on_disk(&project.newest_run()));
 
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "complete");
-    let told = events.all("left_out");
+    let omissions = events.all("left_out");
     let of = |iteration: u64| {
-        told.iter().rev().find(|event| event["iteration"] == iteration).map(|e| number(&e["bytes"]))
+        omissions
+            .iter()
+            .rev()
+            .find(|event| event["iteration"] == iteration)
+            .map(|e| number(&e["bytes"]))
     };
-    assert!(of(1).is_some_and(|bytes| bytes > 6_000_000), "{told:?}");
+    assert!(of(1).is_some_and(|bytes| bytes > 6_000_000), "{omissions:?}");
     assert_eq!(of(2), None);
-    assert!(of(3).is_some_and(|bytes| bytes > 6_000_000), "{told:?}");
-    // What was shown is what is recorded.
+    assert!(of(3).is_some_and(|bytes| bytes > 6_000_000), "{omissions:?}");
     let replay = project.ralph(["replay"]).run();
     replay.code(0).stdout_has("last words").stdout_has("left out: more than");
     project.ralph(["report"]).run().code(0).stdout_has("were left out of the journal");

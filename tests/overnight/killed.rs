@@ -1,4 +1,5 @@
-//! The real program, killed with `kill -9` at hundreds of moments, by an agent that writes and commits.
+//! Kills the real program with `kill -9` at hundreds of moments, with an agent that writes and
+//! commits.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,11 +12,10 @@ use serde_json::json;
 use crate::DONE;
 use crate::support::{LONG, Project, Running, wait_until};
 
-/// How often each of the projects is killed. Together they make it 300 times and more.
+/// Kills per project; more than 300 in all.
 const KILLS: u64 = 80;
 
-/// A number for each moment: they differ, and are the same each time.
-fn chance(n: u64) -> u64 {
+fn pseudo_random(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z ^ (z >> 27)
@@ -31,7 +31,7 @@ fn project() -> Project {
     }));
     let work =
         "echo $RALPH_ITERATION >>work; git add work; git commit -qm work work; echo x >>more";
-    project.agent_named(
+    project.install_agent(
         "robot",
         &json!({
             "sessions": [[{"shell": work}, {"shell": format!("test ! -e finish || echo '{DONE}'")}]],
@@ -41,19 +41,18 @@ fn project() -> Project {
     project
 }
 
-/// The journal of the run, if there is one by now.
 fn journal(project: &Project) -> Option<PathBuf> {
     let runs = std::fs::read_dir(project.path().join(".ralph/runs")).ok()?;
     let began = runs.flatten().map(|run| run.path()).find(|run| run.join("settings.json").exists());
     began.map(|run| run.join("events.jsonl"))
 }
 
-/// What is in the journal after so many bytes. It is asked for every moment, and becomes long.
-fn journal_after(project: &Project, known: u64) -> Vec<u8> {
+/// The journal from an offset: it grows long and is read often.
+fn journal_after(project: &Project, offset: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut file) = journal(project).and_then(|path| File::open(path).ok()) {
-        // What was half written is cut off by whoever goes on.
-        let from = file.metadata().map_or(0, |meta| meta.len().min(known));
+        // Resuming truncates a partial line.
+        let from = file.metadata().map_or(0, |meta| meta.len().min(offset));
         let read = file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut bytes));
         read.expect("the journal can be read");
     }
@@ -72,13 +71,12 @@ fn start(project: &Project) -> Running {
     }
 }
 
-/// Kills it at some moment: after so many lines of its journal beyond those that are known and a little more, or
-/// after so long.
-fn kill(project: &Project, known: u64, moment: u64) {
+/// Kills the run after a number of new journal lines and a short delay, or after a timeout.
+fn kill(project: &Project, offset: u64, moment: u64) {
     let run = start(project);
-    let written = || lines(&journal_after(project, known));
+    let written = || lines(&journal_after(project, offset));
     let more = (moment % 41) as usize;
-    // A busy machine may take longer to begin at all than it is given; some moments must be later ones.
+    // A busy machine may not even have started by then; some kills must come late.
     if more >= 30 {
         wait_until(LONG, || written() > 0);
     }
@@ -86,28 +84,25 @@ fn kill(project: &Project, known: u64, moment: u64) {
     while written() < more && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Not for synchronisation: any moment is as good as any other.
-    std::thread::sleep(Duration::from_micros(chance(moment) % 4_000));
+    // Not for synchronization: any moment will do.
+    std::thread::sleep(Duration::from_micros(pseudo_random(moment) % 4_000));
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
 }
 
-/// What is known of the journal of a run that is killed again and again.
 #[derive(Debug, Default)]
-struct Known {
-    /// So much of it is whole lines.
+struct JournalProgress {
     size: u64,
-    /// The iterations that have come to their end.
     iterations: u64,
 }
 
-impl Known {
-    /// Every whole line is an event, and iterations only become more.
-    fn read_on(&mut self, project: &Project) {
+impl JournalProgress {
+    /// Every complete line is an event, and iterations never decrease.
+    fn read_new(&mut self, project: &Project) {
         let text = journal_after(project, self.size);
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        self.size += whole as u64;
-        for line in text[..whole].split_inclusive(|byte| *byte == b'\n') {
+        let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.size += complete as u64;
+        for line in text[..complete].split_inclusive(|byte| *byte == b'\n') {
             let event: serde_json::Value = serde_json::from_slice(line).expect("a whole line");
             if event["event"] == "iteration_ended" {
                 let now = event["iteration"].as_u64().expect("a number");
@@ -118,21 +113,20 @@ impl Known {
     }
 }
 
-/// A git that is killed leaves its own locks behind, as it always does. Those among the objects are in nobody's way.
+/// A killed git leaves lock files. Those among the objects do no harm.
 fn remove_locks(directory: &Path) {
     for entry in directory.read_dir().expect("git's own").flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         if path.is_dir() && name != "objects" {
             remove_locks(&path);
         } else if name.as_encoded_bytes().ends_with(b".lock") {
-            // What ralph's own child is still at is gone by itself.
+            // A child that is still running may remove its lock itself.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Nobody pays for another agent while there is an answer that is not checked to the end.
-fn pays_once(project: &Project) {
+fn assert_pays_once(project: &Project) {
     let mut is_answered = false;
     for event in project.events().0 {
         match event["event"].as_str() {
@@ -148,12 +142,12 @@ fn pays_once(project: &Project) {
     }
 }
 
-fn killed_again_and_again(series: u64) {
+fn survive_kills(series: u64) {
     let project = project();
-    let mut known = Known::default();
+    let mut progress = JournalProgress::default();
     for n in 0..KILLS {
-        kill(&project, known.size, chance(series * 1_000 + n));
-        known.read_on(&project);
+        kill(&project, progress.size, pseudo_random(series * 1_000 + n));
+        progress.read_new(&project);
         remove_locks(&project.path().join(".git"));
     }
     project.write("finish", "");
@@ -162,13 +156,13 @@ fn killed_again_and_again(series: u64) {
     wait_until(LONG, || project.processes().is_empty());
     project.git_command(["fsck", "--strict"]);
     assert_eq!(project.git_command(["status", "--porcelain", "work", "more"]), "");
-    pays_once(&project);
+    assert_pays_once(&project);
     let events = project.events();
     let continued = events.all("run_continued").len() as u64;
     assert!(continued > KILLS / 8, "the moments are all too early: {continued}");
     assert_eq!(events.last("run_ended")["outcome"], "complete");
     assert!(
-        events.last("run_ended")["iterations"].as_u64() >= Some(known.iterations),
+        events.last("run_ended")["iterations"].as_u64() >= Some(progress.iterations),
         "it counts on"
     );
     let runs = std::fs::read_dir(project.path().join(".ralph/runs")).expect("runs").flatten();
@@ -176,24 +170,24 @@ fn killed_again_and_again(series: u64) {
     assert_eq!(journals.count(), 1, "all of it is one run");
 }
 
-// Beside each other, because each of them mostly waits.
+// In parallel, because each mostly waits.
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_1() {
-    killed_again_and_again(1);
+    survive_kills(1);
 }
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_2() {
-    killed_again_and_again(2);
+    survive_kills(2);
 }
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_3() {
-    killed_again_and_again(3);
+    survive_kills(3);
 }
 
 #[test]
 fn run_killed_at_any_moment_resumes_series_4() {
-    killed_again_and_again(4);
+    survive_kills(4);
 }

@@ -1,5 +1,4 @@
-//! What a person relies on who starts a run in the evening and goes to bed: that it can go on after
-//! whatever happened to it, and that it says the truth about it.
+//! Unattended runs: they resume after any interruption and report it truthfully.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,14 +15,12 @@ use support::Project;
 
 const DONE: &str = "<response>DONE</response>";
 
-/// The name of the newest run.
 fn run_id(project: &Project) -> String {
     let run = project.newest_run();
     run.file_name().expect("a name").to_str().expect("UTF-8").to_owned()
 }
 
-/// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().into_iter().map(text).collect()
+    project.agent_starts().into_iter().map(text).collect()
 }

@@ -10,23 +10,21 @@ use crate::{DONE, prompts, run_id};
 
 const COMPLETE: &str = "<promise>COMPLETE</promise>";
 
-/// `ralph run ARGS -- robot`, where the robot's starts differ and each is recorded.
 fn run(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
     script(project, "robot", sessions);
     project.ralph(["run", "-p", "do it"]).args(args).args(["--", "robot"])
 }
 
 fn script(project: &Project, agent: &str, sessions: &[Value]) {
-    let recorded = project.recording(sessions);
-    project.agent_named(agent, &json!({"sessions": recorded}));
+    let recorded = project.record_sessions(sessions);
+    project.install_agent(agent, &json!({"sessions": recorded}));
 }
 
-/// Kills the run as soon as the agent has started so many times and written `at`.
 fn kill_at(project: &Project, run: Ralph, marker: &str) {
     let run = run.start();
     project.wait_for_file(marker);
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
 }
 
 fn resume(project: &Project, args: &[&str]) -> Output {
@@ -37,7 +35,6 @@ fn reach(marker: &str) -> Value {
     json!({"write": {"path": marker, "text": ""}})
 }
 
-/// The iterations that were begun, in order.
 fn iterations(project: &Project) -> Vec<u64> {
     let events = project.events();
     let number = |event: &&Value| event["iteration"].as_u64().expect("a number");
@@ -66,9 +63,10 @@ fn resume_after_kill_restarts_open_iteration() {
     let continued = events.find("run_continued");
     assert_eq!((&continued["after"], &continued["cut_off"]), (&json!(null), &json!(2)));
     assert_eq!(events.last("run_ended")["iterations"], 2);
-    // What guardrails said of the first iteration is told twice, because the second was begun twice.
-    let told: Vec<bool> = prompts(&project).iter().map(|it| it.contains("make it")).collect();
-    assert_eq!(told, [false, true, true]);
+    // The second iteration started twice, so its prompt repeats the guardrail's feedback.
+    let has_feedback: Vec<bool> =
+        prompts(&project).iter().map(|it| it.contains("make it")).collect();
+    assert_eq!(has_feedback, [false, true, true]);
     assert_eq!(project.processes(), []);
     resume(&project, &[&id]).code(0).stdout_has("is done: complete after 2 iterations");
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
@@ -98,7 +96,7 @@ fn report_credits_run_only_with_its_own_commits() {
     let commit = |subject: &str| {
         project.git_command(["commit", "-q", "--allow-empty", "-m", subject]);
     };
-    // Within the second in which the run begins, as everything else here.
+    // In the same second as the start of the run.
     commit("before");
     let side = "git checkout -q -b side; git commit -q --allow-empty -m aside; git checkout -q -";
     let own = "git pack-refs --all; git commit -q --allow-empty -m inside";
@@ -111,14 +109,14 @@ fn report_credits_run_only_with_its_own_commits() {
     let run = run(&project, &["-n", "3"], &sessions).start();
     wait_until(LONG, || run.stdout().contains("in the journal"));
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     commit("by a person");
     resume(&project, &[]).code(0);
     commit("after");
     project.git_command(["branch", "-q", "-D", "side"]);
     let report = project.ralph(["report", "--format", "json"]).run();
     let report: Value = serde_json::from_str(&report.code(0).stdout).unwrap();
-    let told = |commits: &Value| -> Vec<(String, bool)> {
+    let subjects = |commits: &Value| -> Vec<(String, bool)> {
         let commits = commits.as_array().unwrap().iter();
         commits
             .map(|it| (it["subject"].as_str().unwrap().to_owned(), it["gone"] == json!(true)))
@@ -126,9 +124,9 @@ fn report_credits_run_only_with_its_own_commits() {
     };
     let own = |subject: &str, gone: bool| (subject.to_owned(), gone);
     let iterations = &report["iterations"];
-    assert_eq!(told(&iterations[0]["commits"]), [own("aside", true), own("Write one", false)]);
-    assert_eq!(told(&iterations[1]["commits"]), [own("inside", false), own("amended", false)]);
-    assert_eq!(told(&report["others"]), [own("by a person", true)]);
+    assert_eq!(subjects(&iterations[0]["commits"]), [own("aside", true), own("Write one", false)]);
+    assert_eq!(subjects(&iterations[1]["commits"]), [own("inside", false), own("amended", false)]);
+    assert_eq!(subjects(&report["others"]), [own("by a person", true)]);
 }
 
 #[test]
@@ -152,9 +150,8 @@ fn resume_keeps_counting_costs_and_failures() {
     let output = resume(&project, &[]);
     output.code(3).stdout_has("failure 3 of 4").stdout_has("cost $1.10 of $1.00");
     output.stdout_has("`ralph resume").stdout_has("--max-cost");
-    assert_eq!(project.recorded().len(), 6);
+    assert_eq!(project.agent_starts().len(), 6);
     assert_eq!(project.events().last("run_ended")["usage"]["cost_usd"], 1.1);
-    // It has to be given more to go on.
     resume(&project, &[]).code(2).stderr_has("cost $1.10 of $1.00").stderr_has("--max-cost");
     resume(&project, &["--max-cost", "1"]).code(2);
     resume(&project, &["--max-cost", "5"]).code(3).stdout_has("cost $101.10 of $5.00");
@@ -213,8 +210,8 @@ fn resume_does_not_repeat_finished_iteration() {
     assert_eq!(project.events().last("run_ended")["outcome"], "complete");
 }
 
-/// What was recommended goes on with the only iteration that there may be, and completes.
-fn begins_the_only_one_again(project: &Project, args: &[&str]) {
+/// Follows the printed advice: the only allowed iteration restarts and completes.
+fn assert_only_iteration_restarts(project: &Project, args: &[&str]) {
     let ended = project.events();
     assert_eq!(ended.last("iteration_ended")["cut_off"], true);
     resume(project, args).code(0).stdout_has("iteration 1 is begun again");
@@ -240,15 +237,14 @@ fn resume_restarts_iteration_stopped_without_answer() {
     let events = project.events();
     let ended = events.last("iteration_ended");
     assert_eq!(ended.get("guardrails_passed"), None, "nobody can tell");
-    begins_the_only_one_again(&project, &[]);
-    // Between two attempts.
+    assert_only_iteration_restarts(&project, &[]);
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
     let running = run(&project, &["-n", "1"], &[json!([{"exit": 3}]), done]).start();
     project.wait_for_event("waiting");
     running.signal(Signal::INT);
     running.wait().code(130);
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
 }
 
 #[test]
@@ -260,21 +256,21 @@ fn resume_restarts_failed_iteration_after_fix() {
         .run()
         .code(4)
         .stdout_has("keeps the settings of this run");
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
 
     let project = Project::new();
-    // Whether it got to anything at all in that time is the machine's affair.
+    // Whether the agent gets anywhere in that time depends on the machine.
     let waits = json!([{"wait_for": "go"}, {"print": DONE}]);
     run(&project, &["-n", "1", "--max-time", "1s"], &[waits]).run().code(3);
     project.write("go", "");
-    begins_the_only_one_again(&project, &["--max-time", "1h"]);
+    assert_only_iteration_restarts(&project, &["--max-time", "1h"]);
 
     let project = Project::new();
     let refused = json!({"is_error": true, "result": "Invalid API key · Please run /login"});
     let says = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}]);
     script(&project, "claude", &[json!([{"claude": {"result": refused}}]), says]);
     project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]).run().code(4);
-    begins_the_only_one_again(&project, &[]);
+    assert_only_iteration_restarts(&project, &[]);
 
     let project = Project::new();
     script(&project, "robot", &[json!([{"shell": "rm PROMPT.md"}]), done]);
@@ -304,7 +300,7 @@ fn resume_uses_settings_from_start() {
         .stderr_has(".ralph/settings.json changed after this run had begun");
     let events = project.events();
     assert_eq!(events.last("run_started")["max_iterations"], 7);
-    let records = project.recorded();
+    let records = project.agent_starts();
     assert_eq!(records[1]["env"]["TOKEN"], "secret");
 }
 
@@ -353,7 +349,7 @@ fn every_loop_command_can_be_resumed() {
             ],
         );
         kill_at(&project, project.ralph(command), "at");
-        // It goes on with what the config said when it began, whatever became of that.
+        // The config of the start counts, whatever has become of the file.
         project.write(".ralph/config", "WHO=$(nobody");
         std::fs::remove_file(project.path().join("my.config")).unwrap();
         let output = resume(&project, &[]);
@@ -406,7 +402,7 @@ fn resume_reports_why_run_cannot_continue() {
         below.code(2).stderr_has("is a part of the project in");
     }
 
-    // What counts is where no agent can write.
+    // The record that counts is out of the agent's reach.
     let dir = project.home().join(".ralph/starts").join(&id);
     let note = std::fs::read(dir.join("start.json")).unwrap();
     std::fs::write(dir.join("start.json"), r#"{"args":["ralph","run","--odd"],"directory":"/"}"#)
@@ -416,7 +412,7 @@ fn resume_reports_why_run_cannot_continue() {
     resume(&project, &["-n", "3"]).code(2).stderr_has("start.json");
     std::fs::remove_file(dir.join("start.json")).unwrap();
     resume(&project, &["-n", "3"]).code(2).stderr_has("nothing tells how it was started");
-    // With neither a note nor a journal there never was a run.
+    // Without a start record and a journal it is not a run.
     std::fs::write(dir.join("start.json"), note).unwrap();
     std::fs::create_dir(project.path().join(".ralph/runs/29991231-235959-ffff")).unwrap();
     resume(&project, &["-n", "3"]).code(1).stdout_has("Iteration 3/3");
@@ -432,7 +428,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     resume(&project, &[])
         .code(2)
         .stderr_has("it has begun, and nothing can be read of what it did");
-    // What was cut off before anything was noted hides no run.
+    // A run cut off before its first record hides no other run.
     std::fs::write(dir.join("events.jsonl"), journal).unwrap();
     let (none, id) = ("29991231-235959-ffff", run_id(&project));
     std::fs::create_dir(project.path().join(".ralph/runs").join(none)).unwrap();
@@ -443,7 +439,6 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
         project.ralph([command, none]).run().code(2).stderr_has("was cut off before it began");
     }
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
-    // Nothing of an agent is there.
     std::fs::write(dir.join("events.jsonl"), "").unwrap();
     std::fs::remove_file(dir.join("raw.ndjson")).unwrap();
     resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");
@@ -461,11 +456,9 @@ fn new_run_suggests_resuming_cut_off_run() {
         .run()
         .code(0)
         .stderr_has(&format!("`ralph resume {id}` goes on with it"));
-    // The newer one is complete, so that this is the last that is not.
     resume(&project, &[]).code(0).stdout_has(&id);
 }
 
-/// A task list with these stories, by their ids.
 fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
     let story = |(id, passes): &(&str, bool)| {
         json!({
@@ -486,7 +479,7 @@ fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
 fn resumed_work_is_judged_by_list_from_start() {
     let check = "test -e made";
     let (both, one) = ([("a", true), ("b", true)], [("a", true)]);
-    for (less, told) in [
+    for (reduced, finding) in [
         (task_list(&both, &["true"]), "\"verifyCommands\" was changed"),
         (task_list(&both, &[]), "\"verifyCommands\" was changed"),
         (task_list(&one, &[check]), "The story b (Title of b) is gone"),
@@ -497,11 +490,9 @@ fn resumed_work_is_judged_by_list_from_start() {
         let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
         script(&project, "robot", &vec![promise; 2]);
         project.ralph(["work", "--no-sandbox", "-n", "1", "--", "robot"]).run().code(1);
-        // Somebody makes it less while it stands still.
-        project.write("ralph/tasks.json", &less);
+        project.write("ralph/tasks.json", &reduced);
         resume(&project, &["-n", "2"]).code(1).stderr_has("has lost some of that");
-        assert!(prompts(&project)[1].contains(told), "{less}: {}", prompts(&project)[1]);
-        // Nor does another one complete, unless all is there again and the check passes.
+        assert!(prompts(&project)[1].contains(finding), "{reduced}: {}", prompts(&project)[1]);
         let honest = task_list(&both, &[check]);
         let mend = json!({"write": {"path": "ralph/tasks.json", "text": honest}});
         script(&project, "robot", &[json!([mend, {"shell": "touch made"}, {"print": "ok"}])]);
@@ -518,7 +509,7 @@ fn work_remembers_task_list_across_kill() {
     project.write("ralph/tasks.json", task_list(&[("a", false), ("b", false)], &[check]));
     let sessions = [
         json!([{"print": "looked"}]),
-        // It gets rid of a story and of the checks, says that all is done, and is killed.
+        // The agent drops a story and the checks, claims completion, and is killed.
         json!([leave(&[("a", true)], &[]), reach("at"), "hang"]),
         json!([{"print": "<promise>COMPLETE</promise>"}]),
         json!([
@@ -530,13 +521,16 @@ fn work_remembers_task_list_across_kill() {
     let run = project.ralph(["work", "--no-sandbox", "-n", "5", "--", "robot"]);
     kill_at(&project, run, "at");
     resume(&project, &[]).code(0);
-    let asked = prompts(&project);
-    assert!(asked[2].contains("Title of b"), "the story that is gone is missed: {}", asked[2]);
+    let sent_prompts = prompts(&project);
+    assert!(
+        sent_prompts[2].contains("Title of b"),
+        "the story that is gone is missed: {}",
+        sent_prompts[2]
+    );
     let events = project.events();
     let checks: Vec<&Value> =
         events.all("guardrail_ended").iter().map(|event| &event["command"]).collect();
     assert_eq!(checks, [check; 3], "those of the start");
-    // A list that cannot be read is no reason not to go on either.
     project.write("ralph/tasks.json", task_list(&[("a", false)], &[]));
     let sessions = [
         json!([{"write": {"path": "ralph/tasks.json", "text": "{\"userSt"}}, reach("at2"), "hang"]),
@@ -555,12 +549,12 @@ fn only_one_of_concurrent_resumes_runs() {
     kill_at(&project, run(&project, &["-n", "3"], &sessions), "at");
     let all: Vec<_> = (0..3).map(|_| project.ralph(["resume"]).start()).collect();
     for output in all.into_iter().map(Running::wait) {
-        let said = format!("{}{}", output.stdout, output.stderr);
+        let printed = format!("{}{}", output.stdout, output.stderr);
         let words =
             ["Run complete", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
-        assert!(words.iter().any(|it| said.contains(it)), "{said}");
+        assert!(words.iter().any(|it| printed.contains(it)), "{printed}");
     }
-    assert_eq!(project.recorded().len(), 2, "the one that was killed, and one");
+    assert_eq!(project.agent_starts().len(), 2, "the one that was killed, and one");
     assert_eq!(project.events().all("run_ended").len(), 1);
 }
 
@@ -576,19 +570,18 @@ fn copied_project_resumes_at_new_path() {
     project.write("PROMPT.md", "of the first");
     let run = project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "robot"]);
     kill_at(&project, run, "at");
-    let copy = project.beside("copy");
+    let copy = project.sibling("copy");
     let copied = project.command("cp").arg("-a").arg(project.path()).arg(&copy).status();
     assert!(copied.expect("cp").success());
     std::fs::write(copy.join("PROMPT.md"), "of the copy").unwrap();
-    let again = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
-    again(&[]).code(1).stderr_has("it goes on here");
-    // Nor is it forgotten afterwards.
-    again(&["-n", "2"]).code(0);
+    let resume_copy = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
+    resume_copy(&[]).code(1).stderr_has("it goes on here");
+    resume_copy(&["-n", "2"]).code(0);
     assert_eq!(prompts(&project), ["of the first", "of the copy", "of the copy"]);
     assert!(copy.join("where").exists() && !project.has("where"));
 }
 
-/// An agent puts a link in the place of its run's directory, or of one above it.
+/// The agent replaces its run's directory or a parent by a link.
 #[test]
 fn resume_of_run_directory_behind_link_is_refused() {
     for place in ["run", "runs", ".ralph"] {
@@ -601,7 +594,7 @@ fn resume_of_run_directory_behind_link_is_refused() {
             "runs" => run_dir.parent().unwrap().to_owned(),
             _ => project.path().join(".ralph"),
         };
-        let victim = project.beside("victim");
+        let victim = project.sibling("victim");
         std::fs::rename(&real, &victim).unwrap();
         std::os::unix::fs::symlink(&victim, &real).unwrap();
         let files = || {

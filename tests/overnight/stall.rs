@@ -1,11 +1,10 @@
-//! Loops that get nowhere.
+//! Loops without progress.
 
 use serde_json::{Value, json};
 
 use crate::DONE;
 use crate::support::{Output, Project};
 
-/// Runs an agent that does this in every iteration.
 fn run(project: &Project, stop_after: u32, script: &str) -> Output {
     let mut settings = json!({"stall": {"iterations": stop_after}});
     if project.has(".git") {
@@ -31,7 +30,6 @@ fn unchanged_repository_warns_then_stops_run() {
     assert_eq!(events.find("stalling")["iterations"], 2);
     assert_eq!(events.find("run_ended")["outcome"], "stalled");
     project.ralph(["report"]).run().code(0).stdout_has("changed nothing in the repository");
-    // Whoever goes on has done something about it.
     project
         .ralph(["resume", "-n", "9"])
         .run()
@@ -57,7 +55,7 @@ fn any_change_except_maintenance_is_progress() {
     project.settings(&json!({"stall": {"iterations": 1}}));
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
     let steps = [
-        // The work tree: a new file, one that is changed and no longer, a name, a link.
+        // The work tree: a new file, a changed file, a name, a link.
         "echo 1 >file",
         "echo 2 >file",
         "git add file",
@@ -67,10 +65,9 @@ fn any_change_except_maintenance_is_progress() {
         "ln -s 1 link",
         "ln -sfn 2 link",
         "chmod +x 'd/e/a file'",
-        // A commit of nothing, a branch.
         "git commit -q --allow-empty -m x",
         "git checkout -q -b b",
-        // What only the repository knows.
+        // Changes only in the repository.
         "git tag t",
         "git branch other",
         "echo 1 >file; git add file; git stash -q",
@@ -80,7 +77,7 @@ fn any_change_except_maintenance_is_progress() {
         "git -C ../tree commit -q --allow-empty -m x",
         "echo >../tree/file; git -C ../tree add file",
         "git branch -D -q other",
-        // The last iteration is the first that changes nothing.
+        // Only the last iteration changes nothing.
         "git update-ref refs/remotes/origin/x HEAD; git pack-refs --all",
     ];
     let sessions: Vec<Value> =

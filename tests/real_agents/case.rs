@@ -10,20 +10,16 @@ pub(crate) const DONE: &str = "<response>DONE</response>";
 pub(crate) const PROMPT: &str =
     "--version: say <response>DONE</response> when you are done with it.";
 
-/// A failure that a service has in store for an agent, and what must become of it.
 pub(crate) struct Case {
     pub(crate) agent: &'static str,
-    /// What the model service does.
     pub(crate) turns: Value,
     pub(crate) settings: Value,
     pub(crate) flags: &'static [&'static str],
     pub(crate) env: &'static [(&'static str, &'static str)],
-    /// Files in the agent's home, instead of those that it has anyway.
+    /// Files in the agent's home that replace its usual ones.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// The classes of all attempts, in order.
     pub(crate) classes: &'static [&'static str],
     pub(crate) exit: i32,
-    /// Words that people must be shown.
     pub(crate) says: &'static str,
 }
 
@@ -43,19 +39,19 @@ impl Default for Case {
     }
 }
 
-/// Claude tries again ten times unless it is told otherwise.
-pub(crate) const IMPATIENT: &[(&str, &str)] = &[("CLAUDE_CODE_MAX_RETRIES", "0")];
+/// Claude retries ten times by default.
+pub(crate) const NO_RETRIES: &[(&str, &str)] = &[("CLAUDE_CODE_MAX_RETRIES", "0")];
 
 impl Case {
-    /// Runs it. Nothing comes of it if the agent is not installed.
     pub(crate) fn check(self) -> Option<(RealAgent, Output, Events)> {
         let real = RealAgent::new(self.agent, |_: &Project| self.turns)?;
         for (name, text) in self.files {
             std::fs::write(real.project.home().join(name), text).expect("a file of the agent's");
         }
         let args = [&["-p", PROMPT, "-n", "2"], Facts::of(self.agent).args].concat();
-        // As under a supervisor. Agents that got this as their own standard input would wait for its end.
-        let mut ralph = real.run_as_set(&self.settings, &args, self.flags).stdin_stays_open();
+        // As under a supervisor. An agent that inherited this standard input would wait for its
+        // end.
+        let mut ralph = real.run_from_settings(&self.settings, &args, self.flags).keep_stdin_open();
         for (name, value) in self.env {
             ralph = ralph.env(name, value);
         }

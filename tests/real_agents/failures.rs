@@ -1,19 +1,18 @@
-//! What ends unattended runs, as the real programs tell it: refused keys, silence, broken connections.
+//! Refused keys, silence and broken connections, as real agents report them.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::case::{Case, DONE, IMPATIENT, PROMPT};
+use crate::case::{Case, DONE, NO_RETRIES, PROMPT};
 use crate::real::RealAgent;
 use crate::support::{LONG, Output, Project};
 use crate::{Facts, for_agents};
 
 for_agents!(refused_credentials_end_run: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Trying again does not help: the run ends and says what does, however long the agent would go on; claude
-/// would for three minutes. The prompt goes by argument here, where its dash makes it an option of an
-/// agent that is not told better.
+/// Retrying does not help, so the run ends with advice, although claude would retry for three
+/// minutes. The prompt is an argument that starts with a dash.
 fn refused_credentials_end_run(facts: &Facts) {
     let says = match facts.name {
         "claude" => "check the API key",
@@ -50,7 +49,7 @@ fn claude_explains_invalid_key() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 401, "times": -1}]),
-        env: IMPATIENT,
+        env: NO_RETRIES,
         classes: &["credentials"],
         exit: 4,
         says: "Invalid API key",
@@ -69,18 +68,17 @@ fn claude_survives_briefly_refused_key() {
     case.check();
 }
 
-// The others are silent for longer while they start; `processes::hung_agent_is_ended_by_inactivity` is about those.
+// The others are silent for longer while they start; see
+// `processes::hung_agent_is_ended_by_inactivity`.
 for_agents!(silent_service_is_ended_and_retried: claude, codex);
 
-/// A service that falls silent in the middle of the work: the agents would wait for minutes, and then try
-/// again. What is known of the tokens that went into it by then is in the journal and is shown, with the
-/// attempt and with the run.
+/// The service goes silent during the work; agents would wait for minutes. Tokens known by then are
+/// journaled and shown.
 fn silent_service_is_ended_and_retried(facts: &Facts) {
     let work = json!({"sh": "true", "usage": {"in": 7_000, "out": 3}});
     let script =
         json!({"sessions": [[work, {"fail": "hang"}], [{"text": DONE, "usage": {"in": 500}}]]});
-    // How long it is silent while it starts depends on the machine: more patience where it was ended
-    // before it had worked, or once more after that.
+    // Silence at start-up depends on the machine: allows more if the agent was ended too early.
     for seconds in [4, 8, 16, 32] {
         let script = script.clone();
         let Some(real) = RealAgent::new(facts.name, |_: &Project| script) else { return };
@@ -101,9 +99,7 @@ fn silent_service_is_ended_and_retried(facts: &Facts) {
 
 for_agents!(dead_connection_is_ended_and_slow_tool_is_not: codex, opencode, copilot);
 
-/// A tool may be silent for longer than the model, and a service that never answers ends the attempt.
 fn dead_connection_is_ended_and_slow_tool_is_not(facts: &Facts) {
-    // How long it is silent while it starts depends on the machine.
     for limit in [1, 2, 4].map(|times| times * facts.silence_s) {
         let script = json!([{"sh": format!("sleep {}", limit + 1)}, {"fail": "hang"}]);
         let Some(real) = RealAgent::new(facts.name, |_: &Project| script) else { return };
@@ -131,14 +127,14 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     let hung = events.find("agent_ended");
     assert_eq!(hung["class"], "timed_out");
     assert_eq!(events.last("agent_ended")["class"], "answered", "it was tried again");
-    // codex tells of tokens only at the end of its turn, which there was none of.
-    let (known, attempt, run) = if facts.tells_usage_early {
+    // codex reports tokens only at the end of a turn.
+    let (tokens, attempt, run) = if facts.reports_usage_early {
         (7_000, "(tokens: 7K in", "tokens: 7.5K in")
     } else {
         (0, "(tools: 1, time:", "tokens: 500 in")
     };
-    assert_eq!(hung["usage"]["input_tokens"], known, "{hung}");
-    assert_eq!(events.last("run_ended")["usage"]["input_tokens"], known + 500);
+    assert_eq!(hung["usage"]["input_tokens"], tokens, "{hung}");
+    assert_eq!(events.last("run_ended")["usage"]["input_tokens"], tokens + 500);
     let line =
         |words: &str| output.stdout.lines().find(|line| line.contains(words)).expect("a line");
     assert!(line("The agent timed out").contains(attempt), "{}", line("The agent timed out"));
@@ -148,10 +144,8 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
 
 for_agents!(cut_stream_is_retried: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Whoever notices a connection that breaks in the middle of an answer, the agent or ralph, half an
-/// answer completes nothing, and the iteration is tried again.
 fn cut_stream_is_retried(facts: &Facts) {
-    // After a reset gemini would try again by itself, like most; after this it gives up.
+    // gemini retries after a reset, but gives up after this.
     let how = if facts.name == "gemini" { "close" } else { "cut" };
     let turns = json!([{"fail": how, "text": format!("{DONE} or rather not."), "after": 5}, DONE]);
     let Some(real) = RealAgent::new(facts.name, |_: &Project| turns) else { return };
@@ -159,7 +153,7 @@ fn cut_stream_is_retried(facts: &Facts) {
     real.run(&[&["-p", PROMPT, "-n", "2"], facts.args].concat()).run().code(0);
     let events = real.project.events();
     assert_eq!(events.last("run_ended")["iterations"], 1);
-    let asked = real.requests().iter().filter(|request| request["kind"] == "main").count();
-    assert_eq!(asked, 2, "the answer that counts came after the cut");
+    let requests = real.requests().iter().filter(|request| request["kind"] == "main").count();
+    assert_eq!(requests, 2, "the answer that counts came after the cut");
     assert_eq!(real.project.processes(), []);
 }

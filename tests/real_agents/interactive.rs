@@ -1,4 +1,4 @@
-//! Agents with their own screens: the prompt arrives there, and nothing is typed into their dialogs.
+//! Interactive agents: the prompt arrives, and nothing is typed into dialogs.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{Facts, for_agents};
 
 const PROMPT: &str = "Say the words All tasks complete\nwhen the work is done.\n";
 
-// Not copilot: while it starts it sometimes drops what is typed, also the second and third time.
+// Not copilot: it sometimes drops input while it starts, even the second and third time.
 for_agents!(first_iteration_works: codex, opencode, gemini, cline, qwen);
 
 /// A first start, in a directory that codex does not trust yet.
@@ -19,7 +19,7 @@ fn first_iteration_works(facts: &Facts) {
     let project = &real.project;
     project.write("PROMPT.md", PROMPT);
     project.settings(&json!({"resultGraceSeconds": 2}));
-    let socket = project.beside("tmux.sock");
+    let socket = project.sibling("tmux.sock");
     let tmux = |args: &[&str]| real.program("tmux", args).env("TMUX", "").run();
     let socket_name = socket.to_str().expect("UTF-8").to_owned();
     let spawn = [

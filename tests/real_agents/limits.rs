@@ -1,20 +1,19 @@
-//! Limits, of the service, of the model and of the agent itself, as the real programs tell them.
+//! Limits of services, models and agents, as real agents report them.
 //!
-//! Programs try again by themselves before they say anything, some of them for minutes. The service asks
-//! them to be quick about that, or their own settings do. Only qwen heeds neither when its service
-//! refuses a whole request: with the best of its settings that takes it 100 seconds, and is in
-//! `tests/fixtures`. Here it is refused in the middle of a stream.
+//! Agents retry silently, some for minutes; the service or their settings make them quick. qwen
+//! heeds neither if a whole request is refused (100 seconds at best, recorded in `tests/fixtures`),
+//! so it is refused in the middle of a stream.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, DONE, IMPATIENT, PROMPT};
+use crate::case::{Case, DONE, NO_RETRIES, PROMPT};
 use crate::real::RealAgent;
 use crate::support::{Events, Project};
 use crate::{Facts, for_agents};
 
-/// Settings by which an agent does not try again.
+/// Settings without retries.
 const GEMINI_ONCE: &[(&str, &str)] = &[(
     ".gemini/settings.json",
     r#"{"security": {"auth": {"selectedType": "gemini-api-key"}}, "general": {"maxAttempts": 1}}"#,
@@ -30,8 +29,7 @@ const CODEX_ONCE: &[&str] = &[
     "model_providers.mock.stream_max_retries=0",
 ];
 
-/// What the agent gives up at, and the end of the run with it.
-fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -> Case {
+fn failure_case(agent: &'static str, turn: &Value, class: &'static [&'static str]) -> Case {
     Case {
         agent,
         turns: json!([turn]),
@@ -39,7 +37,7 @@ fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -
             "retry": {"max": 0}, "rateLimit": {"wait": false}, "resultGraceSeconds": 1,
         }),
         flags: if agent == "codex" { CODEX_ONCE } else { &[] },
-        env: if agent == "claude" { IMPATIENT } else { &[] },
+        env: if agent == "claude" { NO_RETRIES } else { &[] },
         files: match agent {
             "gemini" => GEMINI_ONCE,
             "qwen" => QWEN_ONCE,
@@ -51,7 +49,7 @@ fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -
     }
 }
 
-/// A service that refuses every request with this status, and wants to be asked again at once.
+/// A service that refuses every request and asks for an immediate retry.
 fn refusal(agent: &str, status: u16, message: &str) -> Value {
     if agent == "qwen" {
         return json!({"fail": "sse_error", "code": status, "message": message, "after": 0, "times": -1});
@@ -61,11 +59,10 @@ fn refusal(agent: &str, status: u16, message: &str) -> Value {
 
 for_agents!(rate_limit_is_classified: opencode, gemini, cline, qwen);
 
-/// Those that are told when to ask again have tests of their own, below.
 fn rate_limit_is_classified(facts: &Facts) {
     let message = "Too many requests: the rate limit of your key is used up.";
     let turn = refusal(facts.name, 429, message);
-    let case = Case { says: "rate limit", ..given_up(facts.name, &turn, &["rate_limited"]) };
+    let case = Case { says: "rate limit", ..failure_case(facts.name, &turn, &["rate_limited"]) };
     let Some((_, _, events)) = case.check() else { return };
     assert_eq!(events.last("run_ended")["outcome"], "agent_failed");
 }
@@ -75,7 +72,7 @@ for_agents!(overload_is_classified: claude, codex, opencode, gemini, copilot, cl
 fn overload_is_classified(facts: &Facts) {
     let status = if facts.name == "claude" { 529 } else { 503 };
     let turn = refusal(facts.name, status, "Service unavailable");
-    given_up(facts.name, &turn, &["overloaded"]).check();
+    failure_case(facts.name, &turn, &["overloaded"]).check();
 }
 
 #[test]
@@ -83,7 +80,7 @@ fn claude_backs_off_when_overloaded() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 529}, DONE]),
-        env: IMPATIENT,
+        env: NO_RETRIES,
         classes: &["overloaded", "answered"],
         ..Case::default()
     };
@@ -92,7 +89,7 @@ fn claude_backs_off_when_overloaded() {
 
 for_agents!(full_context_is_classified: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// opencode would make a summary of it and try again, for ever.
+/// opencode would summarize and retry forever.
 fn full_context_is_classified(facts: &Facts) {
     let (turn, says) = match facts.name {
         "claude" => {
@@ -115,11 +112,11 @@ fn full_context_is_classified(facts: &Facts) {
             (json!({"fail": 400, "code": code, "message": message, "times": -1}), "context")
         }
     };
-    let case = given_up(facts.name, &turn, &["context_exhausted"]);
+    let case = failure_case(facts.name, &turn, &["context_exhausted"]);
     Case { says, ..case }.check();
 }
 
-/// A summary of the conversation is printed like an answer, and may quote the prompt.
+/// A conversation summary looks like an answer and may quote the prompt.
 #[test]
 fn opencode_compaction_summary_does_not_complete() {
     let script = |_: &Project| {
@@ -135,10 +132,9 @@ fn opencode_compaction_summary_does_not_complete() {
     assert_eq!(events.last("run_ended")["outcome"], "limit_reached");
 }
 
-// The others tell it as an empty answer.
+// The others report it as an empty answer.
 for_agents!(refused_answer_is_classified: claude, opencode, gemini, copilot);
 
-/// The model, or somebody between it and the agent, declines to answer.
 fn refused_answer_is_classified(facts: &Facts) {
     let stop = match facts.name {
         "claude" => "refusal",
@@ -146,21 +142,18 @@ fn refused_answer_is_classified(facts: &Facts) {
         _ => "content_filter",
     };
     let turn = json!({"text": "", "stop": stop, "times": -1});
-    let Some((_, _, events)) = given_up(facts.name, &turn, &["failed"]).check() else { return };
+    let Some((_, _, events)) = failure_case(facts.name, &turn, &["failed"]).check() else { return };
     assert_eq!(events.find("agent_ended")["failure"]["kind"], "refusal");
 }
 
-// gemini does not offer such tools to its model then, and codex does not tell what its own sandbox
-// refused.
+// gemini does not offer such tools then, and codex does not report its sandbox's refusals.
 for_agents!(denied_tool_is_counted: claude, opencode, copilot, cline, qwen);
 
-/// Nobody is there to allow what the agent asks for: that is shown, so that the loop looks no busier
-/// than it is.
 fn denied_tool_is_counted(facts: &Facts) {
     let turns = json!([{"text": "I try.", "sh": "touch made"}, "I could not."]);
     let Some(real) = RealAgent::new(facts.name, |_: &Project| turns) else { return };
     real.project.settings(&json!({"agent": {"autonomous": false}, "retry": {"max": 0}}));
-    // It asks only if it is told to, and stops when it is denied.
+    // opencode asks only if configured, and stops when denied.
     let (env, exit) = match facts.name {
         "opencode" => (r#"{"bash": "ask"}"#, 4),
         _ => ("{}", 1),
@@ -174,7 +167,6 @@ fn denied_tool_is_counted(facts: &Facts) {
 
 for_agents!(turn_limit_of_agent_ends_iteration_only: claude, gemini, qwen);
 
-/// At a limit of turns that the user gave to the agent itself, the loop goes on.
 fn turn_limit_of_agent_ends_iteration_only(facts: &Facts) {
     let (flags, file): (&[&str], _) = match facts.name {
         "claude" => (&["--max-turns", "1"], None),
@@ -220,7 +212,6 @@ fn in_seconds(seconds: u64) -> u64 {
     later.duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970").as_secs()
 }
 
-/// The wait of a run that was at a limit, in milliseconds since the Unix epoch.
 fn waited_until(events: &Events) -> i64 {
     let waiting = events.find("waiting");
     assert_eq!(waiting["reason"], "rate_limit", "{waiting}");
@@ -252,12 +243,15 @@ fn claude_waits_for_subscription_reset() {
     };
     let Some((real, _, events)) = case.check() else { return };
     let until = waited_until(&events);
-    let told =
-        std::fs::read_to_string(real.project.beside("told.jsonl")).expect("the user is told");
-    let told: Vec<Value> =
-        told.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
-    assert_eq!((&told[0]["event"], &told[0]["until_ms"]), (&json!("waiting"), &json!(until)));
-    assert_eq!(told[1]["event"], "run_ended");
+    let notifications =
+        std::fs::read_to_string(real.project.sibling("told.jsonl")).expect("the user is told");
+    let notifications: Vec<Value> =
+        notifications.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    assert_eq!(
+        (&notifications[0]["event"], &notifications[0]["until_ms"]),
+        (&json!("waiting"), &json!(until))
+    );
+    assert_eq!(notifications[1]["event"], "run_ended");
     assert!(until >= i64::try_from(resets_at).expect("a time") * 1000, "{until} < {resets_at}");
 }
 
@@ -266,7 +260,7 @@ fn claude_backs_off_at_key_rate_limit() {
     let case = Case {
         agent: "claude",
         turns: json!([{"fail": 429}, DONE]),
-        env: IMPATIENT,
+        env: NO_RETRIES,
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };
@@ -276,7 +270,7 @@ fn claude_backs_off_at_key_rate_limit() {
 
 #[test]
 fn codex_waits_at_account_limit() {
-    // It tells the minute, so that the reset is often over by then, and a back-off is all there is.
+    // codex reports the minute, so the reset is often past and only a back-off remains.
     let body = json!({"error": {
         "type": "usage_limit_reached", "message": "The usage limit has been reached",
         "plan_type": "plus", "resets_at": in_seconds(1), "resets_in_seconds": 1,

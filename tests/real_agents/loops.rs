@@ -1,4 +1,4 @@
-//! A loop from its first iteration to its completion.
+//! A loop from the first iteration to completion.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,7 @@ use crate::{Facts, for_agents, support};
 
 for_agents!(three_iterations_complete: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// A result is not the end of claude where a task of its is still running in the background. What it says
-/// after that counts, and so does what that cost.
+/// claude continues after its result while a background task runs. Its later output and cost count.
 #[test]
 fn claude_output_after_result_counts() {
     let usage = |at: u64| json!({"in": 4 * at, "out": 3 * at});
@@ -40,14 +39,12 @@ fn claude_output_after_result_counts() {
     assert_eq!(real.project.processes(), []);
 }
 
-/// Each turn has numbers of its own, so that no sum is right by accident.
+/// Different numbers for each turn, so that no sum is right by accident.
 fn usage(turn: u64) -> Value {
     let at = 10_u64.pow(u32::try_from(turn).expect("a small number"));
     json!({"in": 4 * at, "out": 3 * at, "cache_read": 2 * at, "cache_write": at})
 }
 
-/// It writes a file with its own tool, a guardrail rejects that, the next prompt says so, it mends and
-/// commits, and only its own word, not the prompt's, ends the run.
 fn three_iterations_complete(facts: &Facts) {
     let script = |project: &support::Project| {
         let path = project.path().join("greeting.txt");
@@ -67,7 +64,7 @@ fn three_iterations_complete(facts: &Facts) {
     };
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
-    // What an agent reads is no failure of its own.
+    // Errors in a file that the agent reads are not its own.
     let log = "API Error: 429 rate limit exceeded, resets 3am. Overloaded. 401 Invalid API key.\n";
     project.write(".git/info/exclude", "old.log\n").write("old.log", log);
     let check = "grep -qx hello greeting.txt || { echo \"It says $(cat greeting.txt).\"; exit 1; }";
@@ -96,7 +93,7 @@ fn three_iterations_complete(facts: &Facts) {
 
     let used = &events.last("run_ended")["usage"];
     let (input, output, cache_read) = (44_444, 33_333, 22_222);
-    let cache_write = if facts.tells_cache_write { 11_111 } else { 0 };
+    let cache_write = if facts.reports_cache_write { 11_111 } else { 0 };
     assert_eq!(used["input_tokens"], input, "{used}");
     assert_eq!(used["output_tokens"], output, "{used}");
     assert_eq!(used["cache_read_tokens"], cache_read, "{used}");
@@ -109,11 +106,14 @@ fn three_iterations_complete(facts: &Facts) {
                 + f64::from(cache_read) * price.cache_read
                 + f64::from(cache_write) * price.cache_write;
             let cost = cost / 1e6;
-            let told = used["cost_usd"].as_f64().expect("a cost");
-            assert!((told - cost).abs() < 1e-9, "{told} is not {cost}");
+            let reported = used["cost_usd"].as_f64().expect("a cost");
+            assert!((reported - cost).abs() < 1e-9, "{reported} is not {cost}");
         }
     }
     assert_eq!(project.processes(), []);
-    let left = real.temporary_bytes();
-    assert!(left < 5_000_000, "{left} bytes of temporary files, after three iterations");
+    let bytes_left = real.temporary_bytes();
+    assert!(
+        bytes_left < 5_000_000,
+        "{bytes_left} bytes of temporary files, after three iterations"
+    );
 }

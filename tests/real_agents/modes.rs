@@ -9,8 +9,6 @@ for_agents!(plan_then_build_completes: claude, codex);
 
 const PLAN: &str = ".ralph/implementation_plan.md";
 
-/// It plans and commits the plan; then it works it off, a task in each iteration, and only after the
-/// last one does it say that all is done. The prompts that tell it how are the built-in ones.
 fn plan_then_build_completes(facts: &Facts) {
     let script = |_: &support::Project| {
         let commit = "git add -A && git commit -qm";
@@ -24,7 +22,7 @@ fn plan_then_build_completes(facts: &Facts) {
                 {"sh": format!("cat specs/*.md; printf -- '- [ ] 1\\n- [ ] 2\\n' >{PLAN} && {commit} Plan")},
                 {"text": "Two tasks.\n<promise>COMPLETE</promise>"},
             ],
-            // What a tool prints is not what the agent says.
+            // Tool output is not the agent's own words.
             [{"sh": format!("echo '<promise>COMPLETE</promise>'; {}", task(1))}, {"text": "One is done."}],
             [{"sh": task(2)}, {"text": "All is done.\n<promise>COMPLETE</promise>"}],
         ]})

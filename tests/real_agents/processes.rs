@@ -1,4 +1,4 @@
-//! Nothing is left running, whatever ends a run while a tool of the agent is at work.
+//! No process is left over, however a run ends while a tool is running.
 
 use std::time::Duration;
 
@@ -12,17 +12,16 @@ use crate::{Facts, for_agents};
 const DONE: &str = "<response>DONE</response>";
 const PROMPT: &str = "Say <response>DONE</response> when you are done.";
 
-/// One command in a session of its own, and one in whichever the agent gives it.
+/// One command in its own session, one in the agent's.
 const TOOL: &str = "setsid sleep 301 & sleep 300";
 
 fn script(_: &Project) -> Value {
-    // An agent that is asked to end may end its tool first, and tell the model about it.
+    // An agent that gets TERM may end its tool first and tell the model.
     let over = json!({"text": "It is over.", "usage": {}});
     json!({"sessions": [[{"text": "I wait.", "sh": TOOL}, over], [DONE]]})
 }
 
-/// Starts a run, and waits until both commands of the tool are there.
-fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
+fn start_in_tool(real: &RealAgent, facts: &Facts) -> Running {
     let running = real.run(&[&["-p", PROMPT, "-n", "1"], facts.args].concat()).start();
     wait_until(LONG, || {
         let processes = real.project.processes();
@@ -34,20 +33,19 @@ fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
 
 for_agents!(second_stop_signal_ends_agent_and_tools: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Once is for the end of the run after this iteration, twice is for its end at once. With which of the signals
-/// that ask for it makes no difference, so that each agent meets one of them.
+/// The signals are equivalent, so each agent gets one of them.
 fn second_stop_signal_ends_agent_and_tools(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let signal = match facts.name {
         "claude" | "opencode" | "copilot" | "qwen" => Signal::INT,
         _ => Signal::TERM,
     };
-    ask_twice(&real, facts, [signal, signal]);
+    signal_twice(&real, facts, [signal, signal]);
     assert_eq!(real.project.processes(), []);
 }
 
-fn ask_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
-    let running = in_a_tool(real, facts);
+fn signal_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
+    let running = start_in_tool(real, facts);
     running.signal(first);
     wait_until(LONG, || running.stderr().contains("shutting down"));
     running.signal(second);
@@ -57,8 +55,7 @@ fn ask_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
     assert_eq!(events.last("run_ended")["outcome"], "interrupted");
 }
 
-/// By itself, cline hands its work to a daemon that stays, and that may be somebody else's: nobody
-/// could end its tools with the run, nor the daemon. Under ralph it has none.
+/// By default, cline hands its work to a shared daemon, which would outlive the run with its tools.
 #[test]
 fn cline_runs_without_its_daemon() {
     let facts = Facts::of("cline");
@@ -68,24 +65,23 @@ fn cline_runs_without_its_daemon() {
         script
     };
     let Some(real) = RealAgent::new(facts.name, with_another) else { return };
-    real.alone(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
-    // What the daemon itself asks a shell at its start is over soon.
+    real.without_ralph(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
+    // The shell that the daemon runs at its start ends soon.
     wait_until(LONG, || real.project.processes().len() == 1);
     let daemon = real.project.processes();
     assert!(daemon.iter().all(|process| process.command.contains("hub-daemon")), "{daemon:?}");
-    ask_twice(&real, facts, [Signal::INT, Signal::TERM]);
+    signal_twice(&real, facts, [Signal::INT, Signal::TERM]);
     assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
 }
 
 for_agents!(killed_run_is_cleaned_up_by_next_run: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Nobody can clean up after itself when it is killed. The next start does it.
 fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
-    let running = in_a_tool(&real, facts);
+    let running = start_in_tool(&real, facts);
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     let next = project.fake_agent(&json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", PROMPT, "--"]).args(next).run();
     output.code(0).stderr_has("was cut off in iteration 1");
@@ -94,13 +90,11 @@ fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
 
 for_agents!(hung_agent_is_ended_by_inactivity: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// An agent that has gone silent is ended, with its tool, and what it told of its costs is kept.
 fn hung_agent_is_ended_by_inactivity(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     project.settings(&json!({"retry": {"max": 0}}));
-    // How long it is silent while it starts depends on the machine: more patience where it was ended
-    // before it had begun.
+    // Silence at start-up depends on the machine: allows more if the agent was ended too early.
     for patience in [1, 2, 4, 8] {
         let silence = facts.silence_s * patience;
         let limit = silence.to_string();
@@ -114,8 +108,8 @@ fn hung_agent_is_ended_by_inactivity(facts: &Facts) {
         assert_eq!(ended["ended_by"], "inactivity");
         assert_eq!(ended["class"], "timed_out", "whatever its exit code says");
         if real.has_answered() {
-            let known = if facts.tells_usage_early { 120 } else { 0 };
-            assert_eq!(ended["usage"]["input_tokens"], known, "{ended}");
+            let tokens = if facts.reports_usage_early { 120 } else { 0 };
+            assert_eq!(ended["usage"]["input_tokens"], tokens, "{ended}");
             return;
         }
     }

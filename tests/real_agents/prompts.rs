@@ -1,4 +1,4 @@
-//! Prompts that are hard to hand over.
+//! Prompts that are hard to pass.
 
 use serde_json::json;
 
@@ -7,8 +7,8 @@ use crate::{Facts, for_agents};
 
 for_agents!(long_prompt_starting_with_dash_arrives: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// 300 KB are more than an argument may have, and a dash begins an option. Some agents print their
-/// prompt again, in one line, and it holds the words that complete a run.
+/// 300 KB exceed an argument, and a dash starts an option. Some agents print the prompt, with its
+/// completion signal, on one line.
 fn long_prompt_starting_with_dash_arrives(facts: &Facts) {
     let script = |_: &_| json!(["I am not done."]);
     let Some(real) = RealAgent::new(facts.name, script) else { return };

@@ -1,4 +1,4 @@
-//! Real agents inside a sandbox: they reach their service and nothing else, and their commits arrive.
+//! Sandboxed agents reach only their service, and their commits arrive.
 
 use std::process::Command;
 
@@ -8,8 +8,7 @@ use crate::real::RealAgent;
 use crate::support::{LONG, namespaces, skipped, wait_until};
 use crate::{Facts, for_agents};
 
-/// Whether bubblewrap works on this machine; said aloud if not.
-fn is_here() -> bool {
+fn bwrap_works() -> bool {
     let output = Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
         .output();
@@ -24,16 +23,14 @@ fn shell(command: &str) -> Value {
     json!({"sh": command})
 }
 
-// opencode, gemini, cline and qwen pass as well. They take 10 to 30 s of processor time for this, as they do
-// outside, so that they are left to whoever changes something about them.
+// opencode, gemini, cline and qwen pass as well, but take 10 to 30 s of processor time.
 for_agents!(agent_works_in_sandbox: claude, codex, copilot);
 
-/// Those that are told by a variable where their service is, so that it is allowed by itself.
-const TOLD: [&str; 4] = ["claude", "gemini", "copilot", "qwen"];
+/// Agents that get the service's address by a variable, so it is allowed automatically.
+const ADDRESS_BY_VARIABLE: [&str; 4] = ["claude", "gemini", "copilot", "qwen"];
 
-/// Three iterations: it looks around, works, and is done.
 fn agent_works_in_sandbox(facts: &Facts) {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let script = |_: &_| {
@@ -53,7 +50,11 @@ fn agent_works_in_sandbox(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     std::fs::write(project.home().join("secret"), "TOP SECRET").expect("a secret");
-    let allowed = if TOLD.contains(&facts.name) { vec![] } else { vec![real.service()] };
+    let allowed = if ADDRESS_BY_VARIABLE.contains(&facts.name) {
+        vec![]
+    } else {
+        vec![real.service_address()]
+    };
     project.settings(&json!({"sandbox": {"allowedDomains": allowed}}));
     let args =
         [&["-p", "Say hello. Then <response>DONE</response>.", "-n", "5", "--sandbox"], facts.args];
@@ -64,13 +65,11 @@ fn agent_works_in_sandbox(facts: &Facts) {
     assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
     assert_eq!(events.all("iteration_started").len(), 3, "{:?}", events.kinds());
     assert_eq!(events.last("run_ended")["outcome"], "complete");
-    // Some also ask for hosts of their own that they can do without.
     let refused = events.all("network_refused");
     let curl = refused.iter().find(|refused| refused["allow"] == "example.com");
     assert_eq!(curl.map(|curl| &curl["port"]), Some(&json!(443)), "{refused:?}");
     assert_eq!(project.git_command(["log", "--format=%s"]), "Say hello\nBegin\n");
     assert_eq!(project.read("greeting.txt"), "hello\n");
-    // Neither what it saw nor what it was told has the secret in it.
     assert!(!String::from_utf8_lossy(&project.raw()).contains("TOP SECRET"));
     assert!(!real.requests().iter().any(|request| request.to_string().contains("TOP SECRET")));
 

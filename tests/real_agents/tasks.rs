@@ -1,4 +1,4 @@
-//! A task list that a real agent works off, and tries to get around.
+//! Real agents that work on a task list, and cheat.
 
 use serde_json::{Value, json};
 
@@ -23,8 +23,6 @@ fn list(verify: &str, stories: &[Value]) -> String {
     format!("{list:#}\n")
 }
 
-/// It claims to be done with a story open, drops that story, breaks the list, and at last does the work.
-/// Each of them is told to the next, in what the model is really asked.
 fn false_completion_claims_are_vetoed(facts: &Facts) {
     const VERIFY: &str = "test -e first";
     let (first, second) = (story("US-001", false), story("US-002", false));
@@ -53,14 +51,14 @@ fn false_completion_claims_are_vetoed(facts: &Facts) {
     let prompts: Vec<String> =
         real.first_requests().iter().map(|r| r["body"].to_string()).collect();
     assert_eq!(prompts.len(), 4, "a conversation for each iteration");
-    let told = [
+    let findings = [
         "This is 1 of 6.",
         "1 of 2 stories does not pass yet: US-002",
         "The story US-002 (Title of US-002) is gone",
         "is not valid JSON",
     ];
-    for (prompt, told) in prompts.iter().zip(told) {
-        assert!(prompt.contains(told), "{told}: {prompt}");
+    for (prompt, findings) in prompts.iter().zip(findings) {
+        assert!(prompt.contains(findings), "{findings}: {prompt}");
     }
     assert!(prompts[2].contains("verifyCommands"), "{}", prompts[2]);
     assert!(!project.has(".ralph-active"));
@@ -69,8 +67,6 @@ fn false_completion_claims_are_vetoed(facts: &Facts) {
 
 for_agents!(work_commits_in_root_subdirectory_and_worktree: codex, opencode, gemini, copilot, cline, qwen);
 
-/// It works through two stories with a commit for each, by the identity of the user's own configuration:
-/// in the root of a repository, in a subdirectory, and in a linked worktree.
 fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let open = list("true", &["US-001", "US-002"].map(|id| story(id, false)));
     let one = list("true", &[story("US-001", true), story("US-002", false)]);
@@ -85,10 +81,9 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
     let identity = "[user]\nname = Ann\nemail = ann@example.com\n";
     std::fs::write(project.home().join(".gitconfig"), identity).expect("git's configuration");
     project.git_command(["worktree", "add", "--quiet", "../tree"]);
-    let places = [project.path().to_owned(), project.path().join("sub"), project.beside("tree")];
+    let places = [project.path().to_owned(), project.path().join("sub"), project.sibling("tree")];
     for place in &places {
         std::fs::create_dir_all(place.join("ralph")).expect("a directory");
-        // A project of its own, also below another one.
         std::fs::create_dir_all(place.join(".ralph")).expect("a directory");
         std::fs::write(place.join(".ralph/settings.json"), "{}").expect("settings");
         for (file, list) in [("ralph/tasks.json", &open), ("US-001", &one), ("US-002", &both)] {
@@ -112,8 +107,6 @@ fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
 
 for_agents!(stories_marked_before_kill_are_checked_again: claude);
 
-/// It says of every story that it passes, and its run is killed before anybody could look. The next one
-/// cleans up, does not call that done, and asks it to look again.
 fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     let stories = [story("US-001", true), story("US-002", true)];
     let script = |project: &support::Project| {
@@ -132,11 +125,11 @@ fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     let running = work().start();
     project.wait_for_file("marked");
     running.signal(rustix::process::Signal::KILL);
-    running.wait().ended_by(rustix::process::Signal::KILL);
+    running.wait().killed_by(rustix::process::Signal::KILL);
     assert!(project.has(".ralph-active"));
     work().run().code(0).stderr_has("asked to look again: US-001, US-002");
-    let asked = real.first_requests();
-    let prompt = asked.last().expect("a request")["body"].to_string();
+    let requests = real.first_requests();
+    let prompt = requests.last().expect("a request")["body"].to_string();
     assert!(prompt.contains("Find out whether they do pass"), "{prompt}");
     assert!(!project.has(".ralph-active"));
     assert_eq!(project.processes(), []);

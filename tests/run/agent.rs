@@ -1,19 +1,18 @@
-//! How agents are started.
+//! Agent command lines and environments.
 
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with, sessions};
 
-/// How a claude, codex or amp of the settings is started: its arguments.
 fn arguments(settings: &Value, args: &[&str], stream: &Value) -> Vec<String> {
     let project = Project::new();
     let agent = settings["agent"]["command"].as_str().expect("an agent");
-    project.agent_named(agent, &recorded_steps(&project, stream));
+    project.install_agent(agent, &recorded_steps(&project, stream));
     project.settings(settings);
     project.ralph(["run", "-p", "do it", "-n", "1"]).args(args).run().code(0);
     assert_eq!(prompts(&project), ["do it"], "by standard input");
-    assert_eq!(project.recorded()[0]["stdin_eof"], true);
+    assert_eq!(project.agent_starts()[0]["stdin_eof"], true);
     argv(&project).remove(0)
 }
 
@@ -59,22 +58,22 @@ fn claude_command_line_matches_settings() {
             "-p --output-format stream-json --verbose --model haiku",
         ),
     ] {
-        // Without a sandbox it asks us before it uses a tool.
+        // Without a sandbox, it asks ralph before each tool call.
         let hook = json!({"hooks": {"PreToolUse": [{"hooks": [{
             "type": "command",
             "command": env!("CARGO_BIN_EXE_ralph"),
             "args": ["hook", "pre-tool-use"],
             "timeout": 10,
         }]}]}});
-        let given = arguments(&settings, args, &stream);
-        let given = given.iter().map(|arg| match serde_json::from_str::<Value>(arg) {
+        let argv = arguments(&settings, args, &stream);
+        let argv = argv.iter().map(|arg| match serde_json::from_str::<Value>(arg) {
             Ok(settings) if settings == hook => "HOOK".to_owned(),
             _ => arg.clone(),
         });
-        let given: Vec<String> = given.collect();
-        // A plus stands for a space inside of an argument.
-        let given: Vec<String> = given.iter().map(|arg| arg.replace(' ', "+")).collect();
-        assert_eq!(given.join(" "), expected);
+        let argv: Vec<String> = argv.collect();
+        // A plus stands for a space inside an argument.
+        let argv: Vec<String> = argv.iter().map(|arg| arg.replace(' ', "+")).collect();
+        assert_eq!(argv.join(" "), expected);
     }
 }
 
@@ -98,17 +97,16 @@ fn codex_command_line_matches_settings() {
 #[test]
 fn agent_without_tools_in_three_iterations_warns_once() {
     let project = Project::new();
-    let said = json!([
+    let stream = json!([
         {"stderr": "bwrap: Can't mkdir /x/.git"}, {"claude": {"text": "not yet"}}, {"claude": {"result": {}}},
     ]);
-    project.agent_named("claude", &said);
+    project.install_agent("claude", &stream);
     let run = |n: &str| project.ralph(["run", "-p", "x", "--agent", "claude", "-n", n]).run();
     run("2").code(1).stderr_lacks("has used no tool");
     let output = run("7");
     output.code(1).stderr_has("The end of its stderr: bwrap: Can't mkdir /x/.git");
     assert_eq!(output.stderr.matches("claude has used no tool in 3 iterations").count(), 1);
-    // A text agent does not tell what it does.
-    project.agent_named("other", &json!([{"print": "not yet"}]));
+    project.install_agent("other", &json!([{"print": "not yet"}]));
     let other = project.ralph(["run", "-p", "x", "--agent", "other", "-n", "3"]).run();
     other.code(1).stderr_lacks("has used no tool");
 }
@@ -121,7 +119,7 @@ fn agent_without_git_config_gets_identity_of_user() {
     let look = "GIT_CONFIG_GLOBAL=/dev/null; export GIT_CONFIG_GLOBAL; \
                 git var GIT_AUTHOR_IDENT >../author; git var GIT_COMMITTER_IDENT >../committer";
     let agent = project.fake_agent(&json!([{"shell": look}, {"print": DONE}]));
-    let seen = |settings: Value, variables: &[(&str, &str)]| {
+    let identities = |settings: Value, variables: &[(&str, &str)]| {
         project.settings(&settings);
         let mut ralph = project.ralph(["run", "-p", "x", "--"]).args(&agent).without_git_identity();
         for (name, value) in variables {
@@ -134,25 +132,24 @@ fn agent_without_git_config_gets_identity_of_user() {
         })
     };
     let ann = "Ann <ann@example.com>";
-    assert_eq!(seen(json!({}), &[]), [ann, ann]);
-    // What is set stays as it is.
+    assert_eq!(identities(json!({}), &[]), [ann, ann]);
     let variables = [("GIT_AUTHOR_NAME", "Bea")];
-    assert_eq!(seen(json!({}), &variables), ["Bea <ann@example.com>", ann]);
+    assert_eq!(identities(json!({}), &variables), ["Bea <ann@example.com>", ann]);
     let settings = json!({"agent": {"env": {"GIT_COMMITTER_EMAIL": "bot@example.com"}}});
-    assert_eq!(seen(settings, &[]), [ann, "Ann <bot@example.com>"]);
+    assert_eq!(identities(settings, &[]), [ann, "Ann <bot@example.com>"]);
 }
 
 #[test]
 fn secret_argument_reaches_only_the_agent() {
     let project = Project::new();
-    project.agent_named("my-agent", &recorded_steps(&project, &json!([{"print": DONE}])));
+    project.install_agent("my-agent", &recorded_steps(&project, &json!([{"print": DONE}])));
     project.settings(&json!({"agent": {
         "command": "my-agent", "flags": ["--api-key", "s3cr3t", "--token=s3cr3t", "--key s3cr3t"],
     }}));
     let output = project.ralph(["run", "--verbose", "-p", "do it"]).run();
     output.code(0).stdout_lacks("s3cr3t").stderr_lacks("s3cr3t").stderr_has("--api-key");
-    let given = &argv(&project)[0];
-    assert_eq!(given[..5], ["--api-key", "s3cr3t", "--token=s3cr3t", "--key", "s3cr3t"]);
+    let argv = &argv(&project)[0];
+    assert_eq!(argv[..5], ["--api-key", "s3cr3t", "--token=s3cr3t", "--key", "s3cr3t"]);
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     assert!(!journal.contains("s3cr3t"), "{journal}");
     project.ralph(["settings"]).run().code(0).stdout_lacks("s3cr3t");
@@ -187,7 +184,7 @@ fn amp_command_line_matches_settings() {
 fn command_after_dashes_is_passed_word_by_word() {
     let project = Project::new();
     let words = ["--model opus", "", "$HOME", "a'b", "--", "-x"];
-    let script = json!([project.record(), {"print": DONE}]);
+    let script = json!([project.record_step(), {"print": DONE}]);
     run(&project, &["-p", "do it"], &script).args(words).run().code(0);
     assert_eq!(argv(&project), [words]);
 }
@@ -198,7 +195,7 @@ fn command_line_agent_ignores_flags_from_settings() {
     project.settings(
         &json!({"agent": {"command": "claude", "flags": ["--model", "opus"], "type": "claude"}}),
     );
-    let script = json!([project.record(), {"print": DONE}]);
+    let script = json!([project.record_step(), {"print": DONE}]);
     run(&project, &["-p", "do it"], &script).run().code(0);
     project.ralph(["run", "-p", "do it", "--agent", "robot"]).run().code(0);
     assert_eq!(argv(&project), [[""; 0], [""; 0]]);
@@ -206,11 +203,11 @@ fn command_line_agent_ignores_flags_from_settings() {
 
 #[test]
 fn agent_program_with_space_is_not_split() {
-    let project = Project::awkward();
-    project.agent_named("my agent", &json!([project.record(), {"print": DONE}]));
+    let project = Project::with_awkward_path();
+    project.install_agent("my agent", &json!([project.record_step(), {"print": DONE}]));
     project.settings(&json!({"agent": {"command": "my agent"}}));
     project.ralph(["run", "-p", "do it"]).run().code(0);
-    assert_eq!(project.recorded()[0]["cwd"], project.path().to_str().unwrap());
+    assert_eq!(project.agent_starts()[0]["cwd"], project.path().to_str().unwrap());
 }
 
 #[test]
@@ -219,7 +216,7 @@ fn agent_environment_is_inherited_with_changes() {
     project.settings(&json!({"agent": {
         "env": {"ADDED": "yes", "CHANGED": "new"}, "envExclude": ["SECRET_TOKEN"],
     }}));
-    let script = json!([project.record(), {"shell": "test $RALPH_ITERATION -lt 2 || echo '<response>DONE</response>'"}]);
+    let script = json!([project.record_step(), {"shell": "test $RALPH_ITERATION -lt 2 || echo '<response>DONE</response>'"}]);
     run(&project, &["-p", "do it", "-n", "5"], &script)
         .env("CHANGED", "old")
         .env("KEPT", "as it was")
@@ -228,7 +225,7 @@ fn agent_environment_is_inherited_with_changes() {
         .run()
         .code(0);
     let id = run_id(&project);
-    let records = project.recorded();
+    let records = project.agent_starts();
     for (record, iteration) in records.iter().zip(["1", "2"]) {
         let env = &record["env"];
         for (name, value) in [
@@ -250,7 +247,7 @@ fn agent_environment_is_inherited_with_changes() {
 fn prompt_is_passed_as_argument_file_or_stdin() {
     for prompt in ["do it", "--help", "- a list\n- of things"] {
         let project = Project::new();
-        project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+        project.install_agent("robot", &json!([project.record_step(), {"print": DONE}]));
         let via = |via: &str| {
             project.settings(
                 &json!({"agent": {"command": "robot", "flags": ["-v"], "promptVia": via}}),
@@ -283,7 +280,7 @@ fn known_agents_accept_prompt_starting_with_dash() {
         [("claude", claude(), vec!["--", "--help"]), ("codex", codex(), vec!["--", "--help"])]
     {
         let project = Project::new();
-        project.agent_named(agent, &recorded_steps(&project, &stream));
+        project.install_agent(agent, &recorded_steps(&project, &stream));
         project.settings(&json!({"agent": {"command": agent, "promptVia": "argument"}}));
         project.ralph(["run", "--prompt=--help"]).run().code(0);
         let argv = argv(&project).remove(0);
@@ -295,30 +292,30 @@ fn known_agents_accept_prompt_starting_with_dash() {
 fn agent_runs_in_project_directory() {
     let project = Project::new();
     project.write("PROMPT.md", "in the project").write("sub/keep", "");
-    std::fs::write(project.beside("PROMPT.md"), "beside the project").unwrap();
-    let script = json!([project.record(), {"print": DONE}]);
-    project.agent_named("robot", &script);
+    std::fs::write(project.sibling("PROMPT.md"), "beside the project").unwrap();
+    let script = json!([project.record_step(), {"print": DONE}]);
+    project.install_agent("robot", &script);
     for flag in ["-C", "-d", "--project-dir"] {
         let dir = project.path().to_str().unwrap();
         let ralph = project.ralph(["run", flag, dir, "-f", "PROMPT.md", "--", "robot"]);
-        ralph.current_dir(project.beside("")).run().code(0);
-        // As git has it, the place may come first.
+        ralph.current_dir(project.sibling("")).run().code(0);
+        // Global flags may come first, as with git.
         let ralph = project.ralph([flag, dir, "run", "-f", "PROMPT.md", "--", "robot"]);
-        ralph.current_dir(project.beside("")).run().code(0);
+        ralph.current_dir(project.sibling("")).run().code(0);
     }
-    for record in project.recorded() {
+    for record in project.agent_starts() {
         assert_eq!(record["cwd"], project.path().to_str().unwrap());
-        // As git has it, too: what is named is looked for there.
+        // Relative paths are resolved there, as with git.
         assert_eq!(record["prompt"], "in the project");
     }
-    assert!(!std::path::Path::new(&project.beside(".ralph")).exists());
+    assert!(!std::path::Path::new(&project.sibling(".ralph")).exists());
     assert!(project.has(".ralph/runs"));
 }
 
 #[test]
 fn processes_left_by_agent_are_ended_and_reported() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     let script = json!([{"stray": {"pid_file": pid_file}}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(0).stderr_has("that the agent had left running");
@@ -332,7 +329,7 @@ fn processes_left_by_agent_are_ended_and_reported() {
 fn processes_left_by_agent_can_be_kept() {
     let project = Project::new();
     project.settings(&json!({"agent": {"keepBackground": true}}));
-    let script = json!([{"stray": {"pid_file": project.beside("tool.pid")}}, {"print": DONE}]);
+    let script = json!([{"stray": {"pid_file": project.sibling("tool.pid")}}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert_eq!(project.processes().len(), 1);
     assert_eq!(project.events().find("leftovers")["kept"], true);
@@ -353,34 +350,34 @@ fn disabled_approvals_are_warned_about_once() {
 #[test]
 fn second_run_in_same_directory_is_refused() {
     let project = Project::new();
-    // In its first iteration the agent removes the lock, too.
+    // The first iteration removes the lock, too.
     let script = sessions([
         json!([{"shell": "rm -rf .ralph"}]),
-        json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": DONE}]),
+        json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": DONE}]),
     ]);
     let first = run(&project, &["-p", "do it"], &script).start();
     wait_until(LONG, || first.stdout().contains("here"));
     let pid = first.pid().to_string();
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(2).stderr_has(&pid).stderr_has("in use");
-    std::fs::write(project.beside("go"), "").unwrap();
+    std::fs::write(project.sibling("go"), "").unwrap();
     first.wait().code(0);
 }
 
 #[test]
 fn adapter_is_selected_by_program_name_or_settings() {
     let project = Project::new();
-    project.agent_named("claude", &recorded_steps(&project, &claude()));
-    let path = project.beside("bin/claude").to_str().unwrap().to_owned();
+    project.install_agent("claude", &recorded_steps(&project, &claude()));
+    let path = project.sibling("bin/claude").to_str().unwrap().to_owned();
     project.ralph(["run", "-p", "do it", "--", &path]).run().code(0);
-    project.agent_named("wrapper", &recorded_steps(&project, &claude()));
+    project.install_agent("wrapper", &recorded_steps(&project, &claude()));
     project.settings(&json!({"agent": {"command": "wrapper", "type": "claude"}}));
     project.ralph(["run", "-p", "do it"]).run().code(0);
     for argv in argv(&project) {
         assert_eq!(argv[..3], ["-p", "--output-format", "stream-json"]);
     }
     project.settings(&json!({"agent": {"command": "claude", "type": "text"}}));
-    project.agent_named("claude", &json!([{"print": DONE}]));
+    project.install_agent("claude", &json!([{"print": DONE}]));
     project.ralph(["run", "-p", "do it"]).run().code(0);
 }
 

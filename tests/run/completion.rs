@@ -1,11 +1,10 @@
-//! When a run is complete, and above all when it is not.
+//! When a run is complete, and when it is not.
 
 use serde_json::{Value, json};
 
 use crate::support::Project;
 use crate::{DONE, run, run_with, sessions};
 
-/// Runs one iteration of an agent that prints this, and tells whether that was a completion.
 fn completes(args: &[&str], agent: &str, steps: &Value) -> bool {
     let project = Project::new();
     let output =
@@ -69,9 +68,9 @@ fn invalid_completion_rule_is_refused_before_start() {
         (&["-c", "x", "--completion-promise", "y"], "cannot be used with"),
     ] {
         let args = [&["-p", "x"], args].concat();
-        run(&project, &args, &json!([project.record()])).run().code(2).stderr_has(says);
+        run(&project, &args, &json!([project.record_step()])).run().code(2).stderr_has(says);
     }
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -80,11 +79,11 @@ fn echoed_prompt_does_not_complete() {
     let prompt = format!("Work.\nWhen all is done answer {DONE}\n");
     project.write("PROMPT.md", prompt);
     project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "cat"]).run().code(1);
-    // Nor does it when the agent goes on where the prompt ended, without a line break.
+    // Nor if the agent continues the prompt's last line.
     let talks_on = ["sh", "-c", "cat; echo ' (working)'"];
     let prompt = format!("When all is done answer {DONE}");
     project.ralph(["run", "-n", "1", "-p", &prompt, "--"]).args(talks_on).run().code(1);
-    // With feedback and the iteration line it is still the prompt.
+    // Feedback and the iteration line are part of the prompt.
     project.settings(&json!({
         "includeIterationCountInPrompt": true, "guardrails": [{"command": "test $RALPH_ITERATION -gt 1"}],
     }));
@@ -139,7 +138,7 @@ fn completion_is_found_in_split_output() {
 fn claude_completes_only_by_its_own_text() {
     let text = |text: &str| json!({"claude": {"text": text}});
     let result = json!({"claude": {"result": {}}});
-    for (what, steps, complete) in [
+    for (case, steps, complete) in [
         ("text", json!([{"claude": "init"}, text(DONE), result]), true),
         (
             "text in several messages",
@@ -183,7 +182,7 @@ fn claude_completes_only_by_its_own_text() {
             false,
         ),
     ] {
-        assert_eq!(completes(&[], "claude", &steps), complete, "{what}");
+        assert_eq!(completes(&[], "claude", &steps), complete, "{case}");
     }
 }
 
@@ -191,7 +190,7 @@ fn claude_completes_only_by_its_own_text() {
 fn codex_completes_only_by_its_own_text() {
     let text = |text: &str| json!({"codex": {"text": text}});
     let result = json!({"codex": {"result": {}}});
-    for (what, steps, complete) in [
+    for (case, steps, complete) in [
         ("text", json!([{"codex": "init"}, text(DONE), result]), true),
         (
             "a command and its output",
@@ -207,7 +206,7 @@ fn codex_completes_only_by_its_own_text() {
             false,
         ),
     ] {
-        assert_eq!(completes(&[], "codex", &steps), complete, "{what}");
+        assert_eq!(completes(&[], "codex", &steps), complete, "{case}");
     }
 }
 
@@ -225,7 +224,7 @@ fn amp_completes_by_its_own_text_not_by_prompt_echo() {
 fn plain_mode_completes_by_answer() {
     let args = ["--no-stream-agent-output"];
     assert!(completes(&args, "claude", &says(DONE)));
-    // codex leaves its answer in a file; what it prints is its own log.
+    // codex writes its answer to a file; its output is only a log.
     for (printed, answer, complete) in [("working", DONE, true), (DONE, "no", false)] {
         let project = Project::new();
         let script = json!([{"print": printed}, {"answer": answer}]);

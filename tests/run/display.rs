@@ -1,4 +1,4 @@
-//! Displays that nobody reads, or that are read slowly. None of them may stop a run.
+//! A display that is read slowly or not at all never stops a run.
 
 use std::io::{PipeReader, Read, Seek, SeekFrom};
 use std::time::Duration;
@@ -9,28 +9,24 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, Running, wait_until};
 use crate::{DONE, run, run_with};
 
-/// The numbers below this are printed, a line for each.
 const NUMBERS: u64 = 20_000;
 
-/// Prints numbers of so many digits.
 fn numbers(digits: usize) -> Value {
     json!({"shell": format!("seq -f %0{digits}.0f 0 {}", NUMBERS - 1)})
 }
 
-/// Ten megabytes: more than waits for a person.
+/// Ten megabytes: more than the queue for people holds.
 const MUCH: usize = 500;
 
-/// What is more than waits for the reader of each form.
+/// More than the queue of each output format holds.
 const FORMS: [(&str, usize); 2] = [("human", MUCH), ("json", 4_000)];
 
-/// Starts a run whose standard output is a pipe.
 fn start(project: &Project, args: &[&str], script: &Value) -> (Running, PipeReader) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let args = [&["-p", "do it"], args].concat();
-    (run(project, &args, script).start_onto(Some(writer.into())), reader)
+    (run(project, &args, script).start_with_stdout(Some(writer.into())), reader)
 }
 
-/// The end of the journal, which may be long.
 fn end_of_journal(project: &Project) -> String {
     let end = || -> std::io::Result<String> {
         let mut runs = std::fs::read_dir(project.path().join(".ralph/runs"))?;
@@ -45,12 +41,10 @@ fn end_of_journal(project: &Project) -> String {
     end().unwrap_or_default()
 }
 
-/// Whether this is near the end of the journal.
 fn journal_has(project: &Project, text: &str) -> bool {
     end_of_journal(project).contains(text)
 }
 
-/// The last event of a kind, which is near the end of the journal.
 fn last(project: &Project, event: &str) -> Value {
     let end = end_of_journal(project);
     let mut entries = end.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -59,7 +53,7 @@ fn last(project: &Project, event: &str) -> Value {
 
 #[test]
 fn unread_output_does_not_delay_inactivity_limit() {
-    // Beside each other, because each of them waits for its reader in the end.
+    // In parallel, because each waits for its reader at the end.
     let runs = FORMS.map(|(form, digits)| {
         let project = Project::new();
         project.settings(&json!({"retry": {"max": 0}}));
@@ -95,7 +89,7 @@ fn unread_output_does_not_delay_signals() {
 #[test]
 fn paused_reader_sees_missing_count_and_rest_in_order() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script =
         json!([numbers(MUCH), {"print": "printed all"}, {"wait_for": go}, {"print": DONE}]);
     let (running, mut reader) = start(&project, &[], &script);
@@ -105,21 +99,20 @@ fn paused_reader_sees_missing_count_and_rest_in_order() {
         reader.read_to_string(&mut text).unwrap();
         text
     });
-    // Once the queue has been read, there is room for what comes next.
     std::fs::write(go, "").unwrap();
     running.wait().code(0);
     let text = reading.join().unwrap();
     let (before, after) =
         text.split_once(" lines were not shown; `ralph replay` has them\n").unwrap();
     let missing: u64 = before.rsplit(' ').next().unwrap().parse().unwrap();
-    let shown = |text: &str| -> Vec<u64> {
+    let shown_numbers = |text: &str| -> Vec<u64> {
         let numbers = text.lines().filter(|line| line.len() == MUCH);
         numbers.filter_map(|line| line.parse().ok()).collect()
     };
-    let (before, after) = (shown(before), shown(after));
+    let (before, after) = (shown_numbers(before), shown_numbers(after));
     assert!(before.len() > 5_000 && missing > 5_000, "{} {missing}", before.len());
     assert!(before.iter().copied().eq(0..before.len() as u64), "not in order");
-    // A line of which half was shown is half missing.
+    // The line that was cut counts as shown or as missing.
     let next = before.len() as u64 + missing;
     assert!(after[0] == next || after[0] + 1 == next, "{} {missing} {}", before.len(), after[0]);
     assert!(after.iter().copied().eq(after[0]..NUMBERS), "not in order");
@@ -138,8 +131,9 @@ fn slow_json_reader_gets_every_event() {
         .collect();
     let (mut reader, writer) = std::io::pipe().unwrap();
     let args = ["-p", "do it", "--output", "json"];
-    let running = run_with("claude", &project, &args, &script).start_onto(Some(writer.into()));
-    // It has not begun to read when everything has been said, and then takes its time.
+    let running =
+        run_with("claude", &project, &args, &script).start_with_stdout(Some(writer.into()));
+    // Starts reading only after the run has ended, and slowly.
     wait_until(LONG, || journal_has(&project, "run_ended"));
     let mut read = Vec::new();
     let mut piece = vec![0; 64 * 1024];
@@ -159,7 +153,7 @@ fn slow_json_reader_gets_every_event() {
 #[test]
 fn ctrl_s_stops_only_the_terminal() {
     let project = Project::new();
-    let stopped = project.beside("stopped");
+    let stopped = project.sibling("stopped");
     project.settings(&json!({"retry": {"max": 0}}));
     let script = json!([
         {"print": "here"}, {"wait_for": stopped}, numbers(MUCH), {"print": "printed all"}, "hang"
@@ -178,7 +172,7 @@ fn ctrl_s_stops_only_the_terminal() {
 #[test]
 fn ctrl_c_twice_on_stopped_terminal_ends_run() {
     let project = Project::new();
-    let stopped = project.beside("stopped");
+    let stopped = project.sibling("stopped");
     let script = json!([
         {"print": "here"}, {"wait_for": stopped}, numbers(MUCH), {"print": "printed all"}, "hang"
     ]);
@@ -189,7 +183,7 @@ fn ctrl_c_twice_on_stopped_terminal_ends_run() {
     wait_until(LONG, || journal_has(&project, "printed all"));
     tmux.send_keys(["C-c"]);
     wait_until(LONG, || journal_has(&project, "SIGINT"));
-    // The key has also started the terminal again.
+    // The key has also resumed the terminal.
     tmux.send_keys(["C-s"]);
     tmux.send_keys(["C-c"]);
     assert_eq!(tmux.wait_for_exit(LONG), 130);

@@ -1,4 +1,4 @@
-//! A journal whose last line has no end, as an agent could leave it.
+//! A journal whose last line is endless, as an agent could leave it.
 
 use serde_json::json;
 
@@ -17,8 +17,8 @@ fn journal_with_endless_line_is_read_in_bounded_memory() {
         &["resume", "-n", "2"],
         &["run", "-p", "x", "--", "robot"],
     ] {
-        Project::make_endless(&journal);
-        let output = project.ralph_within(400, command).run();
+        Project::append_endless_line(&journal);
+        let output = project.ralph_with_memory_limit(400, command).run();
         output.stderr_lacks("panicked").stderr_lacks("memory");
         assert!(matches!(output.status.code(), Some(0..=2)), "{command:?}: {output:?}");
     }

@@ -1,4 +1,4 @@
-//! What is printed, what is kept, and how it is shown again.
+//! Output formats, the journal, and replay.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{ASKED, DONE, run, run_id, run_with, sessions};
 
-/// A claude that does a bit of everything.
-fn busy() -> Value {
+fn full_session() -> Value {
     json!([
         {"claude": "init"},
         {"claude": {"thinking": "hm"}},
@@ -28,7 +27,8 @@ fn busy() -> Value {
 fn plain_output_shows_tools_todos_checks_and_result() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "true"}]}));
-    let output = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &busy()).run();
+    let output =
+        run_with("claude", &project, &["-p", "do it", "--output", "plain"], &full_session()).run();
     output
         .code(0)
         .stdout_has("Iteration 1/10")
@@ -45,7 +45,8 @@ fn plain_output_shows_tools_todos_checks_and_result() {
 #[test]
 fn output_without_terminal_has_no_escape_sequences() {
     let project = Project::new();
-    let output = run_with("claude", &project, &["-p", "do it"], &busy()).env("TERM", "xterm").run();
+    let output =
+        run_with("claude", &project, &["-p", "do it"], &full_session()).env("TERM", "xterm").run();
     output.code(0).stdout_has("[OK] Complete");
     assert!(!output.stdout.contains(['\x1b', '\r']) && !output.stderr.contains(['\x1b', '\r']));
 }
@@ -53,7 +54,8 @@ fn output_without_terminal_has_no_escape_sequences() {
 #[test]
 fn json_output_equals_journal() {
     let project = Project::new();
-    let output = run_with("claude", &project, &["-p", "do it", "--output", "json"], &busy()).run();
+    let output =
+        run_with("claude", &project, &["-p", "do it", "--output", "json"], &full_session()).run();
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     output.code(0).stdout_is(&journal);
     let events = output.json_lines();
@@ -146,7 +148,7 @@ fn hidden_agent_output_still_completes() {
 #[test]
 fn agent_output_is_shown_as_it_arrives() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script = json!([{"print": "first"}, {"wait_for": go}, {"print": DONE}]);
     let running = run(&project, &["-p", "do it"], &script).start();
     crate::support::wait_until(crate::support::LONG, || running.stdout().contains("first\n"));
@@ -159,7 +161,7 @@ fn replay_equals_live_output() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
     let script = sessions([
-        busy(),
+        full_session(),
         json!([{"shell": "touch fixed"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]),
     ]);
     let live = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &script).run();
@@ -197,7 +199,7 @@ fn runs_are_listed_in_order_and_old_ones_pruned() {
 #[test]
 fn dry_run_starts_and_writes_nothing() {
     let project = Project::new();
-    let script = json!([project.record()]);
+    let script = json!([project.record_step()]);
     let output = run(&project, &["-p", "do it", "--dry-run", "-n", "4"], &script).run();
     output
         .code(0)
@@ -205,7 +207,7 @@ fn dry_run_starts_and_writes_nothing() {
         .stdout_has("do it")
         .stdout_has("4 iterations")
         .stdout_has(DONE);
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
     assert!(!project.has(".ralph"));
     run(&project, &["-p", "do it", "--dry-run", "-n", "0"], &script).run().code(2);
     output.stdout_has("Budget:     none\n");
@@ -218,9 +220,9 @@ fn dry_run_starts_and_writes_nothing() {
 fn closed_stdout_does_not_stop_run() {
     for form in ["human", "json"] {
         let project = Project::new();
-        let go = project.beside("go");
+        let go = project.sibling("go");
         let script = json!([{"print": "one"}, {"wait_for": go}, {"print": "x".repeat(100_000)}, {"print": DONE}]);
-        project.agent_named("robot", &script);
+        project.install_agent("robot", &script);
         let mut child = project
             .command(env!("CARGO_BIN_EXE_ralph"))
             .args(["run", "-p", "do it", "--output", form, "--", "robot"])
@@ -324,7 +326,6 @@ fn display_settings_change_output() {
     };
     let lines = output.stdout.lines().filter(|line| !line.is_empty());
     assert!(lines.clone().all(stamped), "{:?}", lines.collect::<Vec<_>>());
-    // Plain is plain.
     let output = run_with("claude", &project, &["-p", "x", "--output", "plain"], &script).run();
     assert!(output.stdout.is_ascii() && !output.stdout.contains('\x1b'), "{}", output.stdout);
 }
@@ -352,14 +353,13 @@ fn notify_command_receives_run_end() {
     project.settings(&json!({"notify": {"command": command}}));
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
     assert!(project.read("told.json").ends_with("}\n"), "for `read` and its like");
-    let mut told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
-    // What it came to, as the report has it.
-    let report = told.as_object_mut().and_then(|told| told.remove("report")).unwrap();
+    let mut payload: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
+    let report = payload.as_object_mut().and_then(|payload| payload.remove("report")).unwrap();
     assert_eq!((&report["outcome"], &report["asked"]), (&json!("complete"), &json!("do it")));
     assert_eq!(report["iterations"].as_array().map(Vec::len), Some(1));
     let last: serde_json::Value = serde_json::from_str(&project.read("last")).unwrap();
-    assert_eq!(last, told, "the journal knows already");
-    assert_eq!((&told["event"], &told["outcome"]), (&json!("run_ended"), &json!("complete")));
+    assert_eq!(last, payload, "the journal knows already");
+    assert_eq!((&payload["event"], &payload["outcome"]), (&json!("run_ended"), &json!("complete")));
     let run = project.newest_run();
     assert_eq!(project.read("run").trim(), run.file_name().unwrap().to_str().unwrap());
 }
@@ -379,15 +379,16 @@ fn failing_notify_command_only_warns() {
     output.code(0).stderr_has("notify.command failed: it was ended, since after a signal");
 }
 
-/// Killed between the end in the journal and the command that tells of it.
+/// Killed between the journal's last entry and the notification.
 #[test]
 fn missed_notification_is_sent_once_by_next_command() {
     let project = Project::new();
     let command = "if test -e kill; then rm kill; kill -9 $PPID; sleep 600; fi; cat >> told.jsonl";
     project.settings(&json!({"notify": {"command": command}}));
-    let told = || -> Vec<serde_json::Value> {
-        let told = std::fs::read_to_string(project.path().join("told.jsonl")).unwrap_or_default();
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let notifications = || -> Vec<serde_json::Value> {
+        let notifications =
+            std::fs::read_to_string(project.path().join("told.jsonl")).unwrap_or_default();
+        notifications.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let killed = |prompt: &str| {
         project.write("kill", "");
@@ -397,14 +398,14 @@ fn missed_notification_is_sent_once_by_next_command() {
         run.file_name().unwrap().to_str().unwrap().to_owned()
     };
     let id = killed("one");
-    assert!(told().is_empty());
-    let untold = project.ralph(["report"]).run();
-    untold.code(0).stdout_has("complete after 1 iteration").stdout_has(&format!("resume {id}"));
+    assert!(notifications().is_empty());
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("complete after 1 iteration").stdout_has(&format!("resume {id}"));
     let resumed = project.ralph(["resume", &id]).run();
     resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
     resumed.stderr_has("notify.command was told now").stderr_lacks("cut off");
     assert_eq!(project.processes(), [], "whoever was still telling would have told a second time");
-    let late = told();
+    let late = notifications();
     assert_eq!(late.len(), 1);
     assert_eq!((&late[0]["event"], &late[0]["late"]), (&json!("run_ended"), &json!(true)));
     assert_eq!(
@@ -413,15 +414,16 @@ fn missed_notification_is_sent_once_by_next_command() {
     );
     assert_eq!(late[0]["report"].get("untold"), None);
     assert_eq!(project.events().last("notified")["ok"], true);
-    // Once.
     project.ralph(["resume", &id]).run().code(0).stderr_is("");
     project.ralph(["report"]).run().code(0).stdout_lacks("notify.command");
-    // The next run of the project, before it begins; and it tells of itself.
     let id = killed("two");
     let next = run(&project, &["-p", "three"], &json!([{"print": DONE}])).run();
     next.code(0).stderr_has(&format!("run {id} ended (complete after 1 iteration)"));
     next.stderr_lacks("cut off");
-    let asked: Vec<_> = told().iter().map(|told| told["report"]["asked"].clone()).collect();
-    assert_eq!(asked, ["one", "two", "three"]);
+    let prompts: Vec<_> = notifications()
+        .iter()
+        .map(|notifications| notifications["report"]["asked"].clone())
+        .collect();
+    assert_eq!(prompts, ["one", "two", "three"]);
     assert_eq!(project.processes(), []);
 }

@@ -1,4 +1,4 @@
-//! Agents that fail, are limited, refused, or say nothing.
+//! Agents that fail, hit limits, are refused, or stay silent.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -6,10 +6,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
-use crate::{DONE, at_once, prompts, recorded_steps, run, run_with, sessions};
+use crate::{DONE, no_backoff, prompts, recorded_steps, run, run_with, sessions};
 
-/// A claude that reports this failure.
-fn reports(fields: &Value) -> Value {
+fn failing_claude(fields: &Value) -> Value {
     json!([{"claude": "init"}, {"claude": {"result": fields}}])
 }
 
@@ -25,11 +24,11 @@ fn seconds_from_now(seconds: u64) -> u64 {
 #[test]
 fn failed_attempt_is_retried_with_same_prompt() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let script = sessions([
-        json!([project.record(), {"print": DONE}, {"exit": 7}]),
-        json!([project.record(), {"signal": 9}]),
-        json!([project.record(), {"print": DONE}]),
+        json!([project.record_step(), {"print": DONE}, {"exit": 7}]),
+        json!([project.record_step(), {"signal": 9}]),
+        json!([project.record_step(), {"print": DONE}]),
     ]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output
@@ -47,11 +46,11 @@ fn failed_attempt_is_retried_with_same_prompt() {
 #[test]
 fn repeatedly_failing_agent_ends_run() {
     let project = Project::new();
-    project.settings(&at_once());
-    let script = json!([project.record(), {"print": DONE}, {"exit": 1}]);
+    project.settings(&no_backoff());
+    let script = json!([project.record_step(), {"print": DONE}, {"exit": 1}]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("the agent failed 4 times in a row, the last time: exit code 1");
-    assert_eq!(project.recorded().len(), 4, "the first and three more");
+    assert_eq!(project.agent_starts().len(), 4, "the first and three more");
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "agent_failed");
     assert!(!events.has("completion_checked"), "a failed attempt completes nothing");
@@ -62,8 +61,8 @@ fn repeatedly_failing_agent_ends_run() {
 fn retry_count_and_backoff_follow_settings() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}}));
-    run(&project, &["-p", "do it"], &json!([project.record(), {"exit": 1}])).run().code(4);
-    assert_eq!(project.recorded().len(), 1);
+    run(&project, &["-p", "do it"], &json!([project.record_step(), {"exit": 1}])).run().code(4);
+    assert_eq!(project.agent_starts().len(), 1);
 
     let project = Project::new();
     project
@@ -94,9 +93,9 @@ fn success_resets_failure_count() {
 #[test]
 fn error_result_with_exit_code_0_is_failure() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let error = json!({"is_error": true, "result": format!("API Error: 500 {DONE}")});
-    let script = sessions([reports(&error), claude_done()]);
+    let script = sessions([failing_claude(&error), claude_done()]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(0).stdout_has("API Error: 500");
     assert_eq!(project.events().find("agent_ended")["class"], "failed");
@@ -105,8 +104,8 @@ fn error_result_with_exit_code_0_is_failure() {
 #[test]
 fn claude_refused_as_root_is_not_retried() {
     let project = Project::new();
-    let said = "--dangerously-skip-permissions cannot be used with root/sudo privileges";
-    let script = json!([{"stderr": said}, {"exit": 1}]);
+    let stderr_text = "--dangerously-skip-permissions cannot be used with root/sudo privileges";
+    let script = json!([{"stderr": stderr_text}, {"exit": 1}]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("run ralph as an ordinary user").stdout_has("IS_SANDBOX=1");
     assert_eq!(project.events().all("agent_started").len(), 1);
@@ -126,12 +125,12 @@ fn stream_without_result_is_failure() {
 fn rate_limit_is_waited_out_and_not_counted() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
-    // Two seconds after the agent says so, however long it took to come to that.
+    // Two seconds after the agent reports it, however slow it was.
     let limit = r#"at=$(($(date +%s) + 2)); echo $at >../resets-at
         echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' \
             '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
     let limited = json!([
-        project.record(),
+        project.record_step(),
         {"shell": limit},
         {"claude": {"result": {"is_error": true, "api_error_status": 429, "result": "You've hit your limit"}}},
     ]);
@@ -150,7 +149,7 @@ fn rate_limit_is_waited_out_and_not_counted() {
 #[test]
 fn rate_limit_beyond_allowed_wait_ends_run() {
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
-    let script = reports(&json!({"is_error": true, "result": message}));
+    let script = failing_claude(&json!({"is_error": true, "result": message}));
     for (rate_limit, says) in [
         (json!({"wait": false}), "waiting for limits is not allowed"),
         (json!({"maxWait": "10m"}), "waiting longer than 10m0s is not allowed"),
@@ -161,7 +160,6 @@ fn rate_limit_beyond_allowed_wait_ends_run() {
         output.code(4).stdout_has("usage limit reached").stdout_has(says);
         assert_eq!(project.events().find("run_ended")["outcome"], "agent_failed");
     }
-    // Nor if nothing could be done after it.
     let project = Project::new();
     let flags = ["-p", "do it", "--max-time", "10m"];
     let output = run_with("claude", &project, &flags, &script).run();
@@ -175,9 +173,9 @@ fn rate_limit_without_reset_time_backs_off() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0, "backoffSeconds": 0.1}}));
     let limited =
-        reports(&json!({"is_error": true, "api_error_status": 429, "result": "slow down"}));
+        failing_claude(&json!({"is_error": true, "api_error_status": 429, "result": "slow down"}));
     let overloaded =
-        reports(&json!({"is_error": true, "result": "API Error: 529 overloaded_error"}));
+        failing_claude(&json!({"is_error": true, "result": "API Error: 529 overloaded_error"}));
     let script = sessions([limited, overloaded, claude_done()]);
     run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
     let events = project.events();
@@ -190,13 +188,13 @@ fn rate_limit_without_reset_time_backs_off() {
 fn signal_ends_rate_limit_wait_immediately() {
     let project = Project::new();
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
-    let script = reports(&json!({"is_error": true, "result": message}));
+    let script = failing_claude(&json!({"is_error": true, "result": message}));
     let running = run_with("claude", &project, &["-p", "do it"], &script).start();
     wait_until(LONG, || running.stdout().contains("waiting until"));
-    let asked = Instant::now();
+    let stopped_at = Instant::now();
     running.signal(Signal::TERM);
     running.wait().code(130).stderr_has("Received signal, shutting down...");
-    assert!(asked.elapsed() < Duration::from_secs(20));
+    assert!(stopped_at.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
@@ -217,7 +215,9 @@ fn refused_credentials_end_run_immediately_with_hint() {
     for (agent, script, says) in [
         (
             "claude",
-            reports(&json!({"is_error": true, "result": "Invalid API key · Please run /login"})),
+            failing_claude(
+                &json!({"is_error": true, "result": "Invalid API key · Please run /login"}),
+            ),
             "Please run /login",
         ),
         (
@@ -238,9 +238,9 @@ fn refused_credentials_end_run_immediately_with_hint() {
 #[test]
 fn exhausted_context_is_retried() {
     let project = Project::new();
-    project.settings(&at_once());
+    project.settings(&no_backoff());
     let script = sessions([
-        reports(&json!({"is_error": true, "result": "Prompt is too long"})),
+        failing_claude(&json!({"is_error": true, "result": "Prompt is too long"})),
         claude_done(),
     ]);
     run_with("claude", &project, &["-p", "do it"], &script).run().code(0);

@@ -1,18 +1,17 @@
-//! The user's own filters: a jq expression that finds what the agent says, and a pipeline for the
-//! terminal.
+//! The response filter (jq) and the display filter.
 
 use serde_json::{Value, json};
 
 use crate::DONE;
 use crate::support::{LONG, Project, wait_until};
 
-/// A project whose agent, `robot`, is unknown to ralph and does what `script` says.
+/// A project with `robot`, an agent without an adapter.
 fn project(agent: &Value, script: &Value) -> Project {
     let project = Project::new();
-    project.agent_named("robot", script);
+    project.install_agent("robot", script);
     let mut settings = json!({"agent": {"command": "robot"}});
-    let known = settings["agent"].as_object_mut().expect("an object");
-    known.extend(agent.as_object().expect("an object").clone());
+    let agent_settings = settings["agent"].as_object_mut().expect("an object");
+    agent_settings.extend(agent.as_object().expect("an object").clone());
     project.settings(&settings);
     project
 }
@@ -30,12 +29,12 @@ fn response_filter_extracts_text_of_unknown_agent() {
     let project = project(&json!({"responseFilter": SAYS}), &script);
     project.ralph(["run", "-p", "x", "-n", "1"]).run().code(1).stdout_has("Working.");
     let events = project.events();
-    let said: Vec<&Value> = events.all("text").iter().map(|event| &event["text"]).collect();
-    assert_eq!(said, ["Working."], "neither the prompt's echo nor a tool's output");
+    let texts: Vec<&Value> = events.all("text").iter().map(|event| &event["text"]).collect();
+    assert_eq!(texts, ["Working."], "neither the prompt's echo nor a tool's output");
     assert_eq!(events.all("output").len(), 3, "and nothing is lost");
 
     let script = json!([{"json": {"who": "robot", "says": DONE}}]);
-    project.agent_named("robot", &script);
+    project.install_agent("robot", &script);
     project.ralph(["run", "-p", "x", "-n", "1"]).run().code(0);
 }
 
@@ -45,7 +44,7 @@ fn filtered_known_agent_with_other_stream_needs_no_result() {
     let agent = json!({"type": "claude", "responseFilter": SAYS});
     let other = project(&agent, &script);
     other.ralph(["run", "-p", "x", "-n", "1"]).run().code(0);
-    // Its own stream, once it is understood, has to come to its end.
+    // A recognized stream must end with a result.
     let cut = json!([{"claude": "init"}, {"json": {"who": "robot", "says": DONE}}]);
     let own = project(&agent, &cut);
     let output = own.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
@@ -60,11 +59,10 @@ fn response_filter_failing_on_every_line_fails_attempt() {
     output.code(4).stdout_has("the response filter fails for all 2 lines of its stream (");
     output.stdout_has("correct agent.responseFilter");
     assert_eq!(project.events().find("agent_ended")["filter_errors"], 2);
-    // One that fails for some lines is only told of.
     let settings =
         json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
     project.settings(&settings);
-    project.agent_named("robot", &json!([{"json": {"more": [DONE]}}, {"json": {"says": "x"}}]));
+    project.install_agent("robot", &json!([{"json": {"more": [DONE]}}, {"json": {"says": "x"}}]));
     let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
     output.code(0).stdout_has("The response filter failed for 1 line of its output");
 }
@@ -127,7 +125,7 @@ fn signal_does_not_wait_for_endless_response_filter() {
     let project = project(&json!({"responseFilter": "def f: f; f"}), &lines);
     let running = project.ralph(["run", "-p", "x"]).start();
     project.wait_for_event("agent_started");
-    // The evaluator is busy with the line now, or will be in a moment.
+    // The filter is busy with the line, or will be in a moment.
     running.signal(rustix::process::Signal::INT);
     project.wait_for_event("stop_requested");
     running.signal(rustix::process::Signal::INT);
@@ -166,12 +164,12 @@ fn json_format_for_unknown_agent_is_refused() {
 #[test]
 fn agent_args_setting_replaces_all_arguments() {
     let project = Project::new();
-    project.agent_named("claude", &json!([project.record(), {"print": DONE}]));
+    project.install_agent("claude", &json!([project.record_step(), {"print": DONE}]));
     let agent = json!({"command": "claude", "args": ["--plain", "a b"], "flags": ["--not-this"],
         "outputFormat": "text"});
     project.settings(&json!({"agent": agent}));
     project.ralph(["run", "-p", "do it"]).run().code(0);
-    let record = &project.recorded()[0];
+    let record = &project.agent_starts()[0];
     assert_eq!(record["argv"].as_array().expect("arguments")[1..], ["--plain", "a b"]);
     assert_eq!(record["prompt"], "do it");
     project.ralph(["run", "-p", "x", "--model", "m"]).run().code(2).stderr_has("a model cannot");
@@ -187,14 +185,13 @@ fn display_filter_changes_only_shown_output() {
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
     output.code(0).stdout_has("SHOWN: ONE\n").stdout_has("SHOWN: TWO\n");
     output.stdout_has("SHOWN: NO NEWLINE\n").stdout_lacks("\none\n");
-    let shown = output.stdout.find("SHOWN: NO NEWLINE").expect("the last line");
+    let last_line = output.stdout.find("SHOWN: NO NEWLINE").expect("the last line");
     let ended = output.stdout.rfind("omplete").expect("the end");
-    assert!(shown < ended, "before what comes next: {}", output.stdout);
+    assert!(last_line < ended, "before what comes next: {}", output.stdout);
     assert_eq!(project.events().find("text")["text"], "one");
     assert_eq!(project.raw(), format!("one\n{DONE}\nno newline").as_bytes());
     assert_eq!(project.processes(), []);
 
-    // Nobody looks, so that nobody filters.
     for args in [&["--quiet"][..], &["--output", "json"], &["--no-stream-agent-output"]] {
         let output = project.ralph(["run", "-p", "x"]).args(args).run();
         output.code(0).stdout_lacks("SHOWN");
@@ -205,17 +202,17 @@ fn display_filter_changes_only_shown_output() {
 fn failed_display_filter_falls_back_to_plain_output() {
     let script =
         json!([{"print": "one"}, {"wait_for": "../go"}, {"print": "two"}, {"print": DONE}]);
-    for (filter, what) in [
+    for (filter, warning) in [
         ("exit 3", "the display filter failed: exit code 3"),
         ("no-such-command-at-all", "exit code 127; is a command of AGENT_DISPLAY_FILTER"),
         ("kill -9 $$", "the display filter failed: signal 9"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);
         let running = project.ralph(["run", "-p", "x", "--output", "plain"]).start();
-        wait_until(LONG, || running.stderr().contains(what));
+        wait_until(LONG, || running.stderr().contains(warning));
         project.write("../go", "");
         let output = running.wait();
-        // Also what it was given and did not show.
+        // Includes what the filter had read but not shown.
         output.code(0).stdout_has("one\n").stdout_has("two\n");
         assert_eq!(output.stdout.matches("one\n").count(), 1, "{}", output.stdout);
         assert_eq!(project.processes(), []);
@@ -233,15 +230,15 @@ fn display_filter_failing_after_agent_loses_no_output() {
 #[test]
 fn failed_display_filter_does_not_repeat_shown_output() {
     let script = json!([{"print": "one of two"}, {"print": "two of two"}, {"print": DONE}]);
-    for (filter, what) in [
+    for (filter, warning) in [
         ("cat; exit 3", "the display filter failed: exit code 3"),
         ("tr a-z A-Z; sleep 1000", "the display filter hangs, and was ended"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);
         let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
-        output.code(0).stderr_has(what);
-        let shown = output.stdout.to_lowercase();
-        assert_eq!(shown.matches("of two\n").count(), 2, "{shown}");
+        output.code(0).stderr_has(warning);
+        let stdout = output.stdout.to_lowercase();
+        assert_eq!(stdout.matches("of two\n").count(), 2, "{stdout}");
     }
 }
 
@@ -267,7 +264,7 @@ fn hanging_display_filter_is_ended_once() {
         [{"print": "first"}, {"lines_megabytes": 8}, {"print": "last of it"}],
         [{"print": "second"}], [{"print": DONE}],
     ]});
-    // It reads nothing, and what it started does not want to go.
+    // It reads nothing, and its child ignores TERM.
     let filter = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000; cat";
     let project = project(&json!({"displayFilter": filter}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();

@@ -5,18 +5,17 @@ use serde_json::{Value, json};
 use crate::support::Project;
 use crate::{ASKED, DONE, prompts, recorded_steps, run, run_id, sessions};
 
-/// An agent that says that it is done each time, and on its second start really is.
-fn fixes_it_at_last(project: &Project) -> Value {
+/// An agent that always claims completion, rightly on its second start.
+fn fixes_on_second_start(project: &Project) -> Value {
     sessions([
-        json!([project.record(), {"print": DONE}]),
-        json!([project.record(), {"shell": "touch fixed"}, {"print": DONE}]),
+        json!([project.record_step(), {"print": DONE}]),
+        json!([project.record_step(), {"shell": "touch fixed"}, {"print": DONE}]),
     ])
 }
 
-/// The second prompt of a run in which these guardrails failed in the first iteration.
 fn second_prompt(project: &Project, settings: &Value) -> String {
     project.settings(settings);
-    run(project, &["-p", "do it"], &fixes_it_at_last(project)).run().code(0);
+    run(project, &["-p", "do it"], &fixes_on_second_start(project)).run().code(0);
     prompts(project)[1].clone()
 }
 
@@ -43,7 +42,6 @@ fn guardrail_failure_is_fed_back_in_documented_format() {
 #[test]
 fn fail_actions_place_feedback_in_order() {
     let guardrail = |name: &str, action: &str| json!({"command": format!("test -e fixed #{name}"), "failAction": action});
-    // The parts of the second prompt, by what each begins with.
     let cases = [
         (vec![guardrail("a", "APPEND")], vec!["do it", "#a"]),
         (vec![guardrail("a", "PREPEND")], vec!["#a", "do it"]),
@@ -77,9 +75,9 @@ fn guardrail_feedback_is_used_for_one_prompt() {
     project
         .settings(&json!({"guardrails": [{"command": "test -e fixed", "failAction": "APPEND"}]}));
     let script = sessions([
-        json!([project.record(), {"print": DONE}]),
-        json!([project.record(), {"shell": "touch fixed"}]),
-        json!([project.record(), {"print": DONE}]),
+        json!([project.record_step(), {"print": DONE}]),
+        json!([project.record_step(), {"shell": "touch fixed"}]),
+        json!([project.record_step(), {"print": DONE}]),
     ]);
     run(&project, &["-p", "do it"], &script).run().code(0);
     let prompts = prompts(&project);
@@ -95,7 +93,7 @@ fn completion_requires_all_guardrails_to_pass() {
         {"command": "test -e fixed", "failAction": "APPEND"},
         {"command": "echo always > always", "failAction": "APPEND"},
     ]}));
-    let output = run(&project, &["-p", "do it"], &fixes_it_at_last(&project)).run();
+    let output = run(&project, &["-p", "do it"], &fixes_on_second_start(&project)).run();
     output
         .code(0)
         .stdout_has("Guardrail: test -e fixed")
@@ -127,7 +125,7 @@ fn failing_guardrail_runs_into_iteration_limit() {
 fn guardrail_output_is_truncated_by_characters_but_not_log() {
     let output = "äöü€😀";
     let command = format!("printf '{output}'; test -e fixed");
-    for (max, label, shown) in [
+    for (max, label, excerpt) in [
         (5, "Output:", "äöü€😀"),
         (4, "Output (truncated):", "äöü€... [truncated]\nEnd of output:\n😀"),
         (0, "Output (truncated):", "... [truncated]\nEnd of output:\näöü€😀"),
@@ -140,7 +138,7 @@ fn guardrail_output_is_truncated_by_characters_but_not_log() {
                 "guardrails": [{"command": command, "hint": "a hint that is longer than that"}],
             }),
         );
-        assert!(prompt.ends_with(&format!("\n{label}\n{shown}")), "{prompt}");
+        assert!(prompt.ends_with(&format!("\n{label}\n{excerpt}")), "{prompt}");
         assert!(prompt.contains("Hint: a hint that is longer than that\n"));
         let log = format!(".ralph/{}", logs(&project)[0]);
         assert_eq!(project.read(&log), output);
@@ -270,7 +268,7 @@ fn guardrail_timeout_kills_process_tree_and_fails() {
     let project = Project::new();
     let command = "test -e fixed || { sleep 100 & sleep 100; }";
     project.settings(&json!({"guardrails": [{"command": command, "timeoutSeconds": 1}]}));
-    let output = run(&project, &["-p", "do it"], &fixes_it_at_last(&project)).run();
+    let output = run(&project, &["-p", "do it"], &fixes_on_second_start(&project)).run();
     output.code(0).stdout_has("Guardrail timed out");
     assert!(prompts(&project)[1].contains("time limit of 1 s"), "{:?}", prompts(&project));
     assert_eq!(project.processes(), []);
@@ -308,8 +306,8 @@ fn each_run_keeps_its_own_guardrail_logs() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "cat said"}]}));
     let mut runs = Vec::new();
-    for said in ["first", "second"] {
-        project.write("said", said);
+    for text in ["first", "second"] {
+        project.write("said", text);
         run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
         runs.push(project.newest_run());
     }

@@ -1,4 +1,4 @@
-//! How many iterations there may be, and how much may be used up.
+//! Limits of iterations and budgets.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ fn default_limit_is_ten_iterations() {
 fn iteration_limit_has_four_flag_names() {
     for flag in ["-n", "-m", "--max-iterations", "--maximum-iterations"] {
         let project = Project::new();
-        run(&project, &["-p", "do it", flag, "2"], &json!([project.record()])).run().code(1);
-        assert_eq!(project.recorded().len(), 2, "{flag}");
+        run(&project, &["-p", "do it", flag, "2"], &json!([project.record_step()])).run().code(1);
+        assert_eq!(project.agent_starts().len(), 2, "{flag}");
     }
 }
 
@@ -36,15 +36,15 @@ fn invalid_iteration_limit_is_refused() {
     let project = Project::new();
     for limit in ["0", "-1", "x", "1.5", "99999999999999"] {
         let arg = format!("-n={limit}");
-        let output = run(&project, &["-p", "do it", &arg], &json!([project.record()])).run();
+        let output = run(&project, &["-p", "do it", &arg], &json!([project.record_step()])).run();
         output.code(2).stderr_has("--max-iterations");
     }
     let output = project.ralph(["run", "-p", "x", "-n", "-3"]).run();
     output.code(2).stderr_has("it must be a whole number from 1").stderr_lacks("-- -3");
     project.settings(&json!({"maximumIterations": 0}));
-    let output = run(&project, &["-p", "do it"], &json!([project.record()])).run();
+    let output = run(&project, &["-p", "do it"], &json!([project.record_step()])).run();
     output.code(2).stderr_has("maximumIterations").stderr_has(".ralph/settings.json");
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -94,7 +94,6 @@ fn silent_model_limit_ignores_running_tool_and_text_agent() {
     ]);
     run(&project, &["-p", "do it"], &slow_tool).run().code(0);
     assert!(!project.events().has("model_silent"));
-    // The same silence without the tool, to see that it would have been ended.
     let silent = json!([{"claude": "init"}, {"sleep_ms": 1200}, {"claude": {"text": DONE}}]);
     run(&project, &["-p", "do it"], &silent).run().code(4);
 }
@@ -104,33 +103,31 @@ fn cost_budget_ends_run_before_next_iteration() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 1.0}}));
     let script = json!([
-        project.record(), {"claude": {"text": "working"}},
+        project.record_step(), {"claude": {"text": "working"}},
         {"claude": {"result": {"total_cost_usd": 0.6}}},
     ]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(3).stdout_has("the budget is used up: cost $1.20 of $1.00");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "budget");
     assert_eq!(events.find("run_ended")["usage"]["cost_usd"], 1.2);
 }
 
-/// A proxy, or a model that claude has no price for.
+/// As with a proxy, or a model without a known price.
 #[test]
 fn zero_cost_for_tokens_is_estimated() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 4.0}}));
     let result = json!({"total_cost_usd": 0, "usage": {"input_tokens": 500_000}});
-    let script =
-        json!([project.record(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
+    let script = json!([project.record_step(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "5"], &script).run();
     output.code(3).stdout_has("the budget is used up: cost about $5.00 of $4.00");
     assert_eq!(output.stderr.matches("claude tells no price").count(), 1);
     output.stderr_has("--max-tokens");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("about $5.00 by an estimate, no cost told");
-    // Where nothing is limited by it, nobody needs to know.
     project.settings(&json!({}));
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
     output.code(1).stderr_lacks("tells no price");
@@ -174,7 +171,7 @@ fn time_budget_ends_running_agent() {
 fn iteration_budget_ends_agent_and_run_continues() {
     let project = Project::new();
     project.settings(&json!({"budget": {"perIteration": {"duration": "1s"}}}));
-    // Said before it was ended: no completion, since it was not done with its work.
+    // A completion signal before it was killed does not count.
     let script = sessions([json!([{"print": DONE}, "hang"]), json!([{"print": DONE}])]);
     run(&project, &["-p", "do it"], &script).run().code(0);
     let events = project.events();
@@ -185,7 +182,7 @@ fn iteration_budget_ends_agent_and_run_continues() {
 #[test]
 fn inactive_agent_is_ended_and_retried() {
     let project = Project::new();
-    project.settings(&crate::at_once());
+    project.settings(&crate::no_backoff());
     let script = sessions([json!([{"print": "hm"}, "hang"]), json!([{"print": DONE}])]);
     let output = run(&project, &["-p", "do it", "--inactivity-timeout", "1"], &script).run();
     output.code(0).stdout_has("it printed nothing for the inactivity limit");
@@ -199,7 +196,7 @@ fn inactive_agent_is_ended_and_retried() {
 #[test]
 fn printing_agent_is_not_inactive() {
     let project = Project::new();
-    // Longer than the limit in all, shorter between two prints.
+    // Longer than the limit in total, shorter between two prints.
     let slow = "x".repeat(420);
     let script = json!([{"split": slow}, {"print": DONE}]);
     let started = Instant::now();
@@ -213,7 +210,6 @@ fn iteration_timeout_ends_agent_and_retries() {
     let project = Project::new();
     project
         .settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 1, "backoffSeconds": 0}}));
-    // The first one ignores the polite signal, too.
     let script = json!({"sessions": [
         ["ignore_signals", {"print": DONE}, "hang"], [{"print": DONE}, "hang"],
     ]});

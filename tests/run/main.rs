@@ -1,6 +1,6 @@
-//! `ralph run` as a user meets it: a project, an agent, a command line, and what comes of it.
+//! `ralph run`.
 //!
-//! One program for all of it, because linking takes longer than running. Each module is a chapter.
+//! One test program, because linking takes longer than running.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -26,56 +26,49 @@ mod untrusted_path;
 use serde_json::{Value, json};
 use support::{Project, Ralph};
 
-/// What completes a run unless it is told otherwise.
 const DONE: &str = "<response>DONE</response>";
 
-/// A prompt that asks for [`DONE`], and a check: nothing to warn about.
+/// A prompt that asks for [`DONE`], and a check: no warnings.
 const ASKED: [&str; 4] = ["-p", "Say <response>DONE</response>.", "--check", "true"];
 
-/// `ralph run ARGS -- robot`, where `robot` is an agent that no adapter knows and that does what
-/// `script` says.
+/// `ralph run ARGS -- robot`, where `robot` is scripted and has no adapter.
 fn run(project: &Project, args: &[&str], script: &Value) -> Ralph {
     run_with("robot", project, args, script)
 }
 
-/// The same with an agent that has the name, and so the adapter, of a real one.
+/// The same with the name, and so the adapter, of a real agent.
 fn run_with(agent: &str, project: &Project, args: &[&str], script: &Value) -> Ralph {
-    project.agent_named(agent, script);
+    project.install_agent(agent, script);
     project.ralph(["run"]).args(args).args(["--", agent])
 }
 
-/// A script in which starts differ; the last one repeats.
+/// A script with one entry per start; the last one repeats.
 fn sessions<const N: usize>(sessions: [Value; N]) -> Value {
     json!({"sessions": Vec::from(sessions)})
 }
 
-/// The steps of a script for one start, after the step that records how it was started.
 fn recorded_steps(project: &Project, steps: &Value) -> Value {
     let steps = steps.as_array().expect("a list of steps");
-    std::iter::once(project.record()).chain(steps.iter().cloned()).collect()
+    std::iter::once(project.record_step()).chain(steps.iter().cloned()).collect()
 }
 
-/// The name of the newest run.
 fn run_id(project: &Project) -> String {
     let run = project.newest_run();
     run.file_name().expect("a name").to_str().expect("UTF-8").to_owned()
 }
 
-/// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().into_iter().map(text).collect()
+    project.agent_starts().into_iter().map(text).collect()
 }
 
-/// The arguments of the agent, each time, without its name.
 fn argv(project: &Project) -> Vec<Vec<String>> {
     let words = |record: &Value| -> Vec<String> {
         serde_json::from_value(record["argv"].clone()).expect("a list of texts")
     };
-    project.recorded().iter().map(|record| words(record)[1..].to_vec()).collect()
+    project.agent_starts().iter().map(|record| words(record)[1..].to_vec()).collect()
 }
 
-/// Trying again without waiting.
-fn at_once() -> Value {
+fn no_backoff() -> Value {
     json!({"retry": {"backoffSeconds": 0}})
 }

@@ -1,4 +1,4 @@
-//! ralph as the first process of a namespace, whose process group is outside of it.
+//! ralph as pid 1 of a namespace, with its process group outside.
 
 use crate::support::{Project, skipped};
 
@@ -9,7 +9,7 @@ fn stop_as_pid_1_exits_130() {
     }
     let project = Project::new();
     let ralph = env!("CARGO_BIN_EXE_ralph");
-    // Asked twice to stop, by its own agent, which does not want to go.
+    // Its own agent, which ignores TERM, interrupts it twice.
     let agent = "trap '' INT TERM; kill -INT 1; sleep 1; kill -INT 1; sleep 100";
     let line = ["--pid", "--fork", "--mount-proc", ralph, "run", "--no-sandbox", "-p", "x", "--"];
     let output = project.program("unshare", line).args(["sh", "-c", agent]).run();

@@ -1,4 +1,4 @@
-//! What agents print is for the user only.
+//! Agent output is readable only by the user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::Project;
 use crate::{DONE, run};
 
-/// Every file and directory below a directory that other users can read, but for `spared` names.
+/// The paths below `dir` that other users can read, except `spared` names.
 fn readable_by_others(dir: &Path, spared: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -27,7 +27,6 @@ fn readable_by_others(dir: &Path, spared: &[&str]) -> Vec<String> {
     found
 }
 
-/// What version control knows.
 const SHARED: [&str; 4] = [".gitignore", "settings.json", "prompts", "implementation_plan.md"];
 
 #[test]
@@ -43,7 +42,7 @@ fn run_files_are_private_for_any_umask() {
     let mode = |path: &Path| path.metadata().expect("a path").permissions().mode() & 0o777;
     let before = mode(&dir);
     let script = json!([{"shell": "ls -la .ralph > seen; touch made"}, {"print": "<promise>COMPLETE</promise>"}]);
-    project.agent_named("robot", &script);
+    project.install_agent("robot", &script);
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let open = ["-c", "umask 000; exec \"$@\"", "sh", ralph, "build", "--", "robot"];
     project.program("sh", open).run().code(0);
@@ -52,10 +51,10 @@ fn run_files_are_private_for_any_umask() {
     assert_eq!(mode(&project.home().join(".ralph")), 0o700);
     assert_eq!(mode(&dir), before, "version control knows this directory");
     assert!(fs::read_dir(dir.join("logs")).expect("logs").count() > 0);
-    // The prompt file is gone with its iteration, so that the agent tells of it.
-    let seen = project.read("seen");
-    let prompt = seen.lines().find(|line| line.contains("prompt_")).unwrap_or_default();
-    assert!(prompt.is_empty() || prompt.starts_with("-rw-------"), "{seen}");
+    // The prompt file is removed with its iteration, so the agent lists it.
+    let listing = project.read("seen");
+    let prompt = listing.lines().find(|line| line.contains("prompt_")).unwrap_or_default();
+    assert!(prompt.is_empty() || prompt.starts_with("-rw-------"), "{listing}");
 }
 
 #[test]
@@ -81,7 +80,7 @@ fn run_tightens_files_of_older_versions() {
 #[test]
 fn custom_ralph_home_keeps_its_mode() {
     let project = Project::new();
-    let home = project.beside("shared");
+    let home = project.sibling("shared");
     fs::create_dir(&home).expect("a directory");
     fs::set_permissions(&home, Permissions::from_mode(0o755)).expect("a mode");
     run(&project, &["-p", "x"], &json!([{"print": DONE}])).env("RALPH_HOME", &home).run().code(0);

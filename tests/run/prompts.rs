@@ -1,4 +1,4 @@
-//! What the agent is asked.
+//! Prompts.
 
 use serde_json::json;
 
@@ -8,7 +8,8 @@ use crate::{DONE, prompts, run, sessions};
 #[test]
 fn command_line_prompt_is_sent_unchanged_each_time() {
     let project = Project::new();
-    let script = sessions([json!([project.record()]), json!([project.record(), {"print": DONE}])]);
+    let script =
+        sessions([json!([project.record_step()]), json!([project.record_step(), {"print": DONE}])]);
     let prompt = "  fix \"it\" $HOME `now`\n\nümlaut  ";
     run(&project, &["-p", prompt], &script).run().code(0);
     assert_eq!(prompts(&project), [prompt, prompt]);
@@ -19,8 +20,8 @@ fn prompt_file_is_reread_for_each_iteration() {
     let project = Project::new();
     project.write("PROMPT.md", "first\n");
     let script = sessions([
-        json!([project.record(), {"write": {"path": "PROMPT.md", "text": "second"}}]),
-        json!([project.record(), {"print": DONE}]),
+        json!([project.record_step(), {"write": {"path": "PROMPT.md", "text": "second"}}]),
+        json!([project.record_step(), {"print": DONE}]),
     ]);
     run(&project, &["-f", "PROMPT.md"], &script).run().code(0);
     assert_eq!(prompts(&project), ["first\n", "second"]);
@@ -30,7 +31,7 @@ fn prompt_file_is_reread_for_each_iteration() {
 fn exactly_one_prompt_is_required() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
-    let script = json!([project.record(), {"print": DONE}]);
+    let script = json!([project.record_step(), {"print": DONE}]);
     for (args, says) in [
         (&[][..], "exactly one of --prompt and --prompt-file"),
         (&["-p", "x", "-f", "PROMPT.md"], "cannot be used with"),
@@ -42,7 +43,7 @@ fn exactly_one_prompt_is_required() {
         output.code(2).stderr_has(says).stdout_is("");
         assert!(output.stderr.ends_with('\n'), "an unfinished line: {:?}", output.stderr);
     }
-    assert_eq!(project.recorded().len(), 0, "nothing may have been started");
+    assert_eq!(project.agent_starts().len(), 0, "nothing may have been started");
     assert!(!project.has(".ralph"), "nor written");
 }
 
@@ -50,10 +51,10 @@ fn exactly_one_prompt_is_required() {
 fn vanished_prompt_file_ends_run() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
-    let script = json!([project.record(), {"shell": "rm PROMPT.md"}]);
+    let script = json!([project.record_step(), {"shell": "rm PROMPT.md"}]);
     let output = run(&project, &["-f", "PROMPT.md"], &script).run();
     output.code(2).stdout_has("prompt file not found").stdout_has("PROMPT.md");
-    assert_eq!(project.recorded().len(), 1);
+    assert_eq!(project.agent_starts().len(), 1);
     assert_eq!(project.events().find("run_ended")["outcome"], "prompt_lost");
 }
 
@@ -61,7 +62,7 @@ fn vanished_prompt_file_ends_run() {
 fn empty_prompt_is_never_sent() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
-    let script = json!([project.record(), {"write": {"path": "PROMPT.md", "text": " \n"}}]);
+    let script = json!([project.record_step(), {"write": {"path": "PROMPT.md", "text": " \n"}}]);
     let output = run(&project, &["-f", "PROMPT.md"], &script).run();
     output.code(2).stdout_has("the prompt file is empty: ").stdout_has("PROMPT.md");
     assert_eq!(prompts(&project), ["do it"]);
@@ -73,7 +74,8 @@ fn empty_prompt_is_never_sent() {
 fn prompt_file_with_invalid_utf8_is_sent_with_one_warning() {
     let project = Project::new();
     project.write("PROMPT.md", b"caf\xe9");
-    let script = sessions([json!([project.record()]), json!([project.record(), {"print": DONE}])]);
+    let script =
+        sessions([json!([project.record_step()]), json!([project.record_step(), {"print": DONE}])]);
     let output = run(&project, &["-f", "PROMPT.md"], &script).run();
     output.code(0).stderr_has("not UTF-8");
     assert_eq!(output.stderr.matches("not UTF-8").count(), 1);
@@ -88,8 +90,8 @@ fn iteration_line_precedes_feedback_and_prompt() {
         "guardrails": [{"command": "test -e fixed", "failAction": "PREPEND"}],
     }));
     let script = sessions([
-        json!([project.record()]),
-        json!([project.record(), {"shell": "touch fixed"}, {"print": DONE}]),
+        json!([project.record_step()]),
+        json!([project.record_step(), {"shell": "touch fixed"}, {"print": DONE}]),
     ]);
     run(&project, &["-p", "do it", "-n", "3"], &script).run().code(0);
     let prompts = prompts(&project);
@@ -104,12 +106,12 @@ fn iteration_line_precedes_feedback_and_prompt() {
 
 #[test]
 fn large_prompt_arrives_completely() {
-    // An argument is limited to 128 KiB by the kernel, a pipe holds 64 KiB.
+    // The kernel limits an argument to 128 KiB; a pipe holds 64 KiB.
     let project = Project::new();
     project.write("PROMPT.md", "é".repeat(500_000));
-    let script = json!([project.record(), {"print": DONE}]);
+    let script = json!([project.record_step(), {"print": DONE}]);
     run(&project, &["-f", "PROMPT.md"], &script).run().code(0);
-    let record = &project.recorded()[0];
+    let record = &project.agent_starts()[0];
     assert_eq!(record["prompt"].as_str().unwrap().chars().count(), 500_000);
     assert_eq!(record["stdin_eof"], true);
 }

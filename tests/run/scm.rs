@@ -1,11 +1,10 @@
-//! What becomes of the changes.
+//! Commits and pushes.
 
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 use crate::{ASKED, DONE, run, run_with, sessions};
 
-/// A repository with one commit, in which ralph commits.
 fn project(tasks: &[&str]) -> Project {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": tasks}}));
@@ -16,8 +15,7 @@ fn project(tasks: &[&str]) -> Project {
     project
 }
 
-/// An agent that works in this way and then, asked for a message, answers with this.
-fn works(steps: &Value, message: &str) -> Value {
+fn agent_script(steps: &Value, message: &str) -> Value {
     json!({"sessions": [steps], "commit_message": [{"print": message}]})
 }
 
@@ -25,7 +23,6 @@ fn subjects(project: &Project) -> Vec<String> {
     project.git_command(["log", "--format=%s"]).lines().map(str::to_owned).collect()
 }
 
-/// A repository to push to.
 fn with_remote(project: &Project) {
     project.git_command(["init", "--quiet", "--bare", "../remote.git"]);
     project.git_command(["remote", "add", "origin", "../remote.git"]);
@@ -52,7 +49,7 @@ fn all_unignored_changes_are_committed_with_agent_message() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "echo new > new.txt; echo more >> old.txt; touch x.tmp"}, {"print": DONE}]);
     let output =
-        run(&project, &["-p", "do it"], &works(&steps, "\n  Add the thing\nand more")).run();
+        run(&project, &["-p", "do it"], &agent_script(&steps, "\n  Add the thing\nand more")).run();
     output.code(0).stdout_has("commit");
     assert_eq!(subjects(&project), ["Add the thing", "First"]);
     assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\nold.txt\n");
@@ -64,11 +61,11 @@ fn untracked_files_are_committed_even_if_hidden_in_status() {
     let project = project(&["commit"]);
     project.git_command(["config", "status.showUntrackedFiles", "no"]);
     let steps = json!([{"shell": "touch new.txt"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, "Add the thing")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, "Add the thing")).run().code(0);
     assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\n");
 }
 
-/// Adds a submodule `part` with a file `a`, and commits that.
+/// Commits a submodule `part` with a file `a`.
 fn add_submodule(project: &Project) {
     let part =
         "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
@@ -82,13 +79,12 @@ fn uncommitted_submodule_work_is_not_committed() {
     let project = project(&["commit"]);
     add_submodule(&project);
     let dirty = json!([{"shell": "echo b >part/a; touch part/new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&dirty, "Change the part")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&dirty, "Change the part")).run().code(0);
     assert_eq!(subjects(&project), ["Add the part", "First"]);
-    // A commit in the submodule is a change here.
     let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, "Take the new part")).run().code(0);
     assert_eq!(subjects(&project)[0], "Take the new part");
-    // What is no submodule, and is committed like one, is told of, once.
+    // A nested repository committed as a link is reported once.
     let own = "git init -q app && cd app && echo a >a && git add a && git commit -qm App";
     let script = json!({
         "sessions": [[{"shell": own}], [{"shell": "touch new"}, {"print": DONE}]],
@@ -105,7 +101,7 @@ fn commit_message_may_be_in_response_tag() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
     let message = "Here it is:\n<response>Add the thing</response>";
-    run(&project, &["-p", "do it"], &works(&steps, message)).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, message)).run().code(0);
     assert_eq!(subjects(&project)[0], "Add the thing");
 }
 
@@ -114,7 +110,7 @@ fn commit_message_is_not_passed_through_shell() {
     let project = project(&["commit"]);
     let message = r#"--amend $(touch pwned) `touch pwned` "; touch pwned; '"#;
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, message)).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, message)).run().code(0);
     assert_eq!(subjects(&project), [message, "First"]);
     assert!(!project.has("pwned"));
 }
@@ -134,7 +130,7 @@ fn commit_message_is_requested_in_mode_of_run() {
     ] {
         let project = project(&["commit"]);
         let mut steps = answer.as_array().unwrap().clone();
-        steps.insert(0, project.record());
+        steps.insert(0, project.record_step());
         let work = if mode.is_empty() {
             work.clone()
         } else {
@@ -144,7 +140,7 @@ fn commit_message_is_requested_in_mode_of_run() {
         let args = [&["-p", "do it"][..], mode].concat();
         run_with("claude", &project, &args, &script).run().code(0);
         assert_eq!(subjects(&project)[0], "Add the thing");
-        let record = &project.recorded()[0];
+        let record = &project.agent_starts()[0];
         assert_eq!(record["prompt"], ask);
         let argv = record["argv"].to_string();
         assert!(argv.contains(&format!(r#""--output-format","{flag}""#)), "{argv}");
@@ -179,11 +175,11 @@ fn every_passing_iteration_is_committed() {
 fn clean_tree_is_reported_without_asking_for_message() {
     let project = project(&["commit"]);
     let script = json!({
-        "sessions": [[{"print": DONE}]], "commit_message": [project.record(), {"print": "Nothing"}],
+        "sessions": [[{"print": DONE}]], "commit_message": [project.record_step(), {"print": "Nothing"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0).stdout_has("nothing to commit");
     assert_eq!(subjects(&project), ["First"]);
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -193,7 +189,7 @@ fn failing_guardrails_prevent_commit() {
         "scm": {"command": "git", "tasks": ["commit"]}, "guardrails": [{"command": "false"}],
     }));
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it", "-n", "1"], &works(&steps, "Add it")).run().code(1);
+    run(&project, &["-p", "do it", "-n", "1"], &agent_script(&steps, "Add it")).run().code(1);
     assert_eq!(subjects(&project), ["First"]);
     assert!(!project.events().has("scm_started"));
 }
@@ -203,7 +199,7 @@ fn scm_tasks_run_in_order() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    run(&project, &["-p", "do it"], &works(&steps, "Add it")).run().code(0);
+    run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run().code(0);
     assert_eq!(pushed(&project), "Add it");
     let events = project.events();
     let tasks: Vec<_> = events.all("scm_ended").iter().map(|e| e["task"].clone()).collect();
@@ -214,10 +210,9 @@ fn scm_tasks_run_in_order() {
 fn failed_push_is_reported_and_retried_after_next_iteration() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
-    let remote = project.beside("remote.git");
-    let away = project.beside("away.git");
+    let remote = project.sibling("remote.git");
+    let away = project.sibling("away.git");
     std::fs::rename(&remote, &away).unwrap();
-    // The second iteration changes nothing, but there is still something to push.
     let script = json!({
         "sessions": [
             [{"shell": "touch new"}],
@@ -237,7 +232,7 @@ fn failed_push_is_reported_and_retried_after_next_iteration() {
 fn completion_with_failed_scm_task_exits_5() {
     let project = project(&["commit", "push"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
     output.code(5).stdout_has("push");
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "complete_scm_failed");
@@ -245,7 +240,6 @@ fn completion_with_failed_scm_task_exits_5() {
     assert_eq!(subjects(&project)[0], "Add it", "what could be done is done");
 }
 
-/// A program that git runs before each commit.
 fn pre_commit_hook(project: &Project, script: &str) {
     project.write(".git/hooks/pre-commit", format!("#!/bin/sh\n{script}\n"));
     project.program("chmod", ["+x", ".git/hooks/pre-commit"]).run().success();
@@ -256,37 +250,38 @@ fn commit_refused_by_hook_is_fed_back() {
     let project = project(&["commit", "push"]);
     pre_commit_hook(&project, "echo 'no secrets, please' >&2; exit 1");
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
     output.code(5).stdout_has("no secrets, please");
     assert_eq!(subjects(&project), ["First"]);
     assert_eq!(project.events().all("scm_ended").len(), 1, "nothing is pushed after that");
 
-    // The next agent is told, until it has done what the hook wants. A message is paid for once for the same work.
+    // The prompt reports the failure until the hook passes. The message is generated once for the
+    // same work.
     let project = self::project(&["commit"]);
     pre_commit_hook(&project, "seq 9999; echo 'new is ugly' >&2; test -e pretty");
-    let asked = project.beside("asked");
-    let count = json!({"shell": format!("echo x >> '{}'", asked.display())});
-    let told = |steps: &[Value]| {
-        let steps: Vec<Value> = [project.record()].iter().chain(steps).cloned().collect();
+    let requests_file = project.sibling("asked");
+    let count = json!({"shell": format!("echo x >> '{}'", requests_file.display())});
+    let with_record = |steps: &[Value]| {
+        let steps: Vec<Value> = [project.record_step()].iter().chain(steps).cloned().collect();
         json!(steps)
     };
     let script = json!({
         "sessions": [
-            told(&[json!({"shell": "touch new"})]), told(&[json!({"print": "hm"})]),
-            told(&[json!({"shell": "touch pretty"}), json!({"print": DONE})]),
+            with_record(&[json!({"shell": "touch new"})]), with_record(&[json!({"print": "hm"})]),
+            with_record(&[json!({"shell": "touch pretty"}), json!({"print": DONE})]),
         ],
         "commit_message": [count, {"print": "Add it"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
-    let prompts = project.recorded();
+    let prompts = project.agent_starts();
     assert_eq!(prompts[0]["prompt"], "do it");
-    for told in &prompts[1..] {
-        let prompt = told["prompt"].as_str().unwrap();
+    for with_record in &prompts[1..] {
+        let prompt = with_record["prompt"].as_str().unwrap();
         assert!(prompt.contains("`git commit` failed") && prompt.len() < 3_000, "{prompt}");
         assert!(prompt.contains("9999\nnew is ugly\n") && !prompt.contains("\n1000\n"), "{prompt}");
     }
     assert_eq!(
-        std::fs::read_to_string(&asked).unwrap(),
+        std::fs::read_to_string(&requests_file).unwrap(),
         "x\nx\n",
         "the second had the same to commit"
     );
@@ -301,14 +296,14 @@ fn hanging_commit_hook_is_ended_by_timeout() {
     }));
     pre_commit_hook(&project, "echo linting; sleep 1000");
     let script = json!({
-        "sessions": [[{"shell": "touch new"}], [project.record(), {"print": DONE}]],
+        "sessions": [[{"shell": "touch new"}], [project.record_step(), {"print": DONE}]],
         "commit_message": [{"print": "Add it"}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
     let why =
         "it was ended, because it took longer than scm.timeoutSeconds allows; it had said: linting";
     output.code(5).stdout_has("SCM task failed: commit").stdout_has(why);
-    let prompt = project.recorded()[0]["prompt"].to_string();
+    let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains(why), "{prompt}");
 }
 
@@ -317,7 +312,7 @@ fn staging_failure_fails_commit_task() {
     let project = project(&["commit"]);
     let nested = json!({"shell": "mkdir part && cd part && git init -q && touch code"});
     let script = json!({
-        "sessions": [[nested, {"print": "hm"}], [project.record(), {"print": DONE}]],
+        "sessions": [[nested, {"print": "hm"}], [project.record_step(), {"print": DONE}]],
         "commit_message": [{"print": "Asked for nothing"}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
@@ -325,7 +320,7 @@ fn staging_failure_fails_commit_task() {
         .code(5)
         .stdout_has("SCM task failed: commit")
         .stdout_has("does not have a commit checked out");
-    let prompt = project.recorded()[0]["prompt"].to_string();
+    let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains("`git add -A` failed") && prompt.contains("part"), "{prompt}");
     let report = project.ralph(["report"]).run();
     report
@@ -345,7 +340,7 @@ fn missing_commit_message_is_replaced_by_default() {
     assert_eq!(subjects(&project), ["ralph: iteration 1", "First"]);
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
 
-    // One that thinks about it for ever, with a budget of its iteration or of the run.
+    // An endless commit message, with a budget for the iteration or the run.
     for budget in [
         json!({"perIteration": {"tokens": 60_000}}),
         json!({"tokens": 60_000}),
@@ -367,7 +362,7 @@ fn missing_commit_message_is_replaced_by_default() {
             "sessions": [[{"shell": "touch new"}, {"claude": {"text": "on it"}}, {"claude": {"result": {}}}]],
             "commit_message": [thinks, "hang"],
         });
-        project.agent_named("claude", &script);
+        project.install_agent("claude", &script);
         project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]).run();
         assert_eq!(subjects(&project), ["ralph: iteration 1", "First"]);
     }
@@ -377,14 +372,14 @@ fn missing_commit_message_is_replaced_by_default() {
 fn commit_message_does_not_complete_run() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new-$RALPH_ITERATION"}, {"print": "not yet"}]);
-    run(&project, &["-p", "do it", "-n", "2"], &works(&steps, DONE)).run().code(1);
+    run(&project, &["-p", "do it", "-n", "2"], &agent_script(&steps, DONE)).run().code(1);
 }
 
 #[test]
 fn other_scm_gets_documented_arguments() {
     let project = Project::new();
     project.settings(&json!({"scm": {"command": "hg", "tasks": ["commit", "push -f 'a b'"]}}));
-    project.agent_named("hg", &json!([project.record()]));
+    project.install_agent("hg", &json!([project.record_step()]));
     let script = json!({"sessions": [[{"print": DONE}]], "commit_message": [{"print": "Add it"}]});
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert_eq!(crate::argv(&project), [vec!["commit", "-am", "Add it"], vec!["push", "-f", "a b"]]);
@@ -394,12 +389,12 @@ fn other_scm_gets_documented_arguments() {
 fn scm_without_repository_is_refused_before_start() {
     let project = Project::new();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
-    let script = json!([project.record()]);
+    let script = json!([project.record_step()]);
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(2).stderr_has("not a git repository").stderr_has("git init");
     project.settings(&json!({"scm": {"command": "no-such-scm", "tasks": ["commit"]}}));
     run(&project, &["-p", "do it"], &script).run().code(2).stderr_has("no-such-scm");
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
 }
 
 #[test]
@@ -419,7 +414,6 @@ fn runtime_files_never_show_in_git() {
         project.git_command(["status", "--porcelain"]),
         "A  .ralph/.gitignore\nA  .ralph/settings.json\n"
     );
-    // It is written again if it is lost.
     std::fs::remove_file(project.path().join(".ralph/.gitignore")).unwrap();
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert!(project.has(".ralph/.gitignore"));
@@ -431,7 +425,7 @@ fn commits_made_by_agent_are_pushed() {
     with_remote(&project);
     let commit = "touch new; git add new; git commit --quiet -m 'By the agent'";
     let steps = json!([{"shell": commit}, {"print": DONE}]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "not asked for")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "not asked for")).run();
     output.code(0).stdout_has("nothing to commit");
     assert_eq!(pushed(&project), "By the agent");
 }
@@ -462,14 +456,13 @@ fn unresolved_conflicts_are_not_committed() {
         git checkout -q main; echo ours >old.txt; git commit -qam Ours";
     project.program("sh", ["-c", other]).run().success();
     let before = ["Ours", "First"];
-    // Not even if the agent is done, and whichever part of the repository the project is.
     project.write("part/.ralph/settings.json", project.read(".ralph/settings.json"));
     project.git_command(["config", "core.excludesFile", ".git/info/exclude"]);
     project.write(".git/info/exclude", "part\n");
     let merge = json!({"shell": "git merge other; touch $(git rev-parse --show-toplevel)/new"});
     let script = json!({
         "sessions": [[merge, {"print": DONE}]],
-        "commit_message": [project.record(), {"print": "Asked for nothing"}],
+        "commit_message": [project.record_step(), {"print": "Asked for nothing"}],
     });
     let output = run(&project, &["-p", "do it", "-C", "part"], &script).run();
     output.code(5).stdout_has("conflicts that nobody has resolved: old.txt; resolve them");
@@ -477,15 +470,15 @@ fn unresolved_conflicts_are_not_committed() {
     assert_eq!(project.git_command(["status", "--porcelain"]), "UU old.txt\n?? new\n");
     project.git_command(["merge", "--abort"]);
 
-    let mut asked = vec![project.record()];
-    asked.push(json!({"shell": "echo both >old.txt; git add old.txt"}));
-    asked.push(json!({"print": DONE}));
+    let mut second_session = vec![project.record_step()];
+    second_session.push(json!({"shell": "echo both >old.txt; git add old.txt"}));
+    second_session.push(json!({"print": DONE}));
     let script = json!({
-        "sessions": [[merge, {"print": "not yet"}], asked],
+        "sessions": [[merge, {"print": "not yet"}], second_session],
         "commit_message": [{"print": "Merge theirs"}],
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
-    let prompt = project.recorded()[0]["prompt"].to_string();
+    let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains("nobody has resolved: old.txt. Resolve them"), "{prompt}");
     assert_eq!(subjects(&project)[0], "Merge theirs");
     assert_eq!(project.git_command(["show", "HEAD:old.txt"]), "both\n");
@@ -493,7 +486,7 @@ fn unresolved_conflicts_are_not_committed() {
 
 #[test]
 fn only_checked_changes_are_committed() {
-    // One that is asked for words, and edits, commits, hides what was staged, or changes what is committed.
+    // Asked for a message, the agent edits, commits, hides staged changes, or changes the commit.
     let broken = "echo broken > new.txt; touch sneaked";
     let commits = format!("{broken}; git add -A; git commit -qm Mine");
     for (meddling, warning, committed, last) in [
@@ -507,8 +500,8 @@ fn only_checked_changes_are_committed() {
             "scm": {"command": "git", "tasks": ["commit"]},
             "guardrails": [{"command": "grep -q fixed new.txt"}],
         }));
-        let work = json!([project.record(), {"shell": "[ -e new.txt ] || echo fixed > new.txt"}, {"print": DONE}]);
-        let looks = json!([project.record(), {"print": DONE}]);
+        let work = json!([project.record_step(), {"shell": "[ -e new.txt ] || echo fixed > new.txt"}, {"print": DONE}]);
+        let looks = json!([project.record_step(), {"print": DONE}]);
         let script = json!({
             "sessions": [work, looks], "commit_message": [{"shell": meddling}, {"print": "Fix it"}],
         });
@@ -526,14 +519,13 @@ fn only_checked_changes_are_committed() {
             assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
             assert!(!project.git_command(["ls-files"]).contains("sneaked"));
         }
-        // The next agent is told, and the next guardrails judge it.
-        let prompt = project.recorded()[1]["prompt"].to_string();
+        let prompt = project.agent_starts()[1]["prompt"].to_string();
         assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
         let report = project.ralph(["report"]).run();
         report.code(0).stdout_has(&warning).stdout_has("not complete: while the agent was asked");
     }
 
-    // A commit of more than what is staged would take along what nobody has seen.
+    // A commit of more than the index would include unchecked changes.
     let project = project(&["commit -a"]);
     let steps = json!([{"shell": "echo more >> old.txt"}, {"print": DONE}]);
     let message = json!([{"shell": "echo unseen >> old.txt"}, {"print": "Fix it"}]);
@@ -576,12 +568,11 @@ fn commits_on_no_branch_are_reported() {
     project.git_command(["switch", "--quiet", "-c", "kept"]);
     assert!(!reported(&project).contains("no branch"), "{}", reported(&project));
 
-    // An agent that begins a rebase and leaves it there.
     let rebase = "touch one; git add one; git commit -qm One; \
                   GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i HEAD~1; touch three";
     let steps = json!([{"shell": rebase}, {"print": DONE}]);
     project.git_command(["reset", "--quiet", "--hard", "main"]);
-    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
     output.code(0).stderr_has("a rebase of kept is under way, so").stderr_has("git rebase --abort");
 }
 
@@ -589,7 +580,8 @@ fn commits_on_no_branch_are_reported() {
 fn existing_uncommitted_changes_are_reported() {
     let project = project(&["commit"]);
     project.write("mine.txt", "not the agent's\n");
-    let output = run(&project, &["-p", "do it"], &works(&json!([{"print": DONE}]), "Do it")).run();
+    let output =
+        run(&project, &["-p", "do it"], &agent_script(&json!([{"print": DONE}]), "Do it")).run();
     output
         .code(0)
         .stderr_has("your uncommitted changes will be included in ralph's commits: mine.txt");
@@ -598,13 +590,15 @@ fn existing_uncommitted_changes_are_reported() {
 #[test]
 fn git_lock_of_other_process_is_waited_for() {
     let project = project(&["commit"]);
-    let trace = project.beside("trace");
-    let script =
-        works(&json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]), "New");
+    let trace = project.sibling("trace");
+    let script = agent_script(
+        &json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]),
+        "New",
+    );
     let running = run(&project, &["-p", "do it"], &script).env("GIT_TRACE", &trace).start();
     let tries = || {
-        let told = std::fs::read_to_string(&trace).unwrap_or_default();
-        told.lines().filter(|line| line.ends_with("built-in: git add -A")).count()
+        let trace_text = std::fs::read_to_string(&trace).unwrap_or_default();
+        trace_text.lines().filter(|line| line.ends_with("built-in: git add -A")).count()
     };
     wait_until(LONG, || tries() >= 2);
     std::fs::remove_file(project.path().join(".git/index.lock")).unwrap();
@@ -673,7 +667,7 @@ fn scm_paths_limit_the_commit() {
     project.git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "First"]);
     let steps = json!([{"shell": "mkdir src; touch src/a src/b.key beside"}, {"print": DONE}]);
-    run(&project, &ASKED, &works(&steps, "Add it")).run().code(0);
+    run(&project, &ASKED, &agent_script(&steps, "Add it")).run().code(0);
     let committed = project.git_command(["show", "--name-only", "--format=", "HEAD"]);
     assert_eq!(committed, "src/a\n");
 }
@@ -683,7 +677,7 @@ fn start_names_every_uncommitted_file_to_be_committed() {
     let project = project(&["commit"]);
     project.write("a.txt", "").write("dir/b.txt", "").write("dir/c.txt", "");
     let steps = json!([{"print": DONE}]);
-    let output = run(&project, &ASKED, &works(&steps, "Add it")).run();
+    let output = run(&project, &ASKED, &agent_script(&steps, "Add it")).run();
     output.code(0).stderr_has("included in ralph's commits: a.txt, dir/b.txt, dir/c.txt");
 }
 
@@ -706,7 +700,7 @@ fn uncommitted_work_in_submodule_is_named() {
     let project = project(&["commit"]);
     add_submodule(&project);
     let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
-    let output = run(&project, &ASKED, &works(&steps, "Change the part")).run();
+    let output = run(&project, &ASKED, &agent_script(&steps, "Change the part")).run();
     output.code(0).stderr_has("uncommitted work inside submodules").stderr_has("can hold: part");
 }
 

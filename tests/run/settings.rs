@@ -1,4 +1,4 @@
-//! Where settings come from, as it is seen from outside.
+//! Sources of settings.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,7 +10,7 @@ use crate::{DONE, argv, run};
 #[test]
 fn flags_override_environment_and_files() {
     let project = Project::new();
-    project.agent_named("robot", &json!([project.record()]));
+    project.install_agent("robot", &json!([project.record_step()]));
     project.settings(&json!({"agent": {"command": "robot"}}));
     let iterations = |args: &[&str], env: Option<&str>| {
         let mut ralph = project.ralph(["run", "-p", "do it"]).args(args);
@@ -44,7 +44,7 @@ fn flags_override_environment_and_files() {
 #[test]
 fn settings_objects_merge_and_arrays_replace() {
     let project = Project::new();
-    project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+    project.install_agent("robot", &json!([project.record_step(), {"print": DONE}]));
     project.settings(
         &json!({"agent": {"command": "robot", "flags": ["--one", "--two"], "env": {"A": "1"}}}),
     );
@@ -54,14 +54,14 @@ fn settings_objects_merge_and_arrays_replace() {
     );
     project.ralph(["run", "-p", "do it"]).run().code(0);
     assert_eq!(argv(&project), [["--three"]]);
-    let env = &project.recorded()[0]["env"];
+    let env = &project.agent_starts()[0]["env"];
     assert_eq!((&env["A"], &env["B"]), (&json!("1"), &json!("2")));
 }
 
 #[test]
 fn settings_flag_names_other_file() {
     let project = Project::new();
-    project.agent_named("robot", &json!([{"print": DONE}]));
+    project.install_agent("robot", &json!([{"print": DONE}]));
     project.settings(&json!({"agent": {"command": "missing"}}));
     project.write("ci/ralph.json", r#"{"agent": {"command": "robot"}}"#);
     project.ralph(["run", "-p", "do it", "--settings", "ci/ralph.json"]).run().code(0);
@@ -78,7 +78,7 @@ fn settings_errors_are_reported_together_before_start() {
         "guardrails": [{"command": "true", "failAction": "EXPLODE"}],
     }));
     project.write(".ralph/settings.local.json", "{\"verbose\": }");
-    let output = run(&project, &["-p", "do it"], &json!([project.record()])).run();
+    let output = run(&project, &["-p", "do it"], &json!([project.record_step()])).run();
     output
         .code(2)
         .stderr_has(".ralph/settings.json: ")
@@ -88,14 +88,14 @@ fn settings_errors_are_reported_together_before_start() {
         .stderr_has("guardrails[0].failAction")
         .stderr_has(".ralph/settings.local.json")
         .stdout_is("");
-    assert_eq!(project.recorded().len(), 0);
+    assert_eq!(project.agent_starts().len(), 0);
     assert!(!project.has(".ralph/runs"));
 }
 
 #[test]
 fn open_quote_in_flags_is_reported_once() {
     let project = Project::new();
-    project.agent_named("robot", &json!([project.record()]));
+    project.install_agent("robot", &json!([project.record_step()]));
     project.settings(&json!({"agent": {"command": "robot", "flags": ["--say don't"]}}));
     let output = project.ralph(["run", "-p", "do it"]).run();
     output.code(2).stderr_has("agent.flags[0]: a quote is not closed");
@@ -132,7 +132,7 @@ fn verbose_shows_loaded_settings_without_secrets() {
 #[test]
 fn secret_in_command_line_is_used_but_never_shown() {
     let project = Project::git();
-    project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+    project.install_agent("robot", &json!([project.record_step(), {"print": DONE}]));
     project.settings(&json!({
         "agent": {
             "flags": ["--header=Authorization: Bearer hunter2", "--api-key", "hunter2", "--api-key=hunter2"],
@@ -142,7 +142,7 @@ fn secret_in_command_line_is_used_but_never_shown() {
         "scm": {"command": "git", "tasks": ["ls-remote https://me:hunter2@127.0.0.1:9/x"]},
         "notify": {"command": "cat > notified; : --token hunter2"},
     }));
-    let lacks = |text: &str, what: &str| assert!(!text.contains("hunter2"), "{what}: {text}");
+    let lacks = |text: &str, place: &str| assert!(!text.contains("hunter2"), "{place}: {text}");
     let ralph = |args: &[&str]| {
         let output = project.ralph(args).run();
         lacks(&output.stdout, &args.join(" "));
@@ -161,7 +161,7 @@ fn secret_in_command_line_is_used_but_never_shown() {
         .code(0)
         .stdout_has("--api-key=(redacted)");
     ralph(&[&["run", "-V", "-n", "1", "-p", "x"], &agent[..]].concat());
-    // It was given to the agent as it is, and is kept for `ralph resume`, for nobody else to read.
+    // The agent gets the value, and it is kept, private, for `ralph resume`.
     assert!(argv(&project)[0].contains(&"Cookie: hunter2".to_owned()));
     let run = project.newest_run();
     for name in ["start.json", "settings.json"] {
@@ -192,7 +192,7 @@ fn missing_agent_error_names_agents_on_path() {
         .run()
         .code(2)
         .stderr_has("no agent");
-    project.agent_named("codex", &Value::Null);
+    project.install_agent("codex", &Value::Null);
     let output = project.ralph(["run", "-p", "do it"]).run();
     output.code(2).stderr_has("no agent is configured").stderr_has("codex").stderr_has("ralph run");
 }
@@ -217,7 +217,6 @@ fn subdirectory_of_project_is_refused() {
     let output = ralph.current_dir(&sub).run();
     output.code(2).stderr_has("src is a part of the project in").stderr_has("-C ");
     assert!(!project.has("src/.ralph"));
-    // One who says so gets a project of its own.
     project.write("src/.ralph/settings.json", "{}");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
     ralph.current_dir(&sub).run().code(1);
@@ -228,10 +227,10 @@ fn agent_from_environment_ignores_options_of_other_agent() {
     let project = Project::new();
     let agent = json!({"command": "nobody", "type": "claude", "flags": ["-x"], "args": ["-y"]});
     project.settings(&json!({ "agent": agent }));
-    project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+    project.install_agent("robot", &json!([project.record_step(), {"print": DONE}]));
     let ralph = project.ralph(["run", "-p", "the prompt"]).env("RALPH_AGENT__COMMAND", "robot");
     ralph.run().code(0);
-    let argv = &project.recorded()[0]["argv"];
+    let argv = &project.agent_starts()[0]["argv"];
     assert_eq!(argv.as_array().map(Vec::len), Some(1), "{argv}");
 }
 
@@ -240,14 +239,14 @@ fn settings_for_any_agent_apply_to_command_after_dashes() {
     let via = |settings: &serde_json::Value, variable: &str| {
         let project = Project::new();
         project.settings(settings);
-        project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+        project.install_agent("robot", &json!([project.record_step(), {"print": DONE}]));
         let ralph = project.ralph(["run", "-p", "the prompt", "--", "robot"]);
         let ralph = match variable {
             "" => ralph,
             value => ralph.env("RALPH_AGENT__PROMPT_VIA", value),
         };
         ralph.run().code(0);
-        let argv = project.recorded()[0]["argv"].as_array().expect("arguments").len();
+        let argv = project.agent_starts()[0]["argv"].as_array().expect("arguments").len();
         if argv > 1 { "argument" } else { "stdin" }
     };
     let named = json!({"agent": {"command": "nobody", "promptVia": "argument"}});
@@ -267,11 +266,11 @@ fn settings_changed_by_agent_are_reported_at_end() {
     project.settings(&json!({"guardrails": [guardrail], "maximumIterations": 1}));
     let plant =
         json!({"write": {"path": project.path().join(local), "text": "{\"guardrails\": []}"}});
-    project.agent_named("robot", &json!([plant, {"print": DONE}]));
-    let told = format!("{local} changed while this run went on");
+    project.install_agent("robot", &json!([plant, {"print": DONE}]));
+    let warning = format!("{local} changed while this run went on");
     let go = || project.ralph(["run", "-p", "do it", "--", "robot"]).run();
-    go().code(1).stderr_has(&told);
-    project.ralph(["report"]).run().code(0).stdout_has(&told);
+    go().code(1).stderr_has(&warning);
+    project.ralph(["report"]).run().code(0).stdout_has(&warning);
     go().code(0).stderr_lacks("changed");
 }
 

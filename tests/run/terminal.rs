@@ -1,4 +1,4 @@
-//! On a real terminal, and with signals.
+//! A real terminal, and signals.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, Tmux, wait_until};
 use crate::{DONE, run, run_with};
 
-/// The last line that is not empty.
 fn last_line(tmux: &Tmux) -> String {
     tmux.capture().trim_end().lines().last().unwrap_or_default().to_owned()
 }
@@ -14,7 +13,7 @@ fn last_line(tmux: &Tmux) -> String {
 #[test]
 fn status_line_is_shown_during_run_and_removed_at_end() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script = json!([
         {"claude": "init"}, {"claude": {"text": "On it."}},
         {"claude": {"tool": {"name": "Bash", "input": {"command": "make"}}}},
@@ -24,7 +23,7 @@ fn status_line_is_shown_during_run_and_removed_at_end() {
     ]);
     let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
     tmux.wait_for_text(LONG, "⏺ Bash(make)");
-    // It is drawn after what it stands below.
+    // The status line is drawn after the output above it.
     wait_until(LONG, || {
         let last = last_line(&tmux);
         last.contains("1/10") && last.contains("Bash")
@@ -41,11 +40,10 @@ fn status_line_is_shown_during_run_and_removed_at_end() {
 #[test]
 fn ctrl_c_lets_agent_finish() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let script =
         json!([{"raw": "Working... "}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
-    // Also what has no end of line yet.
     tmux.wait_for_text(LONG, "Working...");
     tmux.send_keys(["C-c"]);
     let screen = tmux.wait_for_text(LONG, "Received signal, shutting down...");
@@ -63,7 +61,7 @@ fn ctrl_c_lets_agent_finish() {
 #[test]
 fn ctrl_c_twice_kills_agent_process_tree() {
     let project = Project::new();
-    let pid_file = project.beside("tool.pid");
+    let pid_file = project.sibling("tool.pid");
     let script = json!([{"stray": {"pid_file": pid_file}}, {"print": "here"}, "hang"]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
     tmux.wait_for_text(LONG, "here");
@@ -93,7 +91,7 @@ fn no_color_is_honored_on_terminal() {
 #[test]
 fn signal_lets_guardrail_finish_and_starts_nothing_else() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let command =
         format!("touch running; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
     project.settings(&json!({"guardrails": [{"command": command}, {"command": "touch second"}]}));
@@ -144,7 +142,7 @@ fn second_signal_kills_guardrail_process_tree() {
     running.signal(Signal::INT);
     wait_until(LONG, || running.stderr().contains("Received signal, shutting down..."));
     running.signal(Signal::TERM);
-    // It found nothing wrong with the work: nobody is told that it failed.
+    // An interrupted guardrail has not failed.
     running.wait().code(130).stdout_has("Guardrail interrupted").stdout_lacks("failed");
     assert_eq!(project.processes(), []);
     let events = project.events();
@@ -158,7 +156,7 @@ fn second_signal_kills_guardrail_process_tree() {
 #[test]
 fn ctrl_c_does_not_reach_a_guardrail() {
     let project = Project::new();
-    let go = project.beside("go");
+    let go = project.sibling("go");
     let command =
         format!("echo checking; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
     project.settings(&json!({"guardrails": [{"command": command}]}));

@@ -1,4 +1,4 @@
-//! What is tried from inside, where a shell cannot: this program, run again in there.
+//! Attacks that a shell cannot run: the test program runs itself inside the sandbox.
 
 use std::ffi::c_int;
 use std::fs;
@@ -10,11 +10,11 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The variable that tells what to try, and its exit code if that works.
+/// The variable that names the attack, and the exit code of a success.
 pub(crate) const ATTACK: &str = "TEST_ATTACK";
 pub(crate) const ESCAPED: i32 = 42;
 
-/// Not a test of its own: with [`ATTACK`] set, it tries that and ends.
+/// Not a test by itself: runs the attack in [`ATTACK`] and exits.
 #[test]
 fn attack() {
     let Ok(attack) = std::env::var(ATTACK) else { return };
@@ -27,10 +27,10 @@ fn attack() {
         "udp" => {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-            // Sending may succeed to nobody: only an answer counts.
+            // Sending may succeed without a receiver: only an answer counts.
             socket.send_to(b"ping", target).is_ok() && socket.recv(&mut [0; 8]).is_ok()
         }
-        "kernel" => takes_orders(),
+        "kernel" => open_kernel_file(),
         "unix" => UnixStream::connect(target).is_ok(),
         "abstract" => {
             let address = SocketAddr::from_abstract_name(target).unwrap();
@@ -44,16 +44,16 @@ fn attack() {
             // PTRACE_ATTACH.
             call(libc::SYS_ptrace, [16, target.parse().unwrap(), 0, 0])
         }
-        "type" => types_into_the_terminal(),
+        "type" => type_into_terminal(),
         "pipe" => {
-            // To be read as well: it is not waited for somebody who does.
+            // Also for reading, because opening would otherwise wait for a reader.
             let open = fs::OpenOptions::new().read(true).write(true).open(target);
             open.is_ok_and(|mut pipe| pipe.write_all(b"x").is_ok())
         }
-        "memory" => uses_memory(target.parse().unwrap()),
+        "memory" => attach_memory(target.parse().unwrap()),
         "listen" => TcpListener::bind("0.0.0.0:0").is_ok(),
         "limit" | "priority" | "affinity" | "scheduler" | "disk" => {
-            slows_down(name, target.parse().unwrap())
+            limit_process(name, target.parse().unwrap())
         }
         other => panic!("no attack {other}"),
     };
@@ -62,30 +62,29 @@ fn attack() {
 
 #[expect(unsafe_code, reason = "attacks use calls that have no safe interface")]
 fn call(number: libc::c_long, args: [libc::c_long; 4]) -> bool {
-    // SAFETY: none of the calls above is given a pointer.
+    // SAFETY: no call above takes a pointer.
     unsafe { libc::syscall(number, args[0], args[1], args[2], args[3]) >= 0 }
 }
 
 #[expect(unsafe_code, reason = "as above")]
-fn types_into_the_terminal() -> bool {
+fn type_into_terminal() -> bool {
     let key: c_int = c_int::from(b'x');
-    // SAFETY: it reads one byte from where the pointer leads.
+    // SAFETY: reads one byte from a valid pointer.
     unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const key) == 0 }
 }
 
 #[expect(unsafe_code, reason = "as above")]
-fn uses_memory(id: c_int) -> bool {
-    // SAFETY: the kernel chooses where it is, and nothing of it is used.
+fn attach_memory(id: c_int) -> bool {
+    // SAFETY: the kernel chooses the address, which is not used.
     unsafe { libc::shmat(id, std::ptr::null(), libc::SHM_RDONLY) as isize != -1 }
 }
 
-/// Whether a process can be given less of the machine.
 #[expect(unsafe_code, reason = "as above")]
-fn slows_down(how: &str, pid: c_int) -> bool {
+fn limit_process(how: &str, pid: c_int) -> bool {
     let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
     let param = libc::sched_param { sched_priority: 0 };
     let mask = 1u64;
-    // SAFETY: the calls read what the pointers lead to, and no more of it than they are told.
+    // SAFETY: the pointers are valid for the sizes that the calls read.
     let done = unsafe {
         match how {
             "limit" => {
@@ -94,16 +93,16 @@ fn slows_down(how: &str, pid: c_int) -> bool {
             "priority" => libc::setpriority(libc::PRIO_PROCESS, pid.cast_unsigned(), 19),
             "affinity" => libc::sched_setaffinity(pid, 8, (&raw const mask).cast()),
             "scheduler" => libc::sched_setscheduler(pid, libc::SCHED_BATCH, &raw const param),
-            // The lowest priority of the usual class.
+            // The lowest priority of the best-effort class.
             _ => libc::syscall(libc::SYS_ioprio_set, 1, pid, 2 << 13 | 7) as c_int,
         }
     };
     done == 0
 }
 
-/// Whether anything of the kernel that is neither of a process nor for everybody can be opened to be written.
-/// Nothing is.
-fn takes_orders() -> bool {
+/// Whether a kernel file that belongs to no process and is not world-writable can be opened for
+/// writing. Nothing is written.
+fn open_kernel_file() -> bool {
     let is_of_a_process = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_digit()) || name.ends_with("self")
     };

@@ -1,4 +1,4 @@
-//! Docker's sandboxes by a program that records how it is called: nothing here has seen a real one.
+//! Docker sandboxes with a fake `sbx` that records its calls; nothing here has seen a real one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,18 +7,17 @@ use serde_json::json;
 
 use crate::support::{Project, Ralph};
 
-/// Answers as `sbx` is documented to, and runs what it is to run right here.
-const STAND_IN: &str = include_str!("../support/sbx.sh");
+const FAKE_SBX: &str = include_str!("../support/sbx.sh");
 
-fn stand_in(project: &Project, name: &str) {
-    let path = project.beside("bin").join(name);
-    fs::write(&path, STAND_IN).unwrap();
+fn install_fake_sbx(project: &Project, name: &str) {
+    let path = project.sibling("bin").join(name);
+    fs::write(&path, FAKE_SBX).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// How it was called since it was last asked, the words of each call in brackets.
+/// The calls since the last time, each word in angle brackets.
 fn calls(project: &Project) -> Vec<String> {
-    let path = project.beside("bin").join("calls");
+    let path = project.sibling("bin").join("calls");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let _ = fs::remove_file(path);
     text.lines().map(str::to_owned).collect()
@@ -35,7 +34,7 @@ fn run(project: &Project, args: &[&str]) -> Ralph {
 #[test]
 fn docker_sandbox_is_created_once_and_reused() {
     let project = Project::new();
-    stand_in(&project, "sbx");
+    install_fake_sbx(&project, "sbx");
     project.settings(&json!({
         "guardrails": [{"command": "test -e prompt", "failAction": "APPEND"}],
         "sandbox": {"allowedDomains": ["api.example.com"]},
@@ -43,7 +42,7 @@ fn docker_sandbox_is_created_once_and_reused() {
     run(&project, &["--", "sh", "agent.sh"]).run().code(0);
     assert_eq!(project.read("prompt"), "Work.");
     let first = calls(&project);
-    let name = fs::read_to_string(project.beside("bin").join("made")).unwrap();
+    let name = fs::read_to_string(project.sibling("bin").join("made")).unwrap();
     let name = name.trim();
     let (dir, state) = (project.path().display(), project.home().join(".ralph/docker"));
     let state = state.display();
@@ -86,8 +85,8 @@ fn docker_sandbox_is_created_once_and_reused() {
 #[test]
 fn docker_runs_claude_as_sandbox_agent_with_older_cli() {
     let project = Project::new();
-    stand_in(&project, "docker");
-    project.agent_named("claude", &json!([]));
+    install_fake_sbx(&project, "docker");
+    project.install_agent("claude", &json!([]));
     let output =
         run(&project, &["--no-stream-agent-output", "--", "claude", "--model", "opus"]).run();
     output.code(0);
@@ -105,7 +104,7 @@ fn docker_runs_claude_as_sandbox_agent_with_older_cli() {
 fn docker_uses_existing_login_state() {
     for exists in [false, true] {
         let project = Project::new();
-        stand_in(&project, "sbx");
+        install_fake_sbx(&project, "sbx");
         let state = project.home().join(".dclaude_state");
         if exists {
             fs::create_dir(&state).unwrap();
@@ -120,7 +119,7 @@ fn docker_uses_existing_login_state() {
 #[test]
 fn docker_reads_task_list_inside_vm() {
     let project = Project::new();
-    stand_in(&project, "sbx");
+    install_fake_sbx(&project, "sbx");
     let list = json!({"project": "p", "branchName": "b", "description": "", "userStories": [{
         "id": "a", "title": "A", "description": "", "acceptanceCriteria": ["it works"], "priority": 1,
         "passes": false, "notes": "", "dependsOn": [],
@@ -143,28 +142,28 @@ fn docker_reads_task_list_inside_vm() {
 #[test]
 fn docker_sandbox_failing_setup_is_removed() {
     let project = Project::new();
-    stand_in(&project, "sbx");
-    let script = STAND_IN.replace("*setup.sh*) ;;", "*setup.sh*) echo no user >&2; exit 1 ;;");
-    fs::write(project.beside("bin").join("sbx"), script).unwrap();
+    install_fake_sbx(&project, "sbx");
+    let script = FAKE_SBX.replace("*setup.sh*) ;;", "*setup.sh*) echo no user >&2; exit 1 ;;");
+    fs::write(project.sibling("bin").join("sbx"), script).unwrap();
     run(&project, &["--", "sh", "agent.sh"]).run().code(2).stderr_has("no user");
     assert!(calls(&project).iter().any(|call| call.starts_with("<rm><-f>")));
-    assert!(!project.beside("bin").join("made").exists());
+    assert!(!project.sibling("bin").join("made").exists());
 }
 
-/// `create` and the probe fail for every directory that does not match a pattern of the shell.
+/// Makes `create` and the probe fail for directories that do not match a shell pattern.
 fn works_only_in(project: &Project, pattern: &str) {
     let create = format!(
         "create) case \"$5\" in {pattern}) ;; *) echo cannot share it >&2; exit 1 ;; esac; echo"
     );
-    let script = STAND_IN.replace("create) echo", &create);
-    assert_ne!(script, STAND_IN);
-    fs::write(project.beside("bin").join("sbx"), script).unwrap();
+    let script = FAKE_SBX.replace("create) echo", &create);
+    assert_ne!(script, FAKE_SBX);
+    fs::write(project.sibling("bin").join("sbx"), script).unwrap();
 }
 
 #[test]
 fn docker_failure_only_in_project_is_error() {
     let project = Project::new();
-    stand_in(&project, "sbx");
+    install_fake_sbx(&project, "sbx");
     let go = |args: &[&str]| run(&project, args).args(["--", "sh", "agent.sh"]).run();
     works_only_in(&project, "*/sandboxes/run-*/project");
     let output = go(&[]);
@@ -175,7 +174,6 @@ fn docker_failure_only_in_project_is_error() {
     assert!(!project.has("prompt"), "no agent was started");
     let made = calls(&project);
     assert!(made.last().unwrap().starts_with("<rm><-f><ralph-project-"), "{made:?}");
-    // Where it works nowhere, that is said of the machine.
     works_only_in(&project, "nowhere");
     go(&[]).code(2).stderr_has("the sandbox docker: ").stderr_lacks("works on this machine");
 }
@@ -183,7 +181,7 @@ fn docker_failure_only_in_project_is_error() {
 #[test]
 fn docker_undoes_permission_changes_by_agent() {
     let project = Project::git();
-    stand_in(&project, "sbx");
+    install_fake_sbx(&project, "sbx");
     project.write("agent.sh", "chmod 0 .git .ralph .; echo '<response>DONE</response>'\n");
     let args = ["run", "--sandbox=docker", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"];
     project.ralph(args).run().code(0).stderr_has("permissions were changed inside the sandbox");

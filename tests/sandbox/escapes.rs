@@ -1,5 +1,5 @@
-//! Ways out of bubblewrap's sandbox. Each is tried as the administrator and as an ordinary user, and each is tried
-//! once more with the wall down that is said to stop it: if it fails even then, it proves nothing.
+//! Escapes from bubblewrap, as root and as an ordinary user. Each is repeated with its protection
+//! removed: an attack that fails even then proves nothing.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,34 +9,32 @@ use ralph_sandbox::plan::{Mount, PathGuard, SandboxPlan};
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::scene::{
-    Attack, Cage, Check, How, Scene, as_the_administrator, as_user, attack, network_attacks,
+    Attack, AttackMethod, Check, Scene, TestBackend, as_root, as_user, attack, network_attacks,
     ordinary_user, uncover,
 };
 use crate::support::skipped;
 
-/// Takes the mounts away that end like this.
 fn unmount(plan: &mut SandboxPlan, ends: &[&str]) {
     let before = plan.mounts.len();
     plan.mounts.retain(|mount| !ends.iter().any(|end| mount.at().ends_with(end)));
     assert!(plan.mounts.len() < before, "there is no mount at {ends:?}");
 }
 
-/// Gives the rights of an administrator of the namespaces.
 fn empower(plan: &mut SandboxPlan) {
     plan.user = (0, 0);
-    // Any rule of Landlock forbids mounts, and looking into processes that are not bound by it.
+    // Any Landlock rule forbids mounts and access to unconfined processes.
     plan.isolation.pipes = false;
     plan.isolation.capabilities = false;
     plan.isolation.calls = false;
 }
 
-/// Puts it among all other processes, as one of their user. The user namespace alone would stop it, too.
+/// Shares processes and users: the user namespace alone would stop it, too.
 fn share_processes(plan: &mut SandboxPlan) {
     plan.isolation.processes = false;
     share_users(plan);
 }
 
-/// Puts it among all other processes. Those of an administrator cannot be slowed down by who has fewer capabilities.
+/// Shares processes. A process with fewer capabilities cannot slow down root's.
 fn slow_down(plan: &mut SandboxPlan) {
     plan.isolation.processes = false;
     let is_administrator = !plan.kernel.is_empty();
@@ -45,63 +43,66 @@ fn slow_down(plan: &mut SandboxPlan) {
     }
 }
 
-/// Makes it the administrator of the machine itself.
 fn share_users(plan: &mut SandboxPlan) {
     plan.isolation.users = false;
     empower(plan);
 }
 
-/// Attacks on mounts. Where bubblewrap did not make them, its namespaces give no rights over them: who is the
-/// administrator there is stopped as well.
+/// Attacks on mounts. If ralph made them, bubblewrap's namespaces give no rights over them, not
+/// even to their root.
 const ON_MOUNTS: [&str; 2] =
     ["make what cannot be written writable", "take away what covers something"];
 
 pub(crate) const ATTACKS: &[Attack] = &[
     attack(
         "write outside",
-        How::Shell("echo mine > {root}/outside/file"),
+        AttackMethod::Shell("echo mine > {root}/outside/file"),
         Check::Outside(|scene| scene.read("outside/file") != "as it was"),
         uncover,
     ),
     attack(
         "write through a link",
-        How::Shell("ln -s {root}/outside/file link; echo mine > link"),
+        AttackMethod::Shell("ln -s {root}/outside/file link; echo mine > link"),
         Check::Outside(|scene| scene.read("outside/file") != "as it was"),
         uncover,
     ),
     attack(
         "make a secret one's own by a hard link",
-        How::Shell("ln {root}/home/.ssh/id_ed25519 stolen && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("ln {root}/home/.ssh/id_ed25519 stolen && exit {escaped}"),
+        Check::ExitCode,
         uncover,
     ),
     attack(
         "read a key",
-        How::Shell("grep -q secret {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("grep -q secret {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ExitCode,
         uncover,
     ),
     attack(
         "read a key by way of /proc",
-        How::Shell("grep -q secret /proc/self/root{root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell(
+            "grep -q secret /proc/self/root{root}/home/.ssh/id_ed25519 && exit {escaped}",
+        ),
+        Check::ExitCode,
         uncover,
     ),
     attack(
         "read a key by way of the first process",
-        How::Shell("grep -q secret /proc/1/root{root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell(
+            "grep -q secret /proc/1/root{root}/home/.ssh/id_ed25519 && exit {escaped}",
+        ),
+        Check::ExitCode,
         uncover,
     ),
     attack(
         "read what cargo publishes with",
-        How::Shell("grep -q secret {root}/home/.cargo/credentials.toml && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("grep -q secret {root}/home/.cargo/credentials.toml && exit {escaped}"),
+        Check::ExitCode,
         |plan| unmount(plan, &["credentials.toml"]),
     ),
     attack(
         "change a tool",
-        How::Shell("echo evil > {root}/home/.cargo/bin/tool"),
+        AttackMethod::Shell("echo evil > {root}/home/.cargo/bin/tool"),
         Check::Outside(|scene| scene.read("home/.cargo/bin/tool").contains("evil")),
         |plan| {
             for mount in &mut plan.mounts {
@@ -116,13 +117,15 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     attack(
         "make what cannot be written writable",
-        How::Shell("mount -o remount,rw,bind \"$PWD/.git/config\"; echo evil > .git/config"),
+        AttackMethod::Shell(
+            "mount -o remount,rw,bind \"$PWD/.git/config\"; echo evil > .git/config",
+        ),
         Check::Outside(|scene| scene.read("project/.git/config").contains("evil")),
         empower,
     ),
     attack(
         "take away what covers something",
-        How::Shell("umount \"$PWD/.git/config\"; echo evil > .git/config"),
+        AttackMethod::Shell("umount \"$PWD/.git/config\"; echo evil > .git/config"),
         Check::Outside(|scene| scene.read("project/.git/config").contains("evil")),
         empower,
     ),
@@ -130,8 +133,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         only_root: true,
         ..attack(
             "see what others have in their environment",
-            How::Shell("grep -qsa 'SECRET=in the env' /proc/*/environ && exit {escaped}"),
-            Check::ItSays,
+            AttackMethod::Shell("grep -qsa 'SECRET=in the env' /proc/*/environ && exit {escaped}"),
+            Check::ExitCode,
             share_processes,
         )
     },
@@ -139,92 +142,94 @@ pub(crate) const ATTACKS: &[Attack] = &[
         only_root: true,
         ..attack(
             "go through another process to its files",
-            How::Shell(
+            AttackMethod::Shell(
                 "grep -qs secret /proc/{victim}/root{root}/home/.ssh/id_ed25519 && exit {escaped}",
             ),
-            Check::ItSays,
+            Check::ExitCode,
             share_processes,
         )
     },
     attack(
         "kill a process outside",
-        // Whoever is hit is not gone the same moment.
-        How::Shell("kill -9 {victim} && exit {escaped}"),
-        Check::ItSays,
+        // A killed process does not disappear at once.
+        AttackMethod::Shell("kill -9 {victim} && exit {escaped}"),
+        Check::ExitCode,
         |plan| plan.isolation.processes = false,
     ),
     Attack {
         only_root: true,
         ..attack(
             "trace a process outside",
-            How::Program("ptrace={victim}"),
-            Check::ItSays,
+            AttackMethod::Program("ptrace={victim}"),
+            Check::ExitCode,
             share_processes,
         )
     },
     attack(
         "limit the files of a process outside",
-        How::Program("limit={victim}"),
-        Check::ItSays,
+        AttackMethod::Program("limit={victim}"),
+        Check::ExitCode,
         |plan| plan.isolation.processes = false,
     ),
     attack(
         "change the priority of a process outside",
-        How::Program("priority={victim}"),
-        Check::ItSays,
+        AttackMethod::Program("priority={victim}"),
+        Check::ExitCode,
         slow_down,
     ),
     attack(
         "choose the processor of a process outside",
-        How::Program("affinity={victim}"),
-        Check::ItSays,
+        AttackMethod::Program("affinity={victim}"),
+        Check::ExitCode,
         slow_down,
     ),
     attack(
         "change the scheduler of a process outside",
-        How::Program("scheduler={victim}"),
-        Check::ItSays,
+        AttackMethod::Program("scheduler={victim}"),
+        Check::ExitCode,
         slow_down,
     ),
     attack(
         "change the disk priority of a process outside",
-        How::Program("disk={victim}"),
-        Check::ItSays,
+        AttackMethod::Program("disk={victim}"),
+        Check::ExitCode,
         slow_down,
     ),
     attack(
         "plant an MCP server",
-        How::Shell("echo '{}' > .mcp.json"),
+        AttackMethod::Shell("echo '{}' > .mcp.json"),
         Check::Outside(|scene| scene.path.join("project/.mcp.json").exists()),
         |plan| plan.guards.clear(),
     ),
     attack(
         "change the configuration of codex",
-        How::Shell("echo evil > .codex/config.toml"),
+        AttackMethod::Shell("echo evil > .codex/config.toml"),
         Check::Outside(|scene| scene.read("project/.codex/config.toml").contains("evil")),
         |plan| unmount(plan, &[".codex/config.toml"]),
     ),
     attack(
         "plant a hook",
-        How::Shell("echo evil > .git/hooks/pre-commit"),
+        AttackMethod::Shell("echo evil > .git/hooks/pre-commit"),
         Check::Outside(|scene| scene.path.join("project/.git/hooks/pre-commit").exists()),
         |plan| unmount(plan, &[".git/hooks"]),
     ),
     attack(
         "change what git executes",
-        How::Shell("printf '[core]\\n\\tfsmonitor = evil\\n' > .git/config"),
+        AttackMethod::Shell("printf '[core]\\n\\tfsmonitor = evil\\n' > .git/config"),
         Check::Outside(|scene| scene.read("project/.git/config").contains("evil")),
         |plan| unmount(plan, &[".git/config"]),
     ),
     attack(
         "put another repository in the place of this one",
-        How::Shell("mv .git old && mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit"),
+        AttackMethod::Shell(
+            "mv .git old && mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
+        ),
         Check::Outside(|scene| scene.path.join("project/.git/hooks/pre-commit").exists()),
         |plan| unmount(plan, &[".git"]),
     ),
     attack(
         "put other submodules in the place of these",
-        How::Shell(
+        AttackMethod::Shell(
             "cd .git && mv modules old; mkdir -p modules/a/sub && echo evil > modules/a/sub/config",
         ),
         Check::Outside(|scene| scene.read("project/.git/modules/a/sub/config").contains("evil")),
@@ -236,7 +241,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         bare: true,
         ..attack(
             "make a repository where there is none",
-            How::Shell("mkdir .git && echo evil > .git/config && chmod 555 . .git"),
+            AttackMethod::Shell("mkdir .git && echo evil > .git/config && chmod 555 . .git"),
             Check::Outside(|scene| scene.path.join("project/.git").exists()),
             |plan| plan.guards.clear(),
         )
@@ -245,7 +250,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         bare: true,
         ..attack(
             "make the project itself a repository",
-            How::Shell(
+            AttackMethod::Shell(
                 "mkdir objects refs && echo evil > config && echo 'ref: refs/heads/x' > HEAD",
             ),
             Check::Outside(|scene| scene.path.join("project/HEAD").exists()),
@@ -254,25 +259,25 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     attack(
         "point a repository at another one",
-        How::Shell("mkdir -p evil && echo ../evil > .git/commondir"),
+        AttackMethod::Shell("mkdir -p evil && echo ../evil > .git/commondir"),
         Check::Outside(|scene| scene.path.join("project/.git/commondir").exists()),
         |plan| plan.guards.clear(),
     ),
     attack(
         "change ralph's settings",
-        How::Shell("echo '{\"guardrails\":[]}' > .ralph/settings.json"),
+        AttackMethod::Shell("echo '{\"guardrails\":[]}' > .ralph/settings.json"),
         Check::Outside(|scene| scene.read("project/.ralph/settings.json").contains("guardrails")),
         |plan| unmount(plan, &[".ralph/settings.json"]),
     ),
     attack(
         "make settings for this machine",
-        How::Shell("echo '{}' > .ralph/settings.local.json"),
+        AttackMethod::Shell("echo '{}' > .ralph/settings.local.json"),
         Check::Outside(|scene| scene.path.join("project/.ralph/settings.local.json").exists()),
         |plan| plan.guards.clear(),
     ),
     attack(
         "make settings where nothing can be renamed, and all names are taken",
-        How::Shell(
+        AttackMethod::Shell(
             "cd .ralph && echo '{}' > settings.local.json && i=0 && n=settings.local.json.from-sandbox\n\
              : > $n; while [ $i -lt 1000 ]; do i=$((i+1)); : > $n.$i; done; chmod 555 .",
         ),
@@ -283,7 +288,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         bare: true,
         ..attack(
             "make a directory of settings by a link",
-            How::Shell(
+            AttackMethod::Shell(
                 "mkdir cfg && echo '{}' > cfg/settings.json && ln -s cfg .claude && ln -s cfg .ralph",
             ),
             Check::Outside(|scene| {
@@ -295,55 +300,60 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     attack(
         "change what is on record",
-        How::Shell("echo forged > .ralph/runs/1/events.jsonl"),
+        AttackMethod::Shell("echo forged > .ralph/runs/1/events.jsonl"),
         Check::Outside(|scene| scene.read("project/.ralph/runs/1/events.jsonl").contains("forged")),
         |plan| unmount(plan, &[".ralph/runs"]),
     ),
     attack(
         "put another directory in the place of ralph's",
-        How::Shell("mv .ralph old && mkdir .ralph && echo forged > .ralph/settings.json"),
+        AttackMethod::Shell("mv .ralph old && mkdir .ralph && echo forged > .ralph/settings.json"),
         Check::Outside(|scene| scene.read("project/.ralph/settings.json").contains("forged")),
         |plan| unmount(plan, &[".ralph"]),
     ),
     attack(
         "change the settings of Claude Code",
-        How::Shell("echo '{\"hooks\":{}}' > .claude/settings.json"),
+        AttackMethod::Shell("echo '{\"hooks\":{}}' > .claude/settings.json"),
         Check::Outside(|scene| scene.read("project/.claude/settings.json").contains("hooks")),
         |plan| unmount(plan, &[".claude/settings.json"]),
     ),
     attack(
         "read a file that was open already",
-        How::Shell("grep -q secret <&9 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("grep -q secret <&9 && exit {escaped}"),
+        Check::ExitCode,
         |plan| plan.isolation.descriptors = false,
     ),
     attack(
         "have a user namespace of one's own",
-        How::Shell("unshare --user true && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("unshare --user true && exit {escaped}"),
+        Check::ExitCode,
         |plan| plan.isolation.calls = false,
     ),
-    attack("use the user's keyring", How::Program("keyring"), Check::ItSays, |plan| {
+    attack("use the user's keyring", AttackMethod::Program("keyring"), Check::ExitCode, |plan| {
         plan.isolation.calls = false;
     }),
     Attack {
         only_root: true,
         ..attack(
             "see what passes on the network",
-            How::Program("packet"),
-            Check::ItSays,
+            AttackMethod::Program("packet"),
+            Check::ExitCode,
             share_users,
         )
     },
     Attack {
         only_root: true,
-        ..attack("give the kernel orders", How::Program("kernel"), Check::ItSays, |plan| {
-            plan.kernel.clear();
-        })
+        ..attack(
+            "give the kernel orders",
+            AttackMethod::Program("kernel"),
+            Check::ExitCode,
+            |plan| {
+                plan.kernel.clear();
+            },
+        )
     },
     attack(
         "leave a program with its owner's rights",
-        How::Shell("cp /bin/true mine && chmod 4755 mine"),
+        AttackMethod::Shell("cp /bin/true mine && chmod 4755 mine"),
         Check::Outside(|scene| {
             let mine = scene.path.join("project/mine").metadata();
             mine.is_ok_and(|mine| mine.permissions().mode() & 0o4000 != 0)
@@ -354,14 +364,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         only_root: true,
         ..attack(
             "read the passwords",
-            How::Shell("grep -q root: /etc/shadow && exit {escaped}"),
-            Check::ItSays,
+            AttackMethod::Shell("grep -q root: /etc/shadow && exit {escaped}"),
+            Check::ExitCode,
             |plan| unmount(plan, &["etc/shadow"]),
         )
     },
 ];
 
-/// Tries everything as `user`, with all walls up and with the one down.
 fn try_everything(user: u32) {
     if rustix::process::getuid().as_raw() != 0 && rustix::process::getuid().as_raw() != user {
         return skipped("escapes as another user need the administrator");
@@ -375,26 +384,26 @@ fn try_everything(user: u32) {
         return skipped("bubblewrap does not work here");
     }
     let network = network_attacks(&scene);
-    // Who is nobody special may write only what concerns namespaces of its own.
+    // An ordinary user may write only about its own namespaces.
     let applies = |attack: &&Attack| user == 0 || attack.name != "give the kernel orders";
     for attack in ATTACKS.iter().chain(network.iter().map(|(attack, _)| attack)).filter(applies) {
-        scene.try_out(Cage::BwrapAlone, attack, attack.weaken);
+        scene.check_attack(TestBackend::BwrapAlone, attack, attack.weaken);
         if !ON_MOUNTS.contains(&attack.name) {
-            scene.try_out(Cage::Bwrap, attack, attack.weaken);
+            scene.check_attack(TestBackend::Bwrap, attack, attack.weaken);
             continue;
         }
         let mut powerful = scene.plan();
         empower(&mut powerful);
-        assert!(!scene.escapes(Cage::Bwrap, &powerful, attack), "{user}: {}", attack.name);
+        assert!(!scene.escapes(TestBackend::Bwrap, &powerful, attack), "{user}: {}", attack.name);
         if user == 0 {
-            scene.try_out(Cage::Bwrap, attack, share_users);
+            scene.check_attack(TestBackend::Bwrap, attack, share_users);
         }
     }
 }
 
 #[test]
 fn escapes_fail_as_administrator() {
-    as_the_administrator(try_everything);
+    as_root(try_everything);
 }
 
 #[test]
@@ -412,14 +421,13 @@ fn plan_lists_guarded_paths() {
     }
 }
 
-/// Types into the terminal that whoever started it sits at.
 #[test]
 fn typing_into_terminal_is_blocked() {
     let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").unwrap_or_default();
     let me = rustix::process::getuid().as_raw();
     let user = ordinary_user();
     let scene = Scene::new(user);
-    let types = |cage: Cage, plan: &SandboxPlan| {
+    let types = |cage: TestBackend, plan: &SandboxPlan| {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
@@ -443,27 +451,27 @@ fn typing_into_terminal_is_blocked() {
         output.status.code() == Some(ESCAPED)
     };
     let plan = scene.plan();
-    assert!(!types(Cage::Bwrap, &plan));
-    let has_landlock = Cage::Landlock.works_for(&scene);
-    assert!(!has_landlock || !types(Cage::Landlock, &plan));
+    assert!(!types(TestBackend::Bwrap, &plan));
+    let has_landlock = TestBackend::Landlock.works_for(&scene);
+    assert!(!has_landlock || !types(TestBackend::Landlock, &plan));
     let mut without_session = plan.clone();
     without_session.isolation.session = false;
-    assert!(!types(Cage::Bwrap, &without_session), "either wall is enough");
+    assert!(!types(TestBackend::Bwrap, &without_session), "either wall is enough");
     let mut without_filter = plan.clone();
     without_filter.isolation.calls = false;
-    assert!(!types(Cage::Bwrap, &without_filter), "either wall is enough");
+    assert!(!types(TestBackend::Bwrap, &without_filter), "either wall is enough");
     without_filter.isolation.session = false;
     if allowed.trim() == "1" {
-        assert!(types(Cage::Bwrap, &without_filter), "it proves nothing");
-        let only_filter = types(Cage::Landlock, &without_filter);
+        assert!(types(TestBackend::Bwrap, &without_filter), "it proves nothing");
+        let only_filter = types(TestBackend::Landlock, &without_filter);
         assert!(!has_landlock || only_filter, "it proves nothing");
     } else {
         skipped("typing into terminals is impossible with this kernel");
     }
 }
 
-/// A read-only mount does not keep anybody from writing to a named pipe. Nobody has this one open, so that it is not
-/// hidden.
+/// A read-only mount does not stop writes to a named pipe. No process has this one open, so it is
+/// not hidden.
 #[test]
 fn named_pipe_outside_writable_places_cannot_be_written() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -476,16 +484,16 @@ fn named_pipe_outside_writable_places_cannot_be_written() {
         return skipped("what is built here is hidden in a sandbox");
     }
     let scene = Scene::new(ordinary_user());
-    for cage in [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock] {
+    for cage in [TestBackend::Bwrap, TestBackend::BwrapAlone, TestBackend::Landlock] {
         if !cage.works_for(&scene) {
             skipped(&format!("{cage:?} does not work here"));
             continue;
         }
         let how: &'static str = Box::leak(format!("pipe={}", pipe.display()).into_boxed_str());
-        let attack = attack("write to a pipe", How::Program(how), Check::ItSays, |_| {});
+        let attack = attack("write to a pipe", AttackMethod::Program(how), Check::ExitCode, |_| {});
         assert!(!scene.escapes(cage, &scene.plan(), &attack), "{cage:?}");
         let mut weak = scene.plan();
-        if cage == Cage::Landlock {
+        if cage == TestBackend::Landlock {
             weak.isolation.files = false;
         } else {
             weak.isolation.pipes = false;

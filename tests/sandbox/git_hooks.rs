@@ -1,4 +1,4 @@
-//! Hooks and configuration of git that lie in the work tree, where an agent can write them.
+//! Git hooks and configuration in the work tree, where an agent can write.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,10 +8,8 @@ use crate::git_links::{DONE, MESSAGE, Scene};
 const HOOK: &str =
     "printf '#!/bin/sh\\ntouch \"$HOME/hook-ran\"\\n' > scripts/hook; chmod +x scripts/hook\n";
 
-/// The warning, up to the name of the hooks.
 const NOT_RUN: &str = "not run: agents can write";
 
-/// A repository whose hooks are in `scripts`, which agents can write to.
 fn scene(sandbox: &'static str, prepare: impl Fn(&Scene)) -> Option<Scene> {
     let scene = Scene::new(sandbox, 0)?;
     scene.project.write("scripts/hook", "#!/bin/sh\n").write(".gitconfig", "[commit]\n");

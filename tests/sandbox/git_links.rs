@@ -1,4 +1,4 @@
-//! Symbolic links that an agent leaves in the git directories lead git, outside the sandbox, to the user's files.
+//! Symbolic links in git directories that would lead git, outside the sandbox, to the user's files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,20 +9,19 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::landlock;
-use crate::scene::{STRANGER, give};
+use crate::scene::{OTHER_USER, give};
 use crate::support::{LONG, Project, Ralph, skipped, wait_until};
 
-/// Files and directories of git's that the agent replaces by links to the user's.
+/// Replaced by links to the user's files.
 const FILES: [&str; 3] = ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/main"];
-/// The same with links to files that the user does not have, and git would make.
+/// Replaced by links to files that git would create.
 const ABSENT: [&str; 2] = ["index", "packed-refs"];
 const DIRECTORIES: [&str; 4] = ["worktrees", "objects/info", "refs/tags", "modules"];
-/// The same for directories without which the repository does not work.
 const VITAL: [&str; 2] = ["logs", "refs/heads"];
 
 const MOVED: &str = "were moved out of the git directory";
 
-/// A repository with a task list to archive, and a home with files that must stay as they are.
+/// A repository with a task list, and a home whose files must not change.
 pub(crate) struct Scene {
     pub(crate) project: Project,
     user: u32,
@@ -30,7 +29,6 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` if this sandbox does not work here for this user.
     pub(crate) fn new(sandbox: &'static str, user: u32) -> Option<Scene> {
         if user != 0 && rustix::process::getuid().as_raw() != 0 {
             skipped("only the administrator can become another user");
@@ -60,7 +58,7 @@ impl Scene {
         let check = scene.ralph(&["sandbox", "check"]).run();
         let works = match sandbox {
             "--no-sandbox" => true,
-            "--sandbox=landlock" => landlock::is_here(&Project::new()),
+            "--sandbox=landlock" => landlock::landlock_works(&Project::new()),
             _ => check.stdout.contains("ok      bwrap"),
         };
         if !works {
@@ -69,7 +67,6 @@ impl Scene {
         works.then_some(scene)
     }
 
-    /// ralph, as the user of this scene.
     pub(crate) fn ralph(&self, args: &[&str]) -> Ralph {
         let ralph = env!("CARGO_BIN_EXE_ralph");
         let ralph = if self.user == 0 {
@@ -86,8 +83,7 @@ impl Scene {
         self.project.home().join("victims").join(name.replace('/', "-"))
     }
 
-    /// The lines of an agent that replaces these names in the git directory by links.
-    fn planting(&self, names: &[&str]) -> String {
+    fn link_script(&self, names: &[&str]) -> String {
         let lines = names.iter().map(|name| {
             let (victim, name) = (self.victim(name), format!(".git/{name}"));
             let parent = Path::new(&name).parent().unwrap().display().to_string();
@@ -132,11 +128,10 @@ pub(crate) const MESSAGE: &str =
     "case \"$(cat)\" in *\"commit message\"*) echo Made; exit;; esac\n";
 pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
-/// A commit outside the sandbox, right after the agent.
 fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
-    let plant = scene.planting(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
-    // A directory that cannot be listed hides nothing.
+    let plant = scene.link_script(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
+    // A directory that cannot be listed is checked, too.
     let script = format!("{MESSAGE}echo two > file\n{plant}chmod 311 .git/logs\n{DONE}");
     let output = scene.run(&script).run();
     scene.assert_untouched(&format!("{}{}", output.stdout, output.stderr));
@@ -144,32 +139,30 @@ fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
     assert_eq!(output.stderr.matches(MOVED).count(), 1, "said once: {}", output.stderr);
     assert!(!scene.project.path().join(".git/worktrees").exists());
     assert!(scene.project.path().join(".git/worktrees.from-sandbox").is_symlink());
-    // The commit was made, and what was moved is not moved again.
     let output = scene.ralph(&["archive", "--force"]).run();
     output.code(0).stderr_lacks(MOVED).stdout_has("Committed as");
     scene.assert_untouched("archive");
 }
 
-/// The same for a directory that git needs. Whatever becomes of the commit, the user's files stay as they are.
-fn missing_directories_lead_nowhere(sandbox: &'static str, user: u32) {
+fn missing_directories_are_not_followed(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
-    let plant = scene.planting(&VITAL);
+    let plant = scene.link_script(&VITAL);
     let output = scene.run(&format!("{MESSAGE}echo two > file\n{plant}{DONE}")).run();
     output.stderr_has(MOVED);
     scene.ralph(&["archive", "--force"]).run();
     scene.assert_untouched("archive");
 }
 
-/// ralph is killed before it can look, and the next command calls git.
+/// ralph is killed before its check, and the next command calls git.
 fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
-    // The user's own links stay, and one that the agent changes is restored.
+    // The user's own links stay; one that the agent changed is restored.
     let own = scene.project.path().join(".git/own");
     symlink("hooks", &own).unwrap();
     let changed = scene.project.path().join(".git/changed");
     symlink("info", &changed).unwrap();
-    let plant = scene.planting(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
-    // In landlock an agent can change the modes of any file of the user's.
+    let plant = scene.link_script(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
+    // With landlock an agent can change the mode of any file of the user.
     let memory = scene.project.home().join(".ralph");
     let memory = memory.display();
     let script = format!(
@@ -179,7 +172,7 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     let running = scene.run(&script).start();
     scene.project.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     let output = scene.ralph(&["archive", "--force"]).run();
     scene.assert_untouched(&format!("{}{}", output.stdout, output.stderr));
     output.code(0).stderr_has(MOVED).stdout_has("Committed as");
@@ -196,7 +189,7 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
 
 fn attack(sandbox: &'static str, user: u32) {
     commit_of_run_follows_no_link(sandbox, user);
-    missing_directories_lead_nowhere(sandbox, user);
+    missing_directories_are_not_followed(sandbox, user);
     archive_after_kill_follows_no_link(sandbox, user);
 }
 
@@ -207,7 +200,7 @@ fn git_links_from_bwrap_are_not_followed() {
 
 #[test]
 fn git_links_from_bwrap_of_ordinary_user_are_not_followed() {
-    attack("--sandbox=bwrap", STRANGER);
+    attack("--sandbox=bwrap", OTHER_USER);
 }
 
 #[test]
@@ -217,23 +210,23 @@ fn git_links_from_landlock_are_not_followed() {
 
 #[test]
 fn git_links_from_landlock_of_ordinary_user_not_followed() {
-    attack("--sandbox=landlock", STRANGER);
+    attack("--sandbox=landlock", OTHER_USER);
 }
 
 #[test]
 fn git_links_without_sandbox_are_not_followed() {
     attack("--no-sandbox", 0);
-    attack("--no-sandbox", STRANGER);
+    attack("--no-sandbox", OTHER_USER);
 }
 
-/// The agent of a worktree can write to the directory that all worktrees share.
+/// An agent in a worktree can write to the common git directory.
 #[test]
 fn git_links_from_worktree_are_not_followed_in_main_tree() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
-    let tree = scene.project.beside("tree");
+    let tree = scene.project.sibling("tree");
     scene.project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
     let names = ["COMMIT_EDITMSG", "logs/HEAD", "packed-refs"];
-    let plant = scene.planting(&names).replace(".git/", "\"$common\"/");
+    let plant = scene.link_script(&names).replace(".git/", "\"$common\"/");
     let script = format!(
         "common=$(git rev-parse --git-common-dir)\n{plant}touch planted; sleep 1000\n{DONE}"
     );
@@ -241,16 +234,16 @@ fn git_links_from_worktree_are_not_followed_in_main_tree() {
     let args = ["run", "--sandbox=bwrap", "-p", "x", "-n", "1", "-C", tree.to_str().unwrap()];
     let running = scene.ralph(&args).args(["--", "sh", "agent.sh"]).start();
     scene.project.wait_for_file(tree.join("planted"));
-    // While that run is at work, it could put them back: git must not write.
+    // While that run is active it could restore the links, so git must not write.
     let output = scene.ralph(&["archive", "--force"]).run();
     output.stderr_has(MOVED).stderr_has("puts links into the git directory");
     output.stderr_has("stop that run first").stdout_lacks("Committed as");
     scene.assert_untouched("archive");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
 }
 
-/// The agent puts the link back whenever it is moved.
+/// The agent restores the link whenever it is moved.
 #[test]
 fn spawn_beside_agent_replanting_links_is_refused() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
@@ -265,10 +258,10 @@ fn spawn_beside_agent_replanting_links_is_refused() {
     assert_eq!(output.stderr.matches(MOVED).count(), 1, "said once: {}", output.stderr);
     scene.assert_untouched("spawn");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
 }
 
-/// A branch called `objects/ab/x` has a log in a directory that looks like one of loose objects.
+/// The log of a branch `objects/ab/x` is in a directory that looks like one of loose objects.
 #[test]
 fn link_in_log_of_branch_named_objects_is_not_followed() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
@@ -282,7 +275,7 @@ fn link_in_log_of_branch_named_objects_is_not_followed() {
     scene.assert_untouched("archive");
 }
 
-/// git would wait for the other end of a pipe.
+/// git would wait for the other end.
 #[test]
 fn pipes_in_git_directory_are_moved_aside() {
     let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
@@ -294,12 +287,12 @@ fn pipes_in_git_directory_are_moved_aside() {
     scene.ralph(&["archive", "--force"]).run().code(0).stdout_has("Committed as");
 }
 
-/// Without a sandbox nothing restores the repository: git is not called.
+/// Without a sandbox nothing restores the repository, so git is not called.
 #[test]
 fn git_directory_replaced_by_pointer_is_refused() {
     for replace in ["ln -s $V .git", "echo gitdir: $V > .git"] {
         let Some(scene) = Scene::new("--no-sandbox", 0) else { return };
-        let victim = scene.project.beside("victim");
+        let victim = scene.project.sibling("victim");
         scene.project.git_command(["init", "-q", victim.to_str().unwrap()]);
         let replace = replace.replace("$V", &format!("{}/.git", victim.display()));
         let script = format!("{MESSAGE}mv .git old; {replace}; echo two > file\n{DONE}");

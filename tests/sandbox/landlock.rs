@@ -1,4 +1,4 @@
-//! What Landlock confines where there are no namespaces, from the outside.
+//! Landlock runs, seen from outside.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,8 +8,7 @@ use serde_json::json;
 
 use crate::support::{Project, Ralph, skipped};
 
-/// Whether this kernel's Landlock confines files and connections; said aloud if not.
-pub(crate) fn is_here(project: &Project) -> bool {
+pub(crate) fn landlock_works(project: &Project) -> bool {
     let check = project.ralph(["sandbox", "check"]).run();
     let works = check.stdout.contains("ok      landlock")
         && !check.stdout.contains("connections are not confined");
@@ -28,7 +27,7 @@ fn run(project: &Project, script: &str) -> Ralph {
 #[test]
 fn landlock_blocks_outside_files_network_and_processes() {
     let project = Project::git();
-    if !is_here(&project) {
+    if !landlock_works(&project) {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -68,11 +67,11 @@ fn landlock_blocks_outside_files_network_and_processes() {
     assert_eq!(project.processes(), []);
 }
 
-/// What is beside the journal can be written here: it must not be what a run goes on with.
+/// The agent can write next to the journal, so resume must not trust what is there.
 #[test]
 fn resume_ignores_start_files_overwritten_by_agent() {
     let project = Project::git();
-    if !is_here(&project) {
+    if !landlock_works(&project) {
         return;
     }
     let evil = json!({
@@ -93,7 +92,6 @@ fn resume_ignores_start_files_overwritten_by_agent() {
     let mut began: Vec<String> = began.collect();
     began.sort();
     assert_eq!(began.len(), 2, "{began:?}");
-    // One that never was, with a later name.
     let made_up = project.ralph(["resume", "2099", "-n", "2"]).run();
     made_up.code(2).stderr_has("it is told only in the project");
     let resumed = project.ralph(["resume", &began[0], "-n", "2"]).run();
@@ -101,37 +99,36 @@ fn resume_ignores_start_files_overwritten_by_agent() {
     assert!(!project.has("evil"));
 }
 
-/// Nothing protects these files while the agent runs: they are put back, by whoever comes next if need be.
+/// These files are unprotected while the agent runs, and restored afterwards.
 #[test]
 fn git_files_are_restored_without_links_and_after_kill() {
     let project = Project::git();
-    if !is_here(&project) {
+    if !landlock_works(&project) {
         return;
     }
     let users = project.home().join("users");
     fs::create_dir(&users).unwrap();
     fs::write(users.join("config"), "mine").unwrap();
     let config = project.read(".git/config");
-    // A link in the place of a directory.
     let script = format!("mv .git old && ln -s {} .git", users.display());
     run(&project, &script).run().code(0).stderr_has(".git.from-sandbox");
     assert_eq!(fs::read_to_string(users.join("config")).unwrap(), "mine");
     assert_eq!(fs::read_dir(&users).unwrap().count(), 1);
     assert_eq!(project.read(".git/config"), config);
     assert!(project.has(".git/HEAD") && !project.has("old"), "it is the same repository again");
-    // A kill, and whatever reads settings next.
+    // A kill; the next command that reads settings restores.
     let script = "printf '[core]\n\tfsmonitor = evil\n' >> .git/config; echo '{\"guardrails\":[]}' > .ralph/settings.local.json\n\
                   sleep 1000 & touch planted; wait";
     let running = run(&project, script).start();
     project.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     assert!(project.read(".git/config").contains("evil"));
     let output = project.ralph(["settings"]).run();
     output.code(0).stderr_has("config.from-sandbox").stderr_has("settings.local.json.from-sandbox");
     assert_eq!(project.read(".git/config"), config);
     assert!(!project.has(".ralph/settings.local.json"));
-    // Something still runs there, and is ended by the next run; until then it is looked after.
+    // A process is left over until the next run ends it. Until then, every command checks again.
     project.ralph(["settings"]).run().code(0).stderr_lacks("from-sandbox");
     project.write(".claude/settings.json", "{}");
     project.ralph(["sandbox", "ls"]).run().code(0).stderr_has("settings.json.from-sandbox");

@@ -1,5 +1,5 @@
-//! Ways out of Landlock's sandbox: those that it is said to stop, tried as those out of bubblewrap's are, and those
-//! that it says it cannot.
+//! Escapes from Landlock: those it stops, tried as in `escapes.rs`, and those it documents as
+//! possible.
 
 use std::net::TcpListener;
 
@@ -7,11 +7,11 @@ use ralph_sandbox::plan::SandboxPlan;
 
 use crate::escapes::ATTACKS;
 use crate::scene::{
-    Attack, Cage, Check, How, Scene, as_the_administrator, attack, network_attacks, ordinary_user,
+    Attack, AttackMethod, Check, Scene, TestBackend, as_root, attack, network_attacks,
+    ordinary_user,
 };
 use crate::support::{Project, skipped};
 
-/// Takes a wall away.
 type Weaken = fn(&mut SandboxPlan);
 
 fn files(plan: &mut SandboxPlan) {
@@ -22,14 +22,14 @@ fn calls(plan: &mut SandboxPlan) {
     plan.isolation.calls = false;
 }
 
-/// Who has fewer capabilities than another may not slow it down either.
+/// A process with fewer capabilities cannot slow down others either.
 fn calls_and_capabilities(plan: &mut SandboxPlan) {
     plan.isolation.calls = false;
     plan.isolation.capabilities = false;
 }
 
-/// Takes away everything that makes other processes out of reach. Any rule of Landlock forbids to look into those
-/// that are not bound by it; and whoever has fewer rights than another may not look into that either.
+/// Removes everything that protects other processes. Any Landlock rule, and fewer capabilities,
+/// forbid access to unconfined processes.
 fn processes(plan: &mut SandboxPlan) {
     plan.isolation.files = false;
     plan.isolation.network = false;
@@ -38,7 +38,7 @@ fn processes(plan: &mut SandboxPlan) {
     plan.isolation.capabilities = false;
 }
 
-/// What it stops, and what is taken away so that it does not.
+/// What it stops, and the protection to remove.
 const STOPPED: &[(&str, Weaken)] = &[
     ("write outside", files),
     ("write through a link", files),
@@ -73,7 +73,7 @@ const STOPPED: &[(&str, Weaken)] = &[
     }),
 ];
 
-/// What it cannot stop, and where it says so.
+/// What it cannot stop, and the text that says so.
 const NOT_STOPPED: &[(&str, &str)] = &[
     ("plant a hook", "what git and Claude Code execute in the project can be changed"),
     ("change what git executes", "what git and Claude Code execute in the project can be changed"),
@@ -88,27 +88,26 @@ const NOT_STOPPED: &[(&str, &str)] = &[
     ("listen on every address", "servers that the agent starts can be reached from the network"),
 ];
 
-/// What is only seen.
 const LOOKS: &[Attack] = &[
     attack(
         "see which files there are",
-        How::Shell("test -s {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("test -s {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ExitCode,
         files,
     ),
     attack(
         "see who else there is",
-        How::Shell("test -d /proc/{victim} && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("test -d /proc/{victim} && exit {escaped}"),
+        Check::ExitCode,
         processes,
     ),
     attack(
         "change the mode of a file",
-        How::Shell("chmod 644 {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ItSays,
+        AttackMethod::Shell("chmod 644 {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ExitCode,
         files,
     ),
-    attack("listen on every address", How::Program("listen"), Check::ItSays, |_| {}),
+    attack("listen on every address", AttackMethod::Program("listen"), Check::ExitCode, |_| {}),
 ];
 
 fn try_everything(user: u32) {
@@ -120,26 +119,27 @@ fn try_everything(user: u32) {
     let project = Project::new();
     let check = project.ralph(["sandbox", "check"]).run().stdout;
     let missing = ["connections are not confined", "can be signalled"];
-    if !Cage::Landlock.works_for(&scene) || missing.iter().any(|limit| check.contains(limit)) {
+    if !TestBackend::Landlock.works_for(&scene) || missing.iter().any(|limit| check.contains(limit))
+    {
         return skipped("Landlock does not work here, or not with connections and signals");
     }
     let network = network_attacks(&scene);
     let all = || ATTACKS.iter().chain(LOOKS).chain(network.iter().map(|(attack, _)| attack));
     let find = |name: &str| all().find(|attack| attack.name == name).unwrap();
     for (name, weaken) in STOPPED {
-        scene.try_out(Cage::Landlock, find(name), *weaken);
+        scene.check_attack(TestBackend::Landlock, find(name), *weaken);
     }
-    for (name, said) in NOT_STOPPED {
+    for (name, warning) in NOT_STOPPED {
         let scene = Scene::new(user);
-        let escapes = scene.escapes(Cage::Landlock, &scene.plan(), find(name));
+        let escapes = scene.escapes(TestBackend::Landlock, &scene.plan(), find(name));
         assert!(escapes, "user {user}: {name} is impossible, which is more than it says");
-        assert!(check.contains(said), "{said}: {check}");
+        assert!(check.contains(warning), "{warning}: {check}");
     }
 }
 
 #[test]
 fn landlock_escapes_fail_as_administrator() {
-    as_the_administrator(try_everything);
+    as_root(try_everything);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn landlock_escapes_fail_as_ordinary_user() {
     try_everything(ordinary_user());
 }
 
-/// Whoever may use one terminal may use all of them: what is typed into the user's, a password for instance.
+/// Access to one terminal would be access to all, and to passwords typed there.
 #[test]
 fn landlock_blocks_terminals_of_user() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -170,7 +170,7 @@ fn landlock_blocks_terminals_of_user() {
     assert_eq!(tried(), [true, false, false]);
 }
 
-/// A known gap: Landlock knows ports, not addresses.
+/// Landlock confines ports, not addresses.
 #[test]
 fn landlock_allowed_port_is_open_at_every_address_known_gap() {
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();
@@ -191,8 +191,8 @@ fn landlock_allowed_port_is_open_at_every_address_known_gap() {
         project.ralph(["sandbox", "shell", &sandbox, "--", "bash", "-c", &script]).run();
         assert!(project.has("tried"), "{backend}");
         assert_eq!(project.has("reached"), reached, "{backend}");
-        let said =
+        let warning =
             "ports of this machine that allowedDomains names can be reached at every address";
-        assert!(check.contains(said), "{check}");
+        assert!(check.contains(warning), "{check}");
     }
 }

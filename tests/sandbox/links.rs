@@ -1,6 +1,5 @@
-//! Links that an agent leaves behind, so that the next sandbox shows what they lead to. Each is tried as the
-//! administrator and as an ordinary user, and once more with the target mounted: if it cannot be read even then, the
-//! attack proves nothing.
+//! Links that an agent leaves to make the next sandbox show their target. Each is repeated with the
+//! target mounted: an attack that fails even then proves nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,13 +7,13 @@ use std::path::Path;
 
 use ralph_sandbox::plan::{Mount, PlanInputs};
 
-use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
+use crate::scene::{AttackMethod, Check, Scene, TestBackend, as_root, attack, ordinary_user};
 use crate::support::{Project, skipped};
 
-const CAGES: [Cage; 3] = [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock];
+const CAGES: [TestBackend; 3] =
+    [TestBackend::Bwrap, TestBackend::BwrapAlone, TestBackend::Landlock];
 
-/// What leads to a link in the project: its name, the file or directory in `~/.ssh` that it points to, and the
-/// setting or variable that names it.
+/// A link in the project, its target in `~/.ssh`, and the setting or variable that names it.
 struct Link {
     name: &'static str,
     target: &'static str,
@@ -94,8 +93,8 @@ fn try_links(user: u32) {
                 path.display(),
                 ssh.display()
             );
-            let read = How::Shell(Box::leak(script.into_boxed_str()));
-            let read = attack(link.name, read, Check::ItSays, |_| {});
+            let read = AttackMethod::Shell(Box::leak(script.into_boxed_str()));
+            let read = attack(link.name, read, Check::ExitCode, |_| {});
             assert!(!scene.escapes(cage, &plan, &read), "{cage:?}, {user}: {}", link.name);
             plan.mounts.push(Mount::ReadOnly { from: ssh.clone(), at: ssh });
             assert!(
@@ -109,7 +108,7 @@ fn try_links(user: u32) {
 
 #[test]
 fn link_out_of_project_is_hidden_from_administrator() {
-    as_the_administrator(try_links);
+    as_root(try_links);
 }
 
 #[test]
@@ -117,11 +116,11 @@ fn link_out_of_project_is_hidden_from_ordinary_user() {
     try_links(ordinary_user());
 }
 
-/// The directory was there when the sandbox was planned, and is a link when it is started.
+/// The directory becomes a link between planning and start.
 #[test]
 fn link_created_after_planning_is_not_followed() {
     let user = ordinary_user();
-    for cage in [Cage::Bwrap, Cage::Landlock] {
+    for cage in [TestBackend::Bwrap, TestBackend::Landlock] {
         let scene = Scene::new(user);
         if !cage.works_for(&scene) {
             skipped(&format!("{cage:?} does not work here"));
@@ -137,10 +136,9 @@ fn link_created_after_planning_is_not_followed() {
         fs::remove_dir(&tools).unwrap();
         symlink(home.join(".ssh"), &tools).unwrap();
         let read = "grep -rqs secret ~/bin/ ~/.ssh {root}/home/.ssh tools/ && exit {escaped}";
-        let output = scene.output(cage, &plan, &How::Shell(read));
+        let output = scene.output(cage, &plan, &AttackMethod::Shell(read));
         assert_ne!(output.status.code(), Some(crate::attacker::ESCAPED), "{cage:?}");
-        // Bubblewrap does not even start; a run takes the mount out before.
-        assert_eq!(output.status.code() == Some(125), cage == Cage::Bwrap, "{output:?}");
+        assert_eq!(output.status.code() == Some(125), cage == TestBackend::Bwrap, "{output:?}");
     }
 }
 
@@ -172,9 +170,9 @@ fn link_created_during_run_is_reported_and_not_followed() {
         let sandbox = format!("--sandbox={backend}");
         let args = ["run", &sandbox, "-p", "Work.", "-n", "3", "--", "sh", "agent.sh"];
         let output = project.ralph(args).env("PATH", &path).run();
-        let said = "tools was removed or replaced by a link during the run";
-        output.code(1).stderr_has(said);
-        assert_eq!(output.stderr.matches(said).count(), 1, "{}", output.stderr);
+        let warning = "tools was removed or replaced by a link during the run";
+        output.code(1).stderr_has(warning);
+        assert_eq!(output.stderr.matches(warning).count(), 1, "{}", output.stderr);
         assert_eq!(project.read("stolen"), "", "{backend}");
         assert!(project.path().join("tools").is_symlink());
         let output = project.ralph(args).env("PATH", &path).run();
@@ -209,7 +207,7 @@ fn project_directory_behind_agent_link_is_refused() {
     let resume = project.ralph(["resume", &run_id, "-C", "packages/app"]).run();
     resume.code(2).stderr_has(refused);
     assert_eq!(fs::read_dir(&secrets).unwrap().count(), 0);
-    // A `PWD` of somewhere else says nothing, and neither does a way out without a link.
+    // Allowed: a wrong `PWD`, and a path that leaves the project without a link.
     run(&[]).env("PWD", &app).run().code(0);
     run(&["-C", "packages/../../home/.ssh"]).run().code(0);
     assert!(secrets.join("ran").exists(), "named by its own path");

@@ -1,4 +1,4 @@
-//! Sandboxes: what gets out of them, and what does not.
+//! Sandboxes and attacks on them.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 

@@ -1,4 +1,4 @@
-//! The proxy against real sockets: what it lets through, and what clients can do to it.
+//! The proxy with real sockets: allowed hosts, and abuse by clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,20 +11,19 @@ use ralph_sandbox::proxy::{Proxy, ProxyRules, Refusal, Resolver, UpstreamProxies
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A proxy with a listener on this machine, and what it may reach.
-struct Bench {
+struct TestProxy {
     proxy: Proxy,
     address: SocketAddr,
     _files: tempfile::TempDir,
 }
 
-impl Bench {
-    fn new(allowed: &[&str]) -> Bench {
-        Bench::with(allowed, "", &[])
+impl TestProxy {
+    fn new(allowed: &[&str]) -> TestProxy {
+        TestProxy::with(allowed, "", &[])
     }
 
-    fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
-        Bench::behind(UpstreamProxies::default(), allowed, hosts, servers)
+    fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> TestProxy {
+        TestProxy::behind(UpstreamProxies::default(), allowed, hosts, servers)
     }
 
     fn behind(
@@ -32,7 +31,7 @@ impl Bench {
         allowed: &[&str],
         hosts: &str,
         servers: &[SocketAddr],
-    ) -> Bench {
+    ) -> TestProxy {
         let files = tempfile::tempdir().unwrap();
         let hosts_file = files.path().join("hosts");
         std::fs::write(&hosts_file, hosts).unwrap();
@@ -40,7 +39,7 @@ impl Bench {
         for entry in allowed {
             allow.add(entry).unwrap();
         }
-        // Nobody listens there: no name of a test is ever asked of a real server.
+        // No server there: a test never asks a real name server.
         let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let servers = if servers.is_empty() { vec![nobody] } else { servers.to_vec() };
         let resolver = Resolver { hosts: hosts_file, servers, ..Resolver::default() };
@@ -48,7 +47,7 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         proxy.serve(listener.into());
-        Bench { proxy, address, _files: files }
+        TestProxy { proxy, address, _files: files }
     }
 
     fn connect(&self) -> TcpStream {
@@ -57,7 +56,6 @@ impl Bench {
         stream
     }
 
-    /// Sends this and gives all that comes back.
     fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -66,7 +64,6 @@ impl Bench {
         answer
     }
 
-    /// A tunnel to `host`, which must be granted.
     fn tunnel(&self, host: &str) -> TcpStream {
         let mut stream = self.connect();
         write!(stream, "CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -82,17 +79,16 @@ impl Bench {
     }
 }
 
-/// Some of these measure the memory of this process, so that none runs beside another.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Serializes tests, because some measure the memory of this process.
+fn serialize() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refusal(host: &str, port: u16, private: bool) -> Refusal {
     Refusal { host: host.to_owned(), port, private }
 }
 
-/// A service that gives each connection to a thread of its own.
 fn service(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -106,7 +102,6 @@ fn service(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     port
 }
 
-/// Sends back what it gets.
 fn echo() -> u16 {
     service(|mut stream| {
         let mut writer = stream.try_clone().unwrap();
@@ -115,7 +110,6 @@ fn echo() -> u16 {
     })
 }
 
-/// Answers one request of HTTP with the head that it got.
 fn mirror() -> u16 {
     service(|mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -125,8 +119,7 @@ fn mirror() -> u16 {
     })
 }
 
-/// How much memory this process has in use, in KiB.
-fn resident() -> u64 {
+fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -134,10 +127,11 @@ fn resident() -> u64 {
 
 #[test]
 fn proxy_passes_tunnels_and_requests_to_allowed_hosts() {
-    let _alone = alone();
+    let _alone = serialize();
     let (echo, mirror) = (echo(), mirror());
     let allowed = [format!("localhost:{echo}"), format!("web.test:{mirror}")];
-    let bench = Bench::with(&allowed.each_ref().map(String::as_str), "127.0.0.1 web.test\n", &[]);
+    let bench =
+        TestProxy::with(&allowed.each_ref().map(String::as_str), "127.0.0.1 web.test\n", &[]);
     let mut tunnel = bench.tunnel(&format!("127.0.0.1:{echo}"));
     tunnel.write_all(b"hello").unwrap();
     tunnel.shutdown(Shutdown::Write).unwrap();
@@ -157,19 +151,17 @@ fn proxy_passes_tunnels_and_requests_to_allowed_hosts() {
 
 #[test]
 fn proxy_refuses_unlisted_host_and_names_setting() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
-    let bench = Bench::with(&["*.example.com", "inside.test"], "127.0.0.1 inside.test\n", &[]);
+    let bench = TestProxy::with(&["*.example.com", "inside.test"], "127.0.0.1 inside.test\n", &[]);
     let answer = bench.ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
     assert!(answer.contains("add \"evil.test\" to sandbox.allowedDomains"), "{answer}");
     assert!(bench.ask("GET http://evil.test/ HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
-    // A port of this machine that nobody allowed, by each of its names.
     for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
         let answer = bench.ask(&format!("CONNECT {host}:{echo} HTTP/1.1\r\n\r\n"));
         assert!(answer.contains(" 403 ") || answer.contains(" 400 "), "{host}: {answer}");
     }
-    // An allowed name that leads into this machine.
     let answer = bench.ask("CONNECT inside.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.contains("add \"inside.test:443\" to sandbox.allowedDomains"), "{answer}");
 
@@ -182,12 +174,12 @@ fn proxy_refuses_unlisted_host_and_names_setting() {
 
 #[test]
 fn proxy_uses_upstream_proxy_of_user() {
-    let _alone = alone();
+    let _alone = serialize();
     let (echo, mirror) = (echo(), mirror());
-    // Names that nobody knows here: it is the other proxy, one of ours, that looks them up.
+    // Only the upstream proxy can resolve these names.
     let hosts = "127.0.0.1 far.test\n127.0.0.1 direct.test\n";
     let far = [format!("far.test:{echo}"), format!("far.test:{mirror}")];
-    let other = Bench::with(&far.each_ref().map(String::as_str), hosts, &[]);
+    let other = TestProxy::with(&far.each_ref().map(String::as_str), hosts, &[]);
     let env = |name: &str, value: String| (name.into(), value.into());
     let upstream = UpstreamProxies::from_env(&[
         env("ALL_PROXY", format!("http://user:secret@{}", other.address)),
@@ -195,7 +187,7 @@ fn proxy_uses_upstream_proxy_of_user() {
     ]);
     let direct = format!("direct.test:{echo}");
     let allowed = [far[0].as_str(), &far[1], &direct, "other.test", "10.0.0.1"];
-    let bench = Bench::behind(upstream.0, &allowed, "127.0.0.1 direct.test\n", &[]);
+    let bench = TestProxy::behind(upstream.0, &allowed, "127.0.0.1 direct.test\n", &[]);
     for host in [&far[0], &direct] {
         let mut tunnel = bench.tunnel(host);
         tunnel.write_all(b"hello").unwrap();
@@ -206,14 +198,13 @@ fn proxy_uses_upstream_proxy_of_user() {
     }
     let answer = bench.ask(&format!("GET http://far.test:{mirror}/path HTTP/1.1\r\n\r\n"));
     assert!(answer.contains("GET /path HTTP/1.1\r\n"), "{answer}");
-    // A second request behind the first would be judged by nobody.
+    // A pipelined second request would bypass the check.
     let (near, evil) = (format!("http://far.test:{mirror}/path"), "http://evil.test/");
     let two = format!("GET {near} HTTP/1.1\r\n\r\nGET {evil} HTTP/1.1\r\n\r\n");
     assert!(bench.ask(&two).contains("GET /path HTTP/1.1\r\n"));
     let open = format!("POST {near} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
     assert!(bench.ask(&open).contains("411 Length Required"));
     assert_eq!(other.refusals(), []);
-    // What the other one refuses is told; what ours refuses never gets there.
     let answer = bench.ask("CONNECT other.test:443 HTTP/1.1\r\n\r\n");
     assert!(answer.contains("HTTPS_PROXY names refused it (403)"), "{answer}");
     assert_eq!(other.refusals(), [refusal("other.test", 443, false)]);
@@ -225,18 +216,17 @@ fn proxy_uses_upstream_proxy_of_user() {
     assert_eq!(other.refusals(), []);
 }
 
-/// A name server that answers every question for IPv4 with this address.
 fn name_server(address: [u8; 4]) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let name_server = socket.local_addr().unwrap();
     thread::spawn(move || {
         let mut buffer = [0; 1500];
         while let Ok((read, client)) = socket.recv_from(&mut buffer) {
-            let asked = &buffer[..read];
-            let is_v4 = asked[read - 15..read - 13] == [0, 1];
-            let mut reply = asked[..2].to_vec();
+            let question = &buffer[..read];
+            let is_v4 = question[read - 15..read - 13] == [0, 1];
+            let mut reply = question[..2].to_vec();
             reply.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
-            reply.extend(&asked[12..read - 11]);
+            reply.extend(&question[12..read - 11]);
             if is_v4 {
                 reply.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4]);
                 reply.extend(address);
@@ -249,28 +239,28 @@ fn name_server(address: [u8; 4]) -> SocketAddr {
 
 #[test]
 fn proxy_judges_addresses_from_name_server() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let allowed = [format!("named.test:{echo}"), "rebound.test".to_owned()];
     let servers = [name_server([127, 0, 0, 1])];
-    let bench = Bench::with(&allowed.each_ref().map(String::as_str), "", &servers);
+    let bench = TestProxy::with(&allowed.each_ref().map(String::as_str), "", &servers);
     let mut tunnel = bench.tunnel(&format!("named.test:{echo}"));
     tunnel.write_all(b"x").unwrap();
     tunnel.read_exact(&mut [0]).unwrap();
-    // The owner of an allowed name must not be able to point it at this machine.
+    // The owner of an allowed name must not redirect it to this machine.
     assert!(bench.ask("CONNECT rebound.test:80 HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
     assert_eq!(bench.refusals(), [refusal("rebound.test", 80, true)]);
 }
 
 #[test]
 fn proxy_skips_unreachable_name_server() {
-    let _alone = alone();
+    let _alone = serialize();
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let echo = echo();
     let entry = format!("named.test:{echo}");
-    let bench = Bench::with(&[&entry], "", &[nobody, name_server([127, 0, 0, 1])]);
+    let bench = TestProxy::with(&[&entry], "", &[nobody, name_server([127, 0, 0, 1])]);
     bench.tunnel(&entry);
-    let bench = Bench::with(&[&entry], "", &[nobody]);
+    let bench = TestProxy::with(&[&entry], "", &[nobody]);
     let answer = bench.ask(&format!("CONNECT {entry} HTTP/1.1\r\n\r\n"));
     assert!(answer.contains("502 Bad Gateway"), "{answer}");
     assert!(answer.contains("no address for named.test"), "{answer}");
@@ -278,26 +268,26 @@ fn proxy_skips_unreachable_name_server() {
 
 #[test]
 fn proxy_reports_unreachable_host() {
-    let _alone = alone();
+    let _alone = serialize();
     let port = {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-        gone.local_addr().unwrap().port()
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+        closed.local_addr().unwrap().port()
     };
-    let bench = Bench::new(&[&format!("localhost:{port}")]);
+    let bench = TestProxy::new(&[&format!("localhost:{port}")]);
     let answer = bench.ask(&format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n"));
     assert!(answer.contains("502 Bad Gateway"), "{answer}");
 }
 
 #[test]
 fn proxy_answers_malformed_requests() {
-    let _alone = alone();
-    let bench = Bench::new(&[]);
+    let _alone = serialize();
+    let bench = TestProxy::new(&[]);
     for nonsense in ["\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
         assert!(bench.ask(nonsense).starts_with("HTTP/1.1 400"), "{nonsense:?}");
     }
     let endless = format!("GET http://a.test/ HTTP/1.1\r\nX: {}", "y".repeat(100_000));
     let mut stream = bench.connect();
-    // It may hang up while we are still sending.
+    // The proxy may hang up early.
     let _ = stream.write_all(endless.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -307,12 +297,11 @@ fn proxy_answers_malformed_requests() {
 
 #[test]
 fn proxy_serves_many_connections_beside_stuck_ones() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let entry = format!("localhost:{echo}");
-    let bench = Bench::new(&[&entry]);
-    let before = resident();
-    // Heads that never end, heads that come a byte at a time, tunnels in which nothing moves.
+    let bench = TestProxy::new(&[&entry]);
+    let before = resident_kib();
     let mut stuck = Vec::new();
     for nth in 0..100 {
         let mut stream = bench.connect();
@@ -324,7 +313,6 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
     let mut streams: Vec<TcpStream> = (0..200).map(|_| bench.tunnel(&entry)).collect();
     for round in 0..20u8 {
         for stream in &mut stuck {
-            // Each says a little more, for ever.
             let _ = stream.write(b"y");
         }
         for (nth, stream) in streams.iter_mut().enumerate() {
@@ -337,17 +325,17 @@ fn proxy_serves_many_connections_beside_stuck_ones() {
         }
     }
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
-    // This process holds both ends and the services as well.
-    let grown = resident().saturating_sub(before);
+    // Includes both ends and the services.
+    let grown = resident_kib().saturating_sub(before);
     assert!(grown < 64 * 1024, "{grown} KiB for 400 connections");
 }
 
 #[test]
 fn proxy_drops_idle_connections_when_full() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let entry = format!("localhost:{echo}");
-    let bench = Bench::new(&[&entry]);
+    let bench = TestProxy::new(&[&entry]);
     let mut first = bench.tunnel(&entry);
     let _idle: Vec<TcpStream> = (0..600).map(|_| bench.connect()).collect();
     let mut last = bench.tunnel(&entry);
@@ -360,18 +348,18 @@ fn proxy_drops_idle_connections_when_full() {
 
 #[test]
 fn proxy_streams_gigabyte_beside_sleeping_readers() {
-    let _alone = alone();
+    let _alone = serialize();
     const BYTES: u64 = 1 << 30;
     let source = service(|mut stream| {
-        // One for all of them: the memory of this process is measured.
+        // Shared, because memory is measured.
         static BLOCK: [u8; 1 << 16] = [7; 1 << 16];
         while stream.write_all(&BLOCK).is_ok() {}
     });
     let entry = format!("localhost:{source}");
-    let bench = Bench::new(&[&entry]);
-    // It never reads, so that all buffers on the way to it are full.
+    let bench = TestProxy::new(&[&entry]);
+    // Never read, so all buffers fill up.
     let _sleepers: Vec<TcpStream> = (0..20).map(|_| bench.tunnel(&entry)).collect();
-    let before = resident();
+    let before = resident_kib();
     let started = Instant::now();
     let mut stream = bench.tunnel(&entry);
     let mut buffer = vec![0; 1 << 20];
@@ -381,17 +369,17 @@ fn proxy_streams_gigabyte_beside_sleeping_readers() {
         assert!(more > 0);
         read += more as u64;
     }
-    let (took, grown) = (started.elapsed(), resident().saturating_sub(before));
+    let (took, grown) = (started.elapsed(), resident_kib().saturating_sub(before));
     assert!(took < LONG, "{took:?}");
     assert!(grown < 16 * 1024, "{grown} KiB more for a gigabyte");
 }
 
 #[test]
 fn released_proxy_listener_is_closed() {
-    let _alone = alone();
+    let _alone = serialize();
     let echo = echo();
     let entry = format!("localhost:{echo}");
-    let mut bench = Bench::new(&[&entry]);
+    let mut bench = TestProxy::new(&[&entry]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = listener.local_addr().unwrap();
     let id = bench.proxy.serve(listener.into());

@@ -1,4 +1,4 @@
-//! Whole runs inside a sandbox, and what is left of them: nothing.
+//! Complete runs in a sandbox, which leave nothing behind.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,8 +11,7 @@ use serde_json::json;
 use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
-/// Whether bubblewrap works on this machine; said aloud if not.
-pub(crate) fn is_here() -> bool {
+pub(crate) fn bwrap_works() -> bool {
     let output = std::process::Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
         .output();
@@ -23,7 +22,6 @@ pub(crate) fn is_here() -> bool {
     works
 }
 
-/// `ralph run ARGS` with this shell script as its agent.
 pub(crate) fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
     project.write("agent.sh", script);
     let run = ["run", "-p", "Work.", "-n", "3"];
@@ -32,20 +30,19 @@ pub(crate) fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
 
 pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
-/// Nothing of the sandboxes of this project is there any more.
 #[track_caller]
 fn assert_nothing_is_left(project: &Project) {
     assert_eq!(project.processes(), []);
     let sandboxes = project.home().join(".ralph/sandboxes");
-    let left: Vec<_> = fs::read_dir(sandboxes).into_iter().flatten().flatten().collect();
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers: Vec<_> = fs::read_dir(sandboxes).into_iter().flatten().flatten().collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(project.path().parent().unwrap().to_str().unwrap()), "{mounts}");
 }
 
 #[test]
 fn sandboxed_run_commits_and_leaves_nothing_behind() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::git();
@@ -78,7 +75,7 @@ fn sandboxed_run_commits_and_leaves_nothing_behind() {
 
 #[test]
 fn refused_host_is_event_with_allowing_setting() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -95,7 +92,7 @@ fn refused_host_is_event_with_allowing_setting() {
 
 #[test]
 fn allowed_local_port_is_reached_directly_and_by_proxy() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -121,7 +118,7 @@ fn allowed_local_port_is_reached_directly_and_by_proxy() {
 
 #[test]
 fn environment_secrets_are_withheld() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -134,16 +131,16 @@ fn environment_secrets_are_withheld() {
         .env("COLOUR", "blue")
         .run();
     output.code(0);
-    let seen = project.read("seen");
-    assert!(!seen.contains("hidden"), "{seen}");
+    let listing = project.read("seen");
+    assert!(!listing.contains("hidden"), "{listing}");
     for line in ["MY_TOKEN=given", "ANTHROPIC_API_KEY=needed", "COLOUR=blue"] {
-        assert!(seen.lines().any(|seen| seen == line), "{line} in {seen}");
+        assert!(listing.lines().any(|listing| listing == line), "{line} in {listing}");
     }
 }
 
 #[test]
 fn secret_variable_by_name_or_shape_is_withheld() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let secrets = [
@@ -179,12 +176,14 @@ fn secret_variable_by_name_or_shape_is_withheld() {
         all.fold(ralph, |ralph, (name, value)| ralph.env(name, value))
     };
     with_all(run(&project, &["--sandbox"], &format!("env > seen\n{DONE}"))).run().code(0);
-    let seen = project.read("seen");
-    assert!(!seen.contains("hidden"), "{seen}");
+    let listing = project.read("seen");
+    assert!(!listing.contains("hidden"), "{listing}");
     for (name, value) in harmless {
-        assert!(seen.lines().any(|line| line == format!("{name}={value}")), "{name} in {seen}");
+        assert!(
+            listing.lines().any(|line| line == format!("{name}={value}")),
+            "{name} in {listing}"
+        );
     }
-    // And it says which.
     let output = with_all(project.ralph(["sandbox", "check"])).run();
     for (name, _) in secrets {
         output.stdout_has(name);
@@ -194,7 +193,7 @@ fn secret_variable_by_name_or_shape_is_withheld() {
 
 #[test]
 fn sandboxed_agent_handles_sigterm_before_end() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -211,7 +210,7 @@ fn sandboxed_agent_handles_sigterm_before_end() {
 
 #[test]
 fn planted_files_of_killed_run_are_moved_before_use() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -220,7 +219,7 @@ fn planted_files_of_killed_run_are_moved_before_use() {
     let running = run(&project, &["--sandbox"], script).start();
     project.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     wait_until(LONG, || project.processes().is_empty());
     assert!(project.has(".claude/settings.json"));
     let output = project.ralph(["plan", "--print-prompt"]).run();
@@ -232,7 +231,7 @@ fn planted_files_of_killed_run_are_moved_before_use() {
 
 #[test]
 fn files_of_run_beside_sandbox_shell_are_kept() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -242,7 +241,6 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
     project.wait_for_file("inside");
     run(&project, &["--sandbox"], DONE).run().code(0);
     project.write("enough", "");
-    // What is its own is set aside.
     shell.wait().code(0).stderr_has("a repository was made where there was none");
     assert!(!project.has(".git"));
     let names = fs::read_dir(project.path().join(".ralph")).unwrap().flatten();
@@ -251,10 +249,10 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
     assert_eq!(project.events().find("run_ended")["exit_code"], 0);
 }
 
-/// What cannot be taken away is not left for others to find.
+/// A planted file that cannot be renamed must not take effect.
 #[test]
 fn immovable_planted_file_ends_run_and_blocks_next() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     if !rustix::process::getuid().is_root() {
@@ -262,7 +260,7 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
     }
     let project = Project::new();
     project.write("agent.sh", format!("mkdir .claude; echo '{{}}' > .claude/settings.json; mkfifo gate; read -r line < gate\n{DONE}"));
-    // What is a mount cannot be renamed.
+    // A mount point cannot be renamed.
     let script = "ralph=$1; (\"$ralph\" run -p x -n 2 --sandbox=bwrap -- sh agent.sh; echo $? > code) &\n\
          until test -p gate; do sleep 0.02; done\n\
          mount --bind .claude/settings.json .claude/settings.json; echo go > gate; wait\n\
@@ -273,13 +271,13 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
         .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_ralph")])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(project.read("code"), "2\n", "{said}{complained}");
+    assert_eq!(project.read("code"), "2\n", "{stdout}{complained}");
     for line in ["settings 2", "run 2", "freed 0"] {
-        assert!(said.lines().any(|said| said == line), "{line}: {said}{complained}");
+        assert!(stdout.lines().any(|stdout| stdout == line), "{line}: {stdout}{complained}");
     }
-    assert!(said.contains("left over"), "{said}");
+    assert!(stdout.contains("left over"), "{stdout}");
     assert!(
         complained.contains("settings.json was made or changed inside a sandbox"),
         "{complained}"
@@ -288,10 +286,10 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
     assert_nothing_is_left(&project);
 }
 
-/// A mount goes with the file that it covers.
+/// A mount disappears when its file is replaced.
 #[test]
 fn guarded_file_replaced_from_outside_is_reported() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::git();
@@ -309,14 +307,14 @@ fn guarded_file_replaced_from_outside_is_reported() {
 
 #[test]
 fn agent_links_do_not_redirect_reads_or_writes() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
     let (secret, victim) = (project.home().join("secret"), project.home().join("victim"));
     fs::write(&secret, "TOP SECRET").unwrap();
     fs::write(&victim, "as it was").unwrap();
-    // The prompt of the next iteration becomes a link to a secret, and so does what it is written to.
+    // The next prompt file, and the file it is written to, become links to a secret.
     project.write("PROMPT.md", "Work.");
     project.write(
         "agent.sh",
@@ -343,10 +341,10 @@ fn agent_links_do_not_redirect_reads_or_writes() {
 
 #[test]
 fn worktree_allows_commits_and_protects_git_files() {
-    if is_here() {
+    if bwrap_works() {
         attack_a_worktree("--sandbox=bwrap");
     }
-    if landlock::is_here(&Project::new()) {
+    if landlock::landlock_works(&Project::new()) {
         attack_a_worktree("--sandbox=landlock");
     }
 }
@@ -356,7 +354,7 @@ fn attack_a_worktree(sandbox: &str) {
     project.write("README.md", "x");
     project.git_command(["add", "."]);
     project.git_command(["commit", "-qm", "Begin"]);
-    let tree = project.beside("tree");
+    let tree = project.sibling("tree");
     project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
     let script = "echo work > work; git add -A && git commit -qm 'From inside' || exit 1\n\
                   common=$(git rev-parse --git-common-dir)\n\
@@ -373,9 +371,8 @@ fn attack_a_worktree(sandbox: &str) {
     assert!(tree.join(".git").is_file());
 }
 
-/// A PATH with the programs of this machine but bubblewrap.
 fn without_bwrap(project: &Project) -> std::ffi::OsString {
-    let bin = project.beside("few");
+    let bin = project.sibling("few");
     fs::create_dir(&bin).unwrap();
     for name in ["sh", "git", "true", "cat"] {
         let from = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(name));
@@ -391,14 +388,13 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
     let path = without_bwrap(&project);
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
     go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
-    // Whatever is used instead is weaker.
     go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));
     go(&[]).code(2).stderr_has("bwrap is not installed");
     go(&["--no-sandbox"]).code(0);
-    // A mistake is no reason to go on without one.
+    // A mistake must not disable the sandbox.
     let domains = json!(["https://a.test/x", "ok.test", "*"]);
     project.settings(&json!({"sandbox": {"backend": "auto", "allowedDomains": domains}}));
     run(&project, &[], DONE).run().code(2).stderr_has("https://a.test/x").stderr_has("\"*\"");
@@ -408,7 +404,7 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
 
 #[test]
 fn bwrap_from_project_is_not_used() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -424,7 +420,7 @@ fn bwrap_from_project_is_not_used() {
 
 #[test]
 fn active_marker_names_sandbox() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::new();
@@ -448,13 +444,14 @@ fn active_marker_names_sandbox() {
 fn task_commands_work_in_every_sandbox() {
     for sandbox in ["bwrap", "landlock"] {
         let project = Project::git();
-        let works = if sandbox == "bwrap" { is_here() } else { landlock::is_here(&project) };
+        let works =
+            if sandbox == "bwrap" { bwrap_works() } else { landlock::landlock_works(&project) };
         if !works {
             continue;
         }
         project.ralph(["new", "Feature"]).run().code(0);
         project.ralph(["tasks", "add", "One", "--criterion", "c"]).run().code(0);
-        // Where it was built may be out of sight inside.
+        // The build directory may be hidden inside.
         fs::copy(env!("CARGO_BIN_EXE_ralph"), project.path().join("ralph-here")).unwrap();
         let ralph = "./ralph-here";
         let steps = ["next", "add Two --criterion d", "set US-001 --passes --notes done"];
@@ -470,7 +467,11 @@ fn task_commands_work_in_every_sandbox() {
 #[test]
 fn sandboxed_agent_reads_guardrail_logs() {
     for backend in ["bwrap", "landlock"] {
-        let works = if backend == "bwrap" { is_here() } else { landlock::is_here(&Project::new()) };
+        let works = if backend == "bwrap" {
+            bwrap_works()
+        } else {
+            landlock::landlock_works(&Project::new())
+        };
         if !works {
             continue;
         }

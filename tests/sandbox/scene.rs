@@ -1,4 +1,4 @@
-//! A place to escape from: a project, a home with secrets, and somebody outside to be attacked.
+//! A scene for escapes: a project, a home with secrets, and a victim outside.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -20,17 +20,15 @@ use crate::support::skipped;
 
 const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 
-/// What locks in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cage {
+pub(crate) enum TestBackend {
     Bwrap,
-    /// The same where bubblewrap has to make the mounts.
+    /// bubblewrap makes the mounts, not ralph.
     BwrapAlone,
     Landlock,
 }
 
-impl Cage {
-    /// Whether it can be tried by the user of this scene.
+impl TestBackend {
     pub(crate) fn works_for(self, scene: &Scene) -> bool {
         let line = scene.line(self, &scene.plan(), OsStr::new("true"), &[]);
         let mut command = as_user(scene.user, line[0].to_str().unwrap());
@@ -39,28 +37,27 @@ impl Cage {
     }
 }
 
-/// Somebody who is not the administrator and owns nothing else.
-pub(crate) const STRANGER: u32 = 54_321;
+/// A user id that owns nothing.
+pub(crate) const OTHER_USER: u32 = 54_321;
 
-/// Somebody without rights of its own: whoever runs the tests, unless that is the administrator.
+/// The tester, or a stranger if the tester is root.
 pub(crate) fn ordinary_user() -> u32 {
     match rustix::process::getuid().as_raw() {
-        0 => STRANGER,
+        0 => OTHER_USER,
         me => me,
     }
 }
 
-pub(crate) fn as_the_administrator(try_everything: fn(u32)) {
+pub(crate) fn as_root(try_everything: fn(u32)) {
     if rustix::process::getuid().as_raw() != 0 {
         return skipped("escapes as the administrator");
     }
     try_everything(0);
 }
 
-/// Not that of the tester, which another user may not look into.
+/// Not the tester's, which other users may not be able to read.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// A project, a home with secrets, and somebody outside to be attacked.
 pub(crate) struct Scene {
     root: tempfile::TempDir,
     pub(crate) path: PathBuf,
@@ -73,7 +70,7 @@ impl Scene {
         Scene::with(user, false)
     }
 
-    /// With nothing in the project that git or any agent needs, if it is to be `bare`.
+    /// `bare`: without the files of git and agents in the project.
     fn with(user: u32, bare: bool) -> Scene {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().canonicalize().unwrap();
@@ -128,7 +125,6 @@ impl Scene {
         self.plan_with(|_| {})
     }
 
-    /// A plan for what this scene wants, after a change.
     pub(crate) fn plan_with(&self, change: impl FnOnce(&mut PlanInputs)) -> SandboxPlan {
         let mut wanted = self.wanted();
         change(&mut wanted);
@@ -143,10 +139,9 @@ impl Scene {
         plan
     }
 
-    /// The command line that runs a program inside.
     pub(crate) fn line(
         &self,
-        cage: Cage,
+        cage: TestBackend,
         plan: &SandboxPlan,
         program: &OsStr,
         args: &[OsString],
@@ -154,7 +149,7 @@ impl Scene {
         let directory = self.path.join("project");
         let (socket, terminal, spare) = (None, None, false);
         match cage {
-            Cage::Bwrap | Cage::BwrapAlone => {
+            TestBackend::Bwrap | TestBackend::BwrapAlone => {
                 let command = bwrap_args::InnerCommand {
                     program,
                     args,
@@ -163,14 +158,15 @@ impl Scene {
                     terminal,
                     term_on_parent_death: spare,
                 };
-                let by = if cage == Cage::Bwrap { MountMaker::Ralph } else { MountMaker::Bwrap };
+                let by =
+                    if cage == TestBackend::Bwrap { MountMaker::Ralph } else { MountMaker::Bwrap };
                 let (first, args) =
                     bwrap_args::command_line(Path::new("/usr/bin/bwrap"), plan, &command, by);
-                // Not this program, but the one that it is a test of.
+                // Not this test program, but ralph.
                 let first = if by == MountMaker::Ralph { RALPH.into() } else { first };
                 [first].into_iter().chain(args).collect()
             }
-            Cage::Landlock => {
+            TestBackend::Landlock => {
                 let orders = self.path.join("scratch/orders.json");
                 LandlockRules::new(plan, Some(Vec::new())).save(&orders).unwrap();
                 let words =
@@ -180,8 +176,12 @@ impl Scene {
         }
     }
 
-    /// Sees that an attack fails, and that it would succeed without the wall.
-    pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut SandboxPlan)) {
+    pub(crate) fn check_attack(
+        &self,
+        cage: TestBackend,
+        attack: &Attack,
+        weaken: fn(&mut SandboxPlan),
+    ) {
         let user = self.user;
         let bare = attack.bare.then(|| Scene::with(user, true));
         let scene = bare.as_ref().unwrap_or(self);
@@ -189,10 +189,11 @@ impl Scene {
         if attack.only_root && user != 0 {
             return;
         }
-        // With a scene of its own, unless somebody was set up in this one: it does harm.
+        // In another scene, because it does harm, unless its victim is in this one.
         let here = self.path.to_str().unwrap();
-        let is_here = matches!(attack.how, How::Program(text) if text.contains(here));
-        let other = (!is_here).then(|| Scene::with(user, attack.bare));
+        let has_victim_here =
+            matches!(attack.how, AttackMethod::Program(text) if text.contains(here));
+        let other = (!has_victim_here).then(|| Scene::with(user, attack.bare));
         let scene = other.as_ref().unwrap_or(self);
         let mut weak = scene.plan();
         weaken(&mut weak);
@@ -203,40 +204,44 @@ impl Scene {
         );
     }
 
-    /// Whether `attack` gets out of `plan`.
-    pub(crate) fn escapes(&self, cage: Cage, plan: &SandboxPlan, attack: &Attack) -> bool {
+    pub(crate) fn escapes(&self, cage: TestBackend, plan: &SandboxPlan, attack: &Attack) -> bool {
         let output = self.output(cage, plan, &attack.how);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
-        let is_there = !failed.iter().any(|words| said.contains(words));
-        assert!(is_there, "{}: {said}", attack.name);
+        let is_there = !failed.iter().any(|words| stderr.contains(words));
+        assert!(is_there, "{}: {stderr}", attack.name);
         restore_guards(&plan.guards);
         match attack.check {
-            Check::ItSays => output.status.code() == Some(ESCAPED),
+            Check::ExitCode => output.status.code() == Some(ESCAPED),
             Check::Outside(check) => check(self),
         }
     }
 
-    /// Runs an attack inside.
-    pub(crate) fn output(&self, cage: Cage, plan: &SandboxPlan, how: &How) -> Output {
+    pub(crate) fn output(
+        &self,
+        cage: TestBackend,
+        plan: &SandboxPlan,
+        how: &AttackMethod,
+    ) -> Output {
         let program = std::env::current_exe().unwrap();
         let (program, args) = match how {
-            How::Shell(script) => ("sh".into(), vec!["-c".into(), self.fill(script).into()]),
-            How::Program(_) => {
+            AttackMethod::Shell(script) => {
+                ("sh".into(), vec!["-c".into(), self.fill(script).into()])
+            }
+            AttackMethod::Program(_) => {
                 let args = ["attacker::attack", "--exact", "--nocapture"];
                 (program.into_os_string(), args.map(Into::into).to_vec())
             }
         };
         let project = self.path.join("project");
         let mut line = as_user(self.user, "sh");
-        // A file that whoever started ralph had open.
         line.args(["-c", "exec 9< \"$SECRET_FILE\"; exec \"$@\"", "sh"]);
         line.args(self.line(cage, plan, &program, &args))
             .current_dir(&project)
             .env("HOME", self.path.join("home"))
             .env("SECRET_FILE", self.path.join("home/.ssh/id_ed25519"))
             .stdin(Stdio::null());
-        if let How::Program(attack) = how {
+        if let AttackMethod::Program(attack) = how {
             line.env(ATTACK, self.fill(attack));
         }
         line.output().unwrap()
@@ -270,7 +275,6 @@ pub(crate) fn give(path: &Path, user: u32) {
     }
 }
 
-/// A command as this user, with nothing in its environment but the path.
 pub(crate) fn as_user(user: u32, program: &str) -> Command {
     let mut command = if rustix::process::getuid().as_raw() == user {
         Command::new(program)
@@ -286,38 +290,33 @@ pub(crate) fn as_user(user: u32, program: &str) -> Command {
 
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    pub(crate) how: How,
+    pub(crate) how: AttackMethod,
     pub(crate) check: Check,
-    /// Takes the wall away.
     pub(crate) weaken: fn(&mut SandboxPlan),
-    /// An ordinary user could not do it anyway, so that taking the wall away shows nothing.
+    /// Impossible for an ordinary user even without the protection.
     pub(crate) only_root: bool,
-    /// It needs a project with nothing in it.
     pub(crate) bare: bool,
 }
 
-pub(crate) enum How {
+pub(crate) enum AttackMethod {
     Shell(&'static str),
     Program(&'static str),
 }
 
 pub(crate) enum Check {
-    /// It ends with the exit code for that.
-    ItSays,
-    /// It left its mark outside.
+    ExitCode,
     Outside(fn(&Scene) -> bool),
 }
 
 pub(crate) const fn attack(
     name: &'static str,
-    how: How,
+    how: AttackMethod,
     check: Check,
     weaken: fn(&mut SandboxPlan),
 ) -> Attack {
     Attack { name, how, check, weaken, only_root: false, bare: false }
 }
 
-/// Shows all of the file system, as it is.
 pub(crate) fn uncover(plan: &mut SandboxPlan) {
     plan.isolation.files = false;
     plan.mounts.retain(|mount| {
@@ -326,7 +325,6 @@ pub(crate) fn uncover(plan: &mut SandboxPlan) {
     });
 }
 
-/// Those whose victim has to be set up first.
 pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -354,13 +352,13 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let memory = SharedMemory::new();
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let open: fn(&mut SandboxPlan) = |plan| plan.isolation.network = false;
-    let program = |text| How::Program(leak(text));
+    let program = |text| AttackMethod::Program(leak(text));
     vec![
         (
             attack(
                 "connect to a port of this machine",
                 program(format!("tcp={}", tcp.local_addr().unwrap())),
-                Check::ItSays,
+                Check::ExitCode,
                 open,
             ),
             Box::new(tcp),
@@ -369,7 +367,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "ask a name server, or send any other datagram",
                 program(format!("udp={}", udp.local_addr().unwrap())),
-                Check::ItSays,
+                Check::ExitCode,
                 open,
             ),
             Box::new(udp),
@@ -378,7 +376,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "talk to Docker or any other service by its socket",
                 program(format!("unix={}", socket.display())),
-                Check::ItSays,
+                Check::ExitCode,
                 uncover,
             ),
             Box::new(unix),
@@ -387,7 +385,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "talk to a service by a socket in the project",
                 program(format!("unix={}", in_project.display())),
-                Check::ItSays,
+                Check::ExitCode,
                 |plan| plan.mounts.retain(|mount| !mount.at().ends_with("service.sock")),
             ),
             Box::new(service),
@@ -396,7 +394,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "talk to a service by a name without a file",
                 program(format!("abstract={name}")),
-                Check::ItSays,
+                Check::ExitCode,
                 open,
             ),
             Box::new(named),
@@ -405,7 +403,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "write to a named pipe of another process",
                 program(format!("pipe={}", pipe.display())),
-                Check::ItSays,
+                Check::ExitCode,
                 |plan| {
                     plan.isolation.pipes = false;
                     plan.mounts.retain(|mount| !mount.at().ends_with(".cargo/pipe"));
@@ -417,7 +415,7 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             attack(
                 "use the shared memory of another process",
                 program(format!("memory={}", memory.0)),
-                Check::ItSays,
+                Check::ExitCode,
                 |plan| plan.isolation.ipc = false,
             ),
             Box::new(memory),
@@ -425,13 +423,13 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     ]
 }
 
-/// System V shared memory that everybody may use, until it is dropped.
+/// World-accessible System V shared memory, removed on drop.
 struct SharedMemory(i32);
 
 impl SharedMemory {
     #[expect(unsafe_code, reason = "there is no safe interface to System V shared memory")]
     fn new() -> SharedMemory {
-        // SAFETY: no pointer is given.
+        // SAFETY: takes no pointer.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o666) };
         assert!(id >= 0, "{}", std::io::Error::last_os_error());
         SharedMemory(id)
@@ -441,7 +439,7 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     #[expect(unsafe_code, reason = "as above")]
     fn drop(&mut self) {
-        // SAFETY: to remove it, nothing is read or written.
+        // SAFETY: removal reads and writes no memory.
         unsafe {
             libc::shmctl(self.0, libc::IPC_RMID, std::ptr::null_mut());
         }

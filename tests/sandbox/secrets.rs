@@ -1,14 +1,14 @@
-//! Secrets of tools in the home cannot be read inside a sandbox.
+//! Secrets of tools in the home are unreadable in a sandbox.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
+use crate::scene::{AttackMethod, Check, Scene, TestBackend, as_root, attack, ordinary_user};
 use crate::support::skipped;
 
-/// As GNU stow makes it: `~/.cargo` is a link to `~/dotfiles/cargo`.
+/// As GNU stow does it: `~/.cargo` links to `~/dotfiles/cargo`.
 fn read_in_linked_directory(user: u32) {
-    for cage in [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock] {
+    for cage in [TestBackend::Bwrap, TestBackend::BwrapAlone, TestBackend::Landlock] {
         let scene = Scene::new(user);
         if !cage.works_for(&scene) {
             skipped(&format!("{cage:?} does not work here"));
@@ -18,13 +18,13 @@ fn read_in_linked_directory(user: u32) {
         fs::create_dir(home.join("dotfiles")).unwrap();
         fs::rename(home.join(".cargo"), home.join("dotfiles/cargo")).unwrap();
         symlink("dotfiles/cargo", home.join(".cargo")).unwrap();
-        let tool = How::Shell("cat {root}/home/dotfiles/cargo/bin/tool");
+        let tool = AttackMethod::Shell("cat {root}/home/dotfiles/cargo/bin/tool");
         assert!(scene.output(cage, &scene.plan(), &tool).status.success(), "{cage:?}, {user}");
         for script in [
             "grep -s secret {root}/home/.cargo/credentials.toml && exit {escaped}",
             "grep -s secret {root}/home/dotfiles/cargo/credentials.toml && exit {escaped}",
         ] {
-            let read = attack(script, How::Shell(script), Check::ItSays, |_| {});
+            let read = attack(script, AttackMethod::Shell(script), Check::ExitCode, |_| {});
             let mut plan = scene.plan();
             assert!(!scene.escapes(cage, &plan, &read), "{cage:?}, {user}: {script}");
             plan.mounts.retain(|mount| !mount.at().ends_with("credentials.toml"));
@@ -35,7 +35,7 @@ fn read_in_linked_directory(user: u32) {
 
 #[test]
 fn secret_in_linked_directory_hidden_from_administrator() {
-    as_the_administrator(read_in_linked_directory);
+    as_root(read_in_linked_directory);
 }
 
 #[test]

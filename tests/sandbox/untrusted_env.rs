@@ -1,4 +1,4 @@
-//! Variables that make programs load code of the project do so inside the sandbox only.
+//! Variables that load code of the project apply only inside the sandbox.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,12 +7,12 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::landlock;
-use crate::runs::{DONE, is_here, run};
+use crate::runs::{DONE, bwrap_works, run};
 use crate::support::{Project, skipped};
 
-/// Makes a library that notes the programs that load it in the project's `loaded`. `None` without a compiler.
+/// Builds a library that appends its loading programs to `loaded`. `None` without a compiler.
 fn make_library(project: &Project) -> Option<()> {
-    let source = project.beside("library.c");
+    let source = project.sibling("library.c");
     let loaded = project.path().join("loaded");
     let text = format!(
         "#include <fcntl.h>\n#include <unistd.h>\n\
@@ -36,7 +36,6 @@ fn make_library(project: &Project) -> Option<()> {
     Some(())
 }
 
-/// The agent puts the library in place in the first iteration.
 fn preload_from_inside(backend: &str) {
     let project = Project::git();
     if make_library(&project).is_none() {
@@ -56,11 +55,11 @@ fn preload_from_inside(backend: &str) {
     );
     let args = [&format!("--sandbox={backend}")[..]];
     run(&project, &args, &script).env("LD_LIBRARY_PATH", "lib").run().code(0);
-    let seen = project.read("seen");
-    let mut seen: Vec<&str> = seen.lines().collect();
-    seen.sort_unstable();
+    let variables = project.read("seen");
+    let mut variables: Vec<&str> = variables.lines().collect();
+    variables.sort_unstable();
     let preload = format!("LD_PRELOAD={}", planted.display());
-    assert_eq!(seen, ["LD_LIBRARY_PATH=lib", &preload], "{backend}");
+    assert_eq!(variables, ["LD_LIBRARY_PATH=lib", &preload], "{backend}");
     let loaded = project.read("loaded");
     let loaded: BTreeSet<&str> = loaded.lines().collect();
     assert!(loaded.contains("sh"), "{backend}: the agent has not loaded it: {loaded:?}");
@@ -70,19 +69,18 @@ fn preload_from_inside(backend: &str) {
 
 #[test]
 fn library_planted_in_bwrap_is_not_loaded_outside() {
-    if is_here() {
+    if bwrap_works() {
         preload_from_inside("bwrap");
     }
 }
 
 #[test]
 fn library_planted_in_landlock_is_not_loaded_outside() {
-    if landlock::is_here(&Project::new()) {
+    if landlock::landlock_works(&Project::new()) {
         preload_from_inside("landlock");
     }
 }
 
-/// The notification is a program outside, the agent has no sandbox.
 #[test]
 fn outside_programs_get_no_project_code_by_environment() {
     let project = Project::git();
@@ -106,7 +104,7 @@ fn outside_programs_get_no_project_code_by_environment() {
     }
     run.run().code(0);
     let agent = project.read("agent");
-    let outside = fs::read_to_string(project.beside("outside")).unwrap();
+    let outside = fs::read_to_string(project.sibling("outside")).unwrap();
     let has = |env: &str, name: &str| env.lines().any(|line| line.starts_with(&format!("{name}=")));
     for (name, _) in &untrusted {
         assert!(has(&agent, name) && !has(&outside, name), "{name}");

@@ -1,15 +1,14 @@
-//! Programs that an agent planted from inside the sandbox are not run outside it.
+//! Programs planted from inside the sandbox are not run outside.
 
 use std::fs;
 
 use serde_json::json;
 
 use crate::landlock;
-use crate::runs::{DONE, is_here, run};
+use crate::runs::{DONE, bwrap_works, run};
 use crate::support::Project;
 
-/// Plants programs from inside, in a directory that is first on the `PATH`, in the same run in which ralph commits
-/// and notifies outside the sandbox.
+/// Plants programs first on the `PATH`, in a run in which ralph commits and notifies outside.
 fn plant_from_inside(backend: &str) {
     let project = Project::git();
     let bin = project.path().join(".venv/bin");
@@ -21,7 +20,7 @@ fn plant_from_inside(backend: &str) {
         "guardrails": [{"command": "true", "failAction": "APPEND"}],
     }));
     project.write(".gitignore", ".venv\n");
-    let canary = project.beside("canary");
+    let canary = project.sibling("canary");
     let script = format!(
         "case \"$(/bin/cat)\" in *\"commit message\"*) echo Made; exit;; esac\n\
          for name in git sh tmux bwrap docker sbx touch; do\n\
@@ -29,21 +28,20 @@ fn plant_from_inside(backend: &str) {
          echo > made\n{DONE}",
         canary.display()
     );
-    let path = project.path_after(&[&bin]);
+    let path = project.path_with(&[&bin]);
     let args = [&format!("--sandbox={backend}")[..]];
-    // Of the agent's own shell nothing is planted yet.
+    // The agent's own shell started before the planting.
     run(&project, &args, &script).env("PATH", &path).run().code(0);
     assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
-    assert!(project.beside("notified").exists());
+    assert!(project.sibling("notified").exists());
     assert_eq!(project.planted_runs(), Vec::<String>::new());
-    // The next commands, and the next run, which starts the sandbox anew.
     for command in [&["report"][..], &["doctor"], &["sandbox", "check"]] {
         project.ralph(command).env("PATH", &path).run();
     }
     project.write("agent.sh", DONE);
     let agent = ["--", "/bin/sh", "agent.sh"];
-    let again = project.ralph(["run", "-p", "x", "-n", "1"]).args(args).args(agent);
-    again.env("PATH", &path).run().code(0);
+    let second_run = project.ralph(["run", "-p", "x", "-n", "1"]).args(args).args(agent);
+    second_run.env("PATH", &path).run().code(0);
     assert_eq!(project.planted_runs(), Vec::<String>::new());
     let records: Vec<_> = fs::read_dir(project.home().join(".ralph/projects")).unwrap().collect();
     assert_eq!(records.len(), 1, "a run records its project");
@@ -51,47 +49,46 @@ fn plant_from_inside(backend: &str) {
 
 #[test]
 fn programs_planted_in_bwrap_are_not_run_outside() {
-    if is_here() {
+    if bwrap_works() {
         plant_from_inside("bwrap");
     }
 }
 
 #[test]
 fn programs_planted_in_landlock_are_not_run_outside() {
-    if landlock::is_here(&Project::new()) {
+    if landlock::landlock_works(&Project::new()) {
         plant_from_inside("landlock");
     }
 }
 
 #[test]
 fn writable_directory_from_settings_is_untrusted() {
-    if !is_here() {
+    if !bwrap_works() {
         return;
     }
     let project = Project::git();
-    let tools = project.beside("tools");
-    project.plant(&tools, &["git", "bwrap", "sh", "touch"]);
+    let tools = project.sibling("tools");
+    project.plant_programs(&tools, &["git", "bwrap", "sh", "touch"]);
     project.settings(&json!({
         "sandbox": {"guardrails": false, "writable": ["../tools"]},
         "scm": {"command": "git", "tasks": ["commit"]},
         "notify": {"command": "touch ../notified"},
     }));
     project.write("agent.sh", DONE);
-    let path = project.path_after(&[&tools]);
+    let path = project.path_with(&[&tools]);
     let run = ["run", "-p", "x", "-n", "1", "--sandbox=bwrap", "--", "/bin/sh", "agent.sh"];
     project.ralph(run).env("PATH", &path).run().code(0);
-    // The settings need not be read for this: the run has recorded where its agent could write.
+    // The run recorded where its agent could write, so the settings do not matter.
     project.write(".ralph/settings.json", "{}");
     project.ralph(["report"]).env("PATH", &path).run().code(0);
     assert_eq!(project.planted_runs(), Vec::<String>::new());
 }
 
-/// A project that ralph has worked in, with programs that were planted in it. Returns the `PATH`.
 fn plant_after_run(project: &Project) -> std::ffi::OsString {
     project.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "-c", DONE]).run().code(0);
     let bin = project.path().join(".venv/bin");
-    project.plant(&bin, &["git", "sh", "sed"]);
-    project.path_after(&[&bin])
+    project.plant_programs(&bin, &["git", "sh", "sed"]);
+    project.path_with(&[&bin])
 }
 
 #[test]
@@ -107,13 +104,13 @@ fn demo_does_not_run_planted_programs() {
 fn programs_in_moved_project_are_not_run() {
     let project = Project::git();
     plant_after_run(&project);
-    let moved = project.beside("moved");
+    let moved = project.sibling("moved");
     fs::rename(project.path(), &moved).unwrap();
     fs::create_dir(project.path()).unwrap();
     let bin = moved.join(".venv/bin");
     project.git_command(["init", "--quiet"]);
     project.write("agent.sh", DONE);
     let run = project.ralph(["run", "-p", "x", "-n", "1", "--", "/bin/sh", "agent.sh"]);
-    run.env("PATH", project.path_after(&[&bin])).run().code(0);
+    run.env("PATH", project.path_with(&[&bin])).run().code(0);
     assert_eq!(project.planted_runs(), Vec::<String>::new());
 }

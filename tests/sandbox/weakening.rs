@@ -1,4 +1,4 @@
-//! An agent must not be able to switch the sandbox of the next run off, nor to make it weaker.
+//! An agent cannot disable or weaken the sandbox of the next run.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::{LONG, Project, Ralph, skipped, wait_until};
 const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 const CHANGED: &str = "permissions were changed inside the sandbox and have been restored";
 
-/// A project of a user, and a `PATH` on which `auto` finds a certain backend.
+/// A user's project, and a `PATH` on which `auto` finds a certain backend.
 struct Case {
     project: Project,
     user: u32,
@@ -24,13 +24,12 @@ struct Case {
 }
 
 impl Case {
-    /// `None` if the backend does not work here.
     fn new(backend: &'static str, user: u32) -> Option<Case> {
         let project = Project::git();
         project.settings(&json!({"sandbox": {"backend": "auto"}}));
         let path = limited_path(&project, backend == "bwrap");
         let case = Case { project, user, backend, path };
-        case.own_everything();
+        case.chown_all();
         let check = case.ralph(["sandbox", "check"]).run();
         if !check.stdout.contains(&format!("ok      {backend}")) {
             skipped(&format!("{backend} does not work here for user {user}"));
@@ -39,7 +38,7 @@ impl Case {
         Some(case)
     }
 
-    /// Each backend, as the administrator if the tester is one, and as an ordinary user.
+    /// Each backend, as root if possible, and as an ordinary user.
     fn all() -> Vec<Case> {
         let mut users = vec![rustix::process::getuid().as_raw(), ordinary_user()];
         users.dedup();
@@ -47,14 +46,13 @@ impl Case {
         users.into_iter().flat_map(of_user).flatten().collect()
     }
 
-    /// Gives everything to the user, who can then be started there.
-    fn own_everything(&self) {
+    fn chown_all(&self) {
         let top = self.project.path().parent().unwrap();
         fs::set_permissions(top, fs::Permissions::from_mode(0o755)).unwrap();
         let owner = format!("{0}:{0}", self.user);
         if rustix::process::getuid().is_root() {
-            let given = Command::new("chown").args(["-R", &owner]).arg(top).status();
-            assert!(given.unwrap().success());
+            let chown = Command::new("chown").args(["-R", &owner]).arg(top).status();
+            assert!(chown.unwrap().success());
         }
     }
 
@@ -69,15 +67,14 @@ impl Case {
         ralph.env("PATH", &self.path)
     }
 
-    /// A run with this script as its agent, in the sandbox that `auto` finds.
     fn run(&self, script: &str) -> Ralph {
         self.project.write("agent.sh", format!("{script}\necho '<response>DONE</response>'\n"));
-        self.own_everything();
+        self.chown_all();
         self.ralph(["run", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"])
     }
 
     fn mode(&self, name: &str) -> u32 {
-        // Of a directory that is not to be searched, only the administrator sees what it contains.
+        // Only root sees into a directory without search permission.
         let path: PathBuf = self.project.path().join(name).components().collect();
         fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o7777)
     }
@@ -91,7 +88,7 @@ impl Case {
         let output = self.run("echo ran > \"$HOME/ran\"").run();
         output.code(0).stdout_has(&format!("Sandbox: {}", self.backend)).stderr_lacks(CHANGED);
         assert!(!self.project.home().join("ran").exists(), "the agent has a home of its own");
-        assert_eq!(remembered(&self.project), self.backend);
+        assert_eq!(recorded_backend(&self.project), self.backend);
     }
 
     fn name(&self) -> String {
@@ -99,9 +96,8 @@ impl Case {
     }
 }
 
-/// A `PATH` with the programs that these tests need.
 fn limited_path(project: &Project, with_bwrap: bool) -> OsString {
-    let bin = project.beside(if with_bwrap { "with-bwrap" } else { "without-bwrap" });
+    let bin = project.sibling(if with_bwrap { "with-bwrap" } else { "without-bwrap" });
     fs::create_dir_all(&bin).unwrap();
     let bwrap = with_bwrap.then_some("bwrap");
     for name in ["sh", "git", "cat", "chmod", "mv", "sleep"].into_iter().chain(bwrap) {
@@ -121,8 +117,7 @@ fn record_path(project: &Project) -> PathBuf {
     dir.join("project.json")
 }
 
-/// The backend in the project's record.
-fn remembered(project: &Project) -> Value {
+fn recorded_backend(project: &Project) -> Value {
     let text = fs::read_to_string(record_path(project)).unwrap();
     let record: Value = serde_json::from_str(&text).unwrap();
     record["sandbox"].clone()
@@ -147,13 +142,12 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
             case.assert_next_run_is_sandboxed();
         }
         if case.backend == "landlock" {
-            // Where no mount keeps a directory in its place.
             case.run("mv .git old; chmod 0 old").run().code(0);
             assert_eq!(case.modes(), before, "{}", case.name());
         }
-        // In every iteration, and reported once.
+        // In every iteration, but reported once.
         case.project.write("agent.sh", "chmod 0 .");
-        case.own_everything();
+        case.chown_all();
         let run = case.ralph(["run", "-p", "Work.", "-n", "3", "--", "sh", "agent.sh"]).run();
         run.code(1);
         assert_eq!(run.stderr.matches(CHANGED).count(), 1, "{}", run.stderr);
@@ -167,7 +161,7 @@ fn chmod_by_killed_run_is_undone_before_project_is_read() {
         let running = case.run("chmod 0 .; sleep 1000").start();
         wait_until(LONG, || case.mode(".") == 0);
         running.signal(Signal::KILL);
-        running.wait().ended_by(Signal::KILL);
+        running.wait().killed_by(Signal::KILL);
         let output = case.ralph(["runs"]).run();
         output.code(0).stderr_has(CHANGED).stdout_has("cut off");
         assert_eq!(case.mode("."), before, "{}", case.name());
@@ -207,7 +201,7 @@ fn weaker_sandbox_without_request_is_error() {
     go(with, &["--dry-run"]).code(0);
     assert!(!project.home().join(".ralph/projects").exists(), "a dry run writes nothing");
     go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
-    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(recorded_backend(project), "bwrap");
     let ran = runs();
     for args in [&[][..], &["--sandbox"], &["--dry-run"]] {
         let output = go(&without, args);
@@ -219,20 +213,19 @@ fn weaker_sandbox_without_request_is_error() {
     }
     let shell = project.ralph(["sandbox", "shell", "--", "true"]).env("PATH", &without).run();
     shell.code(2).stderr_has("ran in the sandbox bwrap before");
-    // A command without a sandbox by default is no choice of the user's.
+    // A command without a sandbox by default is not the user's choice.
     project.settings(&json!({}));
     go(&without, &[]).code(0);
     project.settings(&json!({"sandbox": {"backend": "auto"}}));
-    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(recorded_backend(project), "bwrap");
     assert_eq!(runs(), ran + "ran\n".len());
-    // What is asked for by name is remembered.
     go(&without, &["--sandbox=landlock"]).code(0).stdout_has("Sandbox: landlock");
-    assert_eq!(remembered(project), "landlock");
+    assert_eq!(recorded_backend(project), "landlock");
     go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
     go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
-    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(recorded_backend(project), "bwrap");
     go(&without, &["--no-sandbox"]).code(0);
-    assert_eq!(remembered(project), Value::Null);
+    assert_eq!(recorded_backend(project), Value::Null);
     go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
 }
 
@@ -285,7 +278,7 @@ fn nested_project_settings_survive_agent_of_outer_project() {
         let settings = json!({"sandbox": {"backend": "auto"}}).to_string();
         project.write("packages/app/.ralph/settings.json", &settings);
         project.write("packages/app/agent.sh", "echo '<response>DONE</response>'\n");
-        case.own_everything();
+        case.chown_all();
         let nested = || {
             let run = case.ralph(["run", "-C", "packages/app", "-p", "x", "-n", "1"]);
             run.args(["--", "sh", "agent.sh"]).run()
@@ -319,8 +312,8 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
         output.stderr_has(ask);
         assert!(!project.has("ran"));
     }
-    // One that is not in the project is the user's, as flags and variables are.
-    let file = project.beside("mine.json");
+    // A file outside the project is the user's, like flags and variables.
+    let file = project.sibling("mine.json");
     fs::write(&file, json!({"sandbox": {"backend": "landlock"}}).to_string()).unwrap();
     let go = |args: &[&str]| {
         let run = case.ralph(["run", "-p", "Work.", "-n", "1"]).args(args);
@@ -329,7 +322,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
     go(&["--settings", file.to_str().unwrap()]).run().code(0).stdout_has("Sandbox: landlock");
     go(&[]).run().code(2).stderr_has("asks for no sandbox");
     go(&[]).env("RALPH_SANDBOX__BACKEND", "none").run().code(0);
-    assert_eq!(remembered(project), Value::Null);
+    assert_eq!(recorded_backend(project), Value::Null);
     go(&[]).run().code(0).stdout_lacks("Sandbox:");
 }
 
@@ -338,16 +331,16 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
     for case in Case::all() {
         let project = &case.project;
         case.assert_next_run_is_sandboxed();
-        let (root, moved) = (project.path().to_owned(), project.beside("moved"));
+        let (root, moved) = (project.path().to_owned(), project.sibling("moved"));
         let running = case.run("echo evil > .mcp.json; echo > planted; sleep 1000").start();
         wait_until(LONG, || project.has("planted"));
         running.signal(Signal::KILL);
-        running.wait().ended_by(Signal::KILL);
-        // Landlock does not end what runs in it.
+        running.wait().killed_by(Signal::KILL);
+        // Landlock does not kill its processes.
         wait_until(LONG, || {
-            let left = project.processes();
-            left.iter().for_each(|process| process.signal(Signal::KILL));
-            left.is_empty()
+            let leftovers = project.processes();
+            leftovers.iter().for_each(|process| process.signal(Signal::KILL));
+            leftovers.is_empty()
         });
         fs::rename(&root, &moved).unwrap();
         let at = |args: &[&str], dir: &Path| case.ralph(["sandbox"]).args(args).current_dir(dir);
@@ -357,7 +350,6 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         settings.code(0).stderr_has(".mcp.json.from-sandbox");
         assert!(!moved.join(".mcp.json").exists(), "{}", case.name());
         at(&["ls"], &moved).run().code(0).stdout_lacks("missing");
-        // What it ran in is known there, too.
         fs::write(moved.join(".ralph/settings.json"), r#"{"sandbox": {"backend": "none"}}"#)
             .unwrap();
         let run = case.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]);

@@ -1,5 +1,5 @@
-//! What black-box tests share: a project in a temporary directory, ralph run in it, the scripted
-//! agent, and the proof that nothing is left running.
+//! Support for black-box tests: a temporary project, ralph run in it, the fake agent, and a check for
+//! leftover processes.
 //!
 //! ```ignore
 //! let project = Project::new();
@@ -9,7 +9,7 @@
 //! assert_eq!(project.processes(), []);
 //! ```
 //!
-//! A test never sleeps to let something happen: it waits for the thing, with [`wait_until`].
+//! Tests never sleep to let something happen; they wait for it with [`wait_until`].
 
 #![allow(
     dead_code,
@@ -36,15 +36,14 @@ use serde_json::{Value, json};
 
 pub(crate) use tmux::Tmux;
 
-/// Far beyond what anything here takes, even on a machine that is busy with other things.
+/// Far longer than anything here takes, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Marks every process that comes from a project. Not called `RALPH_…`, because ralph warns about
-/// variables of that kind that it does not know.
+/// Marks every process of a project. Not `RALPH_…`: ralph warns about unknown variables with that
+/// prefix.
 const MARK: &str = "TEST_PROJECT_MARK";
 
-/// A project of its own, with a home of its own, in a temporary directory that is removed at the end
-/// of the test together with every process that still runs for it.
+/// A project and a home in a temporary directory. Dropping it kills every process of the project.
 #[derive(Debug)]
 pub(crate) struct Project {
     root: tempfile::TempDir,
@@ -58,12 +57,11 @@ impl Project {
         Project::named("project")
     }
 
-    /// A project whose path must be quoted wherever anything is quoted.
-    pub(crate) fn awkward() -> Project {
+    /// A project whose path needs quoting everywhere.
+    pub(crate) fn with_awkward_path() -> Project {
         Project::named(r#"it's a "test" $HOME; project"#)
     }
 
-    /// A project that is a git repository, still without a commit.
     pub(crate) fn git() -> Project {
         let project = Project::new();
         project.git_init();
@@ -72,7 +70,7 @@ impl Project {
 
     pub(crate) fn named(name: &str) -> Project {
         let root = tempfile::tempdir().expect("a temporary directory");
-        // Resolved, because ralph and the agent report where they are without links.
+        // Resolved, because ralph and the agent report paths without links.
         let path = root.path().canonicalize().expect("the temporary directory");
         let directory = path.join(name);
         for part in [&directory, &path.join("home"), &path.join("bin"), &path.join("scripts")] {
@@ -86,21 +84,19 @@ impl Project {
         }
     }
 
-    /// Where ralph is started.
     pub(crate) fn path(&self) -> &Path {
         &self.directory
     }
 
     pub(crate) fn home(&self) -> PathBuf {
-        self.beside("home")
+        self.sibling("home")
     }
 
-    /// A path next to the project, for what must not be in its work tree.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+    /// A path next to the project, outside its work tree.
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.directory.with_file_name(name)
     }
 
-    /// Writes a file in the project, and the directories on the way to it.
     pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> &Project {
         let path = self.directory.join(path);
         fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
@@ -118,7 +114,6 @@ impl Project {
         self.directory.join(path).exists()
     }
 
-    /// Writes `.ralph/settings.json`.
     pub(crate) fn settings(&self, settings: &Value) -> &Project {
         self.write(".ralph/settings.json", format!("{settings:#}\n"))
     }
@@ -128,7 +123,6 @@ impl Project {
         self
     }
 
-    /// Runs git in the project and gives what it printed. It must succeed.
     #[track_caller]
     pub(crate) fn git_command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.command("git").args(args).output().expect("git");
@@ -137,8 +131,7 @@ impl Project {
         text(&output.stdout)
     }
 
-    /// Any program, in the project, with the environment that ralph gets: nothing of the tester's own
-    /// but the PATH.
+    /// A program in the project with ralph's environment: nothing of the tester's but the `PATH`.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.directory).env_clear().envs(self.environment());
@@ -146,13 +139,13 @@ impl Project {
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        let mut path = self.beside("bin").into_os_string();
+        let mut path = self.sibling("bin").into_os_string();
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         let mut environment = vec![
             ("PATH".into(), path),
             ("HOME".into(), self.home().into()),
-            ("FAKE_AGENT_SCRIPT".into(), self.beside("scripts").into()),
+            ("FAKE_AGENT_SCRIPT".into(), self.sibling("scripts").into()),
             (MARK.into(), self.mark.clone().into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
         ];
@@ -163,44 +156,41 @@ impl Project {
         environment
     }
 
-    /// ralph with these arguments, not started yet.
     pub(crate) fn ralph<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ralph {
         self.program(env!("CARGO_BIN_EXE_ralph"), args)
     }
 
-    /// The same with a limit on its memory, in megabytes.
-    pub(crate) fn ralph_within(&self, megabytes: u32, args: &[&str]) -> Ralph {
+    pub(crate) fn ralph_with_memory_limit(&self, megabytes: u32, args: &[&str]) -> Ralph {
         let script = format!("ulimit -v {}; exec \"$@\"", megabytes * 1024);
         let limited = ["-c", &script, "sh", env!("CARGO_BIN_EXE_ralph")];
         self.program("sh", limited.iter().chain(args))
     }
 
-    /// Makes a journal as it was, followed by one line that is hardly on the disk but has no end for anyone who reads it.
-    pub(crate) fn make_endless(journal: &Path) {
+    /// Makes the journal a sparse file, which ends in a line far too long to read.
+    pub(crate) fn append_endless_line(journal: &Path) {
         let file = fs::OpenOptions::new().write(true).open(journal).expect("a journal");
         file.set_len(600 << 20).expect("a sparse file");
     }
 
-    /// Any program, to be run and judged as ralph is.
     pub(crate) fn program<S: AsRef<OsStr>>(
         &self,
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = S>,
     ) -> Ralph {
-        heed_signals();
+        reset_ignored_signals();
         let mut command = self.command(program);
         command.args(args);
         Ralph {
             command,
             stdin: Vec::new(),
-            stdin_stays_open: false,
+            keep_stdin_open: false,
             deadline: LONG,
             socket_directory: self.root.path().to_owned(),
         }
     }
 
-    /// Writes a script for the scripted agent (see `testing/fake_agent.rs`) and gives the command
-    /// line that runs it.
+    /// Writes a script for the fake agent (see `testing/fake_agent.rs`) and returns its command
+    /// line.
     pub(crate) fn fake_agent(&self, script: &Value) -> Vec<String> {
         let number = self.scripts.fetch_add(1, Ordering::Relaxed);
         let path = self.write_script(&format!("script-{number}"), script);
@@ -209,47 +199,44 @@ impl Project {
             .into()
     }
 
-    /// Puts the scripted agent on the PATH under the name of a real one. Made anew, it starts with
-    /// its first session again.
-    pub(crate) fn agent_named(&self, name: &str, script: &Value) {
+    /// Puts the fake agent on the `PATH` under the name of a real one and resets its session count.
+    pub(crate) fn install_agent(&self, name: &str, script: &Value) {
         let path = self.write_script(name, script);
         let _ = fs::remove_file(path.with_extension("json.count"));
-        let link = self.beside("bin").join(name);
+        let link = self.sibling("bin").join(name);
         if !link.exists() {
-            // A link rather than a script: a file that was just written cannot be executed while
-            // another thread is starting a process that still has it open.
+            // A link, because a file just written cannot be executed while another thread forks
+            // with it open.
             std::os::unix::fs::symlink(fake_agent_program(), link).expect("a link to the agent");
         }
     }
 
     fn write_script(&self, name: &str, script: &Value) -> PathBuf {
-        let path = self.beside("scripts").join(name).with_extension("json");
+        let path = self.sibling("scripts").join(name).with_extension("json");
         fs::write(&path, script.to_string()).expect("the agent's script");
         path
     }
 
-    /// The step of a script that records how the agent was started, for [`Project::recorded`].
-    pub(crate) fn record(&self) -> Value {
-        json!({"record": self.beside("record.jsonl")})
+    /// The script step that records an agent start for [`Project::agent_starts`].
+    pub(crate) fn record_step(&self) -> Value {
+        json!({"record": self.sibling("record.jsonl")})
     }
 
-    /// What an agent does, one start after the other, each of which is recorded first.
-    pub(crate) fn recording(&self, sessions: &[Value]) -> Vec<Value> {
+    /// Adds [`Project::record_step`] to the start of each session.
+    pub(crate) fn record_sessions(&self, sessions: &[Value]) -> Vec<Value> {
         let recorded = |steps: &Value| {
             let steps = steps.as_array().expect("steps").iter().cloned();
-            std::iter::once(self.record()).chain(steps).collect()
+            std::iter::once(self.record_step()).chain(steps).collect()
         };
         sessions.iter().map(recorded).collect()
     }
 
-    /// How the agent was started, each time: `prompt`, `stdin_eof`, `argv`, `env`, `cwd`, `pid`,
-    /// `start`.
-    pub(crate) fn recorded(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.beside("record.jsonl")).unwrap_or_default();
+    /// The recorded agent starts: `prompt`, `stdin_eof`, `argv`, `env`, `cwd`, `pid`, `start`.
+    pub(crate) fn agent_starts(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.sibling("record.jsonl")).unwrap_or_default();
         parse_lines(&text)
     }
 
-    /// The newest directory in `.ralph/runs` that has a journal.
     #[track_caller]
     pub(crate) fn newest_run(&self) -> PathBuf {
         self.find_newest_run().unwrap_or_else(|| panic!("no run in {}", self.directory.display()))
@@ -265,30 +252,27 @@ impl Project {
         runs.max().map(|(_, path)| path)
     }
 
-    /// Waits until the newest run, if there is one yet, has told of this.
     #[track_caller]
     pub(crate) fn wait_for_event(&self, kind: &str) {
         wait_until(LONG, || self.find_newest_run().is_some() && self.events().has(kind));
     }
 
-    /// The journal of the newest run. A line that is still being written is left out.
+    /// The journal of the newest run, without an incomplete last line.
     #[track_caller]
     pub(crate) fn events(&self) -> Events {
         let path = self.newest_run().join("events.jsonl");
         let text = fs::read_to_string(&path).expect("the journal");
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        Events(parse_lines(&text[..whole]))
+        let complete = text.rfind('\n').map_or(0, |end| end + 1);
+        Events(parse_lines(&text[..complete]))
     }
 
-    /// What the agents of the newest run printed, as it came.
     #[track_caller]
     pub(crate) fn raw(&self) -> Vec<u8> {
         fs::read(self.newest_run().join("raw.ndjson")).expect("the raw stream")
     }
 
-    /// Every process that runs for this project: ralph, its agents, and what those started, wherever
-    /// they went; and the tmux server while there is a terminal. A process that is dead and not yet
-    /// waited for does not count.
+    /// Every live process of this project: ralph, its agents, their descendants, and the tmux
+    /// server.
     pub(crate) fn processes(&self) -> Vec<Process> {
         let wanted = format!("{MARK}={}", self.mark);
         let entries = fs::read_dir("/proc").expect("finding processes needs /proc");
@@ -296,7 +280,7 @@ impl Project {
             .filter_map(|entry| {
                 let directory = entry.ok()?.path();
                 let pid = directory.file_name()?.to_str()?.parse().ok()?;
-                // What cannot be read has just ended, or is another user's.
+                // Unreadable: the process has just ended or belongs to another user.
                 let environment = fs::read(directory.join("environ")).ok()?;
                 let is_ours = environment.split(|byte| *byte == 0).any(|v| v == wanted.as_bytes());
                 let command = fs::read(directory.join("cmdline")).ok()?;
@@ -308,12 +292,12 @@ impl Project {
             .collect()
     }
 
-    /// Makes programs as an agent could plant them: each notes outside the project that it was run.
-    pub(crate) fn plant(&self, dir: &Path, names: &[&str]) {
+    /// Creates programs as an agent could plant them. Each notes outside the project that it ran.
+    pub(crate) fn plant_programs(&self, dir: &Path, names: &[&str]) {
         use std::os::unix::fs::PermissionsExt;
         fs::create_dir_all(dir).expect("a directory for planted programs");
         let script =
-            format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\n", self.beside("canary").display());
+            format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\n", self.sibling("canary").display());
         for name in names {
             fs::write(dir.join(name), &script).expect("a planted program");
             let mode = fs::Permissions::from_mode(0o755);
@@ -321,26 +305,23 @@ impl Project {
         }
     }
 
-    /// The planted programs that were run.
     pub(crate) fn planted_runs(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.beside("canary")).unwrap_or_default();
+        let text = fs::read_to_string(self.sibling("canary")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The `PATH` of this project with other entries before it.
-    pub(crate) fn path_after<S: AsRef<OsStr>>(&self, entries: &[S]) -> OsString {
+    pub(crate) fn path_with<S: AsRef<OsStr>>(&self, entries: &[S]) -> OsString {
         let mut path = OsString::new();
         for entry in entries {
             path.push(entry);
             path.push(":");
         }
-        path.push(self.beside("bin"));
+        path.push(self.sibling("bin"));
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         path
     }
 
-    /// Waits for a file that a process of this project writes, and gives its content.
     #[track_caller]
     pub(crate) fn wait_for_file(&self, path: impl AsRef<Path>) -> String {
         let path = self.directory.join(path);
@@ -351,14 +332,12 @@ impl Project {
 
 impl Drop for Project {
     fn drop(&mut self) {
-        // A test that failed must not leave anything behind either.
         for process in self.processes() {
             process.signal(Signal::KILL);
         }
     }
 }
 
-/// A process that was alive a moment ago.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -368,21 +347,19 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
-            // It may have ended since.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// All namespaces that anything holds: a process that is in one, a file that is open, a mount. The kernel
-/// gives their numbers again, so that one may be another's the next moment.
+/// All namespaces held by a process, an open file or a mount. The kernel reuses their numbers, so
+/// one may belong to another namespace a moment later.
 pub(crate) fn namespaces() -> std::collections::BTreeSet<String> {
     let mut found = std::collections::BTreeSet::new();
     let names = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
     for process in names("/proc".into()) {
         let links = ["ns", "fd"].map(|dir| names(process.path().join(dir)));
         let links = links.into_iter().flatten().filter_map(|link| fs::read_link(link.path()).ok());
-        // `net:[4026531840]`
         found.extend(links.filter_map(|to| to.into_os_string().into_string().ok()));
     }
     found.retain(|link| {
@@ -393,26 +370,25 @@ pub(crate) fn namespaces() -> std::collections::BTreeSet<String> {
     found
 }
 
-/// Whether a process exists and is not merely waiting to be reaped. One that was killed lives on, with all of its
-/// files and locks, in a thread of it that waits for the disk.
+/// Whether a process exists and is not a zombie. A killed process keeps its files and locks while
+/// one of its threads waits for the disk.
 pub(crate) fn is_alive(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.map(|thread| thread.path().join("stat")).any(|path| {
         let stat = fs::read_to_string(path).unwrap_or_default();
-        // The state follows the name, which is in parentheses and may itself hold any of these.
+        // The state follows the name, which is in parentheses and may contain any character.
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         !matches!(state, None | Some('Z' | 'X'))
     })
 }
 
-/// The scripted agent.
 #[track_caller]
 fn fake_agent_program() -> PathBuf {
     example("fake-agent", "testing/fake_agent.rs")
 }
 
-/// A program that tests run against, by its name and where its source is. `cargo test` builds it, but
-/// `cargo test --test NAME` does not, and an old one would make tests fail in puzzling ways.
+/// A helper program, which must be newer than its source: `cargo test --test NAME` does not build
+/// it.
 #[track_caller]
 pub(crate) fn example(name: &str, source: &str) -> PathBuf {
     let ralph = Path::new(env!("CARGO_BIN_EXE_ralph"));
@@ -430,12 +406,11 @@ pub(crate) fn example(name: &str, source: &str) -> PathBuf {
     program
 }
 
-/// A program with its arguments, to be run in a project.
 #[derive(Debug)]
 pub(crate) struct Ralph {
     command: Command,
     stdin: Vec<u8>,
-    stdin_stays_open: bool,
+    keep_stdin_open: bool,
     deadline: Duration,
     socket_directory: PathBuf,
 }
@@ -456,7 +431,6 @@ impl Ralph {
         self
     }
 
-    /// Removes the author of commits from the environment.
     #[allow(dead_code, reason = "not every test program includes such a test")]
     pub(crate) fn without_git_identity(mut self) -> Ralph {
         for who in ["AUTHOR", "COMMITTER"] {
@@ -466,16 +440,15 @@ impl Ralph {
         self
     }
 
-    /// What it reads on standard input, which is empty otherwise.
     pub(crate) fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Ralph {
         self.stdin = bytes.as_ref().to_vec();
         self
     }
 
-    /// Its standard input is one that nobody writes to and nobody closes.
+    /// Keeps standard input open and silent.
     #[allow(dead_code, reason = "not every test program includes such a test")]
-    pub(crate) fn stdin_stays_open(mut self) -> Ralph {
-        self.stdin_stays_open = true;
+    pub(crate) fn keep_stdin_open(mut self) -> Ralph {
+        self.keep_stdin_open = true;
         self
     }
 
@@ -484,29 +457,26 @@ impl Ralph {
         self
     }
 
-    /// Fail the test if it takes longer.
     pub(crate) fn deadline(mut self, deadline: Duration) -> Ralph {
         self.deadline = deadline;
         self
     }
 
-    /// Runs it to its end.
     #[track_caller]
     pub(crate) fn run(self) -> Output {
         self.start().wait()
     }
 
-    /// Starts it. Its streams are files: nobody has to read them for it to go on, and a process that
-    /// it leaves behind cannot keep the test waiting for their end.
+    /// Starts it with files as streams: nobody has to read them, and a leftover process cannot keep
+    /// them open.
     #[track_caller]
     pub(crate) fn start(self) -> Running {
-        self.start_onto(None)
+        self.start_with_stdout(None)
     }
 
-    /// Starts it with this as its standard output.
     #[track_caller]
-    pub(crate) fn start_onto(mut self, stdout: Option<Stdio>) -> Running {
-        let (stdin, writer) = if self.stdin_stays_open {
+    pub(crate) fn start_with_stdout(mut self, stdout: Option<Stdio>) -> Running {
+        let (stdin, writer) = if self.keep_stdin_open {
             let (reader, writer) = std::io::pipe().expect("a pipe");
             (Stdio::from(reader), Some(writer))
         } else {
@@ -524,26 +494,25 @@ impl Ralph {
             .stderr(into(&streams[1]))
             .spawn()
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
-        // It holds its end of the pipe that it was given.
         drop(self.command);
         let deadline = Instant::now() + self.deadline;
         Running { child, streams, deadline, _stdin: writer }
     }
 
-    /// Starts it on a terminal.
     #[track_caller]
     pub(crate) fn in_tmux(self) -> Tmux {
         Tmux::start(&self.command, &self.socket_directory)
     }
 }
 
-/// Whoever runs tests in the background of a script has them ignore Ctrl+C, and what they start would heed that.
-fn heed_signals() {
+/// Undoes ignored signals: a script that runs the tests in the background makes them ignore Ctrl+C,
+/// and children inherit that.
+fn reset_ignored_signals() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         for signal in [libc::SIGINT, libc::SIGQUIT] {
             #[expect(unsafe_code, reason = "there is no safe way to say so")]
-            // SAFETY: it changes what becomes of a signal, and no memory.
+            // SAFETY: it changes a signal's disposition and touches no memory.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
             }
@@ -551,13 +520,11 @@ fn heed_signals() {
     });
 }
 
-/// A program that has been started. It is killed if the test ends before it does.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
     streams: [tempfile::NamedTempFile; 2],
     deadline: Instant,
-    /// The other end of its standard input, if that stays open.
     _stdin: Option<std::io::PipeWriter>,
 }
 
@@ -571,12 +538,10 @@ impl Running {
         kill_process(pid, signal).expect("a process that has not been waited for");
     }
 
-    /// What it has printed so far on standard output.
     pub(crate) fn stdout(&self) -> String {
         read_lossy(self.streams[0].path())
     }
 
-    /// What it has printed so far on standard error.
     pub(crate) fn stderr(&self) -> String {
         read_lossy(self.streams[1].path())
     }
@@ -600,13 +565,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Fails if it has ended, which is what is wanted.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a program did.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) status: ExitStatus,
@@ -626,7 +590,7 @@ impl Output {
     }
 
     #[track_caller]
-    pub(crate) fn ended_by(&self, signal: Signal) -> &Output {
+    pub(crate) fn killed_by(&self, signal: Signal) -> &Output {
         let number = signal.as_raw();
         self.check(self.status.signal() == Some(number), &format!("the end by signal {number}"))
     }
@@ -661,7 +625,6 @@ impl Output {
         self.check(self.stderr == text, &format!("{text:?} as stderr"))
     }
 
-    /// Standard output as JSON lines.
     #[track_caller]
     pub(crate) fn json_lines(&self) -> Events {
         Events(parse_lines(&self.stdout))
@@ -678,17 +641,14 @@ impl Output {
     }
 }
 
-/// Events as they are in a journal.
 #[derive(Debug)]
 pub(crate) struct Events(pub(crate) Vec<Value>);
 
 impl Events {
-    /// What happened, in order.
     pub(crate) fn kinds(&self) -> Vec<&str> {
         self.0.iter().map(|event| event["event"].as_str().unwrap_or("?")).collect()
     }
 
-    /// All events of a kind.
     pub(crate) fn all(&self, kind: &str) -> Vec<&Value> {
         self.0.iter().filter(|event| event["event"] == kind).collect()
     }
@@ -697,14 +657,12 @@ impl Events {
         !self.all(kind).is_empty()
     }
 
-    /// The first event of a kind.
     #[track_caller]
     pub(crate) fn find(&self, kind: &str) -> &Value {
         let found = self.all(kind).first().copied();
         found.unwrap_or_else(|| panic!("no {kind} in {:?}", self.kinds()))
     }
 
-    /// The last event of a kind.
     #[track_caller]
     pub(crate) fn last(&self, kind: &str) -> &Value {
         let found = self.all(kind).last().copied();
@@ -712,15 +670,13 @@ impl Events {
     }
 }
 
-/// When an event happened. What is between two of them is how long ralph took, whatever became of the
-/// test meanwhile.
+/// The time of an event by ralph's clock, so that a slow test does not distort durations.
 #[track_caller]
 pub(crate) fn time_ms(event: &Value) -> i64 {
     let time: jiff::Timestamp = event["time"].as_str().expect("a time").parse().expect("a time");
     time.as_millisecond()
 }
 
-/// Waits until a condition holds, and fails the test if it does not in time.
 #[track_caller]
 pub(crate) fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + deadline;
@@ -730,7 +686,6 @@ pub(crate) fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool
     }
 }
 
-/// Between two looks at something that is waited for.
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }

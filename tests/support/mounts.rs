@@ -1,11 +1,11 @@
-//! File systems that only one test sees.
+//! File systems in a private mount namespace.
 
 use super::{Output, Project, skipped};
 
 impl Project {
-    /// Runs a shell script in a mount namespace of its own, after `mount`. `None`, counted and said aloud,
-    /// where that is not allowed.
-    pub(crate) fn mounted(&self, mount: &str, script: &str) -> Option<Output> {
+    /// Runs `mount` and then `script` in a mount namespace. Skips (`None`) where that is not
+    /// allowed.
+    pub(crate) fn run_with_mount(&self, mount: &str, script: &str) -> Option<Output> {
         let unshare = |script: &str| {
             self.program("unshare", ["--map-root-user", "--mount", "sh", "-c", script]).run()
         };

@@ -1,8 +1,8 @@
-//! A real agent in a project of its own, with a model service that answers by a script.
+//! A real agent in a test project, with a scripted model server.
 //!
-//! The agent gets a home of its own and no variable that is not named in `testing/agents.json`. The
-//! service, ralph and the agent are in a network of their own wherever the system allows that, so that
-//! no agent can reach anything but the service.
+//! The agent gets its own home and only the variables of `testing/agents.json`. Where the system
+//! allows it, server, ralph and agent share a network namespace, and the agent can reach nothing
+//! else.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,109 +23,100 @@ pub(crate) struct RealAgent {
 }
 
 impl RealAgent {
-    /// An agent in a git repository with one commit, and what the model says to it. `None`, counted
-    /// and said aloud, if the agent is not installed.
     pub(crate) fn new(name: &str, script: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
         let agent = Agent::named(name).unwrap_or_else(|| panic!("no {name} in agents.json"));
         if !agent.program().exists() {
-            skip(name);
+            report_missing_agent(name);
             return None;
         }
         let project = Project::git();
         project.write("README.md", "A project.\n");
         project.git_command(["add", "."]);
         project.git_command(["commit", "--quiet", "-m", "Begin"]);
-        let server = ModelServer::start(&script(&project), &project.beside("model"));
+        let server = ModelServer::start(&script(&project), &project.sibling("model"));
         let mut env = agent.set_up(&project.home(), &server.url).expect("the agent's files");
-        // Agents leave files behind, and stumble over those of other users.
-        let temporary = project.beside("tmp");
+        // Agents leave files behind and fail on those of other users.
+        let temporary = project.sibling("tmp");
         fs::create_dir(&temporary).expect("a directory for temporary files");
         env.insert("TMPDIR".to_owned(), temporary.to_str().expect("UTF-8").to_owned());
         Some(RealAgent { project, env: env.into_iter().collect(), agent, server })
     }
 
-    /// `ralph run` with these arguments and this agent.
     pub(crate) fn run(&self, args: &[&str]) -> Ralph {
         self.run_with(args, &[])
     }
 
-    /// The same, with flags for the agent.
     pub(crate) fn run_with(&self, args: &[&str], flags: &[&str]) -> Ralph {
         self.ralph(&[&["run"], args].concat(), flags)
     }
 
-    /// `ralph run` with this agent in the settings, because some of them are only about the agent that they
-    /// name, and not about one of the command line.
-    pub(crate) fn run_as_set(&self, settings: &Value, args: &[&str], flags: &[&str]) -> Ralph {
+    /// `ralph run` with the agent in the settings: some settings apply only to the agent they name.
+    pub(crate) fn run_from_settings(
+        &self,
+        settings: &Value,
+        args: &[&str],
+        flags: &[&str],
+    ) -> Ralph {
         let mut settings = settings.clone();
         settings["agent"]["command"] = self.agent.program().to_str().expect("UTF-8").into();
         let own = self.agent.flags.iter().map(String::as_str);
         settings["agent"]["flags"] = own.chain(flags.iter().copied()).collect();
         self.project.settings(&settings);
         let all: Vec<String> = ["run"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
-        self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+        self.in_agent_network(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
-    /// Any command of ralph's that loops, with this agent and flags for it.
     pub(crate) fn ralph(&self, args: &[&str], flags: &[&str]) -> Ralph {
         let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
         all.extend_from_slice(&self.agent.flags);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+        self.in_agent_network(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
-    /// The agent itself, without ralph.
-    pub(crate) fn alone(&self, args: &[&str]) -> Ralph {
+    pub(crate) fn without_ralph(&self, args: &[&str]) -> Ralph {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.inside(&self.agent.program(), &args)
+        self.in_agent_network(&self.agent.program(), &args)
     }
 
-    /// Any other program, where the agent is.
     pub(crate) fn program(&self, name: &str, args: &[&str]) -> Ralph {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.inside(Path::new(name), &args)
+        self.in_agent_network(Path::new(name), &args)
     }
 
-    /// Where the model is: `localhost:PORT`.
-    pub(crate) fn service(&self) -> String {
+    pub(crate) fn service_address(&self) -> String {
         let port = self.server.url.rsplit(':').next().unwrap_or_default();
         format!("localhost:{}", port.trim_end_matches('/'))
     }
 
-    /// What the agent sent to the model, in order.
     pub(crate) fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.server.log).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).expect("a request")).collect()
     }
 
-    /// The model was asked for something.
     pub(crate) fn has_answered(&self) -> bool {
         self.requests().iter().any(|request| request["kind"] == "main")
     }
 
-    /// What is left in its directory for temporary files.
     pub(crate) fn temporary_bytes(&self) -> u64 {
         fn size(path: &Path) -> u64 {
-            let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+            let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
             let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            about.len() + entries.map(|entry| size(&entry.path())).sum::<u64>()
+            metadata.len() + entries.map(|entry| size(&entry.path())).sum::<u64>()
         }
-        size(&self.project.beside("tmp"))
+        size(&self.project.sibling("tmp"))
     }
 
-    /// The request that began each conversation.
     pub(crate) fn first_requests(&self) -> Vec<Value> {
         let begins = |request: &Value| request["kind"] == "main" && request["fresh"] == true;
         self.requests().into_iter().filter(begins).collect()
     }
 
-    /// A program in the agent's environment and the service's network.
-    fn inside(&self, program: &Path, args: &[String]) -> Ralph {
-        let mut line = self.server.enter();
+    fn in_agent_network(&self, program: &Path, args: &[String]) -> Ralph {
+        let mut line = self.server.enter_command();
         line.push(program.to_str().expect("UTF-8").to_owned());
         line.extend_from_slice(args);
-        // They take long to start, the more so beside others.
+        // Agents start slowly, especially in parallel.
         let mut ralph = self.project.program(&line[0], &line[1..]).deadline(2 * LONG);
         for (name, value) in &self.env {
             ralph = ralph.env(name, value);
@@ -134,8 +125,8 @@ impl RealAgent {
     }
 }
 
-/// A test that cannot be run fails where it could have been: by CI, with npm at hand.
-fn skip(agent: &str) {
+/// Fails on CI if npm is reachable, because the agent could have been installed.
+fn report_missing_agent(agent: &str) {
     let reason = format!("agent {agent} not installed");
     skipped(&reason);
     let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
@@ -145,7 +136,6 @@ fn skip(agent: &str) {
     );
 }
 
-/// The model service, until this is dropped.
 struct ModelServer {
     url: String,
     log: PathBuf,
@@ -153,7 +143,6 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    /// `files` is the beginning of the names of its files.
     fn start(script: &Value, files: &Path) -> ModelServer {
         let script_file = files.with_extension("script.json");
         let log = files.with_extension("requests.jsonl");
@@ -183,8 +172,8 @@ impl ModelServer {
         ModelServer { url: url.trim().to_owned(), log, child }
     }
 
-    /// The command line that runs another one in the network of the service.
-    fn enter(&self) -> Vec<String> {
+    /// The command prefix that enters the server's network.
+    fn enter_command(&self) -> Vec<String> {
         let Some(network) = network() else { return Vec::new() };
         let pid = self.child.id().to_string();
         let words = ["nsenter", "--target", &pid].into_iter().chain(network.enter.iter().copied());
@@ -194,20 +183,18 @@ impl ModelServer {
 
 impl Drop for ModelServer {
     fn drop(&mut self) {
-        // Fails if it has ended, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A way to have a network of one's own.
 struct Network {
     make: &'static [&'static str],
     enter: &'static [&'static str],
 }
 
 const NETWORKS: [Network; 2] = [
-    // Without a user namespace where that is allowed: the less of the system is unusual, the better.
+    // Preferred: no user namespace, so that the system looks as usual.
     Network { make: &["unshare", "--net", "--"], enter: &["--net", "--"] },
     Network {
         make: &["unshare", "--map-current-user", "--keep-caps", "--net", "--"],
@@ -215,7 +202,7 @@ const NETWORKS: [Network; 2] = [
     },
 ];
 
-/// The way that works here, said aloud if there is none.
+/// The first way that works here; reports a skip if there is none.
 fn network() -> Option<&'static Network> {
     static NETWORK: OnceLock<Option<&'static Network>> = OnceLock::new();
     *NETWORK.get_or_init(|| {

@@ -1,10 +1,8 @@
-//! How a test says that it was skipped.
-
 use std::fs;
 use std::io::Write;
 
-/// Says aloud what could not be done. `scripts/test` counts it at its end, because what a test prints
-/// is not shown when it passes.
+/// Reports a skip. `scripts/test` counts them at the end, because the output of passing tests is
+/// hidden.
 #[expect(clippy::print_stderr, reason = "what the test runner shows of a test")]
 pub(crate) fn skipped(reason: &str) {
     eprintln!("SKIPPED: {reason}");

@@ -1,4 +1,4 @@
-//! A program on a real terminal, by a tmux server that nobody else uses.
+//! A program on a real terminal, in a private tmux server.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use super::wait_until;
 
-/// Runs the program and writes down its exit code, since tmux 3.3 loses that of a quarter of the
-/// programs. Keys that send signals are left to the program.
+/// Runs the program and saves its exit code, which tmux 3.3 loses for a quarter of the programs.
+/// Leaves the keys that send signals to the program.
 const KEEP_EXIT_CODE: &str = r#"trap : INT QUIT; "$@"; echo $? >"$0.new"; mv "$0.new" "$0""#;
 
-/// A terminal of 120 by 40 characters in which one program runs. The screen stays when the program
-/// has ended; the server goes with this value.
+/// A terminal of 120 by 40 characters that runs one program. The screen outlives the program; the
+/// server is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Tmux {
-    /// Where the server's socket is. A server is known by its socket's path, and this one is in the
-    /// temporary directory of one test.
     directory: PathBuf,
 }
 
@@ -25,7 +23,7 @@ impl Tmux {
     pub(crate) fn start(command: &Command, directory: &Path) -> Tmux {
         let tmux = Tmux { directory: directory.to_owned() };
         let mut start = tmux.command();
-        // The environment of the first client becomes the one of every program in the server.
+        // The first client's environment becomes that of every program in the server.
         start
             .env_clear()
             .envs(command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
@@ -42,31 +40,28 @@ impl Tmux {
         tmux
     }
 
-    /// Types keys, each as tmux names them: `C-c`, `Enter`, or text.
+    /// Types keys as tmux names them: `C-c`, `Enter`, or text.
     #[track_caller]
     pub(crate) fn send_keys<S: AsRef<OsStr>>(&self, keys: impl IntoIterator<Item = S>) {
         run(self.command().args(["send-keys", "-t", "main", "--"]).args(keys));
     }
 
-    /// What is on the screen.
     #[track_caller]
     pub(crate) fn capture(&self) -> String {
         run(self.command().args(["capture-pane", "-p", "-t", "main"]))
     }
 
-    /// What is on the screen, with the sequences that colour it.
     #[track_caller]
     pub(crate) fn capture_with_colors(&self) -> String {
         run(self.command().args(["capture-pane", "-p", "-e", "-t", "main"]))
     }
 
-    /// What is on the screen and above it, with long lines in one piece.
+    /// The screen and everything above it, with wrapped lines joined.
     #[track_caller]
     pub(crate) fn scrollback(&self) -> String {
         run(self.command().args(["capture-pane", "-p", "-J", "-S", "-", "-t", "main"]))
     }
 
-    /// Waits until a text is on the screen, and gives the screen.
     #[track_caller]
     pub(crate) fn wait_for_text(&self, deadline: Duration, text: &str) -> String {
         let mut screen = String::new();
@@ -79,8 +74,7 @@ impl Tmux {
         screen
     }
 
-    /// Waits until the program has ended, and gives its exit code as a shell does: 128 and the number
-    /// of the signal that ended it.
+    /// Returns the exit code as a shell does: 128 plus the signal number.
     #[track_caller]
     pub(crate) fn wait_for_exit(&self, deadline: Duration) -> i32 {
         let file = self.exit_code_file();
@@ -102,7 +96,7 @@ impl Tmux {
     fn command(&self) -> Command {
         let mut command = Command::new("tmux");
         command.args(["-u", "-L", "test", "-f", "/dev/null"]);
-        // A tester inside tmux must not reach that server.
+        // The tester may be inside another tmux server.
         command.env_remove("TMUX").env("TMUX_TMPDIR", &self.directory);
         command
     }
@@ -110,7 +104,6 @@ impl Tmux {
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        // It may be gone already.
         let _ = self.command().arg("kill-server").output();
     }
 }

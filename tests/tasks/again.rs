@@ -1,4 +1,4 @@
-//! `ralph work`, started again: what the run before remembers, and what it left behind.
+//! `ralph work` after another run: remembered lists and interrupted work.
 
 use rustix::process::Signal;
 
@@ -6,22 +6,21 @@ use super::support::wait_until;
 use super::work::*;
 use super::*;
 
-/// The list with other commands that verify.
-fn verified_by(commands: &Value, stories: &[Value]) -> Value {
+fn list_with_checks(commands: &Value, stories: &[Value]) -> Value {
     let mut list = list(stories);
     list["verifyCommands"] = commands.clone();
     list
 }
 
-fn leave_list(list: &Value) -> Value {
-    leave_text(&format!("{list:#}\n"))
+fn write_list_step(list: &Value) -> Value {
+    write_text_step(&format!("{list:#}\n"))
 }
 
 #[test]
 fn finished_list_is_verified_without_agent() {
     let project = project_with(&[]);
-    write_list(&project, &verified_by(&json!(["touch verified"]), &[passing("a")]));
-    let output = work(&project, &[], &[json!([say("me?")])]).run();
+    write_list(&project, &list_with_checks(&json!(["touch verified"]), &[passing("a")]));
+    let output = work(&project, &[], &[json!([print_step("me?")])]).run();
     output.success().stdout_has("Stories: 1 of 1 pass").stdout_has("nothing to do");
     assert!(project.has("verified"));
     assert_eq!(prompts(&project), [""; 0]);
@@ -34,8 +33,8 @@ fn finished_list_is_verified_again_after_cut_off() {
     for signals in [&[Signal::KILL][..], &[Signal::INT, Signal::TERM]] {
         let project = project_with(&[]);
         let check = "touch checked-$$; while [ ! -e go ]; do sleep 0.02; done";
-        write_list(&project, &verified_by(&json!([check]), &[passing("a")]));
-        let running = work(&project, &[], &[json!([say("me?")])]).start();
+        write_list(&project, &list_with_checks(&json!([check]), &[passing("a")]));
+        let running = work(&project, &[], &[json!([print_step("me?")])]).start();
         let is_checked = || {
             let names = std::fs::read_dir(project.path()).unwrap();
             names.flatten().any(|it| it.file_name().to_string_lossy().starts_with("checked-"))
@@ -63,8 +62,8 @@ fn finished_list_without_verify_commands_needs_no_run() {
 #[test]
 fn finished_list_failing_verification_is_worked_on() {
     let project = project_with(&[]);
-    write_list(&project, &verified_by(&json!(["test -e made"]), &[passing("a")]));
-    let sessions = [json!([{"shell": "touch made"}, say("made it")])];
+    write_list(&project, &list_with_checks(&json!(["test -e made"]), &[passing("a")]));
+    let sessions = [json!([{"shell": "touch made"}, print_step("made it")])];
     work(&project, &[], &sessions)
         .run()
         .success()
@@ -77,9 +76,10 @@ fn finished_list_failing_verification_is_worked_on() {
 #[test]
 fn story_dropped_in_last_run_is_still_missed() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
-    let sessions = [json!([leave(&[passing("a"), passing("b")]), say("there it is")])];
+    let sessions =
+        [json!([write_stories_step(&[passing("a"), passing("b")]), print_step("there it is")])];
     let output = work(&project, &[], &sessions).run();
     output
         .success()
@@ -91,7 +91,7 @@ fn story_dropped_in_last_run_is_still_missed() {
 
 #[test]
 fn list_is_remembered_when_named_through_links() {
-    // How somebody comes to name it otherwise, and what they say then.
+    // Ways to give the list another name, and the flags to match.
     for (by, args) in [
         ("ln -s ralph r2", &["--ralph-dir", "r2"][..]),
         ("mv ralph r2 && ln -s r2 ralph", &[]),
@@ -99,13 +99,13 @@ fn list_is_remembered_when_named_through_links() {
         ("mkdir r2 && ln -s ../ralph/tasks.json r2/tasks.json", &["--ralph-dir", "r2"]),
     ] {
         let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-        let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+        let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
         work(&project, &["-n", "1"], &sessions).run().code(1);
         let mut shell = std::process::Command::new("sh");
         let done = shell.args(["-c", by]).current_dir(project.path()).status().expect("a shell");
         assert!(done.success());
         let args = [&["-n", "1"], args].concat();
-        work(&project, &args, &[json!([say(PROMISE)])])
+        work(&project, &args, &[json!([print_step(PROMISE)])])
             .run()
             .code(1)
             .stdout_has("b (Title of b) is gone, and no story replaces it");
@@ -115,14 +115,14 @@ fn list_is_remembered_when_named_through_links() {
 #[test]
 fn verify_commands_changed_in_last_run_have_no_effect() {
     let project = project_with(&[]);
-    write_list(&project, &verified_by(&json!(["test -e made"]), &[open("a", &json!({}))]));
-    let cheated = verified_by(&json!(["true"]), &[passing("a")]);
-    let honest = verified_by(&json!(["test -e made"]), &[passing("a")]);
-    let sessions = [json!([leave_list(&cheated), say(PROMISE)])];
+    write_list(&project, &list_with_checks(&json!(["test -e made"]), &[open("a", &json!({}))]));
+    let cheated = list_with_checks(&json!(["true"]), &[passing("a")]);
+    let honest = list_with_checks(&json!(["test -e made"]), &[passing("a")]);
+    let sessions = [json!([write_list_step(&cheated), print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
     let sessions = [
-        json!([say("is it not done?")]),
-        json!([{"shell": "touch made"}, leave_list(&honest), say("now it is")]),
+        json!([print_step("is it not done?")]),
+        json!([{"shell": "touch made"}, write_list_step(&honest), print_step("now it is")]),
     ];
     work(&project, &[], &sessions).run().success();
     let prompts = prompts(&project);
@@ -138,22 +138,21 @@ fn removal_between_runs_is_reported_and_does_not_complete() {
     let project = project_with(&[]);
     let check = json!(["true"]);
     let both = [passing("a"), passing("b")];
-    let begin = verified_by(&check, &[open("a", &json!({})), open("b", &json!({}))]);
+    let begin = list_with_checks(&check, &[open("a", &json!({})), open("b", &json!({}))]);
     write_list(&project, &begin);
-    let done = verified_by(&check, &both);
-    work(&project, &[], &[json!([leave_list(&done), say(PROMISE)])]).run().success();
-    for (less, told) in [
-        (verified_by(&check, &both[..1]), "the story b (Title of b) is gone"),
-        (verified_by(&json!([]), &both), "verifyCommands has lost `true`"),
+    let done = list_with_checks(&check, &both);
+    work(&project, &[], &[json!([write_list_step(&done), print_step(PROMISE)])]).run().success();
+    for (reduced, finding) in [
+        (list_with_checks(&check, &both[..1]), "the story b (Title of b) is gone"),
+        (list_with_checks(&json!([]), &both), "verifyCommands has lost `true`"),
     ] {
-        write_list(&project, &less);
-        let output = work(&project, &[], &[json!([say("me?")])]).run();
-        output.code(2).stderr_has(told).stderr_has("ralph work --accept-list");
+        write_list(&project, &reduced);
+        let output = work(&project, &[], &[json!([print_step("me?")])]).run();
+        output.code(2).stderr_has(finding).stderr_has("ralph work --accept-list");
     }
-    // Still there after being told once; and back as it was there is nothing to say.
     write_list(&project, &done);
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
-    write_list(&project, &verified_by(&check, &both[..1]));
+    write_list(&project, &list_with_checks(&check, &both[..1]));
     work(&project, &["--accept-list"], &[json!([])]).run().success().stdout_has("nothing to do");
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
     assert_eq!(prompts(&project).len(), 1);
@@ -163,11 +162,11 @@ fn removal_between_runs_is_reported_and_does_not_complete() {
 fn removal_between_runs_with_open_work_is_accepted() {
     let project = project_with(&[]);
     let (a, b) = (open("a", &json!({})), open("b", &json!({})));
-    write_list(&project, &verified_by(&json!(["false"]), &[a.clone(), b]));
-    work(&project, &["-n", "1"], &[json!([say("hm")])]).run().code(1);
-    write_list(&project, &verified_by(&json!(["true"]), &[a]));
-    let done = verified_by(&json!(["true"]), &[passing("a")]);
-    let output = work(&project, &[], &[json!([leave_list(&done), say("done")])]).run();
+    write_list(&project, &list_with_checks(&json!(["false"]), &[a.clone(), b]));
+    work(&project, &["-n", "1"], &[json!([print_step("hm")])]).run().code(1);
+    write_list(&project, &list_with_checks(&json!(["true"]), &[a]));
+    let done = list_with_checks(&json!(["true"]), &[passing("a")]);
+    let output = work(&project, &[], &[json!([write_list_step(&done), print_step("done")])]).run();
     output
         .success()
         .stderr_has("the story b (Title of b) is gone")
@@ -179,12 +178,16 @@ fn removal_between_runs_with_open_work_is_accepted() {
 #[test]
 fn new_list_is_not_judged_by_old_one() {
     let project = project_with(&[open("a", &json!({}))]);
-    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     project.ralph(["archive", "--force"]).run().success();
     write_list(&project, &list(&[passing("x")]));
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
     write_list(&project, &list(&[open("x", &json!({}))]));
-    work(&project, &[], &[json!([leave(&[passing("x")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([write_stories_step(&[passing("x")]), print_step("ok")])])
+        .run()
+        .success();
     project.ralph(["new", "--force"]).run().success();
     write_list(&project, &list(&[passing("y")]));
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
@@ -193,17 +196,17 @@ fn new_list_is_not_judged_by_old_one() {
 #[test]
 fn missing_list_at_start_names_where_stories_are_kept() {
     let project = project_with(&[open("a", &json!({}))]);
-    let sessions = [json!([{"shell": "rm ralph/tasks.json"}, say(PROMISE)])];
+    let sessions = [json!([{"shell": "rm ralph/tasks.json"}, print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
-    let kept = memory(&project);
+    let ledger = memory(&project);
     let output = work(&project, &[], &[json!([])]).run();
-    output.code(2).stderr_has("there is no task list").stderr_has(&kept.to_string_lossy());
+    output.code(2).stderr_has("there is no task list").stderr_has(&ledger.to_string_lossy());
 }
 
 #[test]
 fn unreadable_ledger_is_reported_and_work_rechecked() {
     let project = project_with(&[open("a", &json!({}))]);
-    let done = [json!([leave(&[passing("a")]), say("ok")])];
+    let done = [json!([write_stories_step(&[passing("a")]), print_step("ok")])];
     work(&project, &[], &done).run().success();
     std::fs::write(memory(&project), "{").expect("the memory");
     std::fs::write(project.newest_run().join("ledger.json"), "{").expect("its copy");
@@ -212,15 +215,14 @@ fn unreadable_ledger_is_reported_and_work_rechecked() {
     assert!(prompts(&project)[1].contains("Find out whether they do pass"));
 }
 
-/// Starts a run whose agent does this and stays, and kills it in the middle.
-fn kill_in_the_middle(project: &Project, steps: &[Value]) {
+fn kill_during_session(project: &Project, steps: &[Value]) {
     let mut session = steps.to_vec();
     session.extend([json!({"shell": "touch there"})]);
-    session.extend(staying(project).as_array().expect("steps").iter().cloned());
+    session.extend(waiting_session(project).as_array().expect("steps").iter().cloned());
     let running = work(project, &[], &[json!(session)]).start();
     wait_until(super::support::LONG, || project.has("there"));
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     assert!(project.has(".ralph-active"));
 }
 
@@ -228,10 +230,10 @@ fn kill_in_the_middle(project: &Project, steps: &[Value]) {
 fn story_marked_by_killed_run_is_checked_again() {
     for commands in [json!([]), json!(["true"])] {
         let project = project_with(&[]);
-        write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
-        let done = verified_by(&commands, &[passing("a")]);
-        kill_in_the_middle(&project, &[leave_list(&done)]);
-        let output = work(&project, &[], &[json!([say("it does pass")])]).run();
+        write_list(&project, &list_with_checks(&commands, &[open("a", &json!({}))]));
+        let done = list_with_checks(&commands, &[passing("a")]);
+        kill_during_session(&project, &[write_list_step(&done)]);
+        let output = work(&project, &[], &[json!([print_step("it does pass")])]).run();
         output
             .success()
             .stderr_has("was cut off in iteration 1")
@@ -247,44 +249,43 @@ fn story_marked_by_killed_run_is_checked_again() {
 fn story_marked_by_failed_attempt_is_checked_again() {
     let commands = json!(["true"]);
     let project = project_with(&[]);
-    write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
-    let done = verified_by(&commands, &[passing("a")]);
-    let dies = json!([leave_list(&done), {"signal": 9}]);
-    // Too often in a row is the end of the run, and nobody may think that it was that of the work.
+    write_list(&project, &list_with_checks(&commands, &[open("a", &json!({}))]));
+    let done = list_with_checks(&commands, &[passing("a")]);
+    let dies = json!([write_list_step(&done), {"signal": 9}]);
+    // Too many failures end the run, which does not mean that the work is done.
     work(&project, &[], std::slice::from_ref(&dies))
         .run()
         .code(4)
         .stderr_has("did not come to its end, so that the agent is asked to look again: a");
-    let output = work(&project, &[], &[dies, json!([say("it does pass")])]).run();
+    let output = work(&project, &[], &[dies, json!([print_step("it does pass")])]).run();
     output
         .success()
         .stderr_has("nothing stands behind, so that the agent is asked to look again: a");
     let prompts = prompts(&project);
     assert_eq!(prompts.len(), 6);
     assert!(!prompts[0].contains("its end"), "{prompts:?}");
-    for told in &prompts[1..] {
-        assert!(told.contains("by an attempt that did not come to its end"), "{prompts:?}");
+    for prompt in &prompts[1..] {
+        assert!(prompt.contains("by an attempt that did not come to its end"), "{prompts:?}");
     }
-    // An interrupted one is no better.
     let project = project_with(&[]);
-    write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
-    let mut session = vec![leave_list(&done), json!({"shell": "touch there"})];
-    session.extend(staying(&project).as_array().expect("steps").iter().cloned());
+    write_list(&project, &list_with_checks(&commands, &[open("a", &json!({}))]));
+    let mut session = vec![write_list_step(&done), json!({"shell": "touch there"})];
+    session.extend(waiting_session(&project).as_array().expect("steps").iter().cloned());
     let running = work(&project, &[], &[json!(session)]).start();
     wait_until(super::support::LONG, || project.has("there"));
     running.signal(Signal::TERM);
     project.wait_for_event("stop_requested");
     running.signal(Signal::TERM);
     running.wait().code(130);
-    work(&project, &[], &[json!([say("it does pass")])]).run().success();
-    assert_eq!(project.recorded().len(), 2);
+    work(&project, &[], &[json!([print_step("it does pass")])]).run().success();
+    assert_eq!(project.agent_starts().len(), 2);
 }
 
 #[test]
 fn story_dropped_by_killed_run_is_missed() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    kill_in_the_middle(&project, &[leave(&[passing("a")])]);
-    let sessions = [json!([leave(&[passing("a"), passing("b")]), say("back")])];
+    kill_during_session(&project, &[write_stories_step(&[passing("a")])]);
+    let sessions = [json!([write_stories_step(&[passing("a"), passing("b")]), print_step("back")])];
     work(&project, &[], &sessions).run().success();
     assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
 }
@@ -292,36 +293,39 @@ fn story_dropped_by_killed_run_is_missed() {
 #[test]
 fn failed_start_cleans_up_after_killed_run() {
     let usage = json!({"maximumIterations": "many"}).to_string();
-    for (what, path, text) in [
+    for (case, path, text) in [
         ("a broken list", "ralph/tasks.json", "{"),
         ("nothing to do", "ralph/tasks.json", &list(&[passing("a")]).to_string()),
         ("wrong settings", ".ralph/settings.json", &usage),
     ] {
         let project = project_with(&[open("a", &json!({}))]);
-        let pid_file = project.beside("stray.pid");
-        kill_in_the_middle(&project, &[json!({"stray": {"pid_file": pid_file}})]);
-        assert_ne!(project.processes(), [], "{what}");
+        let pid_file = project.sibling("stray.pid");
+        kill_during_session(&project, &[json!({"stray": {"pid_file": pid_file}})]);
+        assert_ne!(project.processes(), [], "{case}");
         project.write(path, text);
         let output = work(&project, &["--accept-list"], &[json!([])]).run();
         output.stderr_has("had left running: ");
-        assert!(!project.has(".ralph-active"), "{what}");
-        assert_eq!(project.processes(), [], "{what}");
+        assert!(!project.has(".ralph-active"), "{case}");
+        assert_eq!(project.processes(), [], "{case}");
     }
 }
 
 #[test]
 fn tasks_and_archive_report_findings_of_last_run() {
     let project = project_with(&[]);
-    let begin = verified_by(&json!(["false"]), &[open("a", &json!({})), open("b", &json!({}))]);
+    let begin =
+        list_with_checks(&json!(["false"]), &[open("a", &json!({})), open("b", &json!({}))]);
     write_list(&project, &begin);
-    let less = verified_by(&json!(["false"]), &[passing("a")]);
-    work(&project, &["-n", "1"], &[json!([leave_list(&less), say(PROMISE)])]).run().code(1);
-    let told = ["b (Title of b) is gone", "no check has passed on a"];
+    let reduced = list_with_checks(&json!(["false"]), &[passing("a")]);
+    work(&project, &["-n", "1"], &[json!([write_list_step(&reduced), print_step(PROMISE)])])
+        .run()
+        .code(1);
+    let findings = ["b (Title of b) is gone", "no check has passed on a"];
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
     let archive = project.ralph(["archive", "--force"]).run();
     list.stdout_has("1 of 2 stories pass");
-    for words in told {
+    for words in findings {
         next.success().stdout_has(words);
         list.success().stderr_has(words);
         archive.success().stdout_has(words);
@@ -332,16 +336,15 @@ fn tasks_and_archive_report_findings_of_last_run() {
 #[test]
 fn work_without_verify_commands_warns_once() {
     let project = project_with(&[open("a", &json!({}))]);
-    let done = [json!([leave(&[passing("a")]), say("ok")])];
+    let done = [json!([write_stories_step(&[passing("a")]), print_step("ok")])];
     let output = work(&project, &[], &done).run();
     output.success();
     assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
-    // What is done by itself is no doubt of anybody's.
     project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
     let project = project_with(&[]);
-    write_list(&project, &verified_by(&json!(["true"]), &[open("a", &json!({}))]));
-    let done = verified_by(&json!(["true"]), &[passing("a")]);
-    let output = work(&project, &[], &[json!([leave_list(&done), say("ok")])]).run();
+    write_list(&project, &list_with_checks(&json!(["true"]), &[open("a", &json!({}))]));
+    let done = list_with_checks(&json!(["true"]), &[passing("a")]);
+    let output = work(&project, &[], &[json!([write_list_step(&done), print_step("ok")])]).run();
     output.success();
     assert!(!output.stderr.contains("no command verifies"), "{}", output.stderr);
 }

@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// A repository with a list of which one of two stories passes, committed.
 fn project() -> Project {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
@@ -23,12 +22,10 @@ fn commit_all(project: &Project) {
     project.git_command(["commit", "-qm", "before"]);
 }
 
-/// Begins a piece of work: a story that nobody has worked on yet.
 fn begin(project: &Project) {
     project.ralph(["tasks", "add", "First", "--criterion", "c"]).run().success();
 }
 
-/// The names of the archives, without their dates.
 fn archives(project: &Project) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(project.path().join("ralph-archive"))
         .expect("archives")
@@ -120,7 +117,7 @@ fn untouched_templates_are_not_archived() {
     begin(&project);
     project.ralph(["archive", "--force"]).run().success();
     project.ralph(["archive", "--force"]).run().code(2).stderr_has(nothing);
-    // A word in any of the documents is worth keeping.
+    // A change in any document is worth archiving.
     project.write("ralph/progress.txt", project.read("ralph/progress.txt") + "Learned: x\n");
     project.ralph(["archive", "--force"]).run().success();
 }
@@ -177,7 +174,7 @@ fn refused_archive_commit_loses_nothing_and_is_reported() {
     let hook = project.path().join(".git/hooks/pre-commit");
     project.write(".git/hooks/pre-commit", "#!/bin/sh\necho not on my watch >&2\nexit 1\n");
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("the hook");
-    // What you have staged of a document is yours, whatever becomes of the commit.
+    // Staged changes to a document survive, whatever happens to the commit.
     project.write("ralph/prd.md", "staged");
     project.git_command(["add", "ralph/prd.md"]);
     project

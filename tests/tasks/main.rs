@@ -1,4 +1,4 @@
-//! Task lists as a user meets them: `ralph new`, `ralph tasks`, `ralph work`, `ralph archive`.
+//! Task lists: `ralph new`, `ralph tasks`, `ralph work`, `ralph archive`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,7 +14,6 @@ mod work;
 use serde_json::{Value, json};
 use support::Project;
 
-/// A story that does not pass yet.
 fn open(id: &str, more: &Value) -> Value {
     let mut story = json!({
         "id": id, "title": format!("Title of {id}"), "description": "",
@@ -26,7 +25,6 @@ fn open(id: &str, more: &Value) -> Value {
     story
 }
 
-/// A story that passes and says so.
 fn passing(id: &str) -> Value {
     open(id, &json!({"passes": true, "notes": "done"}))
 }
@@ -38,7 +36,6 @@ fn list(stories: &[Value]) -> Value {
     })
 }
 
-/// Writes `ralph/tasks.json`.
 fn write_list(project: &Project, list: &Value) {
     project.write("ralph/tasks.json", format!("{list:#}\n"));
 }

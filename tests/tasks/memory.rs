@@ -1,4 +1,4 @@
-//! The memory of a task list: what a run knows of stories and checks after the project, the home or the machine changed.
+//! The ledger of a task list after the project, the home or the machine changed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use super::*;
 
 const DROPPED: &str = "b (Title of b) is gone, and no story replaces it";
 
-/// A git project whose committed list has two open stories and a check that fails.
 fn project_with_check() -> Project {
     let project = project_with(&[]);
     project.git_init();
@@ -31,21 +30,20 @@ fn commit_list(project: &Project) {
     project.git_command(["commit", "--quiet", "-m", "Stories"]);
 }
 
-/// Lets an agent drop story b and weaken the check. The run fails, as it should.
 fn drop_story_and_check(project: &Project) {
     let cheated = checked_list("true", &[passing("a")]);
-    let sessions = [json!([leave_text(&format!("{cheated:#}\n")), say(PROMISE)])];
+    let sessions = [json!([write_text_step(&format!("{cheated:#}\n")), print_step(PROMISE)])];
     work(project, &["-n", "1"], &sessions).run().code(1);
 }
 
-/// Starts `ralph work` at `directory` with this home and an agent that only claims to be done.
+/// Runs `ralph work` with this home and an agent that only claims completion.
 fn work_at(project: &Project, directory: &Path, home: &Path) -> Output {
-    let command = work(project, &["-n", "1"], &[json!([say(PROMISE)])]);
+    let command = work(project, &["-n", "1"], &[json!([print_step(PROMISE)])]);
     command.current_dir(directory).env("RALPH_HOME", home).run()
 }
 
 fn clone_of(project: &Project) -> PathBuf {
-    let clone = project.beside("clone");
+    let clone = project.sibling("clone");
     project.git_command(["clone", "--quiet", ".", clone.to_str().expect("UTF-8")]);
     std::fs::create_dir_all(clone.join(".ralph")).expect("a directory");
     let settings = project.path().join(".ralph/settings.json");
@@ -63,11 +61,11 @@ fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
             commit_list(&project);
             directory = clone_of(&project);
         } else if place.starts_with("moved") {
-            directory = project.beside("moved");
+            directory = project.sibling("moved");
             std::fs::rename(project.path(), &directory).expect("a move");
         }
         let home = if place.ends_with("fresh home") { "fresh" } else { "home/.ralph" };
-        let output = work_at(&project, &directory, &project.beside(home));
+        let output = work_at(&project, &directory, &project.sibling(home));
         output.code(1).stderr_has("--accept-list").stdout_has(DROPPED).stdout_has("test -e made");
         if directory != project.path() {
             let _ = std::fs::rename(&directory, project.path());
@@ -78,14 +76,14 @@ fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
 #[test]
 fn dropped_story_vetoes_after_home_was_full() {
     let project = project_with(&[]);
-    // The run before the full disk leaves a ledger that does not know story b.
+    // This run leaves a ledger without story b.
     write_list(&project, &checked_list("true", &[open("a", &json!({}))]));
     let done = checked_list("true", &[passing("a")]);
-    let sessions = [json!([leave_text(&format!("{done:#}\n")), say(PROMISE)])];
+    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
     work(&project, &[], &sessions).run().success();
     let both = checked_list("true", &[passing("a"), open("b", &json!({}))]);
     write_list(&project, &both);
-    let sessions = [json!([leave_text(&format!("{done:#}\n")), say(PROMISE)])];
+    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
     let full = work(&project, &["-n", "1"], &sessions).env("RALPH_HOME", "/dev/null/home").run();
     full.code(1);
     let output = work_at(&project, project.path(), &project.home().join(".ralph"));
@@ -96,12 +94,11 @@ fn dropped_story_vetoes_after_home_was_full() {
 fn accepted_list_ignores_history() {
     let project = project_with_check();
     drop_story_and_check(&project);
-    let command = work(&project, &["--accept-list"], &[json!([say("me?")])]);
-    command.env("RALPH_HOME", project.beside("fresh")).run().success().stdout_has("nothing to do");
+    let command = work(&project, &["--accept-list"], &[json!([print_step("me?")])]);
+    command.env("RALPH_HOME", project.sibling("fresh")).run().success().stdout_has("nothing to do");
     assert_eq!(project.events().find("task_list_accepted")["list"], "ralph/tasks.json");
-    // It holds from then on in the same home, and nowhere else.
-    let again = work_at(&project, project.path(), &project.beside("fresh"));
-    again.success().stdout_has("nothing to do");
+    let second_run = work_at(&project, project.path(), &project.sibling("fresh"));
+    second_run.success().stdout_has("nothing to do");
 }
 
 #[test]
@@ -110,12 +107,12 @@ fn accepted_list_is_remembered_in_same_home_only() {
     project.git_init();
     commit_list(&project);
     write_list(&project, &list(&[passing("a")]));
-    let fresh = project.beside("fresh");
+    let fresh = project.sibling("fresh");
     work_at(&project, project.path(), &fresh).code(1).stdout_has(DROPPED);
-    let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
+    let accept = work(&project, &["--accept-list"], &[json!([print_step("me?")])]);
     accept.env("RALPH_HOME", &fresh).run().success().stdout_has("nothing to do");
     work_at(&project, project.path(), &fresh).success().stdout_has("nothing to do");
-    work_at(&project, project.path(), &project.beside("another")).code(1).stdout_has(DROPPED);
+    work_at(&project, project.path(), &project.sibling("another")).code(1).stdout_has(DROPPED);
 }
 
 #[test]
@@ -127,18 +124,18 @@ fn list_history_ends_at_archive() {
     project.ralph(["archive", "--force"]).run().success();
     write_list(&project, &list(&[passing("c")]));
     commit_list(&project);
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }
 
 #[test]
 fn ledger_of_archived_list_is_ignored_in_fresh_home() {
     let project = project_with(&[open("a", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     work(&project, &[], &sessions).run().success();
     project.ralph(["archive"]).run().success();
     write_list(&project, &list(&[passing("x")]));
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }
 
@@ -149,7 +146,7 @@ fn verify_commands_added_later_are_run() {
     list["verifyCommands"] = json!(["test -e made", "touch second"]);
     write_list(&project, &list);
     project.write("made", "");
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stdout_has("nothing to do");
     assert!(project.has("second"));
 }
@@ -157,16 +154,16 @@ fn verify_commands_added_later_are_run() {
 #[test]
 fn list_without_record_is_accepted_with_warning() {
     let project = project_with(&[passing("a")]);
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.success().stderr_has("no earlier record of ralph/tasks.json");
 }
 
-/// Clones the project after an agent dropped a story and a check and both were committed.
+/// A clone made after a story and a check were dropped and committed.
 fn damaged_clone(args: &[&str]) -> (Project, PathBuf) {
     let project = project_with_check();
     drop_story_and_check(&project);
     commit_list(&project);
-    let clone = project.beside("clone");
+    let clone = project.sibling("clone");
     let url = format!("file://{}", project.path().display());
     let words = [&["clone", "--quiet"], args, &[&url, clone.to_str().expect("UTF-8")]].concat();
     project.git_command(words);
@@ -178,20 +175,20 @@ const NOT_KNOWN: &str = "whether ralph/tasks.json has lost stories or checks is 
 #[test]
 fn shallow_clone_is_refused_until_list_is_accepted() {
     let (project, clone) = damaged_clone(&["--depth", "1"]);
-    let fresh = project.beside("fresh");
+    let fresh = project.sibling("fresh");
     let refused = work_at(&project, &clone, &fresh);
     refused.code(2).stderr_has(NOT_KNOWN).stderr_has("git fetch --unshallow");
-    let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
+    let accept = work(&project, &["--accept-list"], &[json!([print_step("me?")])]);
     accept.current_dir(&clone).env("RALPH_HOME", &fresh).run().success();
 }
 
 #[test]
 fn unreadable_git_history_is_refused() {
     let (project, clone) = damaged_clone(&[]);
-    let command = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]);
+    let command = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]);
     let refused = command
         .current_dir(&clone)
-        .env("RALPH_HOME", project.beside("fresh"))
+        .env("RALPH_HOME", project.sibling("fresh"))
         .env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
         .run();
     refused.code(2).stderr_has(NOT_KNOWN).stderr_has("dubious ownership");
@@ -218,7 +215,7 @@ fn story_dropped_around_merge_is_missed() {
         project.program("sh", ["-c", &script]).run().success();
         write_list(&project, &done);
         commit_list(&project);
-        let output = work_at(&project, project.path(), &project.beside("fresh"));
+        let output = work_at(&project, project.path(), &project.sibling("fresh"));
         output.code(1).stdout_has(DROPPED);
     }
 }
@@ -230,19 +227,19 @@ fn list_in_renamed_directory_keeps_history() {
     project.git_command(["mv", "ralph", "loops"]);
     project.git_command(["commit", "--quiet", "-am", "Rename"]);
     let args = ["-n", "1", "--ralph-dir", "loops"];
-    work(&project, &args, &[json!([say(PROMISE)])]).run().code(1).stdout_has(DROPPED);
+    work(&project, &args, &[json!([print_step(PROMISE)])]).run().code(1).stdout_has(DROPPED);
 }
 
 #[test]
 fn older_ledger_is_used_if_newest_is_unreadable() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     for _ in 0..2 {
         work(&project, &["-n", "1"], &sessions).run().code(1);
     }
     std::fs::write(memory(&project), "").expect("the newest ledger");
     std::fs::write(project.newest_run().join("ledger.json"), "").expect("its copy");
-    let output = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]).run();
+    let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
     output.code(1).stderr_has("cannot be read").stdout_has(DROPPED);
 }
 
@@ -253,19 +250,19 @@ fn planted_ledger_does_not_replace_home_ledger() {
     let make = json!({"shell": "mkdir -p .ralph/runs/20991231-000000-ffff"});
     let reset =
         json!({"write": {"path": planted, "text": r#"{"name":"ralph/tasks.json","reset":true}"#}});
-    let sessions = [json!([leave(&[passing("a")]), make, reset, say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), make, reset, print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
-    let output = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]).run();
+    let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
     output.code(1).stdout_has(DROPPED);
 }
 
 #[test]
 fn work_is_refused_if_only_journal_knows_more_stories() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
     std::fs::remove_file(project.newest_run().join("ledger.json")).expect("the ledger");
-    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    let output = work_at(&project, project.path(), &project.sibling("fresh"));
     output.code(2).stderr_has(NOT_KNOWN).stderr_has("by the journal of run");
 }
 
@@ -273,7 +270,7 @@ fn work_is_refused_if_only_journal_knows_more_stories() {
 fn archive_and_tasks_use_history_of_clone() {
     let (project, clone) = damaged_clone(&[]);
     let ralph = |args: &[&str]| {
-        project.ralph(args).current_dir(&clone).env("RALPH_HOME", project.beside("fresh")).run()
+        project.ralph(args).current_dir(&clone).env("RALPH_HOME", project.sibling("fresh")).run()
     };
     ralph(&["tasks"]).success().stdout_has("1 of 2");
     ralph(&["archive"]).code(2).stderr_has("not finished").stderr_has("--force");
@@ -284,6 +281,6 @@ fn new_force_before_any_run_starts_new_list() {
     let project = project_with_check();
     project.ralph(["new", "--force", "Other"]).run().success();
     write_list(&project, &list(&[passing("x")]));
-    let output = work(&project, &["-n", "1"], &[json!([say("me?")])]).run();
+    let output = work(&project, &["-n", "1"], &[json!([print_step("me?")])]).run();
     output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }

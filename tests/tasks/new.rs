@@ -96,7 +96,7 @@ fn new_overwrites_only_with_force() {
 #[test]
 fn failed_new_leaves_nothing() {
     let project = Project::new();
-    // The last thing to be written is in the way of itself.
+    // Blocks the last file to be written.
     project.write(".gitignore/full", "");
     project.ralph(["new"]).run().code(2).stderr_has(".gitignore");
     assert!(!project.has("ralph"));
@@ -104,7 +104,7 @@ fn failed_new_leaves_nothing() {
 
 #[test]
 fn new_uses_other_directory() {
-    let project = Project::awkward();
+    let project = Project::with_awkward_path();
     project.ralph(["new", "--ralph-dir", "loops/one", "One"]).run().success();
     assert!(project.read("loops/one/prompt.md").contains("`loops/one/progress.txt`"));
     project.ralph(["tasks", "--ralph-dir", "loops/one"]).run().success();

@@ -1,27 +1,26 @@
-//! What an agent has planted in a repository is not executed by ralph's own calls of git.
+//! ralph's own git calls execute nothing that an agent planted in a repository.
 
-use super::work::{project_with, say, work};
+use super::work::{print_step, project_with, work};
 use super::*;
 
-/// A program that leaves a file with this name beside the project, and fails.
+/// A command that creates a canary file outside the project and fails.
 fn canary(project: &Project, name: &str) -> String {
-    format!("touch {}; false", project.beside(&format!("canary-{name}")).display())
+    format!("touch {}; false", project.sibling(&format!("canary-{name}")).display())
 }
 
-fn sung(project: &Project) -> Vec<String> {
-    let beside = project.beside("x").parent().expect("a directory").to_owned();
-    let names = std::fs::read_dir(beside).expect("files").flatten();
+fn triggered_canaries(project: &Project) -> Vec<String> {
+    let parent = project.sibling("x").parent().expect("a directory").to_owned();
+    let names = std::fs::read_dir(parent).expect("files").flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> =
         names.filter_map(|name| Some(name.strip_prefix("canary-")?.to_owned())).collect();
     names.sort();
     for name in &names {
-        std::fs::remove_file(project.beside(&format!("canary-{name}"))).expect("a file");
+        std::fs::remove_file(project.sibling(&format!("canary-{name}"))).expect("a file");
     }
     names
 }
 
-/// A repository in a repository, which is part of that as a submodule, and says how git is to look at it.
 fn plant_repository(project: &Project, at: &str) {
     project.git_command(["init", "--quiet", at]);
     project.write(&format!("{at}/file"), "one\n");
@@ -39,7 +38,7 @@ fn plant(project: &Project) {
     let filter = canary(project, "nested-filter");
     project.git_command(["-C", "filtered", "config", "filter.x.clean", &filter]);
     project.write("filtered/.git/info/attributes", "* filter=x\n").write("filtered/file", "two\n");
-    // What it is not known for would not be looked at.
+    // git inspects only the submodules that it knows.
     let module =
         |path| format!("[submodule \"{path}\"]\n\tpath = {path}\n\turl = ./x\n\tignore = none\n");
     project.write(".gitmodules", module("filtered") + &module("sub"));
@@ -61,22 +60,22 @@ fn programs_planted_in_git_config_are_not_executed() {
     project.git_init();
     plant(&project);
     project.git_command(["-c", "core.fsmonitor=false", "commit", "--quiet", "-m", "First"]);
-    sung(&project);
-    // Else it proves nothing.
+    triggered_canaries(&project);
+    // Proves that the canaries work.
     project.git_command(["status"]);
     let all = ["nested-filter", "nested-fsmonitor", "own-fsmonitor", "submodule-fsmonitor"];
-    assert_eq!(sung(&project), all);
+    assert_eq!(triggered_canaries(&project), all);
 
     let stop = json!({
         "session_id": "x", "hook_event_name": "Stop", "stop_hook_active": false,
-        "cwd": project.path(), "transcript_path": project.beside("transcript.jsonl"),
+        "cwd": project.path(), "transcript_path": project.sibling("transcript.jsonl"),
     });
     let commands = [
         (
             "run",
             project.ralph(["run", "-n", "1", "-p", "x", "--no-sandbox", "--dry-run", "--", "true"]),
         ),
-        ("work", work(&project, &["-n", "1", "--dry-run"], &[json!([say("x")])])),
+        ("work", work(&project, &["-n", "1", "--dry-run"], &[json!([print_step("x")])])),
         (
             "hook stop",
             project.ralph(["hook", "stop"]).stdin(stop.to_string()).env("RALPH_RUN_ID", "x"),
@@ -87,14 +86,20 @@ fn programs_planted_in_git_config_are_not_executed() {
     ];
     for (name, command) in commands {
         let output = command.run();
-        assert_eq!(sung(&project), [""; 0], "{name}: {} {}", output.stdout, output.stderr);
+        assert_eq!(
+            triggered_canaries(&project),
+            [""; 0],
+            "{name}: {} {}",
+            output.stdout,
+            output.stderr
+        );
     }
     assert!(project.has("ralph-archive"), "it was archived");
     let subject = project.git_command(["-c", "core.fsmonitor=false", "log", "-1", "--format=%s"]);
     assert!(subject.contains("rchive"), "and committed: {subject}");
 }
 
-/// The filters are the user's, and an agent attaches them to files of its own.
+/// The user configured the filters; an agent attaches them to its files.
 #[test]
 fn git_filters_are_not_run_for_inspection() {
     let project = project_with(&[open("US-1", &json!({}))]);
@@ -110,11 +115,11 @@ fn git_filters_are_not_run_for_inspection() {
     project.git_command(["config", "filter.large.required", "true"]);
     project.write(".gitattributes", "notebook filter=strip diff=strip\ndata filter=large\n");
     project.write("notebook", "two\n").write("data", "two\n");
-    // Else it proves nothing.
+    // Proves that the canaries work.
     for file in ["notebook", "data"] {
         project.command("git").args(["status", "--", file]).output().expect("git");
     }
-    assert_eq!(sung(&project), ["filter.large.process", "filter.strip.clean"]);
+    assert_eq!(triggered_canaries(&project), ["filter.large.process", "filter.strip.clean"]);
     let looks = json!({"stall": {"iterations": 2}, "sandbox": {"guardrails": false}});
     let commits = json!({"scm": {"command": "git", "tasks": ["commit"]}});
     let run = ["run", "-n", "3", "-p", "x"];
@@ -125,9 +130,14 @@ fn git_filters_are_not_run_for_inspection() {
     ] {
         project.settings(settings);
         let output = project.ralph(run).args(args).run();
-        assert_eq!(sung(&project), [""; 0], "{args:?}: {} {}", output.stdout, output.stderr);
+        assert_eq!(
+            triggered_canaries(&project),
+            [""; 0],
+            "{args:?}: {} {}",
+            output.stdout,
+            output.stderr
+        );
     }
-    // What differs is still found.
     project.settings(&commits);
     let output = project.ralph(run).args(["--no-sandbox", "--", "true"]).run();
     output.stderr_has("your uncommitted changes will be included in ralph's commits");
@@ -137,7 +147,7 @@ fn git_filters_are_not_run_for_inspection() {
 fn planted_bare_repository_is_refused() {
     let project = Project::git();
     project.write("part/file", "");
-    // What git would take for a bare one, with a work tree elsewhere.
+    // git takes this for a bare repository with a work tree elsewhere.
     for directory in ["part/objects/x", "part/refs/x"] {
         project.write(directory, "");
     }
@@ -148,20 +158,20 @@ fn planted_bare_repository_is_refused() {
     );
     let part = project.path().join("part");
     project.git_command(["-C", "part", "status"]);
-    assert_eq!(sung(&project), ["bare"]);
+    assert_eq!(triggered_canaries(&project), ["bare"]);
     let settings = json!({"scm": {"command": "git", "tasks": ["commit"]}});
     project.write("part/.ralph/settings.json", settings.to_string());
     let run = ["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"];
     project.ralph(run).current_dir(part).run().code(2).stderr_has("it is bare");
-    assert_eq!(sung(&project), [""; 0]);
+    assert_eq!(triggered_canaries(&project), [""; 0]);
 }
 
-/// What an agent without a sandbox, or one of an earlier run, can leave behind: links out of the project, and pipes.
+/// What an agent outside a sandbox can leave behind: links out of the project, and pipes.
 #[test]
 fn commands_refuse_links_out_of_project_and_pipes() {
     let project = project_with(&[open("US-1", &json!({}))]);
     project.git_init();
-    let outside = project.beside("outside");
+    let outside = project.sibling("outside");
     std::fs::create_dir(&outside).expect("a directory");
     std::fs::write(outside.join("file"), "theirs").expect("a file");
     let link = |to: &str, name: &str| {
@@ -169,12 +179,12 @@ fn commands_refuse_links_out_of_project_and_pipes() {
         let _ = std::fs::remove_file(&at);
         std::os::unix::fs::symlink(outside.join(to), at).expect("a link");
     };
-    let untouched = |what: &str| {
+    let untouched = |case: &str| {
         let file = std::fs::read_to_string(outside.join("file")).expect("a file");
         let count = std::fs::read_dir(&outside).expect("files").count();
-        assert_eq!((file.as_str(), count), ("theirs", 1), "{what}");
+        assert_eq!((file.as_str(), count), ("theirs", 1), "{case}");
     };
-    let once = |project: &Project| work(project, &["-n", "1"], &[json!([say("x")])]);
+    let once = |project: &Project| work(project, &["-n", "1"], &[json!([print_step("x")])]);
 
     link("file", ".gitignore");
     once(&project).run().stderr_has("cannot write .gitignore").stderr_has("outside of the project");
@@ -189,10 +199,10 @@ fn commands_refuse_links_out_of_project_and_pipes() {
     once(&project).run();
     untouched(".ralph/lock");
 
-    // The sign as a pipe: at the end, and at the next beginning.
+    // The active marker as a pipe, at the end of a run and at the start of the next.
     let swap = json!({"shell": "rm .ralph-active && mkfifo .ralph-active"});
     for _ in 0..2 {
-        work(&project, &["-n", "1"], &[json!([swap, say("x")])]).run().code(1);
+        work(&project, &["-n", "1"], &[json!([swap, print_step("x")])]).run().code(1);
     }
 
     link("file", "ralph/prd.md");
@@ -239,10 +249,11 @@ fn planted_programs_are_not_run_by_work_and_archive() {
     project.write("ralph/prompt.md", "Work.");
     write_list(&project, &list(&[open("a", &json!({}))]));
     let bin = project.path().join("node_modules/.bin");
-    project.plant(&bin, &["git", "sh", "tmux", "bwrap", "claude"]);
+    project.plant_programs(&bin, &["git", "sh", "tmux", "bwrap", "claude"]);
     project.write(".gitignore", "node_modules\n");
-    let path = project.path_after(&[&bin]);
-    let sessions = [json!([work::leave(&[passing("a")]), work::say(work::PROMISE)])];
+    let path = project.path_with(&[&bin]);
+    let sessions =
+        [json!([work::write_stories_step(&[passing("a")]), work::print_step(work::PROMISE)])];
     work::work(&project, &[], &sessions).env("PATH", &path).run().code(0);
     assert_ne!(project.git_command(["log", "--format=%s"]), "");
     project.ralph(["archive"]).env("PATH", &path).run().code(0);

@@ -234,7 +234,7 @@ fn ten_thousand_stories_are_handled_fast() {
         })
         .collect();
     write_list(&project, &list(&stories));
-    // Anything quadratic takes minutes, which no command is given here.
+    // Anything quadratic would exceed the time limit.
     let output = project.ralph(["tasks"]).run();
     assert_eq!(output.success().stdout.lines().count(), 10_002);
     project.ralph(["tasks", "set", &id(0), "--passes", "--notes", "n"]).run().success();

@@ -7,15 +7,13 @@ use super::*;
 
 pub(super) const PROMISE: &str = "<promise>COMPLETE</promise>";
 
-/// `ralph work ARGS -- robot`, where `robot` does what `sessions` say, one after the other.
 pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
-    let recorded = project.recording(sessions);
-    project.agent_named("robot", &json!({"sessions": recorded}));
-    // The scripted agent's own files are outside of the project, where a sandbox would hide them.
+    let recorded = project.record_sessions(sessions);
+    project.install_agent("robot", &json!({"sessions": recorded}));
+    // The fake agent's files are outside the project, where a sandbox would hide them.
     project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
 }
 
-/// A project with these stories, and settings that make nobody wait.
 pub(super) fn project_with(stories: &[Value]) -> Project {
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 0}}));
@@ -24,23 +22,21 @@ pub(super) fn project_with(stories: &[Value]) -> Project {
     project
 }
 
-/// The step that leaves this list behind.
-pub(super) fn leave(stories: &[Value]) -> Value {
-    leave_text(&format!("{:#}\n", list(stories)))
+pub(super) fn write_stories_step(stories: &[Value]) -> Value {
+    write_text_step(&format!("{:#}\n", list(stories)))
 }
 
-pub(super) fn leave_text(text: &str) -> Value {
+pub(super) fn write_text_step(text: &str) -> Value {
     json!({"write": {"path": "ralph/tasks.json", "text": text}})
 }
 
-pub(super) fn say(text: &str) -> Value {
+pub(super) fn print_step(text: &str) -> Value {
     json!({"print": text})
 }
 
-/// What the agent was asked, each time.
 pub(super) fn prompts(project: &Project) -> Vec<String> {
     let text = |record: &Value| record["prompt"].as_str().unwrap_or_default().to_owned();
-    project.recorded().iter().map(text).collect()
+    project.agent_starts().iter().map(text).collect()
 }
 
 #[test]
@@ -48,8 +44,8 @@ fn work_runs_until_all_stories_pass() {
     let (a, b) = (open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]})));
     let project = project_with(&[a, b.clone()]);
     let sessions = [
-        json!([leave(&[passing("a"), b]), say("a is done")]),
-        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+        json!([write_stories_step(&[passing("a"), b]), print_step("a is done")]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
     ];
     work(&project, &["-n", "5"], &sessions)
         .run()
@@ -68,14 +64,16 @@ fn work_runs_until_all_stories_pass() {
 #[test]
 fn work_completes_without_agent_claim() {
     let project = project_with(&[open("a", &json!({}))]);
-    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     assert_eq!(project.events().all("iteration_started").len(), 1);
 }
 
 #[test]
 fn promise_with_open_story_is_vetoed() {
     let project = project_with(&[open("a", &json!({})), passing("b")]);
-    work(&project, &["-n", "2"], &[json!([say(PROMISE)])])
+    work(&project, &["-n", "2"], &[json!([print_step(PROMISE)])])
         .run()
         .code(1)
         .stdout_has("Not complete: 1 of 2 stories does not pass yet: a");
@@ -89,7 +87,7 @@ fn promise_with_open_story_is_vetoed() {
 #[test]
 fn list_without_stories_is_refused() {
     let project = project_with(&[]);
-    work(&project, &[], &[json!([say(PROMISE)])])
+    work(&project, &[], &[json!([print_step(PROMISE)])])
         .run()
         .code(2)
         .stderr_has("there are no stories in");
@@ -101,9 +99,9 @@ fn removed_story_is_reported_and_restored() {
     let lost = open("b", &json!({"mine": "kept"}));
     let project = project_with(&[open("a", &json!({})), lost.clone()]);
     let sessions = [
-        json!([leave(&[passing("a")]), say(PROMISE)]),
-        json!([say("what was that?")]),
-        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
+        json!([print_step("what was that?")]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
     ];
     work(&project, &["-n", "5"], &sessions)
         .run()
@@ -116,7 +114,7 @@ fn removed_story_is_reported_and_restored() {
         assert!(prompt.contains("\"mine\": \"kept\""), "{prompts:?}");
     }
     assert_eq!(prompts.len(), 3);
-    // What was there is kept where the agent does not work.
+    // The ledger is kept outside the work tree.
     let snapshot = std::fs::read(memory(&project)).expect("a snapshot");
     let snapshot: Value = serde_json::from_slice(&snapshot).expect("JSON");
     assert_eq!(snapshot["stories"]["b"]["id"], "b");
@@ -124,7 +122,6 @@ fn removed_story_is_reported_and_restored() {
     assert_eq!(snapshot["list"], list.to_str().expect("UTF-8"));
 }
 
-/// The file in which the last run keeps what it remembers.
 pub(super) fn memory(project: &Project) -> std::path::PathBuf {
     let run = project.newest_run();
     let name = run.file_name().expect("a name").to_str().expect("UTF-8");
@@ -140,15 +137,15 @@ pub(super) fn memory(project: &Project) -> std::path::PathBuf {
 fn unwritable_home_warns_once() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [
-        json!([leave(&[passing("a")]), say(PROMISE)]),
-        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
     ];
     let output = work(&project, &[], &sessions).env("RALPH_HOME", "/dev/null/home").run();
     output.success();
     assert_eq!(output.stderr.matches("cannot be kept in /dev/null/home").count(), 1);
     output.stderr_has("ralph cannot write to its own directory, /dev/null/home");
     assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
-    // The next one knows nothing of it, and says so.
+    // The next run has no ledger and warns.
     let output = project.ralph(["work"]).env("RALPH_HOME", "/dev/null/home").run();
     output.code(0).stdout_has("nothing to do").stderr_has("cannot be kept (/dev/null: ");
 }
@@ -160,17 +157,20 @@ fn split_story_may_be_replaced_by_parts() {
         open(id, &json!({"passes": passes, "notes": "done", "replaces": ["a"]}))
     };
     let sessions = [
-        json!([leave(&[part("a1", true), part("a2", false)]), say(PROMISE)]),
-        json!([leave(&[part("a1", false), part("a2", false)]), say("as you like")]),
-        json!([leave(&[part("a1", true), part("a2", true)]), say(PROMISE)]),
+        json!([write_stories_step(&[part("a1", true), part("a2", false)]), print_step(PROMISE)]),
+        json!([
+            write_stories_step(&[part("a1", false), part("a2", false)]),
+            print_step("as you like")
+        ]),
+        json!([write_stories_step(&[part("a1", true), part("a2", true)]), print_step(PROMISE)]),
     ];
     work(&project, &["-n", "3"], &sessions)
         .run()
         .success()
         .stderr_has("ralph/tasks.json: a1 replaces a (Title of a), a2 replaces a (Title of a)");
-    // What took its place passed at once, and nobody has seen it open.
-    let told = "The story a1 took the place of a (Title of a) and was marked as passing";
-    assert!(prompts(&project)[1].contains(told), "{:?}", prompts(&project));
+    // The replacement passed at once, without having been open.
+    let feedback = "The story a1 took the place of a (Title of a) and was marked as passing";
+    assert!(prompts(&project)[1].contains(feedback), "{:?}", prompts(&project));
     project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
     project.ralph(["archive", "--force"]).run().success();
 }
@@ -180,8 +180,8 @@ fn story_passing_without_notes_does_not_count() {
     let project = project_with(&[open("a", &json!({}))]);
     let undocumented = open("a", &json!({"passes": true, "notes": " "}));
     let sessions = [
-        json!([leave(&[undocumented]), say(PROMISE)]),
-        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([write_stories_step(&[undocumented]), print_step(PROMISE)]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
     ];
     work(&project, &[], &sessions)
         .run()
@@ -196,8 +196,12 @@ fn broken_list_becomes_feedback() {
     let twice = list(&[open("a", &json!({})), open("a", &json!({}))]).to_string();
     let many: Vec<Value> = (0..1_000).map(|n| json!(n)).collect();
     let cases = [
-        ("half-written", leave_text("{\"project\": \"Shop\", \"userSt"), "is not valid JSON: EOF"),
-        ("empty", leave_text(""), "is empty"),
+        (
+            "half-written",
+            write_text_step("{\"project\": \"Shop\", \"userSt"),
+            "is not valid JSON: EOF",
+        ),
+        ("empty", write_text_step(""), "is empty"),
         ("removed", json!({"shell": "rm ralph/tasks.json"}), "the file is gone"),
         (
             "a directory",
@@ -209,22 +213,24 @@ fn broken_list_becomes_feedback() {
             json!({"shell": "rm ralph/tasks.json; mkfifo ralph/tasks.json"}),
             "regular file",
         ),
-        ("another type", leave_text("[]"), "must be an object, not an array"),
-        ("wrong types", leave_text(&wrong), "a: passes: must be true or false"),
-        ("one id twice", leave_text(&twice), "userStories[1]: id: is \"a\""),
-        ("no objects", leave_text(&list(&many).to_string()), "and 990 more of this kind"),
+        ("another type", write_text_step("[]"), "must be an object, not an array"),
+        ("wrong types", write_text_step(&wrong), "a: passes: must be true or false"),
+        ("one id twice", write_text_step(&twice), "userStories[1]: id: is \"a\""),
+        ("no objects", write_text_step(&list(&many).to_string()), "and 990 more of this kind"),
     ];
-    for (what, break_it, told) in cases {
+    for (case, break_it, feedback) in cases {
         let project = project_with(&[open("a", &json!({}))]);
         let mend = json!({"shell": "rm -rf ralph/tasks.json"});
-        let sessions =
-            [json!([break_it, say(PROMISE)]), json!([mend, leave(&[passing("a")]), say(PROMISE)])];
+        let sessions = [
+            json!([break_it, print_step(PROMISE)]),
+            json!([mend, write_stories_step(&[passing("a")]), print_step(PROMISE)]),
+        ];
         let output = work(&project, &[], &sessions).run();
         output.success().stdout_has("Stories: not known while the list cannot be read");
         let prompts = prompts(&project);
-        assert!(prompts[1].contains("put ralph/tasks.json right"), "{what}: {prompts:?}");
-        assert!(prompts[1].contains(told), "{what}: {prompts:?}");
-        assert!(prompts[1].len() < 3_000, "{what}");
+        assert!(prompts[1].contains("put ralph/tasks.json right"), "{case}: {prompts:?}");
+        assert!(prompts[1].contains(feedback), "{case}: {prompts:?}");
+        assert!(prompts[1].len() < 3_000, "{case}");
     }
 }
 
@@ -232,8 +238,8 @@ fn broken_list_becomes_feedback() {
 fn list_broken_by_failed_attempt_is_fed_back() {
     let project = project_with(&[open("a", &json!({}))]);
     let sessions = [
-        json!([leave_text("{"), say("oh no"), {"exit": 1}]),
-        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([write_text_step("{"), print_step("oh no"), {"exit": 1}]),
+        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
     ];
     work(&project, &[], &sessions).run().success();
     assert!(prompts(&project)[1].contains("is not valid JSON"), "{:?}", prompts(&project));
@@ -251,9 +257,9 @@ fn verify_commands_from_start_must_pass() {
     let mut honest = cheated.clone();
     honest["verifyCommands"] = start["verifyCommands"].clone();
     let sessions = [
-        json!([leave_text(&cheated.to_string()), say(PROMISE)]),
-        json!([{"shell": "touch made"}, say("made it")]),
-        json!([leave_text(&honest.to_string()), say("put back")]),
+        json!([write_text_step(&cheated.to_string()), print_step(PROMISE)]),
+        json!([{"shell": "touch made"}, print_step("made it")]),
+        json!([write_text_step(&honest.to_string()), print_step("put back")]),
     ];
     work(&project, &["-n", "3"], &sessions).run().success();
     let prompt = &prompts(&project)[1];
@@ -263,7 +269,7 @@ fn verify_commands_from_start_must_pass() {
         "{prompt}"
     );
     assert!(prompt.contains("\"verifyCommands\" was changed, which has no effect"), "{prompt}");
-    // The checks pass in the second, but the list would let the next run off.
+    // The checks pass in the second iteration, but the list is still reduced.
     assert_eq!(project.events().all("iteration_started").len(), 3);
 }
 
@@ -272,7 +278,8 @@ fn empty_answer_is_retried_three_times() {
     let project = project_with(&[open("a", &json!({}))]);
     work(&project, &[], &[json!([])]).run().code(4).stdout_has("the agent said nothing");
     assert_eq!(prompts(&project).len(), 4);
-    let sessions = [json!([]), json!([]), json!([leave(&[passing("a")]), say("there")])];
+    let sessions =
+        [json!([]), json!([]), json!([write_stories_step(&[passing("a")]), print_step("there")])];
     work(&project, &[], &sessions).run().success();
 }
 
@@ -290,7 +297,6 @@ fn invalid_list_at_start_is_error() {
     }
     std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
-    // The template is not a list yet.
     project.ralph(["new"]).run().success();
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there are no stories in");
     assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
@@ -299,7 +305,7 @@ fn invalid_list_at_start_is_error() {
 #[test]
 fn work_uses_claude_by_default() {
     let project = project_with(&[open("a", &json!({}))]);
-    project.agent_named("claude", &json!([]));
+    project.install_agent("claude", &json!([]));
     let output = project.ralph(["work", "--dry-run"]).run();
     output
         .success()
@@ -313,24 +319,26 @@ fn work_uses_claude_by_default() {
 fn work_without_prompt_file_uses_built_in_prompt() {
     let project = project_with(&[open("a", &json!({}))]);
     std::fs::remove_file(project.path().join("ralph/prompt.md")).expect("the prompt");
-    work(&project, &["-n", "1"], &[json!([say("hm")])]).run().code(1);
+    work(&project, &["-n", "1"], &[json!([print_step("hm")])]).run().code(1);
     let prompt = &prompts(&project)[0];
     assert!(prompt.starts_with("# Ralph Loop: iteration 1 of 1\n"), "{prompt}");
     assert!(prompt.contains("Hard rules"));
-    let shown = project.ralph(["work", "--print-prompt", "-n", "1"]).run();
-    assert_eq!(shown.success().stdout, *prompt);
+    let output = project.ralph(["work", "--print-prompt", "-n", "1"]).run();
+    assert_eq!(output.success().stdout, *prompt);
 }
 
 #[test]
 fn removed_prompt_is_replaced_by_built_in_prompt() {
-    for (what, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
+    for (case, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
         let project = project_with(&[open("a", &json!({}))]);
-        let sessions =
-            [json!([{"shell": remove}, say("oh")]), json!([leave(&[passing("a")]), say("ok")])];
+        let sessions = [
+            json!([{"shell": remove}, print_step("oh")]),
+            json!([write_stories_step(&[passing("a")]), print_step("ok")]),
+        ];
         let output = work(&project, &[], &sessions).run();
         output.success().stderr_has("ralph's own prompt is sent instead");
         let prompt = &prompts(&project)[1];
-        assert!(prompt.starts_with("# Ralph Loop: iteration 2 of 10\n"), "{what}: {prompt}");
+        assert!(prompt.starts_with("# Ralph Loop: iteration 2 of 10\n"), "{case}: {prompt}");
     }
 }
 
@@ -342,8 +350,10 @@ fn weakened_acceptance_criteria_are_fed_back() {
     eased["acceptanceCriteria"] = json!(["it works"]);
     let mut honest = eased.clone();
     honest["acceptanceCriteria"] = json!(["it works", "it is fast"]);
-    let sessions =
-        [json!([leave(&[eased]), say(PROMISE)]), json!([leave(&[honest]), say(PROMISE)])];
+    let sessions = [
+        json!([write_stories_step(&[eased]), print_step(PROMISE)]),
+        json!([write_stories_step(&[honest]), print_step(PROMISE)]),
+    ];
     work(&project, &[], &sessions).run().success().stdout_has("gone is \"it is fast\"");
     let prompt = &prompts(&project)[1];
     assert!(prompt.contains("put back what is gone: \"it is fast\""), "{prompt}");
@@ -353,24 +363,28 @@ fn weakened_acceptance_criteria_are_fed_back() {
 fn passing_but_incomplete_list_explains_why() {
     let project =
         project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
-    let output = work(&project, &["-n", "2"], &[json!([leave(&[passing("a")]), say("ok")])]).run();
-    let gone = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
-    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {gone}"));
+    let output = work(
+        &project,
+        &["-n", "2"],
+        &[json!([write_stories_step(&[passing("a")]), print_step("ok")])],
+    )
+    .run();
+    let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
+    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
-    assert!(report.contains(&format!("\nLeft to do\n  not complete: {gone}")), "{report}");
-    assert_eq!(report.matches(gone).count(), 2, "among the warnings, too: {report}");
+    assert!(report.contains(&format!("\nLeft to do\n  not complete: {finding}")), "{report}");
+    assert_eq!(report.matches(finding).count(), 2, "among the warnings, too: {report}");
 }
 
-/// An agent that stays until it is told otherwise.
-pub(super) fn staying(project: &Project) -> Value {
-    json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": "there"}])
+pub(super) fn waiting_session(project: &Project) -> Value {
+    json!([{"print": "here"}, {"wait_for": project.sibling("go")}, {"print": "there"}])
 }
 
 #[test]
 fn active_marker_exists_while_work_runs() {
     let project = project_with(&[open("a", &json!({}))]);
     project.git_init();
-    let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
+    let running = work(&project, &["-n", "1"], &[waiting_session(&project)]).start();
     let sign = project.wait_for_file(".ralph-active");
     let sign: Value = serde_json::from_str(&sign).expect("JSON");
     assert_eq!(sign["pid"], running.pid());
@@ -381,7 +395,7 @@ fn active_marker_exists_while_work_runs() {
     let run = project.newest_run();
     assert_eq!(sign["run_id"], run.file_name().expect("a name").to_str().expect("UTF-8"));
     assert_eq!(project.git_command(["status", "--porcelain", ".ralph-active"]), "");
-    // A second one is refused, and takes nothing down.
+    // A second run is refused without harm to the first.
     project.wait_for_event("agent_started");
     project
         .ralph(["work", "--no-sandbox", "--", "robot"])
@@ -389,7 +403,7 @@ fn active_marker_exists_while_work_runs() {
         .code(2)
         .stderr_has(&format!("process {}", running.pid()));
     assert!(project.has(".ralph-active"));
-    std::fs::write(project.beside("go"), "").expect("the word");
+    std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1);
     assert!(!project.has(".ralph-active"));
 }
@@ -397,7 +411,7 @@ fn active_marker_exists_while_work_runs() {
 #[test]
 fn active_marker_is_removed_by_signal_and_next_run() {
     let project = project_with(&[open("a", &json!({}))]);
-    let running = work(&project, &[], &[staying(&project)]).start();
+    let running = work(&project, &[], &[waiting_session(&project)]).start();
     project.wait_for_event("text");
     running.signal(Signal::TERM);
     project.wait_for_event("stop_requested");
@@ -405,13 +419,15 @@ fn active_marker_is_removed_by_signal_and_next_run() {
     running.wait().code(130);
     assert!(!project.has(".ralph-active"));
 
-    let running = work(&project, &[], &[staying(&project)]).start();
+    let running = work(&project, &[], &[waiting_session(&project)]).start();
     wait_until(super::support::LONG, || project.has(".ralph-active"));
     project.wait_for_event("text");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
+    running.wait().killed_by(Signal::KILL);
     assert!(project.has(".ralph-active"));
-    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     assert!(!project.has(".ralph-active"));
     assert_eq!(project.processes(), []);
 }
@@ -420,18 +436,19 @@ fn active_marker_is_removed_by_signal_and_next_run() {
 fn foreign_active_marker_is_kept() {
     let project = project_with(&[open("a", &json!({}))]);
     let other = json!({"write": {"path": ".ralph-active", "text": "{\"pid\": 1}"}});
-    work(&project, &[], &[json!([other, leave(&[passing("a")]), say("ok")])]).run().success();
+    work(&project, &[], &[json!([other, write_stories_step(&[passing("a")]), print_step("ok")])])
+        .run()
+        .success();
     assert_eq!(project.read(".ralph-active"), "{\"pid\": 1}");
 }
 
 #[test]
 fn archive_during_run_is_refused() {
     let project = project_with(&[open("a", &json!({}))]);
-    let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
+    let running = work(&project, &["-n", "1"], &[waiting_session(&project)]).start();
     project.wait_for_event("agent_started");
     project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
     project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
-    // Wherever they come from.
     let other = project_with(&[open("a", &json!({}))]);
     let from_elsewhere = |words: &[&str]| {
         let list = project.path().join("ralph");
@@ -447,9 +464,9 @@ fn archive_during_run_is_refused() {
         output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (process ");
     }
     assert!(!other.has(".ralph-active"));
-    // To change a story is what a person may want to do meanwhile.
+    // A person may add a story meanwhile.
     project.ralph(["tasks", "add", "b", "--criterion", "c"]).run().success();
-    std::fs::write(project.beside("go"), "").expect("the word");
+    std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1).stdout_has("Stories: 0 of 2 pass");
 }
 
@@ -458,15 +475,15 @@ fn long_garbled_list_is_restored_through_file() {
     let stories: Vec<Value> = (0..120).map(|n| open(&format!("s{n}"), &json!({}))).collect();
     let project = project_with(&stories);
     let sessions = [
-        json!([leave_text("{ garbled"), say("oops")]),
-        json!([{"shell": "cp .ralph/tasks.before.json seen.json"}, leave(&stories), say("back")]),
+        json!([write_text_step("{ garbled"), print_step("oops")]),
+        json!([{"shell": "cp .ralph/tasks.before.json seen.json"}, write_stories_step(&stories), print_step("back")]),
     ];
     work(&project, &["-n", "3"], &sessions).run().code(1);
     let prompts = prompts(&project);
     assert!(prompts[1].contains("they are in .ralph/tasks.before.json"), "{}", prompts[1]);
     assert!(!prompts[2].contains("tasks.before.json"), "{}", prompts[2]);
-    let seen: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
-    assert_eq!(seen["userStories"], json!(stories));
+    let snapshot: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
+    assert_eq!(snapshot["userStories"], json!(stories));
     assert!(!project.has(".ralph/tasks.before.json"), "it has them again");
 }
 
@@ -475,8 +492,10 @@ fn work_handles_ten_thousand_stories() {
     let stories: Vec<Value> =
         (0..10_000).map(|n| open(&format!("US-{n:05}"), &json!({"priority": n}))).collect();
     let project = project_with(&stories);
-    let sessions =
-        [json!([leave(&stories[..1]), say(PROMISE)]), json!([leave(&stories), say("sorry")])];
+    let sessions = [
+        json!([write_stories_step(&stories[..1]), print_step(PROMISE)]),
+        json!([write_stories_step(&stories), print_step("sorry")]),
+    ];
     work(&project, &["-n", "2"], &sessions).run().code(1).stdout_has("Stories: 0 of 10000 pass");
     let prompt = &prompts(&project)[1];
     assert!(prompt.contains("- 9979 more like these"), "{prompt}");

@@ -1,11 +1,10 @@
-//! The other commands, on a real terminal where they need one.
+//! Other commands, on a real terminal where they need one.
 
 use ralph_agents::{Adapter, by_name};
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 
-/// The answers of the dialog, and the question that each is for.
 const DIALOG: [(&str, &str); 15] = [
     ("Agent command (e.g., claude, codex, amp, or other LLM CLI): ", "claude"),
     ("Agent flags (comma-separated, optional): ", "--model,opus"),
@@ -27,7 +26,7 @@ const DIALOG: [(&str, &str); 15] = [
     ("Write starter prompts for `ralph plan` and `ralph build`? (y/N): ", ""),
 ];
 
-/// What the screen shows up to a question, without the spaces at line ends that a terminal drops.
+/// The screen up to a question, without trailing spaces, which a terminal drops.
 fn transcript(answered: usize) -> String {
     let mut text = String::from("\n");
     for (question, answer) in &DIALOG[..answered] {
@@ -45,17 +44,17 @@ fn init_dialog_in_terminal_writes_settings() {
         tmux.wait_for_text(LONG, &format!("{}{}", transcript(index), question.trim_end()));
         tmux.send_keys([*answer, "Enter"].iter().filter(|key| !key.is_empty()));
     }
-    // Asked only where one works, which is up to the machine.
-    let asked = || tmux.scrollback().contains("Run agents in a sandbox?");
-    wait_until(LONG, || asked() || tmux.scrollback().contains("Settings written"));
-    let backend = if asked() {
+    // Asked only if a sandbox works on this machine.
+    let is_asked = || tmux.scrollback().contains("Run agents in a sandbox?");
+    wait_until(LONG, || is_asked() || tmux.scrollback().contains("Settings written"));
+    let backend = if is_asked() {
         tmux.send_keys(["Enter"]);
         json!("auto")
     } else {
         Value::Null
     };
     assert_eq!(tmux.wait_for_exit(LONG), 0);
-    // tmux scrolls by a line to say that the program has ended.
+    // tmux scrolls by a line to report the exit.
     wait_until(LONG, || tmux.scrollback().contains("Settings written to .ralph/settings.json"));
     let screen = tmux.scrollback();
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
@@ -136,7 +135,7 @@ fn settings_show_origin_of_each_value() {
 #[test]
 fn doctor_reports_agents_sandbox_and_config_errors() {
     let project = Project::new();
-    project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
+    project.install_agent("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.settings(&json!({"agnet": 1}));
     let output = project.ralph(["doctor"]).run();
     output
@@ -157,25 +156,25 @@ fn doctor_reports_agents_sandbox_and_config_errors() {
 #[test]
 fn doctor_as_root_reports_claude_restriction() {
     let project = Project::new();
-    project.agent_named("claude", &json!([{"print": "2.1 (Claude Code)"}]));
-    let told = "does not skip permissions as root";
+    project.install_agent("claude", &json!([{"print": "2.1 (Claude Code)"}]));
+    let warning = "does not skip permissions as root";
     let output = project.ralph(["doctor"]).run();
     if rustix::process::geteuid().is_root() {
-        output.code(0).stdout_has(told);
+        output.code(0).stdout_has(warning);
     } else {
-        output.code(0).stdout_lacks(told);
+        output.code(0).stdout_lacks(warning);
     }
-    project.ralph(["doctor"]).env("IS_SANDBOX", "1").run().code(0).stdout_lacks(told);
+    project.ralph(["doctor"]).env("IS_SANDBOX", "1").run().code(0).stdout_lacks(warning);
 }
 
 #[test]
 fn agents_lists_installed_and_tested_versions() {
     let project = Project::new();
     let recorded = by_name("claude").and_then(Adapter::recorded_version).unwrap();
-    project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
-    project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
-    project.agent_named("gemini", &json!([{"exit": 1}]));
-    let path = |name: &str| project.beside("bin").join(name).display().to_string();
+    project.install_agent("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
+    project.install_agent("codex", &json!([{"print": "codex-cli 9.9"}]));
+    project.install_agent("gemini", &json!([{"exit": 1}]));
+    let path = |name: &str| project.sibling("bin").join(name).display().to_string();
 
     let output = project.ralph(["agents"]).run();
     output.code(0).stderr_is("").stdout_has("not installed; to get it: npm install -g opencode-ai");
@@ -276,7 +275,7 @@ fn every_error_has_same_prefix() {
     project.ralph(["plan", "--help"]).run().code(0).stdout_has("Usage:").stderr_is("");
 }
 
-/// An answer that could not be written was not given; a reader who went away has seen enough.
+/// A full disk is an error; a reader that closes the pipe is not.
 #[test]
 fn unwritable_stdout_is_error() {
     let project = Project::new();
@@ -315,12 +314,12 @@ fn unwritable_stdout_is_error() {
         let line = format!("{ralph} {command} >/dev/full");
         let output = project.program("sh", ["-c", &line]).run();
         output.code(1).stderr_has("ralph: error: ").stderr_has("No space left on device");
-        // `head` in the place of `true` might read before it leaves.
+        // `head` instead of `true` might read before it exits.
         let line = format!("({ralph} {command}; echo $? >code) | true; cat code");
         let output = project.program("sh", ["-c", &line]).run();
         output.stdout_is("0\n").stderr_lacks("error");
     }
-    // What a run does is not less done because nobody could be shown it, and that is said.
+    // A run's outcome does not depend on its display, but the failure is reported.
     for form in ["human", "json"] {
         let line =
             format!("exec {ralph} run -p x --output {form} -- {} >/dev/full", agent.join(" "));

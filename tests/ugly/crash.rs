@@ -1,4 +1,4 @@
-//! Two ralphs at once, and what a killed one leaves for the next.
+//! Concurrent runs, and recovery after a kill.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ fn second_run_is_refused_and_names_first() {
 fn only_one_of_concurrent_starts_runs() {
     for _ in 0..5 {
         let project = Project::new();
-        let agent =
-            project.fake_agent(&json!([project.record(), {"wait_for": "go"}, {"print": DONE}]));
+        let agent = project
+            .fake_agent(&json!([project.record_step(), {"wait_for": "go"}, {"print": DONE}]));
         let starts: Vec<_> = (0..8)
             .map(|_| project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start())
             .collect();
@@ -42,7 +42,7 @@ fn only_one_of_concurrent_starts_runs() {
         codes.sort_unstable();
         assert_eq!(codes[0], Some(0));
         assert!(codes[1..].iter().all(|code| *code == Some(2)), "{codes:?}");
-        assert_eq!(project.recorded().len(), 1);
+        assert_eq!(project.agent_starts().len(), 1);
     }
 }
 
@@ -57,12 +57,11 @@ fn corrupt_lock_file_is_taken_over() {
     }
 }
 
-/// Kills ralph as soon as `marker` appears, and checks what the next start makes of it.
 fn killed_at(project: &Project, agent: &[String], marker: &str) {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     project.wait_for_file(marker);
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     let id = run_id(project);
     project.ralph(["runs"]).run().code(0).stdout_has("cut off");
     std::fs::remove_file(project.path().join(marker)).expect("the marker");
@@ -78,7 +77,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
 #[test]
 fn run_killed_with_detached_tool_is_cleaned_up() {
     let project = Project::new();
-    let pid_file = project.beside("stray.pid");
+    let pid_file = project.sibling("stray.pid");
     let agent = project.fake_agent(&json!([
         {"stray": {"pid_file": pid_file}}, {"print": "half"}, {"write": {"path": "at", "text": ""}},
         "hang",
@@ -96,13 +95,13 @@ fn cut_off_run_survives_pruning() {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     project.wait_for_event("text");
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     let id = run_id(&project);
     let next = project.fake_agent(&json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run();
     output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
     project.ralph(["replay", &id]).run().code(0).stdout_has("half");
-    // It is the last that somebody may want to go on with, until there is another.
+    // It stays the run to resume until there is a newer one.
     project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run().code(0);
     project.ralph(["replay", &id]).run().code(0);
     let no = project.fake_agent(&json!([{"print": "no"}]));
@@ -165,8 +164,8 @@ fn empty_run_directories_are_harmless_and_pruned() {
     for _ in 0..3 {
         project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run().code(0);
     }
-    let left = std::fs::read_dir(project.path().join(".ralph/runs")).unwrap().count();
-    assert_eq!(left, 2, "the oldest go first, whatever they are");
+    let remaining = std::fs::read_dir(project.path().join(".ralph/runs")).unwrap().count();
+    assert_eq!(remaining, 2, "the oldest go first, whatever they are");
 }
 
 #[test]
@@ -189,25 +188,23 @@ fn runs_killed_at_any_moment_finally_complete() {
     for moment in 0..30_u64 {
         let before = begun();
         let run = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
-        // How long a start takes is the machine's affair: every other moment is one after it, so that
-        // there are runs that were cut off.
+        // Start-up time depends on the machine, so every other kill comes after the start.
         if moment % 2 == 1 {
             wait_until(LONG, || begun() > before);
         }
-        // Not for synchronisation: any moment is as good as any other, and they differ.
+        // Not for synchronization: any moment will do.
         std::thread::sleep(Duration::from_millis((moment * 37) % 150));
         run.signal(Signal::KILL);
         run.wait();
-        // What is torn is never more than a line at the end.
         for entry in std::fs::read_dir(project.path().join(".ralph/runs")).into_iter().flatten() {
             let journal = entry.unwrap().path().join("events.jsonl");
             let text = std::fs::read_to_string(journal).unwrap_or_default();
-            let whole = text.rfind('\n').map_or(0, |end| end + 1);
-            for line in text[..whole].lines() {
+            let complete = text.rfind('\n').map_or(0, |end| end + 1);
+            for line in text[..complete].lines() {
                 serde_json::from_str::<serde_json::Value>(line).unwrap();
             }
         }
-        // A git that is killed leaves its own locks behind, as it always does.
+        // A killed git leaves lock files.
         let script = "find .git -name '*.lock' -delete";
         project.program("sh", ["-c", script]).run().success();
     }
@@ -225,7 +222,7 @@ fn journal_and_lock_removed_by_agent_are_restored() {
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
         [{"shell": "git clean -fdxq"}, {"print": "cleaned"}],
-        // What comes back is what the journal held before.
+        // The stash restores an older state of the journal.
         [{"shell": "git stash -aq && git stash pop -q >/dev/null"}, {"print": DONE}],
     ]}));
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
@@ -251,42 +248,40 @@ fn removed_journal_is_restored_before_agent_ends() {
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
     wait_until(LONG, || run.stdout().contains("shown"));
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
-    let said = || -> String {
+    run.wait().killed_by(Signal::KILL);
+    let journal_texts = || -> String {
         let events = project.events();
         let texts = events.all("text");
         texts.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(said(), "before now cleaned shown");
+    assert_eq!(journal_texts(), "before now cleaned shown");
     assert!(!project.git_command(["ls-files"]).contains("events.jsonl"));
     project.ralph(["report"]).run().code(0).stdout_has("cut off").stdout_has("ralph resume");
-    // Whoever comes next knows whose agent is still there.
     project.ralph(["resume"]).run().code(0);
-    assert_eq!(said(), format!("before now cleaned shown {DONE}"));
+    assert_eq!(journal_texts(), format!("before now cleaned shown {DONE}"));
     assert_eq!(project.processes(), []);
 }
 
-/// Nothing is recorded between the two, so that nothing could be put back.
+/// Nothing is journaled between removal and kill, so the run itself cannot restore it.
 #[test]
 fn journal_removed_before_kill_is_restored_by_next_command() {
     let project = Project::git();
-    let cleaned = project.beside("cleaned");
+    let cleaned = project.sibling("cleaned");
     let recorded = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;
     let clean = format!("{recorded}; git clean -fdxq; touch {}", cleaned.display());
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
-        [{"stray": {"pid_file": project.beside("stray.pid")}}, {"print": "now"}, {"shell": clean}, "hang"],
+        [{"stray": {"pid_file": project.sibling("stray.pid")}}, {"print": "now"}, {"shell": clean}, "hang"],
         [{"print": DONE}],
     ]}));
     let run = project.ralph(["run", "-p", "x", "-n", "3", "--"]).args(agent).start();
     wait_until(LONG, || cleaned.exists());
     run.signal(Signal::KILL);
-    run.wait().ended_by(Signal::KILL);
+    run.wait().killed_by(Signal::KILL);
     assert!(!project.has(".ralph/runs"));
     let output = project.ralph(["report"]).run();
     output.code(0).stdout_has("cut off").stderr_has("it was put back, with all that it held");
     project.ralph(["runs"]).run().code(0).stdout_has("cut off").stderr_lacks("put back");
-    // Whose agent is still there is known, too.
     assert_ne!(project.processes(), []);
     project.ralph(["resume"]).run().code(0).stderr_has("had left running");
     assert_eq!(project.processes(), []);

@@ -1,5 +1,4 @@
-//! A disk that is full or may not be written. Each test mounts a file system of its own that nobody
-//! else sees.
+//! Full and read-only disks, each a file system private to one test.
 
 use serde_json::json;
 
@@ -9,7 +8,7 @@ const DONE: &str = "<response>DONE</response>";
 
 const SMALL: &str = "mount -t tmpfs -o size=256k none .ralph";
 
-/// Waits until all that an agent has said, `now` at the end, is in the journal.
+/// Waits until the agent's output up to `now` is in the journal.
 const RECORDED: &str = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;
 
 fn ralph(project: &Project, agent: &[String]) -> String {
@@ -20,20 +19,20 @@ fn ralph(project: &Project, agent: &[String]) -> String {
 #[test]
 fn full_disk_at_start_is_error() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     let run = ralph(&project, &agent);
     let script = format!(
         "head -c 1M /dev/zero >.ralph/filler 2>/dev/null
          {run}; echo code $?
          rm .ralph/filler; {run} >/dev/null; echo code $?"
     );
-    let Some(output) = project.mounted(SMALL, &script) else { return };
+    let Some(output) = project.run_with_mount(SMALL, &script) else { return };
     output.stderr_has("No space left on device").stderr_has("make room").stderr_lacks("panicked");
     output.stdout_is("code 2\ncode 0\n").stderr_lacks("cut off");
-    assert_eq!(project.recorded().len(), 1, "no agent without a journal");
+    assert_eq!(project.agent_starts().len(), 1, "no agent without a journal");
 }
 
-/// An ignore file without a word in it would let every later commit take keys, journals and logs along.
+/// An empty ignore file would let later commits include keys, journals and logs.
 #[test]
 fn runtime_files_stay_out_of_git_after_full_disk() {
     let project = Project::git();
@@ -54,19 +53,19 @@ fn runtime_files_stay_out_of_git_after_full_disk() {
          rm .ralph/filler; {run} >/dev/null; echo code $?
          git log --format=%s; git ls-files"#
     );
-    let Some(output) = project.mounted(SMALL, &script) else { return };
+    let Some(output) = project.run_with_mount(SMALL, &script) else { return };
     output.stdout_is(
         "code 2\ncode 0\ncode 2\ncode 0\nWork\nWork\nfirst\n.ralph/.gitignore\n.ralph/settings.json\nwork\n",
     );
 }
 
-/// There is no room to put it back, and what the run has used is only there.
+/// There is no room to restore it, and only it has the run's usage.
 #[test]
 fn journal_removed_on_full_disk_is_not_lost() {
     let project = Project::git();
     let fill = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
     let agent = project.fake_agent(&json!({"sessions": [
-        // More than what is set aside for the last words.
+        // More than the space reserved for the end of the run.
         [{"shell": "seq 800"}, {"print": "paid"}],
         [{"print": "now"}, {"shell": format!("{RECORDED}; {fill}")}, {"print": "full"}],
         [{"print": DONE}],
@@ -77,7 +76,7 @@ fn journal_removed_on_full_disk_is_not_lost() {
          rm .ralph/filler; {ralph} resume >/dev/null; echo code $?
          cat .ralph/runs/*/events.jsonl >journal; find .ralph/runs -name '.*'"
     );
-    let Some(output) = project.mounted(SMALL, &script) else { return };
+    let Some(output) = project.run_with_mount(SMALL, &script) else { return };
     output.stdout_is("code 2\ncode 0\n").stderr_has("was put back");
     let journal = project.read("journal");
     let events: Vec<serde_json::Value> =
@@ -87,14 +86,15 @@ fn journal_removed_on_full_disk_is_not_lost() {
     assert_eq!(texts[800..], ["paid", "now", "full", DONE]);
 }
 
-/// On another file system than ralph's own a journal has no second name. What it told is not nothing.
+/// On another file system than ralph's home, a journal has no hard link. Its loss must not look
+/// like a new run.
 #[test]
 fn run_without_journal_is_not_restarted() {
     let project = Project::git();
-    let cleaned = project.beside("cleaned");
+    let cleaned = project.sibling("cleaned");
     let clean = format!("{RECORDED}; git clean -fdxq 2>/dev/null; touch {}", cleaned.display());
     let agent = project.fake_agent(&json!([
-        project.record(), {"stray": {"pid_file": project.beside("stray.pid")}}, {"print": "now"},
+        project.record_step(), {"stray": {"pid_file": project.sibling("stray.pid")}}, {"print": "now"},
         {"shell": clean}, "hang",
     ]));
     let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
@@ -105,19 +105,19 @@ fn run_without_journal_is_not_restarted() {
          {ralph} run -p y -q -- true >/dev/null; echo code $?",
         cleaned.display()
     );
-    let Some(output) = project.mounted(SMALL, &script) else { return };
+    let Some(output) = project.run_with_mount(SMALL, &script) else { return };
     output.stdout_has("code 2\n").stdout_lacks("code 0\n");
     output.stderr_has("what the run did and used is not known").stderr_has("had left running");
     output.stderr_has("nothing can be read of what it did").stderr_lacks("begins now");
-    assert_eq!(project.recorded().len(), 1);
+    assert_eq!(project.agent_starts().len(), 1);
     assert_eq!(project.processes(), []);
 }
 
-/// A run that can never be resumed is one to be told of before it costs anything.
+/// Warns before the run costs anything that it could not be resumed.
 #[test]
 fn full_ralph_home_warns_and_run_can_be_resumed() {
     let project = Project::new();
-    let home = project.beside("small");
+    let home = project.sibling("small");
     std::fs::create_dir(&home).unwrap();
     let agent = project.fake_agent(&json!({"sessions": [[{"print": "paid"}], [{"print": DONE}]]}));
     let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
@@ -129,7 +129,7 @@ fn full_ralph_home_warns_and_run_can_be_resumed() {
          rm $RALPH_HOME/filler; {ralph} resume -n 2 >/dev/null 2>&1; echo code $?",
         home = home.display()
     );
-    let Some(output) = project.mounted(&mount, &script) else { return };
+    let Some(output) = project.run_with_mount(&mount, &script) else { return };
     output.stdout_is("code 1\ncode 0\n");
     output.stderr_has("how this run was started cannot be kept").stderr_has("make room there");
 }
@@ -137,7 +137,7 @@ fn full_ralph_home_warns_and_run_can_be_resumed() {
 #[test]
 fn disk_filling_up_during_output_ends_run() {
     let project = Project::new();
-    let pid_file = project.beside("stray.pid");
+    let pid_file = project.sibling("stray.pid");
     let agent = project.fake_agent(&json!([
         {"stray": {"pid_file": pid_file}}, {"lines_megabytes": 5}, {"print": DONE}, "hang",
     ]));
@@ -150,28 +150,28 @@ fn disk_filling_up_during_output_ends_run() {
          rm .ralph/runs/*/raw*; {ralph} runs
          rm -r .ralph/runs; {next} >/dev/null; echo code $?"
     );
-    let Some(output) = project.mounted(SMALL, &script) else { return };
+    let Some(output) = project.run_with_mount(SMALL, &script) else { return };
     output.stderr_has("No space left on device").stderr_lacks("panicked");
     output.stdout_has("code 2\n").stdout_has("code 0\n");
     assert_eq!(project.processes(), []);
-    // Lines that did not fit were taken back, so that the end could be recorded.
+    // Partial lines were truncated, which left room for the end.
     let journal = project.read("journal");
     let events: Vec<serde_json::Value> =
         journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.last().unwrap()["outcome"], "broken");
 }
 
-/// `ulimit -f`: the kernel would end a process that writes beyond it.
+/// With `ulimit -f`, the kernel kills a process that writes more.
 #[test]
 fn file_size_limit_ends_run() {
     let project = Project::new();
-    let pid_file = project.beside("stray.pid");
+    let pid_file = project.sibling("stray.pid");
     let agent = project.fake_agent(&json!([
         {"shell": "grep -E '^Sig(Ign|Cgt)' /proc/self/status >../signals"},
         {"stray": {"pid_file": pid_file}}, {"lines_megabytes": 5}, {"print": DONE}, "hang",
     ]));
     let run = ralph(&project, &agent);
-    // By a pipe, because the limit holds for what this test reads as well.
+    // Through a pipe, because the limit applies to the test's files as well.
     let script = format!("ulimit -f 200; {{ {run}; echo code $?; }} | tail -n 9");
     let output = project.program("sh", ["-c", &script]).run();
     output
@@ -180,7 +180,7 @@ fn file_size_limit_ends_run() {
         .stdout_has("File too large");
     assert_eq!(project.processes(), []);
     assert_eq!(project.events().last("run_ended")["outcome"], "broken");
-    // What the agent starts is still subject to it, as everybody expects.
+    // The agent's processes keep the default behaviour.
     for line in project.read("../signals").lines() {
         let signals = line.split_whitespace().next_back().expect("a mask");
         let signals = u64::from_str_radix(signals, 16).expect("a mask in hexadecimal");
@@ -191,17 +191,17 @@ fn file_size_limit_ends_run() {
 #[test]
 fn read_only_project_is_error() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     let run = ralph(&project, &agent);
     let mount = "mount --bind . . && mount -o remount,ro,bind . && cd \"$PWD\"";
     let script = format!("{run}; echo code $?; {} runs; echo code $?", env!("CARGO_BIN_EXE_ralph"));
-    let Some(output) = project.mounted(mount, &script) else { return };
+    let Some(output) = project.run_with_mount(mount, &script) else { return };
     output.stdout_has("code 2\n").stdout_has("code 0\n");
     output.stderr_has("Read-only file system").stderr_has("make it writable");
-    assert!(project.recorded().is_empty());
+    assert!(project.agent_starts().is_empty());
 }
 
-/// Somebody else takes the last block, and the journal's own is used up to the last lines.
+/// Another process takes the last block, and the journal uses its reserve.
 #[test]
 fn run_end_is_recorded_on_full_disk() {
     let project = Project::new();
@@ -214,7 +214,7 @@ fn run_end_is_recorded_on_full_disk() {
          cat .ralph/runs/*/events.jsonl >journal; ls .ralph/runs/*
          {ralph} report"
     );
-    let Some(output) = project.mounted(SMALL, &script) else { return };
+    let Some(output) = project.run_with_mount(SMALL, &script) else { return };
     output.stdout_has("code 2\n").stdout_lacks("reserve").stdout_lacks("cut off,");
     output
         .stdout_has("Outcome:   ralph could not go on: cannot write the journal")
@@ -227,10 +227,10 @@ fn run_end_is_recorded_on_full_disk() {
     assert_eq!(names, ["run_ended", "iteration_ended", "agent_ended"]);
 }
 
-/// A script around workers in a small `$RALPH_HOME`, which `fill` fills and `clear` empties. The worker `w` does its
-/// work in the order of the agent's sessions.
+/// Runs a script with a small `$RALPH_HOME`, which `fill` fills and `clear` empties. The worker is
+/// `w`.
 fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Output> {
-    let home = project.beside("small");
+    let home = project.sibling("small");
     std::fs::create_dir(&home).expect("a directory beside the project");
     let mount = format!("mount -t tmpfs -o size=256k none {}", home.display());
     let script = format!(
@@ -241,18 +241,18 @@ fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Ou
          {script}
          tmux -S $RALPH_TMUX_SOCKET kill-server 2>/dev/null",
         home = home.display(),
-        socket = project.beside("tmux.sock").display(),
+        socket = project.sibling("tmux.sock").display(),
         ralph = env!("CARGO_BIN_EXE_ralph"),
     );
-    project.mounted(&mount, &script)
+    project.run_with_mount(&mount, &script)
 }
 
-/// Its last state could not be saved, but the journal, which is elsewhere, tells how it ended.
+/// The last state could not be saved, but the journal, on another disk, has the outcome.
 #[test]
 fn worker_complete_on_full_home_is_not_rerun() {
     let project = Project::new();
     project.write("PROMPT.md", "x\n");
-    let agent = project.fake_agent(&json!([project.record(), {"print": "XYZ"}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": "XYZ"}]));
     let script = format!(
         "ralph spawn --name w -f PROMPT.md -n 3 --done-pattern XYZ --wait -- {agent} >/dev/null; echo code $?
          # As a full disk left it before there was room set aside for it.
@@ -265,18 +265,18 @@ fn worker_complete_on_full_home_is_not_rerun() {
     output.stdout_has("code 0\ncode 0\n").stdout_lacks("gone").stdout_lacks("resumed");
     output.stdout_has("no worker is paused\n").stdout_has("removed w\n");
     output.stderr_has("worker 'w' is not paused").stderr_has("worker 'w' is not running");
-    assert_eq!(project.recorded().len(), 1, "it is complete");
+    assert_eq!(project.agent_starts().len(), 1, "it is complete");
 }
 
 #[test]
 fn worker_on_full_home_fails_and_can_be_resumed() {
     let project = Project::new();
     project.write("PROMPT.md", "x\n");
-    let filler = project.beside("small/filler");
+    let filler = project.sibling("small/filler");
     let fill = format!("head -c 1M /dev/zero >{} 2>/dev/null; true", filler.display());
     let agent = project.fake_agent(&json!({"sessions": [
-        [project.record(), {"shell": fill}, {"print": "paid"}],
-        [project.record(), {"print": "XYZ"}],
+        [project.record_step(), {"shell": fill}, {"print": "paid"}],
+        [project.record_step(), {"print": "XYZ"}],
     ]}));
     let script = format!(
         "ralph spawn --name w -f PROMPT.md -n 3 --done-pattern XYZ --wait -- {agent} >/dev/null; echo code $?
@@ -288,17 +288,17 @@ fn worker_on_full_home_fails_and_can_be_resumed() {
     output.stdout_has("code 2\n").stdout_has("Status: failed (cannot write the worker's state in ");
     output.stdout_has("No space left on device").stdout_has("\"status\": \"failed\"");
     output.stdout_has("resumed ralph loop for w\ncode 0\n");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
 }
 
-/// Completing needs no more room than what was set aside.
 #[test]
 fn worker_completes_on_full_home() {
     let project = Project::new();
     project.write("PROMPT.md", "x\n");
-    let filler = project.beside("small/filler");
+    let filler = project.sibling("small/filler");
     let fill = format!("head -c 1M /dev/zero >{} 2>/dev/null; true", filler.display());
-    let agent = project.fake_agent(&json!([project.record(), {"shell": fill}, {"print": "XYZ"}]));
+    let agent =
+        project.fake_agent(&json!([project.record_step(), {"shell": fill}, {"print": "XYZ"}]));
     let script = format!(
         "ralph spawn --name w -f PROMPT.md -n 3 --done-pattern XYZ --wait -- {agent} >/dev/null; echo code $?
          cat $RALPH_HOME/workers/w/state.json; ralph resume --all",
@@ -307,5 +307,5 @@ fn worker_completes_on_full_home() {
     let Some(output) = with_small_home(&project, &script) else { return };
     output.stdout_has("code 0\n").stdout_has("\"outcome\": \"complete\"");
     output.stdout_has("no worker is paused\n");
-    assert_eq!(project.recorded().len(), 1);
+    assert_eq!(project.agent_starts().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! A project, or its repository, that is not there any more.
+//! Projects and repositories that disappear during a run.
 
 use std::fs;
 
@@ -8,48 +8,47 @@ use crate::support::Project;
 
 const DONE: &str = "<promise>COMPLETE</promise>";
 
-/// What an agent does with the directory that it works in.
-fn moves_away(project: &Project, more: &str) -> String {
-    let (here, away) = (project.path().display(), project.beside("away"));
+fn move_project_command(project: &Project, more: &str) -> String {
+    let (here, away) = (project.path().display(), project.sibling("away"));
     format!("mv '{here}' '{}'{more}", away.display())
 }
 
-/// `build` keeps a log for people in the project, too.
+/// `build` also keeps a session log in the project.
 #[test]
 fn moved_project_ends_run_and_is_not_recreated() {
-    let again = |project: &Project| format!(" && mkdir '{}'", project.path().display());
+    let recreate = |project: &Project| format!(" && mkdir '{}'", project.path().display());
     for is_replaced in [false, true] {
         let project = Project::git();
         project.settings(&json!({"notify": {"command": "cat >>~/told"}}));
         project.write(".ralph/implementation_plan.md", "- [ ] one\n").write("specs/a.md", "a\n");
         project.git_command(["add", "-A"]);
         project.git_command(["commit", "-qm", "first"]);
-        let more = if is_replaced { again(&project) } else { String::new() };
+        let more = if is_replaced { recreate(&project) } else { String::new() };
         let agent = project.fake_agent(&json!({"sessions": [
-            [project.record()],
-            [project.record(), {"shell": moves_away(&project, &more)}, {"print": DONE}],
-            [project.record(), {"print": DONE}],
+            [project.record_step()],
+            [project.record_step(), {"shell": move_project_command(&project, &more)}, {"print": DONE}],
+            [project.record_step(), {"print": DONE}],
         ]}));
         let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();
-        let kept = project.home().join(".ralph/journals");
+        let journals = project.home().join(".ralph/journals");
         output.code(2).stdout_lacks("complete").stdout_lacks("put back");
-        output.stdout_has("was moved or removed").stdout_has(kept.to_str().unwrap());
+        output.stdout_has("was moved or removed").stdout_has(journals.to_str().unwrap());
         output.stderr_lacks("changed while");
         assert_eq!(output.stdout.contains("another directory is there now"), is_replaced);
-        assert_eq!(project.recorded().len(), 2);
-        let told = fs::read_to_string(project.home().join("told")).expect("somebody was told");
-        assert!(told.contains("was moved or removed"), "{told}");
+        assert_eq!(project.agent_starts().len(), 2);
+        let notification =
+            fs::read_to_string(project.home().join("told")).expect("somebody was told");
+        assert!(notification.contains("was moved or removed"), "{notification}");
         if is_replaced {
             assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "nothing is put there");
             fs::remove_dir(project.path()).unwrap();
         }
         assert!(!project.path().exists());
-        assert_eq!(fs::read_dir(kept).unwrap().count(), 1);
-        // The answer is not paid for again.
-        fs::rename(project.beside("away"), project.path()).unwrap();
+        assert_eq!(fs::read_dir(journals).unwrap().count(), 1);
+        fs::rename(project.sibling("away"), project.path()).unwrap();
         project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
         project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
-        assert_eq!(project.recorded().len(), 2);
+        assert_eq!(project.agent_starts().len(), 2);
         assert_eq!(project.processes(), []);
     }
 }
@@ -58,21 +57,20 @@ fn moved_project_ends_run_and_is_not_recreated() {
 fn removed_repository_ends_run_after_iteration() {
     let project = Project::git();
     project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
-    let aside = project.beside("git");
+    let aside = project.sibling("git");
     let agent = project.fake_agent(&json!({"sessions": [
-        [project.record(), {"shell": "git commit -q --allow-empty -m work"}],
-        [project.record(), {"shell": format!("mv .git '{}'", aside.display())}, {"print": DONE}],
-        [project.record(), {"print": DONE}],
+        [project.record_step(), {"shell": "git commit -q --allow-empty -m work"}],
+        [project.record_step(), {"shell": format!("mv .git '{}'", aside.display())}, {"print": DONE}],
+        [project.record_step(), {"print": DONE}],
     ]}));
     let args = ["run", "-n", "5", "-p", "x", "--completion-promise", "COMPLETE", "--"];
     let output = project.ralph(args).args(agent).run();
     output.code(2).stdout_lacks("complete").stdout_has("the repository is gone");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
-    // Whoever goes on without it does so, and the answer is not paid for again.
     project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
-    assert_eq!(project.recorded().len(), 2);
+    assert_eq!(project.agent_starts().len(), 2);
     fs::rename(aside, project.path().join(".git")).unwrap();
     project.ralph(["report"]).run().code(0).stdout_has("git log");
 }
@@ -85,7 +83,7 @@ fn replaced_repository_is_reported() {
         json!([{"shell": "rm -rf .git; git init -q"}, {"print": "<response>DONE</response>"}]);
     let agent = project.fake_agent(&agent);
     let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
-    let told = "is another repository than when this run began";
-    output.code(0).stderr_has(told);
-    project.ralph(["report"]).run().code(0).stdout_has(told);
+    let warning = "is another repository than when this run began";
+    output.code(0).stderr_has(warning);
+    project.ralph(["report"]).run().code(0).stdout_has(warning);
 }

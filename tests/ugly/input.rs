@@ -1,4 +1,4 @@
-//! Bad input: what is wrong, where, and what to do; exit code 2; nothing started, nothing written.
+//! Bad input: a clear error, exit code 2, nothing started, nothing written.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,8 @@ use crate::support::{Output, Project};
 
 const DONE: &str = "<response>DONE</response>";
 
-/// An error as everybody should meet it.
 #[track_caller]
-fn refused(output: &Output) -> &Output {
+fn assert_refused(output: &Output) -> &Output {
     output.code(2).stderr_has("ralph: error: ").stderr_lacks("panicked");
     assert!(output.stderr.ends_with('\n'), "the shell's prompt must not follow: {output:?}");
     output
@@ -45,17 +44,17 @@ fn invalid_settings_are_named_and_nothing_starts() {
         for file in ["settings.json", "settings.local.json"] {
             let project = Project::new();
             project.write(&format!(".ralph/{file}"), text);
-            let agent = project.fake_agent(&json!([project.record()]));
+            let agent = project.fake_agent(&json!([project.record_step()]));
             let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
-            // Words after `--` take the place of the flags in the settings.
+            // Words after `--` replace the flags of the settings.
             if text.contains("unclosed") {
                 continue;
             }
-            refused(&output);
+            assert_refused(&output);
             for part in expected {
                 output.stderr_has(&part.replace("settings.json", file));
             }
-            assert!(project.recorded().is_empty(), "{text}");
+            assert!(project.agent_starts().is_empty(), "{text}");
             assert!(!project.has(".ralph/runs"), "{text}");
             assert_eq!(project.read(&format!(".ralph/{file}")), text);
         }
@@ -66,7 +65,7 @@ fn invalid_settings_are_named_and_nothing_starts() {
 fn invalid_prompts_are_refused_before_start() {
     let project = Project::new();
     project.write("blank.md", " \n\t\n").write("PROMPT.md", "do it");
-    let agent = project.fake_agent(&json!([project.record()]));
+    let agent = project.fake_agent(&json!([project.record_step()]));
     let cases: [(&[&str], &str); 8] = [
         (&["-f", "missing.md"], "prompt file not found: missing.md"),
         (&["-f", "."], "the prompt file is a directory: ."),
@@ -88,7 +87,7 @@ fn invalid_prompts_are_refused_before_start() {
         .run()
         .code(2)
         .stderr_has("--prompt-file");
-    assert!(project.recorded().is_empty());
+    assert!(project.agent_starts().is_empty());
 }
 
 #[test]
@@ -112,35 +111,38 @@ fn vanished_prompt_file_ends_run() {
 #[test]
 fn piped_prompt_is_used_for_all_iterations() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": "more"}]));
     let output = project
         .ralph(["run", "-n", "2", "-f", "/dev/stdin", "--"])
         .args(agent)
         .stdin("do it")
         .run();
     output.code(1);
-    // Standard input is a file in these tests, so it could be read twice; a pipe could not.
-    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}])).join(" ");
+    // Tests use a file as standard input, which can be read twice; a pipe cannot.
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": "more"}])).join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let script = format!("echo do it | {ralph} run -n 2 -f /dev/stdin -- {agent}");
     project.program("sh", ["-c", &script]).run().code(1);
-    let prompts: Vec<_> = project.recorded().iter().map(|start| start["prompt"].clone()).collect();
+    let prompts: Vec<_> =
+        project.agent_starts().iter().map(|start| start["prompt"].clone()).collect();
     assert_eq!(prompts, ["do it", "do it", "do it\n", "do it\n"]);
 }
 
 #[test]
 fn missing_agent_error_names_installed_agents() {
     let project = Project::new();
-    project.agent_named("codex", &json!([]));
-    refused(&project.ralph(["run", "-p", "x"]).run())
+    project.install_agent("codex", &json!([]));
+    assert_refused(&project.ralph(["run", "-p", "x"]).run())
         .stderr_has("no agent is configured")
         .stderr_has("found on the PATH")
         .stderr_has("codex");
-    // A directory of the project must not lend its programs to this test.
+    // The `PATH` of the project must not provide the program.
     let project = Project::new();
-    refused(&project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run())
-        .stderr_has("the agent was not found: claude")
-        .stderr_has("install it: npm install -g @anthropic-ai/claude-code");
+    assert_refused(
+        &project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run(),
+    )
+    .stderr_has("the agent was not found: claude")
+    .stderr_has("install it: npm install -g @anthropic-ai/claude-code");
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn unusable_agent_programs_are_refused() {
         ("/", "the agent is a directory: /"),
         ("no-such-agent", "no program of that name is on the PATH"),
     ] {
-        refused(&project.ralph(["run", "-p", "x", "--", agent]).run()).stderr_has(expected);
+        assert_refused(&project.ralph(["run", "-p", "x", "--", agent]).run()).stderr_has(expected);
     }
     project.settings(&json!({"retry": {"max": 0}}));
     let output = project.ralph(["run", "-p", "x", "--", "./lost"]).run();
@@ -176,8 +178,8 @@ fn script_without_shebang_is_run_by_shell() {
 #[test]
 fn agent_is_found_on_path_from_agent_env() {
     let project = Project::new();
-    project.agent_named("only-there", &json!([{"print": DONE}]));
-    let path = format!("{}:/usr/bin:/bin", project.beside("bin").display());
+    project.install_agent("only-there", &json!([{"print": DONE}]));
+    let path = format!("{}:/usr/bin:/bin", project.sibling("bin").display());
     project.settings(&json!({"agent": {"command": "only-there", "env": {"PATH": path}}}));
     project.ralph(["run", "-p", "x"]).env("PATH", "/usr/bin:/bin").run().code(0);
 }
@@ -185,12 +187,13 @@ fn agent_is_found_on_path_from_agent_env() {
 #[test]
 fn unusable_scm_is_refused_before_start() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record()]));
+    let agent = project.fake_agent(&json!([project.record_step()]));
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
-    refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
-    refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command was not found: git");
-    assert!(project.recorded().is_empty());
+    assert_refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
+    assert_refused(&run().env("PATH", "/nowhere").run())
+        .stderr_has("scm.command was not found: git");
+    assert!(project.agent_starts().is_empty());
 }
 
 #[test]
@@ -203,17 +206,16 @@ fn wrong_file_type_in_ralph_directory_is_refused() {
     ] {
         let project = Project::new();
         project.program("sh", ["-c", setup]).run().success();
-        let agent = project.fake_agent(&json!([project.record()]));
+        let agent = project.fake_agent(&json!([project.record_step()]));
         let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
-        refused(&output).stderr_has(path);
-        assert!(project.recorded().is_empty());
+        assert_refused(&output).stderr_has(path);
+        assert!(project.agent_starts().is_empty());
     }
-    // A start that failed was no run: the next one has nothing to tell of it.
     let project = Project::new();
     project.program("sh", ["-c", "mkdir .ralph; touch .ralph/runs"]).run().success();
     let agent = project.fake_agent(&json!([{"print": DONE}]));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run();
-    refused(&run());
+    assert_refused(&run());
     std::fs::remove_file(project.path().join(".ralph/runs")).unwrap();
     run().code(0).stderr_lacks("cut off");
 }
@@ -278,7 +280,7 @@ fn unusual_environments_and_closed_streams_work() {
 fn ralph_variables_are_applied_or_refused() {
     let project = Project::new();
     let agent = project
-        .fake_agent(&json!([project.record(), {"print": "FINISHED <response>ok</response>"}]));
+        .fake_agent(&json!([project.record_step(), {"print": "FINISHED <response>ok</response>"}]));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
     run()
         .env("RALPH_COMPLETION_RESPONSE", "OK")
@@ -289,7 +291,7 @@ fn ralph_variables_are_applied_or_refused() {
         .run()
         .code(0)
         .stderr_has("RALPH_BOGUS");
-    let env = project.recorded()[0]["env"].clone();
+    let env = project.agent_starts()[0]["env"].clone();
     assert_ne!(env["RALPH_RUN_ID"], "not-ours");
     assert_eq!(env["RALPH_ITERATION"], "1");
     for (name, value) in [
@@ -298,10 +300,10 @@ fn ralph_variables_are_applied_or_refused() {
         ("RALPH_RETRY__MAX", "-1"),
         ("RALPH_STREAM_AGENT_OUTPUT", "perhaps"),
     ] {
-        refused(&run().env(name, value).run()).stderr_has(name);
+        assert_refused(&run().env(name, value).run()).stderr_has(name);
     }
     let odd = OsStr::from_bytes(b"\xff");
-    refused(&run().env("RALPH_COMPLETION_RESPONSE", odd).run())
+    assert_refused(&run().env("RALPH_COMPLETION_RESPONSE", odd).run())
         .stderr_has("RALPH_COMPLETION_RESPONSE");
 }
 
@@ -310,9 +312,9 @@ fn thousands_of_guardrails_work() {
     let project = Project::new();
     let guardrails: Vec<Value> = (0..10_000).map(|_| json!({"command": "true"})).collect();
     project.settings(&json!({"guardrails": guardrails}));
-    let shown = project.ralph(["run", "-p", "x", "--dry-run", "--", "cat"]).run();
-    shown.code(0);
-    // All of them for real would take half a minute; some hundred show that each has its log.
+    let output = project.ralph(["run", "-p", "x", "--dry-run", "--", "cat"]).run();
+    output.code(0);
+    // All of them would take half a minute; 300 show that each has its log.
     project.settings(&json!({"guardrails": guardrails[..300].to_vec()}));
     let agent = project.fake_agent(&json!([{"print": DONE}]));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
@@ -322,10 +324,10 @@ fn thousands_of_guardrails_work() {
 #[test]
 fn maximum_iteration_limit_is_accepted() {
     let project = Project::new();
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     project.settings(&json!({"includeIterationCountInPrompt": true}));
     project.ralph(["run", "-p", "x", "-n", "4294967295", "--"]).args(agent).run().code(0);
-    let prompt = project.recorded()[0]["prompt"].clone();
+    let prompt = project.agent_starts()[0]["prompt"].clone();
     assert!(
         prompt.as_str().unwrap().starts_with("Iteration 1 of 4294967295, 4294967294 remaining.")
     );

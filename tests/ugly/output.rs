@@ -1,4 +1,4 @@
-//! Whatever an agent or a guardrail prints, and however large the prompt is.
+//! Strange output of agents and guardrails, and large prompts.
 
 use std::time::Duration;
 
@@ -29,23 +29,23 @@ fn arbitrary_bytes_are_recorded_and_run_completes() {
     project.ralph(["replay"]).run().code(0).stdout_has("größer 🦀").stdout_lacks("\u{1b}");
 }
 
-/// C1 controls, marks of direction, separators of lines, a byte order mark, a zero-width space.
-const UNSEEN: &str = "a\u{9b}2J\u{85}b\u{202e}c\u{2066}d\u{200f}e\u{61c}f\u{2028}g\u{2029}h\u{feff}i\u{200b}j\u{7f}k";
+/// C1 controls, direction marks, line separators, a byte order mark, a zero-width space.
+const INVISIBLE: &str = "a\u{9b}2J\u{85}b\u{202e}c\u{2066}d\u{200f}e\u{61c}f\u{2028}g\u{2029}h\u{feff}i\u{200b}j\u{7f}k";
 
-fn is_unseen(c: char) -> bool {
-    c != '\n' && (c.is_control() || UNSEEN.contains(c) && !c.is_ascii())
+fn is_invisible(c: char) -> bool {
+    c != '\n' && (c.is_control() || INVISIBLE.contains(c) && !c.is_ascii())
 }
 
 #[test]
 fn json_output_escapes_invisible_characters() {
     let project = Project::new();
     project.settings(&json!({
-        "agent": {"env": {"LABEL": UNSEEN}},
-        "guardrails": [{"command": format!("true '{UNSEEN}'")}],
+        "agent": {"env": {"LABEL": INVISIBLE}},
+        "guardrails": [{"command": format!("true '{INVISIBLE}'")}],
         "notify": {"command": "cat > notified"},
     }));
-    let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
-    let live = project.ralph(["run", "-p", UNSEEN, "--output", "json", "--"]).args(agent).run();
+    let agent = project.fake_agent(&json!([{"print": INVISIBLE}, {"print": DONE}]));
+    let live = project.ralph(["run", "-p", INVISIBLE, "--output", "json", "--"]).args(agent).run();
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     let outputs = [
         ("run", live.code(0).stdout.clone()),
@@ -58,28 +58,27 @@ fn json_output_escapes_invisible_characters() {
     ];
     for (name, output) in &outputs {
         assert!(output.contains("a\\u009b2J\\u0085b\\u202ec"), "{name}: {output:?}");
-        assert!(!output.contains(is_unseen), "{name}: {output:?}");
+        assert!(!output.contains(is_invisible), "{name}: {output:?}");
     }
-    // It is the same to a program.
-    let said = live.json_lines();
-    assert!(said.all("text").iter().any(|event| event["text"] == UNSEEN));
+    let events = live.json_lines();
+    assert!(events.all("text").iter().any(|event| event["text"] == INVISIBLE));
 }
 
 #[test]
 fn human_output_omits_invisible_characters() {
     let project = Project::new();
-    project.settings(&json!({"guardrails": [{"command": format!("true '{UNSEEN}'")}]}));
-    let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
-    let dry = project.ralph(["run", "-p", UNSEEN, "--dry-run", "--"]).args(&agent).run();
-    let live = project.ralph(["run", "-V", "-p", UNSEEN, "--"]).args(&agent).run();
+    project.settings(&json!({"guardrails": [{"command": format!("true '{INVISIBLE}'")}]}));
+    let agent = project.fake_agent(&json!([{"print": INVISIBLE}, {"print": DONE}]));
+    let dry = project.ralph(["run", "-p", INVISIBLE, "--dry-run", "--"]).args(&agent).run();
+    let live = project.ralph(["run", "-V", "-p", INVISIBLE, "--"]).args(&agent).run();
     live.code(0).stdout_has("bcdef g h");
     let mut outputs = vec![dry.code(0).stdout.clone(), live.stdout.clone(), live.stderr.clone()];
     for form in ["text", "markdown", "html"] {
         outputs.push(project.ralph(["report", "--format", form]).run().code(0).stdout.clone());
     }
     for output in outputs {
-        let shown = |c: char| is_unseen(c) && c != '\u{200b}';
-        assert!(!output.contains(shown), "{output:?}");
+        let is_control = |c: char| is_invisible(c) && c != '\u{200b}';
+        assert!(!output.contains(is_control), "{output:?}");
     }
 }
 
@@ -115,7 +114,7 @@ fn fifty_megabyte_text_line_is_handled() {
 #[test]
 fn fifty_megabyte_stream_line_is_handled() {
     let project = Project::new();
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!([
             {"claude": "init"}, {"claude": {"long_text": 50}}, {"claude": {"text": DONE}},
@@ -158,7 +157,7 @@ fn malformed_stream_is_handled() {
                 "cache_read_input_tokens": u64::MAX}}},
         {"print": "last words without an end"},
     ]);
-    project.agent_named("claude", &script);
+    project.install_agent("claude", &script);
     let output = project.ralph(["run", "-p", "x", "-n", "2", "--", "claude"]).run();
     output.code(1).stderr_lacks("panicked");
     assert_eq!(project.events().last("run_ended")["iterations"], 2);
@@ -170,18 +169,18 @@ fn ten_megabyte_prompt_is_delivered_or_ignored() {
     let project = Project::new();
     let prompt = "x".repeat(10 << 20);
     project.write("PROMPT.md", &prompt);
-    let agent = project.fake_agent(&json!([{"shell": ""}, project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([{"shell": ""}, project.record_step(), {"print": DONE}]));
     project.ralph(["run", "-f", "PROMPT.md", "--"]).args(agent).run().code(0);
-    assert_eq!(project.recorded()[0]["prompt"].as_str().map(str::len), Some(prompt.len()));
-    assert_eq!(project.recorded()[0]["stdin_eof"], true);
+    assert_eq!(project.agent_starts()[0]["prompt"].as_str().map(str::len), Some(prompt.len()));
+    assert_eq!(project.agent_starts()[0]["stdin_eof"], true);
 
     let ignoring = project.fake_agent(&json!({"stdin": "ignore", "sessions": [[{"print": DONE}]]}));
     project.ralph(["run", "-f", "PROMPT.md", "--"]).args(ignoring).run().code(0);
 
     // As much as an argument holds.
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     project.ralph(["run", "-p", &prompt[..120 << 10], "--"]).args(agent.clone()).run().code(0);
-    assert_eq!(project.recorded()[1]["prompt"].as_str().map(str::len), Some(120 << 10));
+    assert_eq!(project.agent_starts()[1]["prompt"].as_str().map(str::len), Some(120 << 10));
 
     project.settings(&json!({"agent": {"command": agent[0], "flags": agent[1..],
         "promptVia": "argument"}, "retry": {"max": 0}}));
@@ -192,7 +191,7 @@ fn ten_megabyte_prompt_is_delivered_or_ignored() {
 #[test]
 fn misbehaving_guardrails_are_contained() {
     let project = Project::new();
-    // Once is enough; what was said of it is in the next prompt.
+    // Expensive only once; the next prompt has the output.
     let guardrail = |command: &str, seconds: u64| {
         let command = format!("test $RALPH_ITERATION = 1 || exit 1; {command}");
         json!({"command": command, "timeoutSeconds": seconds})
@@ -207,7 +206,7 @@ fn misbehaving_guardrails_are_contained() {
         guardrail("no-such-command-here", 0),
         guardrail("cat", 0),
     ]}));
-    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let agent = project.fake_agent(&json!([project.record_step(), {"print": DONE}]));
     let output = project.ralph(["run", "-p", "x", "-n", "2", "--"]).args(agent).run();
     output.code(1);
     let events = project.events();
@@ -222,7 +221,7 @@ fn misbehaving_guardrails_are_contained() {
     assert_eq!(log.metadata().unwrap().len(), 100 << 20);
     let leftovers = events.find("leftovers");
     assert!(leftovers["processes"][0]["command"].as_str().unwrap().contains("sleep 100"));
-    let prompt = project.recorded()[1]["prompt"].as_str().unwrap().to_owned();
+    let prompt = project.agent_starts()[1]["prompt"].as_str().unwrap().to_owned();
     assert!(prompt.contains("... [truncated]") && prompt.contains("exit code 137"), "{prompt}");
     assert_eq!(project.processes(), []);
 }

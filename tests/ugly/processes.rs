@@ -1,4 +1,4 @@
-//! No process is left behind, whichever way an agent or ralph ends, and ralph never hangs.
+//! No process is left over however an agent or ralph ends, and ralph never hangs.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use crate::support::{LONG, Project, Running, is_alive, time_ms, wait_until};
 
 const DONE: &str = "<response>DONE</response>";
 
-/// A tool in a session of its own that ignores TERM and holds standard output open.
+/// A tool in its own session that ignores TERM and holds standard output open.
 fn stray(project: &Project) -> Value {
-    json!({"stray": {"pid_file": project.beside("stray.pid")}})
+    json!({"stray": {"pid_file": project.sibling("stray.pid")}})
 }
 
 fn stray_pid(project: &Project) -> i32 {
-    project.wait_for_file(project.beside("stray.pid")).parse().expect("a process id")
+    project.wait_for_file(project.sibling("stray.pid")).parse().expect("a process id")
 }
 
 fn wait_for_event(project: &Project, kind: &str) {
@@ -21,7 +21,7 @@ fn wait_for_event(project: &Project, kind: &str) {
 }
 
 #[track_caller]
-fn nothing_is_left(project: &Project) {
+fn assert_no_processes(project: &Project) {
     assert_eq!(project.processes(), []);
     let pid = stray_pid(project);
     assert!(!is_alive(pid), "{pid}");
@@ -32,7 +32,7 @@ fn leftover_process_is_ended_after_normal_end() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}]));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
-    nothing_is_left(&project);
+    assert_no_processes(&project);
     let leftovers = project.events();
     let leftovers = leftovers.find("leftovers");
     assert_eq!(leftovers["kept"], false);
@@ -49,11 +49,10 @@ fn kept_background_process_is_named() {
     output.code(0);
     assert!(is_alive(pid));
     assert_eq!(project.events().find("leftovers")["kept"], true);
-    let said = format!("{}{}", output.stdout, output.stderr);
-    assert!(said.contains(&pid.to_string()), "{said}");
+    let printed = format!("{}{}", output.stdout, output.stderr);
+    assert!(printed.contains(&pid.to_string()), "{printed}");
 }
 
-/// Starts an agent that hangs with a stray tool, and waits until both are there.
 fn hanging(project: &Project) -> Running {
     let agent =
         project.fake_agent(&json!([stray(project), "ignore_signals", {"print": "set"}, "hang"]));
@@ -63,7 +62,7 @@ fn hanging(project: &Project) -> Running {
 }
 
 #[track_caller]
-fn ended_by(signals: &[Signal]) {
+fn end_with_signals(signals: &[Signal]) {
     let project = Project::new();
     let run = hanging(&project);
     for (sent, signal) in signals.iter().enumerate() {
@@ -71,29 +70,29 @@ fn ended_by(signals: &[Signal]) {
         wait_until(LONG, || project.events().all("stop_requested").len() == sent + 1);
     }
     run.wait().code(130).stderr_has("Received");
-    nothing_is_left(&project);
+    assert_no_processes(&project);
     assert_eq!(project.events().last("agent_ended")["ended_by"], "interrupt");
     assert_eq!(project.events().last("run_ended")["outcome"], "interrupted");
 }
 
 #[test]
 fn leftover_process_is_ended_after_two_sigint() {
-    ended_by(&[Signal::INT, Signal::INT]);
+    end_with_signals(&[Signal::INT, Signal::INT]);
 }
 
 #[test]
 fn leftover_process_is_ended_after_two_sigterm() {
-    ended_by(&[Signal::TERM, Signal::TERM]);
+    end_with_signals(&[Signal::TERM, Signal::TERM]);
 }
 
 #[test]
 fn leftover_process_is_ended_after_sighup() {
-    ended_by(&[Signal::HUP]);
+    end_with_signals(&[Signal::HUP]);
 }
 
 #[test]
 fn leftover_process_is_ended_after_sigquit() {
-    ended_by(&[Signal::QUIT]);
+    end_with_signals(&[Signal::QUIT]);
 }
 
 #[test]
@@ -113,7 +112,7 @@ fn leftover_process_is_ended_after_ctrl_backslash() {
 fn inherited_ignored_signals_stay_ignored() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
-    // As a shell without job control starts what a script puts in the background.
+    // As a shell without job control starts background commands.
     let script = "trap '' INT QUIT; exec nohup \"$0\" \"$@\"";
     let args = ["-c", script, env!("CARGO_BIN_EXE_ralph"), "run", "-p", "x", "--"];
     let run = project.program("sh", args).args(agent).start();
@@ -137,35 +136,35 @@ fn third_signal_kills_immediately() {
         }
     }
     run.wait().code(130);
-    // Those who ignore TERM would have had five seconds after the second.
+    // Less than the grace period after the second signal.
     let events = project.events();
     let took = time_ms(events.last("agent_ended")) - time_ms(events.all("stop_requested")[1]);
     assert!(took < 5_000, "{took} ms");
-    nothing_is_left(&project);
+    assert_no_processes(&project);
 }
 
 #[test]
 fn leftover_process_is_ended_after_each_time_limit() {
-    // Beside each other, because each of them mostly waits.
+    // In parallel, because each mostly waits.
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            after_a_limit(|ms| json!({"inactivityTimeoutSeconds": ms / 1000.0}), "inactivity", 4)
+            check_limit(|ms| json!({"inactivityTimeoutSeconds": ms / 1000.0}), "inactivity", 4)
         });
         scope.spawn(|| {
-            after_a_limit(
+            check_limit(
                 |ms| json!({"iterationTimeoutSeconds": ms / 1000.0}),
                 "iteration_timeout",
                 4,
             )
         });
         scope.spawn(|| {
-            after_a_limit(|ms| json!({"budget": {"duration": format!("{ms}ms")}}), "budget", 3)
+            check_limit(|ms| json!({"budget": {"duration": format!("{ms}ms")}}), "budget", 3)
         });
     });
 }
 
-/// With a limit that is as short as it can be: the machine decides how long an agent takes to start its tool.
-fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
+/// Tries growing limits: the machine decides how fast an agent starts its tool.
+fn check_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
     for ms in [300.0, 1_000.0, 3_000.0, 10_000.0] {
         let project = Project::new();
         let mut settings = limit(ms);
@@ -174,8 +173,8 @@ fn after_a_limit(limit: impl Fn(f64) -> Value, cause: &str, code: i32) {
         let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}, "hang"]));
         project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(code);
         assert_eq!(project.processes(), []);
-        if project.beside("stray.pid").exists() {
-            nothing_is_left(&project);
+        if project.sibling("stray.pid").exists() {
+            assert_no_processes(&project);
             assert_eq!(project.events().last("agent_ended")["ended_by"], cause);
             return;
         }
@@ -207,7 +206,7 @@ fn run_time_budget_ends_any_phase() {
 fn leftover_process_is_ended_after_result_grace() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 0.3}));
-    project.agent_named(
+    project.install_agent(
         "claude",
         &json!([
             {"claude": "init"}, stray(&project), {"claude": {"text": DONE}},
@@ -215,7 +214,7 @@ fn leftover_process_is_ended_after_result_grace() {
         ]),
     );
     project.ralph(["run", "-p", "x", "--", "claude"]).run().code(0);
-    nothing_is_left(&project);
+    assert_no_processes(&project);
     assert_eq!(project.events().find("agent_ended")["ended_by"], "result_grace");
 }
 
@@ -231,7 +230,7 @@ fn stopped_agent_is_ended() {
 #[test]
 fn forking_agent_leaves_no_processes() {
     let project = Project::new();
-    // Each starts a successor in a session of its own and leaves, a thousand times at most.
+    // Each starts a successor in a new session and exits, at most a thousand times.
     let fork = r#"cat >/dev/null; echo started
         n=0; f() { n=$((n+1)); [ $n -gt 1000 ] || (setsid sh -c ': ' & sleep 0.01; f) & }; f; f; f
         echo '<response>DONE</response>'"#;
@@ -252,12 +251,12 @@ fn child_holding_output_is_ended() {
 fn hanging_git_is_ended_by_signal() {
     for hangs_in in ["diff", "commit"] {
         let project = Project::git();
-        // git by another name would not be known for git.
+        // Under another name it would not count as git.
         let git = format!(
             "case $1 in {hangs_in}) : >'{}'; sleep 100;; *) exec /usr/bin/git \"$@\";; esac",
-            project.beside("reached").display()
+            project.sibling("reached").display()
         );
-        let path = project.beside("bin").join("git");
+        let path = project.sibling("bin").join("git");
         project.write("../bin/git", format!("#!/bin/sh\n{git}\n"));
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(path, mode).unwrap();
@@ -267,7 +266,7 @@ fn hanging_git_is_ended_by_signal() {
             "commit_message": [{"print": "m"}],
         }));
         let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
-        project.wait_for_file(project.beside("reached"));
+        project.wait_for_file(project.sibling("reached"));
         run.signal(Signal::INT);
         wait_for_event(&project, "stop_requested");
         run.signal(Signal::INT);

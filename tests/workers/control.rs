@@ -1,4 +1,4 @@
-//! Asking workers for something.
+//! Control requests to workers.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -6,25 +6,23 @@ use serde_json::json;
 use crate::Workshop;
 use crate::support::{LONG, Process, wait_until};
 
-/// An agent that says which start it is and then waits for a file.
 fn waiting(shop: &Workshop) -> Vec<String> {
     shop.fake_agent(&json!([
-        shop.record(),
+        shop.record_step(),
         {"print": "at work"},
-        shop.until_let_go(),
+        shop.wait_step(),
     ]))
 }
 
-/// A `tmux` on the PATH that waits for the file `go` before it does anything.
 fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
     let path = std::env::var_os("PATH").expect("a PATH");
     let real = std::env::split_paths(&path).map(|dir| dir.join("tmux")).find(|it| it.exists());
     let script = format!(
         "#!/bin/sh\nuntil test -e '{}'; do sleep 0.01; done\nexec '{}' \"$@\"\n",
-        shop.beside("go").display(),
+        shop.sibling("go").display(),
         real.expect("tmux, which these tests need").display()
     );
-    let bin = shop.beside("slow");
+    let bin = shop.sibling("slow");
     std::fs::create_dir(&bin).expect("a file beside the project");
     std::fs::write(bin.join("tmux"), script).expect("a file beside the project");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -37,7 +35,7 @@ fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
 fn kill_all_ends_workers_being_spawned() {
     let shop = Workshop::new();
     let path = slow_tmux(&shop);
-    let agent = shop.fake_agent(&json!([shop.record(), "hang"]));
+    let agent = shop.fake_agent(&json!([shop.record_step(), "hang"]));
     let names = ["a", "b", "c", "d"];
     let spawns: Vec<_> = names
         .iter()
@@ -48,7 +46,7 @@ fn kill_all_ends_workers_being_spawned() {
     assert!(!shop.worker("a").exists(), "it is only reserved");
     let kill = shop.ralph(["kill", "--all"]).start();
     wait_until(LONG, || shop.worker("x").with_file_name(".kill-all").exists());
-    shop.let_go();
+    shop.release();
     kill.wait().code(0);
     for spawn in spawns {
         spawn.wait();
@@ -67,19 +65,19 @@ fn paused_worker_finishes_iteration_and_resumes() {
         .run()
         .code(0)
         .stderr_is("ralph: warning: worker 'agent' is already paused\n");
-    shop.let_go();
+    shop.release();
     shop.wait_for_event("paused");
-    assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
+    assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     let state = shop.wait_for_status("stopped");
     assert_eq!(state["current_iteration"], 3);
-    assert_eq!(shop.recorded().len(), 3);
+    assert_eq!(shop.agent_starts().len(), 3);
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
         .stderr_has("ralph: warning: worker 'agent' is not paused: it has used up its iterations");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
-    // It may have more, by a flag or by its file, and go on after it was killed.
+    // It may get more iterations and continue after a kill.
     shop.ralph(["resume", "agent", "-n", "2"]).run().code(1).stderr_has("begun 3 iterations");
     shop.ralph(["resume", "agent", "-n", "4"])
         .run()
@@ -91,14 +89,14 @@ fn paused_worker_finishes_iteration_and_resumes() {
     for odd in ["0", "\"8\"", "1.5", "-1", "null"] {
         let edited = text.replace("\"max_iterations\": 4", &format!("\"max_iterations\": {odd}"));
         std::fs::write(shop.file("state.json"), edited).unwrap();
-        let told = shop.ralph(["resume", "agent"]).run();
-        told.code(1).stderr_has(&format!("max_iterations is {odd} in "));
+        let output = shop.ralph(["resume", "agent"]).run();
+        output.code(1).stderr_has(&format!("max_iterations is {odd} in "));
     }
     let edited = text.replace("\"max_iterations\": 4", "\"max_iterations\": 5");
     std::fs::write(shop.file("state.json"), edited).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     shop.wait();
-    assert_eq!(shop.recorded().len(), 5);
+    assert_eq!(shop.agent_starts().len(), 5);
 }
 
 #[test]
@@ -108,7 +106,7 @@ fn failed_or_killed_worker_can_be_resumed() {
     let fails = json!([{"exit": 1}]);
     let sessions = json!({"sessions": [fails, fails, fails, fails, fails, fails, [
         {"print": "better"},
-        shop.until_let_go(),
+        shop.wait_step(),
     ]]});
     shop.spawn(8, &["--wait"]).args(shop.fake_agent(&sessions)).run().code(1);
     assert_eq!(shop.state().unwrap()["current_iteration"], 5);
@@ -116,12 +114,11 @@ fn failed_or_killed_worker_can_be_resumed() {
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 7);
     assert_eq!(shop.state().unwrap()["consecutive_failures"], 1, "it begins anew");
-    // A prompt that vanished may come back.
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["resume", "agent"]).run().code(1).stderr_has("prompt file not found");
     shop.write("PROMPT.md", "Do the next thing.\n");
-    shop.let_go();
+    shop.release();
     shop.ralph(["resume", "agent", "agent"]).run().code(0);
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 8);
@@ -133,11 +130,11 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
     std::fs::remove_dir_all(shop.worker("agent")).unwrap();
-    let again = shop.spawn(1, &[]).args(["true"]).run();
-    again.code(1).stderr_has("there is a window 'agent' in tmux already");
-    shop.let_go();
+    let second_spawn = shop.spawn(1, &[]).args(["true"]).run();
+    second_spawn.code(1).stderr_has("there is a window 'agent' in tmux already");
+    shop.release();
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
-    assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
+    assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
     assert!(!shop.worker("agent").exists(), "and nothing written");
     let events = shop.events();
     assert!(events.last("run_ended")["message"].as_str().unwrap().contains("was removed"));
@@ -147,18 +144,18 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
 fn microvm_of_paused_worker_is_stopped_and_reused() {
     use std::os::unix::fs::PermissionsExt;
     let shop = Workshop::new();
-    let sbx = shop.beside("bin").join("sbx");
+    let sbx = shop.sibling("bin").join("sbx");
     std::fs::write(&sbx, include_str!("../support/sbx.sh")).unwrap();
     std::fs::set_permissions(&sbx, std::fs::Permissions::from_mode(0o755)).unwrap();
     shop.write(
         "agent.sh",
-        format!("until test -e {}; do sleep 0.02; done", shop.beside("go").display()),
+        format!("until test -e {}; do sleep 0.02; done", shop.sibling("go").display()),
     );
     shop.spawn(2, &["--sandbox=docker"]).args(["sh", "agent.sh"]).run().code(0);
     shop.ralph(["pause", "agent"]).run().code(0);
-    let calls = || std::fs::read_to_string(shop.beside("bin").join("calls")).unwrap();
+    let calls = || std::fs::read_to_string(shop.sibling("bin").join("calls")).unwrap();
     let before = calls().len();
-    shop.let_go();
+    shop.release();
     shop.wait_for_event("paused");
     wait_until(LONG, || calls()[before..].contains("<stop>"));
     shop.ralph(["resume", "agent"]).run().code(0);
@@ -193,12 +190,12 @@ fn kill_ends_loop_and_process_tree() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         "ignore_signals",
-        {"stray": {"pid_file": shop.beside("stray")}},
-        {"write": {"path": shop.beside("ready"), "text": "x"}},
+        {"stray": {"pid_file": shop.sibling("stray")}},
+        {"write": {"path": shop.sibling("ready"), "text": "x"}},
         "hang",
     ]));
     shop.spawn(3, &[]).args(&agent).run().code(0);
-    wait_until(LONG, || shop.beside("ready").exists());
+    wait_until(LONG, || shop.sibling("ready").exists());
     shop.ralph(["kill", "agent"]).run().code(0).stdout_is("killed agent\n");
     let state = shop.state().unwrap();
     assert_eq!(state["status"], "stopped");
@@ -220,7 +217,7 @@ fn request_wakes_loop_waiting_for_silent_agent() {
     let shop = Workshop::new();
     shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
     shop.wait_for_event("text");
-    // One that is not woken does not answer, which is an error.
+    // A worker that is not woken would not answer.
     shop.ralph(["pause", "agent"]).run().code(0).stderr_is("");
     shop.ralph(["rm", "agent"]).run().code(1).stderr_has("worker 'agent' is paused");
     shop.ralph(["kill", "agent"]).run().code(0);
@@ -233,7 +230,7 @@ fn sigterm_pauses_and_second_one_ends_resumably() {
     shop.wait_for_event("text");
     let pid = shop.state().unwrap()["pid"].as_i64().unwrap() as i32;
     let the_loop = Process { pid, command: String::new() };
-    // Each is the first one again after a pause that was taken back.
+    // After a resume, the next TERM is the first one again.
     for _ in 0..2 {
         the_loop.signal(Signal::TERM);
         shop.wait_for_status("paused");
@@ -246,7 +243,7 @@ fn sigterm_pauses_and_second_one_ends_resumably() {
     wait_until(LONG, || !crate::support::is_alive(pid));
     assert_eq!(shop.state().unwrap()["status"], "paused");
     wait_until(LONG, || shop.processes().is_empty());
-    shop.let_go();
+    shop.release();
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 3);
@@ -255,35 +252,34 @@ fn sigterm_pauses_and_second_one_ends_resumably() {
 #[test]
 fn all_flag_applies_to_every_worker() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     for name in ["a", "b", "c"] {
         shop.spawn_as(name, 3, &[]).args(&agent).run().code(0);
     }
     shop.ralph(["pause", "a"]).run().code(0);
-    let asked = |args: &[&str], told: &str| {
-        shop.ralph(args).run().code(0).stdout_is(told).stderr_is("");
+    let request = |args: &[&str], expected: &str| {
+        shop.ralph(args).run().code(0).stdout_is(expected).stderr_is("");
     };
-    asked(&["pause", "--all"], "paused ralph loop for b\npaused ralph loop for c\n");
-    asked(&["pause", "--all"], "no worker is running\n");
+    request(&["pause", "--all"], "paused ralph loop for b\npaused ralph loop for c\n");
+    request(&["pause", "--all"], "no worker is running\n");
     // As after a reboot: some are paused, some are gone.
     shop.kill_loop("b");
     let all = "resumed ralph loop for a\nresumed ralph loop for b\nresumed ralph loop for c\n";
-    asked(&["resume", "--all"], all);
-    asked(&["resume", "--all"], "no worker is paused\n");
+    request(&["resume", "--all"], all);
+    request(&["resume", "--all"], "no worker is paused\n");
     shop.ralph(["resume", "--all", "-n", "3"]).run().code(2).stderr_has("--all is about workers");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
-    // One that is not there keeps nobody from the others.
-    let told = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
-    told.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
+    let expected = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
+    expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
     shop.ralph(["rm", "a", "b", "nobody"])
         .run()
         .code(1)
         .stdout_is("removed a\n")
         .stderr_has("ralph: error: worker 'b' is running\n")
         .stderr_has("ralph: error: worker 'nobody' not found\n");
-    asked(&["kill", "--all"], "killed b\n");
-    asked(&["kill", "--all"], "no worker is running\n");
-    asked(&["rm", "--all"], "removed b\nremoved c\n");
+    request(&["kill", "--all"], "killed b\n");
+    request(&["kill", "--all"], "no worker is running\n");
+    request(&["rm", "--all"], "removed b\nremoved c\n");
     wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
 }
 
@@ -291,8 +287,8 @@ fn all_flag_applies_to_every_worker() {
 fn unknown_worker_is_reported() {
     let shop = Workshop::new();
     for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
-        let told = shop.ralph([command, "nobody"]).run();
-        told.code(1).stderr_has("ralph: error: worker 'nobody' not found");
+        let output = shop.ralph([command, "nobody"]).run();
+        output.code(1).stderr_has("ralph: error: worker 'nobody' not found");
     }
     shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
 }
@@ -304,17 +300,17 @@ fn concurrent_requests_end_in_one_state() {
     for last in ["pause", "resume", "kill"] {
         let racing: Vec<_> = (0..24)
             .map(|nth| {
-                // The last word is said by many, the others in between; one that was killed would go on
-                // when it is resumed.
+                // Many send the last command, others something in between; a killed worker must not
+                // be resumed.
                 let others = ["pause", if last == "kill" { "pause" } else { "resume" }];
                 let command = if nth % 3 == 0 { last } else { others[nth % 2] };
                 shop.ralph([command, "agent"]).start()
             })
             .collect();
         for command in racing {
-            let told = command.wait();
-            assert!(told.stderr.is_empty() || told.stderr.starts_with("ralph: "), "{told:?}");
-            assert!(!told.stderr.contains("does not answer"), "{told:?}");
+            let output = command.wait();
+            assert!(output.stderr.is_empty() || output.stderr.starts_with("ralph: "), "{output:?}");
+            assert!(!output.stderr.contains("does not answer"), "{output:?}");
         }
         shop.ralph([last, "agent"]).run();
         let expected = match last {
@@ -326,5 +322,5 @@ fn concurrent_requests_end_in_one_state() {
         assert!(!shop.file("request.json").exists(), "every request was taken");
     }
     wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
-    assert_eq!(shop.recorded().len(), 1, "no agent was started twice");
+    assert_eq!(shop.agent_starts().len(), 1, "no agent was started twice");
 }

@@ -1,4 +1,4 @@
-//! What becomes of workers when something is killed under them.
+//! Workers after a kill.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn start(shop: &Workshop) -> i32 {
     ]}));
     shop.spawn(4, &[]).args(&agent).run().code(0);
     let state = shop.wait_for_state(|state| state["current_iteration"] == 2);
-    // One that has not said anything yet may not have counted its start either, and the next would hang.
+    // Before its first output an agent may not have counted its start, and the next would hang.
     wait_until(LONG, || shop.events().all("text").len() == 2);
     state["pid"].as_i64().expect("a process number") as i32
 }
@@ -44,7 +44,6 @@ fn killed_loop_resumes_at_next_iteration() {
     let expected: Vec<String> = (1..=4).map(|n| format!("[START] iteration {n}/4")).collect();
     assert_eq!(starts, expected.iter().collect::<Vec<_>>());
     assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
-    // What was cut off is not done, and no failure either.
     assert!(log.contains(&"[CUT] iteration 2 was cut off with its loop".to_owned()), "{log:?}");
     let end = "[DONE] loop complete after 4 iterations, 1 of them cut off";
     assert_eq!(log.last().unwrap(), end);
@@ -54,7 +53,6 @@ fn killed_loop_resumes_at_next_iteration() {
     wait_until(LONG, || shop.processes().is_empty());
 }
 
-/// Neither its prompt nor another agent is needed for that, and what lies there is its own.
 #[test]
 fn answer_of_killed_worker_is_checked_and_committed() {
     let shop = Workshop::new();
@@ -101,7 +99,7 @@ fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
-    // The number of the process has gone to somebody else since.
+    // The pid now belongs to another process.
     let mut stranger = shop.command("sleep").arg("1000").spawn().unwrap();
     let mut state = shop.state().unwrap();
     state["pid"] = json!(stranger.id());
@@ -127,14 +125,13 @@ fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
 fn worker_can_be_resumed_after_reboot() {
     let shop = Workshop::new();
     let pid = start(&shop);
-    // All at once, as when the power fails: the loop, the agent, the server. The loop first, who would hear of the
-    // end of the others.
+    // As in a power failure. The loop goes first, or it would notice the end of the others.
     shop.kill_loop("agent");
     for process in shop.processes() {
         process.signal(Signal::KILL);
     }
     wait_until(LONG, || !is_alive(pid) && shop.processes().is_empty());
-    // After that the number is somebody else's.
+    // The pid now belongs to another process.
     let mut stranger = shop.command("sleep").arg("1000").spawn().unwrap();
     let mut state = shop.state().unwrap();
     assert_eq!(state["status"], "running");
@@ -154,8 +151,8 @@ fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
-    let whole = std::fs::read_to_string(shop.file("state.json")).unwrap();
-    std::fs::write(shop.file("state.json"), &whole[..whole.len() / 2]).unwrap();
+    let saved_state = std::fs::read_to_string(shop.file("state.json")).unwrap();
+    std::fs::write(shop.file("state.json"), &saved_state[..saved_state.len() / 2]).unwrap();
     shop.ralph(["status", "agent"]).run().code(1).stderr_has("ralph resume agent");
     shop.ralph(["resume", "agent"])
         .run()
@@ -165,18 +162,18 @@ fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
     shop.wait();
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["status"]), (&json!(4), &json!("stopped")));
-    let expected: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&saved_state).unwrap();
     for key in ["started", "prompt_file", "run_id", "directory", "max_iterations"] {
         assert_eq!(state[key], expected[key], "{key}");
     }
     let aside = std::fs::read_to_string(shop.file("state.json.broken")).unwrap();
-    assert_eq!(aside, whole[..whole.len() / 2], "it is kept");
+    assert_eq!(aside, saved_state[..saved_state.len() / 2], "it is kept");
 }
 
 #[test]
 fn damaged_state_of_running_loop_is_rewritten() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn(2, &[]).args(&agent).run().code(0);
     shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
     for spoilt in ["", "{\"worker_name\": \"ag", "[]"] {
@@ -188,7 +185,7 @@ fn damaged_state_of_running_loop_is_rewritten() {
         shop.ralph(["resume", "agent"]).run().code(0).stderr_is("");
         assert_eq!(shop.state().unwrap()["status"], "running");
     }
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
 }
@@ -196,9 +193,9 @@ fn damaged_state_of_running_loop_is_rewritten() {
 #[test]
 fn state_of_older_version_continues() {
     let shop = Workshop::new();
-    let agent = shop.fake_agent(&json!([shop.record()]));
+    let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(9, &["--wait", "--done-pattern", "never"]).args(&agent).run().code(0);
-    let ran = shop.recorded().len();
+    let ran = shop.agent_starts().len();
     let old = json!({
         "worker_name": "agent", "prompt_file": shop.path().join("PROMPT.md"),
         "max_iterations": 9, "current_iteration": 7, "status": "paused",
@@ -210,7 +207,7 @@ fn state_of_older_version_continues() {
     shop.ralph(["status", "agent"]).run().code(0).stdout_has("Iteration: 7/9");
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
-    assert_eq!(shop.recorded().len() - ran, 2, "the eighth and the ninth");
+    assert_eq!(shop.agent_starts().len() - ran, 2, "the eighth and the ninth");
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["total_failures"]), (&json!(9), &json!(2)));
 }
@@ -221,7 +218,7 @@ fn missing_journal_keeps_iteration_count() {
     start(&shop);
     shop.kill_loop("agent");
     std::fs::remove_dir_all(shop.path().join(".ralph/runs")).unwrap();
-    // Where it has a second name, it is put back by that.
+    // The hard link there would restore it.
     std::fs::remove_dir_all(shop.home().join(".ralph/journals")).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
@@ -232,16 +229,16 @@ fn missing_journal_keeps_iteration_count() {
 #[test]
 fn moved_project_ends_loop_and_is_not_recreated() {
     let shop = Workshop::new();
-    let away = shop.beside("away");
+    let away = shop.sibling("away");
     let moves = format!("mv '{}' '{}'", shop.path().display(), away.display());
     let agent = shop.fake_agent(&json!({"sessions": [
-        [shop.record(), {"print": "before"}],
-        [shop.record(), {"shell": moves}],
-        [shop.record()],
+        [shop.record_step(), {"print": "before"}],
+        [shop.record_step(), {"shell": moves}],
+        [shop.record_step()],
     ]}));
     shop.spawn(5, &["--wait"]).args(&agent).run().code(2);
     assert!(!shop.path().exists());
-    assert_eq!(shop.recorded().len(), 2);
+    assert_eq!(shop.agent_starts().len(), 2);
     let state = shop.state().unwrap();
     assert_eq!(state["status"], "failed");
     let report = shop.ralph(["report", "agent"]).current_dir(shop.home()).run();

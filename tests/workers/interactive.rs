@@ -1,14 +1,14 @@
-//! Workers whose agent has a screen of its own.
+//! Workers with interactive agents.
 
 use serde_json::json;
 
 use crate::Workshop;
 use crate::support::{LONG, skipped, wait_until};
 
-/// A program for people: it asks, and answers on its screen. `$1` is where it notes what it was told.
+/// Spawns an agent that asks and answers on its screen. `$1` is the file for its notes.
 fn spawn(shop: &Workshop, more: &[&str], script: &str) {
     shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
-    let notes = shop.beside("notes");
+    let notes = shop.sibling("notes");
     shop.spawn(1, &["--interactive", "--done-pattern", "All tasks complete"])
         .args(["sh", "-c", script, "sh", notes.to_str().expect("UTF-8")].map(str::to_owned))
         .args(more)
@@ -25,21 +25,20 @@ fn screen(shop: &Workshop) -> String {
 fn interactive_prompt_is_typed_and_its_echo_ignored() {
     let shop = Workshop::new();
     shop.settings(&json!({"inactivityTimeoutSeconds": 3}));
-    // It does not stand still before somebody has looked.
+    // The agent must not idle before the test has looked.
     spawn(
         &shop,
         &[],
         r#"printf "ready> "; read line; echo "$line" > "$1"
         until test -e "$1.seen"; do printf .; sleep 0.1; done; exec sleep 1000"#,
     );
-    let notes = shop.beside("notes");
-    let told = || std::fs::read_to_string(&notes).unwrap_or_default();
-    wait_until(LONG, || told().ends_with('\n'));
-    assert_eq!(told().trim(), "Say All tasks complete when all is done.");
+    let notes = shop.sibling("notes");
+    let read_notes = || std::fs::read_to_string(&notes).unwrap_or_default();
+    wait_until(LONG, || read_notes().ends_with('\n'));
+    assert_eq!(read_notes().trim(), "Say All tasks complete when all is done.");
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
-    std::fs::write(shop.beside("notes.seen"), "").unwrap();
+    std::fs::write(shop.sibling("notes.seen"), "").unwrap();
     shop.wait();
-    // What stands still is ended, and that is no failure.
     let log = shop.log();
     assert!(log.contains(&"[TIMEOUT] inactivity timeout (3s), restarting".to_owned()), "{log:?}");
     assert_eq!(log.last().unwrap(), "[DONE] loop complete after 1 iteration");
@@ -57,9 +56,9 @@ fn sent_text_is_typed_and_screen_completes_run() {
         r#"printf "> "; read line; touch "$1"; read more; echo "told: $more"; echo "All tasks complete"; read x"#,
     );
     assert_eq!(shop.state().unwrap()["inactivity_timeout"], 60);
-    shop.wait_for_file(shop.beside("notes"));
+    shop.wait_for_file(shop.sibling("notes"));
     shop.ralph(["send", "agent", "yes; go on -x 'é'"]).run().code(0).stdout_is("");
-    // It would wait for ever, but it has said what was to be said.
+    // It would wait forever, but it has printed the done pattern.
     shop.wait();
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("told: yes; go on -x 'é'");
@@ -69,10 +68,10 @@ fn sent_text_is_typed_and_screen_completes_run() {
 #[test]
 fn dialog_waits_for_person_and_receives_no_prompt() {
     let shop = Workshop::new();
-    let told = shop.beside("told");
+    let notifications = shop.sibling("told");
     shop.settings(&json!({
         "resultGraceSeconds": 1, "inactivityTimeoutSeconds": 5,
-        "notify": {"command": format!("cat >>'{}'", told.display())},
+        "notify": {"command": format!("cat >>'{}'", notifications.display())},
     }));
     spawn(
         &shop,
@@ -87,15 +86,15 @@ fn dialog_waits_for_person_and_receives_no_prompt() {
         .run()
         .stdout_has("Status: running (waiting for you: ralph attach agent)");
     wait_until(LONG, || {
-        std::fs::read_to_string(&told).is_ok_and(|it| it.contains("dialog_opened"))
+        std::fs::read_to_string(&notifications).is_ok_and(|it| it.contains("dialog_opened"))
     });
-    // Longer than any silence may last, and than it takes to type a prompt.
+    // Longer than the inactivity timeout and than typing a prompt takes.
     let opened = std::time::Instant::now();
     wait_until(LONG, || opened.elapsed().as_secs() >= 6);
-    assert!(!shop.beside("notes").exists(), "something was typed");
+    assert!(!shop.sibling("notes").exists(), "something was typed");
     shop.ralph(["send", "agent", "yes"]).run().code(0);
     shop.wait();
-    let notes = std::fs::read_to_string(shop.beside("notes")).unwrap();
+    let notes = std::fs::read_to_string(shop.sibling("notes")).unwrap();
     assert_eq!(notes, "yes\nSay All tasks complete when all is done.\n", "{:?}", shop.log());
     let log = shop.log();
     assert_eq!(log[1], "[WAIT] waiting for you: ralph attach agent (trust this folder)");
@@ -115,7 +114,7 @@ fn interactive_prompt_that_never_arrives_is_failure() {
     assert_eq!(ended["failure"]["message"], "the prompt was not typed: the agent showed nothing");
 }
 
-/// As agents do that are written in JavaScript: what is typed before they read keys is thrown away.
+/// JavaScript agents discard what is typed before they read keys.
 #[test]
 fn interactive_prompt_waits_until_agent_reads_keys() {
     let shop = Workshop::new();
@@ -129,7 +128,7 @@ fn interactive_prompt_waits_until_agent_reads_keys() {
         echo "$line" >"$1"; echo "All tasks complete"; exec sleep 1000"#,
     );
     shop.wait();
-    let notes = std::fs::read_to_string(shop.beside("notes")).unwrap();
+    let notes = std::fs::read_to_string(shop.sibling("notes")).unwrap();
     assert_eq!(notes.replace(' ', ""), "SayAlltaskscompletewhenallisdone.\n");
 }
 
@@ -142,7 +141,7 @@ fn interactive_agent_has_terminal_and_keys() {
         r#"trap 'echo caught' INT; stty size; test -t 2 && echo yes; while :; do read line && echo "$line" >> "$1"; done"#,
     );
     wait_until(LONG, || screen(&shop).contains("50 200\nyes\n"));
-    shop.wait_for_file(shop.beside("notes"));
+    shop.wait_for_file(shop.sibling("notes"));
     shop.tmux(["send-keys", "-t", "ralph:agent", "C-c"]);
     wait_until(LONG, || screen(&shop).contains("caught"));
     assert_eq!(shop.state().unwrap()["status"], "running", "the key was the agent's");
@@ -155,19 +154,19 @@ fn interactive_agent_has_terminal_and_keys() {
 #[test]
 fn pause_works_while_screen_changes() {
     let shop = Workshop::new();
-    let end = shop.beside("end");
+    let end = shop.sibling("end");
     let script = r#"printf "> "; read line; while test ! -e "$1"; do n=$((n + 1)); printf "\rtick $n"; sleep 0.05; done"#;
     let agent = ["sh", "-c", script, "sh", end.to_str().expect("UTF-8")];
     shop.spawn(2, &["--interactive"]).args(agent).run().code(0);
     wait_until(LONG, || screen(&shop).contains("tick"));
     shop.ralph(["pause", "agent"]).run().code(0).stdout_is("paused ralph loop for agent\n");
-    let shown = screen(&shop);
-    wait_until(LONG, || screen(&shop) != shown);
+    let screen_text = screen(&shop);
+    wait_until(LONG, || screen(&shop) != screen_text);
     assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  pausing ");
     std::fs::write(&end, "").unwrap();
     shop.wait_for_event("paused");
-    // What is in the journal is in the log a moment later.
+    // The log follows the journal with a delay.
     wait_until(LONG, || shop.log().len() == 3);
     assert!(shop.log()[2].starts_with("[END] iteration 1 exit=0 "), "{:?}", shop.log());
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  paused ");
@@ -179,15 +178,14 @@ fn pause_works_while_screen_changes() {
 #[test]
 fn send_and_cost_budget_are_refused_for_wrong_mode() {
     let shop = Workshop::new();
-    shop.spawn(1, &[]).args(shop.patient_agent()).run().code(0);
+    shop.spawn(1, &[]).args(shop.waiting_agent()).run().code(0);
     shop.ralph(["send", "agent", "x"])
         .run()
         .code(1)
         .stderr_has("worker 'agent' is not interactive");
-    shop.let_go();
+    shop.release();
     shop.wait();
-    // What nobody tells cannot be kept within limits.
-    shop.agent_named("claude", &json!([]));
+    shop.install_agent("claude", &json!([]));
     shop.spawn(1, &["--interactive", "--max-cost", "5"])
         .arg("claude")
         .run()
@@ -205,7 +203,7 @@ fn sandboxed_interactive_agent_has_screen_and_keys() {
     shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
     std::fs::write(shop.home().join("secret"), "secret").unwrap();
     let check = shop.ralph(["sandbox", "check"]).run();
-    // It must not end by the key, but by what it says.
+    // It must end by its output, not by the key.
     let script = "trap 'echo caught' INT; cat $HOME/secret; stty size </dev/tty; test -t 2 && echo yes; \
                   while :; do read line && touch prompted; test \"$line\" = over && break; done; \
                   echo All tasks complete; sleep 1000";
@@ -218,8 +216,8 @@ fn sandboxed_interactive_agent_has_screen_and_keys() {
         let more = ["--interactive", &sandbox, "--done-pattern", "All tasks complete"];
         shop.spawn(1, &more).args(["sh", "-c", script]).run().code(0);
         wait_until(LONG, || screen(&shop).contains("50 200\nyes\n"));
-        let shown = screen(&shop);
-        assert!(shown.contains("secret: "), "{backend}: it could be read\n{shown}");
+        let screen_text = screen(&shop);
+        assert!(screen_text.contains("secret: "), "{backend}: it could be read\n{screen_text}");
         shop.wait_for_file("prompted");
         shop.tmux(["send-keys", "-t", "ralph:agent", "C-c"]);
         wait_until(LONG, || screen(&shop).contains("caught"));

@@ -1,4 +1,4 @@
-//! Looking at workers.
+//! `ralph ls`, `status`, `logs`.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn workers_are_listed_as_table_json_and_names() {
     shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; ralph spawn starts one\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn(7, &[]).args(&agent).run().code(0);
     shop.ralph(["ls", "--format", "names"]).run().code(0).stdout_is("agent\n");
     let listed = shop.ralph(["ls", "--format", "json"]).run();
@@ -22,8 +22,8 @@ fn workers_are_listed_as_table_json_and_names() {
     let table = shop.ralph(["ls"]).run();
     table.stdout_has("NAME").stdout_has("working").stdout_has("1/7");
     table.stdout_has("starting iteration 1/7").stdout_has(shop.path().to_str().unwrap());
-    let told = shop.ralph(["status", "agent"]).run();
-    told.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
+    let output = shop.ralph(["status", "agent"]).run();
+    output.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
     shop.ralph(["status", "--all"]).run().code(0).stdout_has("Status: stopped");
@@ -36,25 +36,25 @@ fn status_shows_duration_and_cost() {
         "type": "result", "subtype": "success", "is_error": false, "result": "ok",
         "total_cost_usd": 0.25, "usage": {"input_tokens": 1, "output_tokens": 1},
     });
-    shop.agent_named(
+    shop.install_agent(
         "claude",
         &json!({"sessions": [
             [{"print": result.to_string()}],
             [{"print": result.to_string()}],
-            [shop.until_let_go(), {"print": result.to_string()}],
+            [shop.wait_step(), {"print": result.to_string()}],
         ]}),
     );
     shop.spawn(5, &["--no-sandbox"]).arg("claude").run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 3);
-    let told = shop.ralph(["status", "agent", "--format", "json"]).run();
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    assert_eq!(told["cost_usd"], 0.5);
-    // How long they took is the machine's affair.
+    let status = shop.ralph(["status", "agent", "--format", "json"]).run();
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["cost_usd"], 0.5);
+    // Durations depend on the machine.
     let [average, left] =
-        ["average_seconds", "left_seconds"].map(|key| told[key].as_u64().expect("whole seconds"));
-    assert!(average < LONG.as_secs() && left >= average, "{told}");
-    assert_eq!(told["last_event"], "starting iteration 3/5");
-    assert_eq!(told["state"]["finished_iterations"], 2);
+        ["average_seconds", "left_seconds"].map(|key| status[key].as_u64().expect("whole seconds"));
+    assert!(average < LONG.as_secs() && left >= average, "{status}");
+    assert_eq!(status["last_event"], "starting iteration 3/5");
+    assert_eq!(status["state"]["finished_iterations"], 2);
     let all = shop.ralph(["status", "--format", "json"]).run();
     assert_eq!(serde_json::from_str::<Value>(&all.stdout).unwrap()[0]["name"], "agent");
     shop.ralph(["status", "agent"])
@@ -70,20 +70,19 @@ fn status_shows_duration_and_cost() {
 fn watched_status_is_redrawn_in_place() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
-        [shop.until_let_go()],
-        [{"wait_for": shop.beside("stay")}],
+        [shop.wait_step()],
+        [{"wait_for": shop.sibling("stay")}],
     ]}));
     shop.spawn(3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["status", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "Iteration: 1/3");
-    shop.let_go();
+    shop.release();
     let screen = terminal.wait_for_text(LONG, "Iteration: 2/3");
     assert_eq!(screen.matches("Ralph Loop: agent").count(), 1, "{screen}");
     assert!(screen.starts_with("Ralph Loop: agent\nStatus: running\n"), "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
     drop(terminal);
-    // However little room there is, nothing is wrapped and nothing scrolls away.
     shop.spawn_as("other", 3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "other  working");
@@ -96,7 +95,6 @@ fn watched_status_is_redrawn_in_place() {
     assert_eq!(screen.matches("NAME").count(), 1, "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
-    // Whoever has seen enough is not kept waiting.
     let script = format!("{} ls --watch | head -n 1", env!("CARGO_BIN_EXE_ralph"));
     shop.program("sh", ["-c", &script]).run().code(0).stdout_has("NAME");
 }
@@ -106,7 +104,7 @@ fn wait_for_several_workers_reports_failure() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"max": 0}}));
     let spawn = |name: &str, step: Value| {
-        let agent = shop.fake_agent(&json!([shop.until_let_go(), step]));
+        let agent = shop.fake_agent(&json!([shop.wait_step(), step]));
         shop.spawn_as(name, 1, &[]).args(&agent).run().code(0);
     };
     spawn("good", json!({"print": "x"}));
@@ -114,7 +112,7 @@ fn wait_for_several_workers_reports_failure() {
     let all = shop.ralph(["wait", "--all"]).start();
     let both = shop.ralph(["wait", "good", "bad"]).start();
     let one = shop.ralph(["wait", "good"]).start();
-    shop.let_go();
+    shop.release();
     all.wait();
     both.wait().code(1);
     one.wait().code(0);
@@ -126,14 +124,14 @@ fn logs_can_be_followed() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         {"print": "first words"},
-        shop.until_let_go(),
+        shop.wait_step(),
         {"print": "last words"},
     ]));
     shop.spawn(1, &[]).args(&agent).run().code(0);
     let following = shop.ralph(["logs", "-f", "agent"]).start();
     wait_until(LONG, || following.stdout().contains("first words"));
     assert!(!following.stdout().contains("last words"));
-    shop.let_go();
+    shop.release();
     following.wait().code(0).stdout_has("last words");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("last words");
 }
@@ -143,13 +141,13 @@ fn window_shows_loop_and_can_be_attached() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [{"print": "hello"}],
-        [{"print": "again"}, shop.until_let_go()],
+        [{"print": "again"}, shop.wait_step()],
     ]}));
     shop.spawn(2, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["attach", "agent"]).env("TERM", "xterm").in_tmux();
     let screen = terminal.wait_for_text(LONG, "[ralph] agent: starting iteration 2/2");
     assert!(screen.contains("[ralph] agent: iteration 1 completed (exit: 0, duration: "));
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.ralph(["attach", "agent"]).run().code(1).stderr_has("its loop is not running");
 }
@@ -176,16 +174,17 @@ fn worker_with_endless_journal_line_uses_bounded_memory() {
     let agent = shop.fake_agent(&json!([{"print": "working"}]));
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
     let journal = shop.newest_run().join("events.jsonl");
-    Project::make_endless(&journal);
+    Project::append_endless_line(&journal);
     let socket = shop.socket();
     for command in [&["ls"][..], &["status", "agent"], &["logs", "agent"], &["report", "agent"]] {
-        let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
+        let output =
+            shop.ralph_with_memory_limit(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.code(0);
     }
-    // Without a state the journal tells how things are.
     std::fs::write(shop.file("state.json"), "{").unwrap();
     for command in [&["ls"][..], &["resume", "agent"]] {
-        let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
+        let output =
+            shop.ralph_with_memory_limit(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.stderr_lacks("panicked").stderr_lacks("memory");
     }
     assert!(is_private(&shop.worker("agent")), "the files of a worker are for the user only");
@@ -209,7 +208,6 @@ fn first_example_of_workers_page_completes() {
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     let page = include_str!("../../docs/src/workers.md");
     let example = page.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
-    // An agent that does as it is asked: without the request it would not say it.
     shop.write(
         "agent",
         "#!/bin/sh\ngrep -q 'say \"All tasks complete\"' && echo All tasks complete\n",

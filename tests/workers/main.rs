@@ -1,4 +1,4 @@
-//! Workers: loops in the background, in a tmux server that belongs to one test.
+//! Workers: runs in the background, in a private tmux server.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::{LONG, Process, Project, Ralph, is_alive, wait_until};
 
-/// A project whose workers have a tmux server of their own, which goes with it.
+/// A project with its own tmux server, killed on drop.
 struct Workshop {
     project: Project,
 }
@@ -43,15 +43,14 @@ impl Workshop {
     }
 
     fn socket(&self) -> PathBuf {
-        self.beside("tmux.sock")
+        self.sibling("tmux.sock")
     }
 
-    /// ralph, with that tmux server for its workers.
     fn ralph<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ralph {
         self.project.ralph(args).env("RALPH_TMUX_SOCKET", self.socket())
     }
 
-    /// `ralph spawn --name agent -f PROMPT.md -n N … --`, to be followed by an agent.
+    /// `ralph spawn --name agent -f PROMPT.md -n N … --`; the agent follows.
     fn spawn(&self, iterations: u32, more: &[&str]) -> Ralph {
         self.spawn_as("agent", iterations, more)
     }
@@ -61,28 +60,23 @@ impl Workshop {
         self.ralph(["spawn", "--name", name, "-f", "PROMPT.md", "-n", &n]).args(more).arg("--")
     }
 
-    /// An agent that does nothing until it is let go.
-    fn patient_agent(&self) -> Vec<String> {
-        self.fake_agent(&json!([self.until_let_go()]))
+    fn waiting_agent(&self) -> Vec<String> {
+        self.fake_agent(&json!([self.wait_step()]))
     }
 
-    /// The step of a script that waits for [`Workshop::let_go`].
-    fn until_let_go(&self) -> Value {
-        json!({"wait_for": self.beside("go")})
+    fn wait_step(&self) -> Value {
+        json!({"wait_for": self.sibling("go")})
     }
 
-    /// Lets agents go on that wait for it, and all that come after them.
-    fn let_go(&self) {
-        std::fs::write(self.beside("go"), "").expect("a file beside the project");
+    fn release(&self) {
+        std::fs::write(self.sibling("go"), "").expect("a file beside the project");
     }
 
-    /// Waits for the end of the worker, which must have come to it in peace.
     #[track_caller]
     fn wait(&self) {
         self.ralph(["wait", "agent"]).run().code(0);
     }
 
-    /// Kills the loop of a worker as nobody can prevent, and tells which process it was.
     fn kill_loop(&self, name: &str) -> i32 {
         let state = std::fs::read(self.worker(name).join("state.json")).expect("a state");
         let state: Value = serde_json::from_slice(&state).expect("a state that can be read");
@@ -92,7 +86,6 @@ impl Workshop {
         pid
     }
 
-    /// What is kept of a worker.
     fn worker(&self, name: &str) -> PathBuf {
         self.home().join(".ralph/workers").join(name)
     }
@@ -101,7 +94,6 @@ impl Workshop {
         self.worker("agent").join(name)
     }
 
-    /// The worker's state, if it can be read.
     fn state(&self) -> Option<Value> {
         serde_json::from_slice(&std::fs::read(self.file("state.json")).ok()?).ok()
     }
@@ -121,7 +113,6 @@ impl Workshop {
         self.wait_for_state(|state| state["status"] == status)
     }
 
-    /// What `iterations.log` says, without the times.
     fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.file("iterations.log")).unwrap_or_default();
         text.lines().filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()

@@ -1,4 +1,4 @@
-//! Starting workers, and what their loops do.
+//! Starting workers.
 
 use serde_json::json;
 
@@ -9,9 +9,9 @@ use crate::{Workshop, support};
 fn worker_runs_in_window_until_limit() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
-        shop.record(),
+        shop.record_step(),
         {"print": "working"},
-        shop.until_let_go(),
+        shop.wait_step(),
     ]));
     shop.spawn(3, &[])
         .args(&agent)
@@ -26,7 +26,7 @@ fn worker_runs_in_window_until_limit() {
     assert_eq!(state["done_pattern"], json!(null));
     assert!(support::is_alive(state["pid"].as_i64().unwrap() as i32));
     shop.write("PROMPT.md", "Do another thing.\n");
-    shop.let_go();
+    shop.release();
     let state = shop.wait_for_status("stopped");
     assert_eq!((&state["current_iteration"], &state["exit_code"]), (&json!(3), &json!(0)));
     let log = shop.log();
@@ -34,10 +34,10 @@ fn worker_runs_in_window_until_limit() {
     assert!(log[1].starts_with("[END] iteration 1 exit=0 duration="), "{log:?}");
     assert_eq!(log[2], "[START] iteration 2/3");
     assert_eq!(log.last().unwrap(), "[DONE] loop complete after 3 iterations");
-    let prompts: Vec<_> = shop.recorded().iter().map(|it| it["prompt"].clone()).collect();
+    let prompts: Vec<_> = shop.agent_starts().iter().map(|it| it["prompt"].clone()).collect();
     assert!(prompts[0].as_str().unwrap().contains("Do the next thing."));
     assert!(prompts[1].as_str().unwrap().contains("Do another thing."), "{prompts:?}");
-    // The window closes with its loop, and with the last one the server goes.
+    // The window closes with its loop, and the server with the last window.
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
 }
 
@@ -56,7 +56,7 @@ fn done_pattern_stops_loop_and_wait_returns_exit_code() {
     let state = shop.state().unwrap();
     assert_eq!((&state["status"], &state["current_iteration"]), (&json!("stopped"), &json!(2)));
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
-    // What it said stands, though it then hangs or fails. A crash is another matter.
+    // The done pattern counts even if the agent then hangs or fails, but not if it crashes.
     shop.settings(&json!({"resultGraceSeconds": 1, "retry": {"backoffSeconds": 0}}));
     for (then, exit, done) in
         [("sleep 1000", 143, true), ("exit 3", 3, true), ("kill -9 $$", 137, false)]
@@ -93,7 +93,7 @@ fn five_consecutive_failures_stop_loop() {
     assert_eq!(log.last().unwrap(), "[FAIL] 5 consecutive failures, stopping loop");
 }
 
-/// The server reads the user's own configuration when it starts.
+/// The server reads the user's configuration when it starts.
 fn tmux_configuration(shop: &Workshop, text: &str) {
     std::fs::write(shop.home().join(".tmux.conf"), text).expect("a file in the home");
 }
@@ -102,11 +102,11 @@ fn tmux_configuration(shop: &Workshop, text: &str) {
 fn workers_survive_tmux_destroy_unattached() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -g destroy-unattached on\n");
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
     shop.spawn(2, &[]).args(&agent).run().code(0);
     assert_eq!(shop.windows(), ["ralph:other", "ralph:agent"]);
-    shop.let_go();
+    shop.release();
     shop.wait();
     assert_eq!(shop.state().unwrap()["outcome"], "limit");
 }
@@ -115,8 +115,8 @@ fn workers_survive_tmux_destroy_unattached() {
 fn tmux_exit_unattached_warns() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -s exit-unattached on\n");
-    let told = shop.spawn(1, &[]).args(shop.patient_agent()).run();
-    told.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
+    let output = shop.spawn(1, &[]).args(shop.waiting_agent()).run();
+    output.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
 }
 
 #[test]
@@ -140,25 +140,25 @@ fn worker_outcome_is_listed() {
     let quick = shop.fake_agent(&json!([{"print": "XYZ"}]));
     shop.spawn_as("done", 2, &["--wait", "--done-pattern", "XYZ"]).args(&quick).run().code(0);
     shop.spawn_as("limit", 1, &["--wait"]).args(&quick).run().code(0);
-    let patient = shop.patient_agent();
+    let patient = shop.waiting_agent();
     shop.spawn_as("budget", 1, &["--wait", "--max-time", "1s"]).args(&patient).run().code(3);
     shop.spawn_as("killed", 1, &[]).args(&patient).run().code(0);
     shop.ralph(["kill", "killed"]).run().code(0);
     let table = shop.ralph(["ls"]).run();
     let listed = shop.ralph(["ls", "--format", "json"]).run();
     let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
-    for (worker, outcome, shown) in [
+    for (worker, outcome, expected) in [
         ("done", "complete", "done    complete "),
         ("limit", "limit", "limit   ended (limit) "),
         ("budget", "budget", "budget  ended (budget) "),
         ("killed", "killed", "killed  ended (killed) "),
     ] {
-        table.stdout_has(shown);
+        table.stdout_has(expected);
         let all = listed.as_array().unwrap();
         let row = all.iter().find(|row| row["name"] == worker).unwrap();
         assert_eq!((&row["status"], &row["outcome"]), (&json!("stopped"), &json!(outcome)));
-        let told = shop.ralph(["status", worker]).run();
-        told.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
+        let output = shop.ralph(["status", worker]).run();
+        output.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
     }
 }
 
@@ -177,8 +177,8 @@ fn inactivity_is_no_failure() {
 fn invalid_spawn_is_refused_and_leaves_nothing() {
     let shop = Workshop::new();
     for file in ["-", "/dev/stdin", "/dev/fd/0"] {
-        let told = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
-        told.code(1).stderr_has("cannot read its prompt from");
+        let output = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
+        output.code(1).stderr_has("cannot read its prompt from");
     }
     let agent = shop.fake_agent(&json!([]));
     let spawn = |args: &[&str]| shop.ralph(["spawn"]).args(args).arg("--").args(&agent).run();
@@ -212,7 +212,7 @@ fn spawn_without_tmux_leaves_nothing() {
     let agent = shop.fake_agent(&json!([]));
     shop.spawn(3, &[])
         .args(&agent)
-        .env("PATH", shop.beside("bin"))
+        .env("PATH", shop.sibling("bin"))
         .run()
         .code(1)
         .stderr_has("cannot open a window for 'agent': tmux was not found");
@@ -222,7 +222,7 @@ fn spawn_without_tmux_leaves_nothing() {
 #[test]
 fn loop_that_cannot_start_reports_why_and_leaves_nothing() {
     let shop = Workshop::new();
-    let hold = shop.patient_agent();
+    let hold = shop.waiting_agent();
     let foreground = shop.project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(&hold).start();
     shop.wait_for_event("agent_started");
     shop.spawn(3, &[])
@@ -231,17 +231,18 @@ fn loop_that_cannot_start_reports_why_and_leaves_nothing() {
         .code(2)
         .stderr_has("the loop of 'agent' did not start")
         .stderr_has("is in use by `ralph run`");
-    let left: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers")).unwrap().collect();
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers: Vec<_> =
+        std::fs::read_dir(shop.home().join(".ralph/workers")).unwrap().collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
     wait_until(LONG, || shop.windows().is_empty());
-    shop.let_go();
+    shop.release();
     foreground.wait();
 }
 
 #[test]
 fn workers_share_directory_only_with_each_other() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent();
+    let agent = shop.waiting_agent();
     shop.spawn(1, &[]).args(&agent).run().code(0).stderr_lacks("warning");
     shop.spawn_as("other", 1, &[])
         .args(&agent)
@@ -259,10 +260,9 @@ fn workers_share_directory_only_with_each_other() {
         .run()
         .code(2)
         .stderr_has("`ralph ls` lists workers");
-    shop.let_go();
+    shop.release();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
-    // The name of one that has come to its end is free again.
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
 }
 
@@ -270,24 +270,24 @@ fn workers_share_directory_only_with_each_other() {
 fn many_iterations_warn_and_empty_prompt_is_accepted() {
     let shop = Workshop::new();
     shop.write("PROMPT.md", "");
-    let agent = shop.fake_agent(&json!([shop.record(), {"print": "done"}]));
+    let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "done"}]));
     shop.spawn(51, &["--wait", "--done-pattern", "done"]).args(&agent).run().code(0).stderr_is(
         "ralph: warning: high iteration count (>50) may consume significant resources\n",
     );
-    assert_eq!(shop.recorded().len(), 1);
+    assert_eq!(shop.agent_starts().len(), 1);
 }
 
 #[test]
 fn loop_has_environment_of_spawning_command() {
     let shop = Workshop::new();
-    let hold = shop.patient_agent();
-    // Whoever starts the server decides what others would get.
+    let hold = shop.waiting_agent();
+    // The server's environment is that of its first client.
     shop.spawn_as("first", 1, &[]).args(&hold).env("API_KEY", "of the first").run().code(0);
-    let agent = shop.fake_agent(&json!([shop.record()]));
+    let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(1, &["--wait"]).args(&agent).env("API_KEY", "my own").run().code(0);
-    assert_eq!(shop.recorded()[0]["env"]["API_KEY"], "my own");
+    assert_eq!(shop.agent_starts()[0]["env"]["API_KEY"], "my own");
     assert!(!shop.file("environment.json").exists(), "no secret stays on the disk");
-    shop.let_go();
+    shop.release();
     shop.ralph(["wait", "first"]).run();
 }
 
@@ -310,16 +310,16 @@ fn vanished_or_unreadable_prompt_fails_worker() {
     }
 }
 
-/// With more and more room for what is kept of workers, of runs, or of both on one disk, until all fits.
+/// With growing space for workers, for runs, or for both on one disk, until everything fits.
 #[test]
 fn spawn_on_full_disk_leaves_nothing_and_reports() {
     let shop = Workshop::new();
-    let agent = shop.patient_agent().join(" ");
+    let agent = shop.waiting_agent().join(" ");
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let socket = shop.socket();
     let socket = socket.display();
     for places in ["$HOME/.ralph", ".ralph", "$HOME/.ralph .ralph"] {
-        // Bound to it, two places are on one disk.
+        // Bind mounts put both places on one disk.
         let mount = format!(
             "mkdir -p disk && mount -t tmpfs -o size=256k none disk
              for place in {places}; do
@@ -341,24 +341,24 @@ fn spawn_on_full_disk_leaves_nothing_and_reports() {
             done
             {ralph} ls; {ralph} kill agent"#
         );
-        let Some(told) = shop.mounted(&mount, &script) else { return };
-        told.stdout_lacks("left:").stdout_has("spawned agent").stderr_lacks("panicked");
-        let errors: Vec<_> = told.stderr.lines().filter(|line| line.contains("error:")).collect();
-        assert!(!errors.is_empty(), "{told:?}");
+        let Some(output) = shop.run_with_mount(&mount, &script) else { return };
+        output.stdout_lacks("left:").stdout_has("spawned agent").stderr_lacks("panicked");
+        let errors: Vec<_> = output.stderr.lines().filter(|line| line.contains("error:")).collect();
+        assert!(!errors.is_empty(), "{output:?}");
         assert!(errors.iter().all(|line| line.contains("No space left on device")), "{errors:#?}");
     }
     wait_until(LONG, || shop.processes().is_empty());
 }
 
-/// tmux expands `#(…)`, `#{…}` and single letters after `#` in the directories that it is given.
+/// tmux expands `#(…)`, `#{…}` and single letters after `#` in directory arguments.
 #[test]
 fn worker_runs_in_directory_with_tmux_format_characters() {
     for name in ["C#Projects", "p#(cd; touch canary)", "p#{pid}", "p##(x)"] {
         let shop = Workshop::named(name);
-        let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+        let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "working"}]));
         shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
         let here = shop.path().to_str().unwrap();
-        assert_eq!(shop.recorded()[0]["cwd"], here);
+        assert_eq!(shop.agent_starts()[0]["cwd"], here);
         assert_eq!(shop.state().unwrap()["directory"], here);
         assert!(!shop.home().join("canary").exists(), "{name}");
     }
@@ -367,11 +367,11 @@ fn worker_runs_in_directory_with_tmux_format_characters() {
 #[test]
 fn worker_with_missing_directory_does_not_start() {
     let shop = Workshop::new();
-    let here = shop.beside("here");
+    let here = shop.sibling("here");
     std::fs::create_dir(&here).unwrap();
     let project = shop.path().to_str().unwrap().to_owned();
     let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--"];
-    shop.ralph(spawn).args(shop.patient_agent()).current_dir(&here).run().code(0);
+    shop.ralph(spawn).args(shop.waiting_agent()).current_dir(&here).run().code(0);
     shop.kill_loop("agent");
     std::fs::remove_dir(&here).unwrap();
     let resumed = shop.ralph(["resume", "agent"]).run();
@@ -383,17 +383,17 @@ fn programs_planted_in_project_are_not_run_for_workers() {
     let shop = Workshop::new();
     shop.git_init();
     let bin = shop.path().join(".venv/bin");
-    shop.plant(&bin, &["tmux", "git", "sh", "claude"]);
+    shop.plant_programs(&bin, &["tmux", "git", "sh", "claude"]);
     shop.write("file", "x");
     shop.git_command(["add", "-f", "file", "PROMPT.md"]);
     shop.git_command(["commit", "-qm", "First"]);
-    let path = shop.path_after(&[&bin]);
-    let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+    let path = shop.path_with(&[&bin]);
+    let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "working"}]));
     for more in [&["--wait"][..], &["--wait", "--worktree"]] {
         shop.spawn(1, more).args(&agent).env("PATH", &path).run().code(0);
     }
-    // The agent has the PATH of whoever spawned it, not that of the tmux server.
-    assert_eq!(shop.recorded()[0]["env"]["PATH"], path.to_str().unwrap());
+    // The agent has the spawning client's `PATH`, not the server's.
+    assert_eq!(shop.agent_starts()[0]["env"]["PATH"], path.to_str().unwrap());
     for command in
         [&["ls"][..], &["status", "agent"], &["attach", "agent"], &["rm", "agent", "--force"]]
     {

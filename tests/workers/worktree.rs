@@ -1,4 +1,4 @@
-//! Workers with a git worktree of their own.
+//! Workers with their own git worktree.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,6 @@ use serde_json::json;
 use crate::Workshop;
 use crate::support::{LONG, Project, skipped, wait_until};
 
-/// A repository with one commit.
 fn repository() -> Workshop {
     let shop = Workshop { project: Project::git() };
     shop.write("code.txt", "one\n").write(".gitignore", ".env\nbuild/\n");
@@ -19,7 +18,7 @@ fn repository() -> Workshop {
 }
 
 fn worktree(shop: &Workshop, name: &str) -> PathBuf {
-    shop.beside("project-worktrees").join(name)
+    shop.sibling("project-worktrees").join(name)
 }
 
 fn branches(shop: &Workshop) -> Vec<String> {
@@ -33,7 +32,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
     shop.settings(&json!({"worker": {"copy": [".env", "config/local", "missing"]}}));
     shop.write(".env", "KEY=1\n").write("config/local/a", "A");
     let agent = shop.fake_agent(&json!([
-        shop.record(),
+        shop.record_step(),
         {"shell": "cat .env config/local/a > seen; echo two > code.txt; git commit -qam two"},
     ]));
     shop.spawn(1, &["--worktree", "--wait"])
@@ -43,7 +42,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .stderr_has("the worktree begins with HEAD, and without what is not committed here: ")
         .stderr_lacks("PROMPT.md");
     let there = worktree(&shop, "agent");
-    assert_eq!(shop.recorded()[0]["cwd"], there.to_str().unwrap());
+    assert_eq!(shop.agent_starts()[0]["cwd"], there.to_str().unwrap());
     assert_eq!(shop.state().unwrap()["directory"], there.to_str().unwrap());
     assert_eq!(shop.read("code.txt"), "one\n");
     assert_eq!(std::fs::read_to_string(there.join("code.txt")).unwrap(), "two\n");
@@ -51,7 +50,6 @@ fn worker_can_have_its_own_worktree_and_branch() {
     assert_eq!(branches(&shop), ["agent", "main"]);
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("iteration limit reached");
     shop.ralph(["report", "agent"]).run().code(0).stdout_has("Command:   ralph spawn with");
-    // What nobody has committed is not removed, and the commits are not either.
     shop.ralph(["rm", "--worktree", "agent"])
         .run()
         .code(1)
@@ -63,9 +61,9 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .run()
         .code(0)
         .stdout_is("the branch agent is kept\nremoved agent\n");
-    assert!(!shop.beside("project-worktrees").exists());
+    assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["agent", "main"]);
-    // A branch that is there is taken up only by those who name it.
+    // An existing branch is used only if it is named.
     shop.spawn(1, &["--worktree"])
         .args(&agent)
         .run()
@@ -84,7 +82,6 @@ fn branch_without_commits_is_removed_with_worktree() {
     shop.ralph(["rm", "agent", "--worktree", "--force"]).run().code(0).stdout_is("removed agent\n");
     assert!(!worktree(&shop, "agent").exists());
     assert_eq!(branches(&shop), ["main"]);
-    // Without a word about it, it is kept.
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
     shop.ralph(["rm", "agent"]).run().code(0).stderr_has("its worktree is kept: ");
     assert!(worktree(&shop, "agent").exists());
@@ -112,9 +109,12 @@ fn project_in_subdirectory_is_found_in_worktree() {
     shop.write("part/PROMPT.md", "Do it.");
     shop.git_command(["add", "part"]);
     shop.git_command(["commit", "--quiet", "-m", "a part"]);
-    let agent = shop.fake_agent(&json!([shop.record()]));
+    let agent = shop.fake_agent(&json!([shop.record_step()]));
     shop.spawn(1, &["-w", "--wait", "-C", "part"]).args(&agent).run().code(0);
-    assert_eq!(shop.recorded()[0]["cwd"], worktree(&shop, "agent").join("part").to_str().unwrap());
+    assert_eq!(
+        shop.agent_starts()[0]["cwd"],
+        worktree(&shop, "agent").join("part").to_str().unwrap()
+    );
     shop.write("uncommitted/PROMPT.md", "Do it.");
     shop.spawn_as("new", 1, &["-w", "-C", "uncommitted"])
         .args(&agent)
@@ -131,37 +131,34 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let spawn = |more: &[&str]| shop.spawn(1, more).args(&agent);
     let nothing_is_left = || {
-        assert!(!shop.beside("project-worktrees").exists());
+        assert!(!shop.sibling("project-worktrees").exists());
         assert_eq!(branches(&shop), ["main"]);
         assert!(!shop.file("").exists());
         wait_until(LONG, || shop.windows().is_empty());
     };
-    // No git repository.
     let elsewhere = Workshop::new();
-    let told = elsewhere.spawn(1, &["-w"]).args(&agent).run();
-    told.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
-    // Something is in the way.
+    let output = elsewhere.spawn(1, &["-w"]).args(&agent).run();
+    output.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
     shop.settings(&json!({"worker": {"copy": ["../secret"]}}));
     spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
     nothing_is_left();
     shop.settings(&json!({}));
-    std::fs::write(shop.beside("project-worktrees"), "a file").unwrap();
+    std::fs::write(shop.sibling("project-worktrees"), "a file").unwrap();
     spawn(&["-w"]).run().code(1).stderr_has("cannot make a worktree for 'agent': git worktree");
-    std::fs::remove_file(shop.beside("project-worktrees")).unwrap();
+    std::fs::remove_file(shop.sibling("project-worktrees")).unwrap();
     nothing_is_left();
-    // No tmux.
     let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|dir| dir.join("git"))
         .find(|path| path.exists())
         .unwrap();
-    std::os::unix::fs::symlink(git, shop.beside("bin").join("git")).unwrap();
+    std::os::unix::fs::symlink(git, shop.sibling("bin").join("git")).unwrap();
     spawn(&["-w"])
-        .env("PATH", shop.beside("bin"))
+        .env("PATH", shop.sibling("bin"))
         .run()
         .code(1)
         .stderr_has("cannot open a window for 'agent': tmux was not found");
     nothing_is_left();
-    // A loop that does not start: in the worktree there is no room for what it keeps.
+    // The loop cannot start: a file is in the place of `.ralph`.
     std::fs::remove_dir_all(shop.path().join(".ralph")).unwrap();
     shop.write(".ralph", "a file");
     shop.git_command(["add", "-A"]);
@@ -176,44 +173,44 @@ fn previous_worker_survives_failed_respawn() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
-    let told = shop.spawn(7, &["--worktree"]).args(&agent).run();
-    told.code(2).stderr_has("not a git repository");
+    let output = shop.spawn(7, &["--worktree"]).args(&agent).run();
+    output.code(2).stderr_has("not a git repository");
     let state = shop.state().expect("the worker of before");
     assert_eq!((&state["status"], &state["max_iterations"]), (&json!("stopped"), &json!(1)));
     shop.spawn(2, &["--wait"]).args(&agent).run().code(0);
     assert_eq!(shop.state().unwrap()["max_iterations"], 2);
-    let kept: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers"))
+    let leftovers: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers"))
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
         .filter(|name| name.contains("before"))
         .collect();
-    assert_eq!(kept, [""; 0]);
+    assert_eq!(leftovers, [""; 0]);
 }
 
 #[test]
 fn ctrl_c_during_worktree_spawn_leaves_nothing() {
     let shop = repository();
-    // git stands still while it makes the worktree.
+    // git hangs while it creates the worktree.
     shop.write(
         ".git/hooks/post-checkout",
         format!(
             "#!/bin/sh\ntouch {0}\nwhile :; do sleep 1; done\n",
-            shop.beside("checking-out").display()
+            shop.sibling("checking-out").display()
         ),
     );
     let hook = shop.path().join(".git/hooks/post-checkout");
     std::fs::set_permissions(hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let terminal = shop.spawn(1, &["-w"]).args(&agent).in_tmux();
-    wait_until(LONG, || shop.beside("checking-out").exists());
+    wait_until(LONG, || shop.sibling("checking-out").exists());
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
-    let said = terminal.scrollback();
+    let screen = terminal.scrollback();
     assert!(
-        said.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
-        "{said}"
+        screen.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
+        "{screen}"
     );
-    assert!(!shop.beside("project-worktrees").exists());
+    assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["main"]);
     assert!(!shop.file("").exists());
 }
@@ -246,25 +243,25 @@ fn twenty_workers_in_one_repository_finish() {
         assert_eq!(log.lines().count(), 2, "{name}: {log}");
     }
     shop.ralph(["rm", "--all", "--worktree"]).deadline(LONG * 2).run().code(0);
-    assert!(!shop.beside("project-worktrees").exists());
+    assert!(!shop.sibling("project-worktrees").exists());
 }
 
 #[test]
 fn worktree_uses_settings_of_spawning_project() {
     let shop = repository();
     shop.settings(&json!({"guardrails": [{"command": "touch mine"}]}));
-    // What an agent can do whose settings are protected: commit others. And a repository in there.
+    // An agent can commit other settings even if its own are protected, and a nested repository.
     let evil = json!({"guardrails": [{"command": "touch evil"}]});
-    let beside = shop.beside("evil.json");
-    std::fs::write(&beside, evil.to_string()).unwrap();
-    let blob = shop.git_command(["hash-object", "-w", beside.to_str().unwrap()]);
+    let evil_file = shop.sibling("evil.json");
+    std::fs::write(&evil_file, evil.to_string()).unwrap();
+    let blob = shop.git_command(["hash-object", "-w", evil_file.to_str().unwrap()]);
     let entry = format!("100644,{},.ralph/settings.json", blob.trim());
     shop.git_command(["update-index", "--add", "--cacheinfo", &entry]);
     shop.git_command(["commit", "--quiet", "-m", "work"]);
-    let secret = shop.beside("secret");
+    let secret = shop.sibling("secret");
     std::fs::write(&secret, "KEY").unwrap();
     std::os::unix::fs::symlink(&secret, shop.path().join(".env")).unwrap();
-    let canary = shop.beside("canary");
+    let canary = shop.sibling("canary");
     let agent = shop.fake_agent(&json!([{"shell": format!(
         "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. && git add lib &&\n\
          git -C lib config core.fsmonitor 'touch {}; false' && git commit -qm lib",
@@ -274,28 +271,31 @@ fn worktree_uses_settings_of_spawning_project() {
     let there = worktree(&shop, "agent");
     assert!(there.join("mine").exists());
     assert!(!there.join("evil").exists());
-    // Nor does it get a copy of what a link leads to.
+    // A link is copied as a link.
     assert_eq!(std::fs::read_link(there.join(".env")).unwrap(), secret.canonicalize().unwrap());
     std::fs::remove_file(there.join("mine")).unwrap();
-    // Nobody knows what is in the other repository, unless by asking it.
+    // The state of the other repository is unknown unless git runs in it.
     let rm = || shop.ralph(["rm", "--worktree", "agent"]);
     rm().run().code(1).stderr_has("holds a submodule, whose work is not looked at: lib");
     rm().arg("--force").run().code(0);
     assert!(!canary.exists());
 }
 
-/// Whatever its report tells a person to type can be typed where they are.
+/// The commands that the report suggests work where the user is.
 #[test]
 fn worker_with_exhausted_budget_resumes_with_larger_one() {
     let shop = repository();
     let cost = json!({"claude": {"result": {"total_cost_usd": 0.6}}});
-    shop.agent_named("claude", &json!([shop.record(), {"claude": {"text": "working"}}, cost]));
+    shop.install_agent(
+        "claude",
+        &json!([shop.record_step(), {"claude": {"text": "working"}}, cost]),
+    );
     let spawn = shop.spawn(9, &["--worktree", "--no-sandbox", "--max-cost", "1", "--wait"]);
     spawn.arg("claude").run().code(3);
-    assert_eq!(shop.recorded().len(), 2);
+    assert_eq!(shop.agent_starts().len(), 2);
     let run = shop.state().unwrap()["run_id"].as_str().unwrap().to_owned();
-    let told = shop.ralph(["report", &run]).run();
-    told.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
+    let output = shop.ralph(["report", &run]).run();
+    output.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
     for name in ["agent", &run] {
         shop.ralph(["replay", name]).run().code(0).stdout_has("cost $1.20 of $1.00");
         let resume = |more: &[&str]| shop.ralph(["resume", name]).args(more).run();
@@ -303,19 +303,18 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
         resume(&["--max-cost", "1.1"]).code(2).stderr_has("cost $1.20 of $1.10");
         resume(&["--dry-run"]).code(2);
     }
-    assert_eq!(shop.recorded().len(), 2);
+    assert_eq!(shop.agent_starts().len(), 2);
     shop.ralph(["resume", &run, "--max-cost", "2"]).run().code(0).stdout_has("resumed");
     shop.ralph(["wait", "agent"]).run().code(3);
-    assert_eq!(shop.recorded().len(), 4, "$2.40");
-    // What it was given stays, as it would for a run.
+    assert_eq!(shop.agent_starts().len(), 4, "$2.40");
     let refused = shop.ralph(["resume", "agent"]).run();
     refused.code(2).stderr_has("cost $2.40 of $2.00");
     shop.ralph(["resume", "agent", "--max-cost", "3", "-n", "5"]).run().code(0);
     shop.ralph(["wait", "agent"]).run().code(3);
-    assert_eq!(shop.recorded().len(), 5);
+    assert_eq!(shop.agent_starts().len(), 5);
 }
 
-/// A new worktree is no way around what is remembered about a project.
+/// A new worktree must not get around the project's sandbox record.
 #[test]
 fn worktree_worker_uses_sandbox_record_of_its_project() {
     let shop = repository();
@@ -335,7 +334,7 @@ fn worktree_worker_uses_sandbox_record_of_its_project() {
 #[test]
 fn worktree_spawn_deletes_nothing_through_planted_links() {
     let shop = repository();
-    let victim = shop.beside("victim");
+    let victim = shop.sibling("victim");
     std::fs::create_dir_all(victim.join("entry")).unwrap();
     std::fs::write(victim.join("entry/file"), "mine").unwrap();
     let plant = format!("ln -s {} .git/worktrees; touch planted; sleep 1000", victim.display());
@@ -343,8 +342,7 @@ fn worktree_spawn_deletes_nothing_through_planted_links() {
     let running = shop.ralph(run).start();
     shop.wait_for_file("planted");
     running.signal(Signal::KILL);
-    running.wait().ended_by(Signal::KILL);
-    // The second one fails and is undone.
+    running.wait().killed_by(Signal::KILL);
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     let spawn = |name: &str, branch: &str| {
         shop.spawn_as(name, 1, &["--worktree", "--branch", branch, "--wait"]).args(&agent).run()
@@ -362,9 +360,9 @@ fn rm_worktree_removes_only_its_own_entry() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
-    let other = shop.beside("other");
+    let other = shop.sibling("other");
     shop.git_command(["worktree", "add", "-q", other.to_str().unwrap()]);
-    // Both are gone without git's knowledge; the other one may be on a disk that is not mounted now.
+    // Both were deleted behind git's back; the other may be on an unmounted disk.
     std::fs::remove_dir_all(&other).unwrap();
     std::fs::remove_dir_all(worktree(&shop, "agent")).unwrap();
     shop.ralph(["rm", "--worktree", "agent"]).run().code(0);
@@ -376,7 +374,7 @@ fn rm_worktree_refuses_link_in_its_place() {
     let shop = repository();
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
-    let (there, victim) = (worktree(&shop, "agent"), shop.beside("victim"));
+    let (there, victim) = (worktree(&shop, "agent"), shop.sibling("victim"));
     std::fs::rename(&there, &victim).unwrap();
     std::os::unix::fs::symlink(&victim, &there).unwrap();
     let output = shop.ralph(["rm", "--worktree", "--force", "agent"]).run();

@@ -1,8 +1,8 @@
-//! The real engine in a world that is made up: everything that can go wrong does, in an order that a seed
-//! decides, and after every life of a run what must hold is held against what really happened.
+//! Runs the real engine in a simulated world in which a seed decides what fails, and compares its
+//! state with the truth after every life of a run.
 //!
-//! `RALPH_SIMULATION_SEED=42 cargo test --test simulation` lives through one history alone;
-//! `RALPH_SIMULATION_HISTORIES=1000000` through so many. `scripts/simulate` does either.
+//! `RALPH_SIMULATION_SEED=42 cargo test --test simulation` runs one history,
+//! `RALPH_SIMULATION_HISTORIES=1000000` that many. `scripts/simulate` does either.
 
 mod broken;
 mod folds;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use broken::Fault;
 use history::{Told, live, tell};
 
-/// As many as take a moment where nothing is optimised. `scripts/test` asks for more.
+/// A moment's work without optimization. `scripts/test` runs more.
 const HISTORIES: u64 = 2_000;
 
 fn number(variable: &str) -> Option<u64> {
@@ -27,7 +27,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }
 
-/// Lives through all seeds below `count`, on all processors, until one fails: the smallest that did so far.
+/// Runs all seeds below `count` on all processors and returns the smallest that failed.
 fn search(count: u64, fault: Option<Fault>, told: impl Fn(&Told) + Sync) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let failed: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What must hold after every life of a run, whatever happened in it.
+//! Properties that hold after every life of a run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +10,6 @@ use ralph_events::event::{Class, Event, Outcome, Purpose};
 use crate::truth::{Fact, Truth, facts};
 use crate::world::SimWorld;
 
-/// What must hold after every life.
 pub(crate) fn check(
     spec: &RunSpec,
     truth: &Rc<RefCell<Truth>>,
@@ -57,7 +56,6 @@ pub(crate) fn check(
     feedback(&truth, &facts)
 }
 
-/// Nothing is complete unless all that has a say in it agrees.
 fn completion(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     if truth.unseen {
         return Err("complete with what no guardrail has seen".to_owned());
@@ -75,7 +73,6 @@ fn completion(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     }
 }
 
-/// A loop is stopped for getting nowhere only if it got nowhere.
 fn stall(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     let Some(limit) = spec.rules.stall.stop_after else {
         return Err("stalled, and nobody had asked for that".to_owned());
@@ -88,13 +85,13 @@ fn stall(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     Ok(())
 }
 
-/// Iterations in order and within the limit, one agent at a time, and nobody starts on a budget that is
-/// used up. On a full disk ends may be missing.
+/// Iterations are in order and within the limit, one agent runs at a time, and none starts without
+/// budget. On a full disk, ends may be missing.
 fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(), String> {
     let (mut iteration, mut next, mut ended, mut open) = (0, 1, 0, false);
     let (mut cost, mut tokens) = (0.0, 0_u64);
     let mut running: Option<(f64, u64)> = None;
-    // One that was cut off may be brought to its end, and another attempt at it made for that.
+    // An interrupted iteration may be finished by another attempt.
     let (mut cut, mut left_open) = (false, false);
     let budget = &spec.rules.budget;
     for (_, fact) in facts {
@@ -103,12 +100,12 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                 if let Some((more, used)) = running.take() {
                     (cost, tokens) = (cost + more, tokens + used);
                 }
-                // What was cut off is begun again.
+                // A resumed run restarts the open iteration.
                 left_open |= open || cut;
                 (open, cut, next) = (false, false, ended + 1);
             }
             Fact::IterationStarted { number, most } => {
-                // One of which nothing could be written any more is known by the next.
+                // An iteration that could not be recorded shows in the next one's number.
                 let follows = *number == next || (has_holes && *number > next);
                 if !follows || (open && !has_holes) {
                     return Err(format!("iteration {number}, not {next}, or one in another"));
@@ -144,7 +141,7 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                     (ended, next) = (iteration, iteration + 1);
                 }
             }
-            // One that was cut off may not be begun again.
+            // An interrupted iteration does not always restart.
             Fact::RunEnded { iterations, .. } => {
                 let odd = ![iteration, ended].contains(iterations) || open;
                 if odd && !has_holes {
@@ -157,12 +154,12 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
     Ok(())
 }
 
-/// What agents say has its room in the journal, and no more than that, however much they say: a part of it for
-/// each iteration, as much for what a report needs, and the end of what was left out.
+/// Agents get a share of the journal per iteration, as much for the report, and the end of omitted
+/// output.
 fn room(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     const LEAST: u64 = 4 * 1024;
     const TAIL: u64 = 16 * 1024;
-    // Of an agent that fits in nowhere: what it has used, and that something was left out.
+    // For an agent without room: its usage, and that output was omitted.
     const FIGURES: u64 = 2 * 1024;
     let (mut lives, mut agents, mut iterations, mut said, mut start) = (0, 0, 0, 0, 0);
     for (end, entry) in &truth.entries {
@@ -183,7 +180,7 @@ fn room(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     if spec.journal_bytes == u64::MAX {
         return Ok(());
     }
-    // Who goes on is given what is left; here each life is given the whole.
+    // Here each life gets the whole quota, not the rest.
     let share = (spec.journal_bytes / 4).max(LEAST);
     let most =
         spec.journal_bytes * lives + iterations * 2 * LEAST + agents * (TAIL.min(share) + FIGURES);
@@ -193,8 +190,8 @@ fn room(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     Ok(())
 }
 
-/// What has decided that a run is over ends it, however often it is cut off before it can say so: nobody pays
-/// for another agent.
+/// Once the end is decided, no agent is started, however often the run is interrupted before it
+/// ends.
 fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
     let rules = &spec.rules;
     let is_failure = |class: Class| match class {
@@ -203,7 +200,7 @@ fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
         Class::TimedOut => rules.inactivity_fails,
         _ => false,
     };
-    // Failures that were counted, and what the last end decides.
+    // Counted failures, and the decision of the last end.
     let (mut failures, mut counted, mut over) = (0, false, None);
     for (_, fact) in facts {
         match fact {
@@ -223,7 +220,6 @@ fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
             },
             Fact::Retrying { failures: by_now } => (failures, counted) = (*by_now, true),
             Fact::IterationEnded { complete: true, .. } => over = Some("the work was complete"),
-            // Where nothing failed that counts.
             Fact::IterationEnded { cut_off: false, .. } if !counted => failures = 0,
             Fact::RunEnded { outcome, .. } => {
                 if over == Some("the work was complete")
@@ -242,14 +238,14 @@ fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
     Ok(())
 }
 
-/// An answer is paid for once, and so is a commit message: whoever finds one in the journal goes on with it, and
-/// starts no other agent before the checks of it have come to their end.
+/// An answer or a commit message is paid for once: no agent is started before its checks have
+/// ended.
 fn paid_once(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
     for start in &truth.starts {
         let (mut iteration, mut is_answered, mut has_message) = (0, false, false);
         for (_, fact) in facts.iter().take_while(|(end, _)| *end <= start.journal) {
             match fact {
-                // The end of the one before may not have been written on a full disk.
+                // On a full disk, the previous end may be missing.
                 Fact::IterationStarted { number, .. } if *number > iteration => {
                     (iteration, is_answered, has_message) = (*number, false, false);
                 }
@@ -276,7 +272,7 @@ fn paid_once(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Every agent is told exactly what guardrails said last: nothing is lost, nothing told twice.
+/// Every agent gets exactly the last feedback of the guardrails.
 fn feedback(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
     for start in truth.starts.iter().filter(|start| start.purpose == Purpose::Work) {
         let mut last: &[u64] = &[];
@@ -292,7 +288,7 @@ fn feedback(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
             return Err(format!("an agent was told of failures {told:?}, not of {expected:?}"));
         }
     }
-    // What an iteration ended with is what its guardrails said. On a full disk it may be begun again.
+    // An iteration ends with its guardrails' results. On a full disk it may restart.
     if truth.has_holes {
         return Ok(());
     }

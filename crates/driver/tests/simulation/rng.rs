@@ -1,6 +1,6 @@
-//! Chance from a seed: the same seed is the same history, on every machine.
+//! Reproducible random numbers.
 
-/// SplitMix64: small, fast, and good enough to decide what goes wrong next.
+/// SplitMix64.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -17,12 +17,11 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 up to, and without, `n`.
+    /// A number below `n`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
-    /// Whether something happens that does so in so many of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

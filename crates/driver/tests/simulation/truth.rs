@@ -1,56 +1,49 @@
-//! What really happened in the simulated world, whatever the engine makes of it, and what of it was
-//! recorded and shown.
+//! What really happened in the simulated world, and what was recorded and shown of it.
 
 use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
 
-/// One agent that was started.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) purpose: Purpose,
-    /// What it was told of earlier failures, by their numbers, in order.
+    /// The numbers of the failures in its prompt.
     pub(crate) told: Vec<u64>,
-    /// How much of the journal there was at that moment.
+    /// The size of the journal at that moment.
     pub(crate) journal: usize,
 }
 
-/// What the engine cannot see directly, or could get wrong.
+/// What the engine cannot see, or could get wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
-    /// The last agent that worked said in its own words that it is done, and came to its end.
+    /// The last working agent claimed completion itself, and ended.
     pub(crate) claimed: bool,
-    /// How each guardrail ended since an agent worked last, or since they were begun anew by a process that
-    /// went on: its place, and whether it passed.
+    /// Position and result of each guardrail since the last working agent or resume.
     pub(crate) checks: Vec<(usize, bool)>,
-    /// A process has gone on, and has not run the first of them yet.
+    /// Resumed, and the first guardrail has not run yet.
     pub(crate) goes_on: bool,
-    /// Something is there that was not committed.
     pub(crate) dirty: bool,
-    /// Commits so far, and files that are not staged.
+    /// Commits, and unstaged files.
     pub(crate) commits: u64,
     pub(crate) beside: u64,
-    /// An agent that was asked for a commit message has changed something since the checks, and how often one did.
+    /// Whether, and how often, an agent asked for a commit message changed something after the
+    /// checks.
     pub(crate) unseen: bool,
     pub(crate) meddled: u64,
-    /// The numbers of guardrail failures so far.
     pub(crate) failures: u64,
     pub(crate) starts: Vec<Start>,
-    /// Changes of the repository so far, and how many there were whenever it was looked at.
+    /// Changes of the repository, and their number at each stall check.
     pub(crate) changes: u64,
     pub(crate) looks: Vec<u64>,
-    /// How often a lock was removed that a git had left behind.
+    /// Removed abandoned locks.
     pub(crate) unlocked: u64,
-    /// Stories that pass, if there are any.
     pub(crate) stories: Vec<bool>,
-    /// The journal as it is on the disk.
     pub(crate) journal: Vec<u8>,
-    /// What it holds, with where each line ends, as far as it was read. It only grows, so that nothing is
-    /// read twice.
+    /// The entries read so far, with the end of each line. The journal only grows.
     pub(crate) entries: Vec<(usize, Entry<'static>)>,
-    /// Something could not be written, so that more may have been shown than is there.
+    /// A write failed, so more may have been shown than recorded.
     pub(crate) refused: bool,
-    /// That happened in this life or before it.
+    /// A write failed in this life or before.
     pub(crate) has_holes: bool,
-    /// The first thing that must never happen and did.
+    /// The first violation.
     pub(crate) violation: Option<String>,
 }
 
@@ -59,7 +52,7 @@ impl Truth {
         self.violation.get_or_insert(what.into());
     }
 
-    /// Reads what is new in the journal, up to its last whole line, and tells where that ends.
+    /// Reads new complete lines and returns their end.
     pub(crate) fn read(&mut self) -> usize {
         let mut end = self.entries.last().map_or(0, |(end, _)| *end);
         for line in self.journal.get(end..).unwrap_or_default().split_inclusive(|it| *it == b'\n') {
@@ -74,7 +67,7 @@ impl Truth {
     }
 }
 
-/// What is looked at of an event once a history is over.
+/// The part of an event that the checks need.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fact {
     RunStarted,
@@ -89,7 +82,6 @@ pub(crate) enum Fact {
     RunEnded { outcome: Outcome, iterations: u32 },
 }
 
-/// The facts of a journal, with where each line ends.
 pub(crate) fn facts(entries: &[(usize, Entry<'_>)]) -> Vec<(usize, Fact)> {
     entries.iter().filter_map(|(end, entry)| Some((*end, fact(entry)?))).collect()
 }
@@ -111,7 +103,7 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
             cost: usage.cost_usd.unwrap_or(0.0),
             tokens: usage.total_tokens(),
         },
-        // One that ralph ended for its own reasons has not failed.
+        // A guardrail that ralph ended has not failed.
         Event::GuardrailEnded { exit: Some(Exit::Signal(_)), timed_out: false, .. } => return None,
         Event::GuardrailEnded { passed, .. } => Fact::GuardrailEnded { passed: *passed },
         Event::FeedbackSet { parts } => {
@@ -129,7 +121,7 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
     })
 }
 
-/// The numbers of the guardrail failures that a text tells of.
+/// The numbers of the guardrail failures in a text.
 pub(crate) fn numbers(text: &str) -> Vec<u64> {
     let parts = text.split("failure#").skip(1);
     parts

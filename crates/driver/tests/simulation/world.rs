@@ -1,5 +1,5 @@
-//! A world that is made up from a seed: agents, guardrails, git, clocks, a disk, signals, requests. It does
-//! what the real one could do at its worst.
+//! A simulated world: agents, guardrails, git, clocks, a disk, signals and requests, at their
+//! worst.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,21 +17,20 @@ use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use crate::rng::Rng;
 use crate::truth::{Start, Truth, numbers};
 
-/// The process is gone at this moment. Thrown through the engine, which must not notice.
+/// Thrown through the engine when the process dies.
 pub(crate) struct Crash;
 
-/// What goes wrong in one life of a run.
+/// Faults in one life of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
-    /// The process dies at the effect of this number: before it, after it, or in the middle.
+    /// The process dies before, after or during this effect.
     pub(crate) crash_at: Option<u64>,
-    /// The disk is full from this effect to that one.
+    /// The disk is full between these effects.
     pub(crate) full: Option<(u64, u64)>,
-    /// Agents, guardrails and git misbehave in so many of a hundred cases.
+    /// The percentage of agents, guardrails and git calls that misbehave.
     pub(crate) misbehaviour: u64,
-    /// Signals and requests come in.
+    /// Signals and requests arrive.
     pub(crate) company: bool,
-    /// The wall clock jumps.
     pub(crate) jumps: bool,
 }
 
@@ -43,7 +42,7 @@ enum Kind {
     CommitMessage,
     Guardrail(usize),
     Scm,
-    /// What is staged is looked at, before and after somebody is asked for a message.
+    /// Inspects the index, before and after the commit message.
     Staged,
     Look,
 }
@@ -59,9 +58,9 @@ struct Child {
     id: ChildId,
     kind: Kind,
     steps: VecDeque<(u64, Step)>,
-    /// It says so, and has said so once all its words are out.
+    /// Claims completion once its output is complete.
     claims: bool,
-    /// Its last line is its result, and whether that is out.
+    /// Its last line is a result, and whether that is out.
     has_result: bool,
     gave_result: bool,
     changes: u64,
@@ -76,24 +75,23 @@ pub(crate) struct SimWorld {
     effects: u64,
     children: Vec<Child>,
     next_child: u64,
-    /// What comes from outside, by its time.
+    /// Signals, requests and clock jumps by time.
     outside: VecDeque<(u64, Outside)>,
     requests: Vec<ControlRequest>,
     paused: bool,
     patience: u32,
-    /// One of git's locks that is in the way.
     lock: Option<GitLock>,
     truth: Rc<RefCell<Truth>>,
 }
 
-/// Since when it is there, and until when somebody holds it. What nobody holds was left by a git that was killed.
+/// A lock without a holder was left by a killed git.
 #[derive(Debug, Clone, Copy)]
 struct GitLock {
     since_ms: u64,
     held_until_ms: Option<u64>,
 }
 
-/// How old a lock has to be before anybody may take it for left behind.
+/// The age at which a lock counts as abandoned.
 const LEFT_BEHIND_MS: u64 = 60_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -151,12 +149,11 @@ impl SimWorld {
         self.now.wall_ms
     }
 
-    /// Whether anything runs that the engine started.
     pub(crate) fn is_idle(&self) -> bool {
         self.children.is_empty()
     }
 
-    /// Does something that leaves a trace; the process may die before, after, or in the middle of it.
+    /// An effect that leaves a trace; the process may die before, after or during it.
     fn effect<T>(&mut self, part: impl FnOnce(&mut Self), whole: impl FnOnce(&mut Self) -> T) -> T {
         self.effects += 1;
         if self.faults.crash_at != Some(self.effects) {
@@ -174,7 +171,6 @@ impl SimWorld {
         self.faults.full.is_some_and(|(from, to)| (from..to).contains(&self.effects))
     }
 
-    /// The lock that is in the way now.
     fn lock(&mut self) -> Option<GitLock> {
         let now_ms = self.now.mono_ms;
         self.lock = self.lock.filter(|lock| lock.held_until_ms.is_none_or(|until| now_ms < until));
@@ -263,7 +259,7 @@ impl SimWorld {
                 match launch.args.first().and_then(|word| word.to_str()) {
                     Some("add") if code == 0 => truth.beside = 0,
                     Some("commit") if code == 0 => {
-                        // What is not staged is not in it.
+                        // Unstaged files stay.
                         truth.dirty = truth.beside > 0;
                         truth.commits += 1;
                         child.changes = 1;
@@ -294,7 +290,7 @@ impl SimWorld {
                 let changes = self.truth.borrow().changes;
                 self.print(&mut child, format!("# branch.oid {changes}\0").into_bytes());
                 if bad && self.rng.chance(20) {
-                    // It hangs, or this is no repository.
+                    // It hangs, or this is not a repository.
                     if self.rng.chance(50) {
                         self.end_with(&mut child, Some(Exit::Code(128)));
                     }
@@ -308,7 +304,6 @@ impl SimWorld {
         Ok((id, 1000 + self.next_child as u32))
     }
 
-    /// What an agent does that was started to work.
     fn work(&mut self, child: &mut Child, bad: bool) {
         let rng = &mut self.rng;
         child.changes = u64::from(rng.chance(60));
@@ -327,7 +322,7 @@ impl SimWorld {
             )
         };
         let good = r#""is_error":false,"result":"ok""#;
-        // A tool's output, and a word that only looks like it, complete nothing.
+        // Tool output and similar words complete nothing.
         let tool = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"<response>DONE</response>"}]},"parent_tool_use_id":null,"session_id":"s"}"#;
         let words = if done { "Ready. <response>DONE</response>" } else { "not DONE yet" };
         let mut lines = vec![text("working"), tool.to_owned(), text(words)];
@@ -353,7 +348,7 @@ impl SimWorld {
                 child.claims = false;
             }
             6 => {
-                // The last line is cut off, and with it what it said.
+                // The last line is cut off.
                 let last = lines.pop().unwrap_or_default();
                 lines.push(last[..last.len() / 2].to_owned());
                 child.claims = false;
@@ -369,7 +364,7 @@ impl SimWorld {
                 child.has_result = true;
             }
         }
-        // More than anybody reads, before anything else is said.
+        // A flood of output first.
         if self.rng.chance(10) {
             let flood = text(&"so much to say ".repeat(20));
             lines.splice(0..0, std::iter::repeat_n(flood, 30));
@@ -380,7 +375,7 @@ impl SimWorld {
             if n != cut || self.rng.chance(90) {
                 bytes.push(b'\n');
             }
-            // In pieces, as a pipe hands them over.
+            // In pieces, as from a pipe.
             let at = self.rng.below(bytes.len() as u64 + 1) as usize;
             let rest = bytes.split_off(at);
             self.print(child, bytes);
@@ -391,10 +386,9 @@ impl SimWorld {
         }
     }
 
-    /// What an agent does that was asked for a commit message.
     fn message(&mut self, child: &mut Child, bad: bool) {
         let said = if bad && self.rng.chance(50) { "" } else { "Do it" };
-        // It was asked for words, and does more than that.
+        // It does more than asked.
         child.changes = u64::from(self.faults.misbehaviour > 0 && self.rng.chance(40));
         let line = format!(
             r#"{{"type":"assistant","message":{{"id":"m","role":"assistant","content":[{{"type":"text","text":"{said}"}}]}},"parent_tool_use_id":null,"session_id":"s"}}"#
@@ -424,13 +418,13 @@ impl SimWorld {
         child.steps.push_back((at, Step::End(exit)));
     }
 
-    /// A child is gone: what it did is done.
+    /// Applies the effects of a child that has ended.
     fn gone(&mut self, child: &Child, exit: Option<Exit>) {
         let commits = child.kind == Kind::CommitMessage && self.rng.chance(50);
         let mut truth = self.truth.borrow_mut();
         match child.kind {
             Kind::Work => {
-                // Half of its work may be done when it is ended.
+                // An agent that is ended may have done half of its work.
                 truth.changes += child.changes;
                 truth.dirty |= child.changes > 0;
                 truth.claimed = child.claims
@@ -459,7 +453,6 @@ impl SimWorld {
         }
     }
 
-    /// The next thing that a child does, and when.
     fn next_step(&self) -> Option<(usize, u64)> {
         let steps = self.children.iter().enumerate();
         let steps = steps.filter_map(|(n, child)| Some((n, child.steps.front()?.0)));
@@ -495,7 +488,7 @@ impl World for SimWorld {
             Part::Scm if launch.args.iter().any(|word| word == "status") => Kind::Look,
             Part::Scm | Part::Check => Kind::Scm,
         };
-        // One that was started by a process that died at once is gone with it, but has begun.
+        // A child of a process that dies at once has started all the same.
         self.effect(|_| (), |world| world.launch(kind, launch))
     }
 
@@ -517,7 +510,7 @@ impl World for SimWorld {
             |world| {
                 if let Some(child) = world.children.iter_mut().find(|it| it.id == child) {
                     child.ended_by_us = true;
-                    // What it still prints before it goes, it prints; the rest is never said.
+                    // Output due before its end is printed; the rest is lost.
                     let is_print = |step: &Step| matches!(step, Step::Print(..));
                     if child.steps.iter().any(|(when, step)| *when >= at && is_print(step)) {
                         (child.has_result, child.claims) = (false, false);
@@ -548,7 +541,7 @@ impl World for SimWorld {
                     continue;
                 }
                 (_, None) => {
-                    // Nothing will ever happen any more: somebody loses patience.
+                    // Nothing will happen any more: send a signal.
                     self.patience += 1;
                     if self.patience > 5 {
                         self.truth.borrow_mut().violated("it hangs, and no signal ends it");
@@ -680,7 +673,6 @@ impl World for SimWorld {
     }
 }
 
-/// A list of stories, of which these pass.
 pub(crate) fn task_list(stories: &[bool]) -> Vec<u8> {
     let story = |(n, passes): (usize, &bool)| {
         format!(

@@ -1,4 +1,4 @@
-//! Where the measured programs run, and what the kernel says of them.
+//! A directory for the measured programs, and figures from /proc.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,37 +17,38 @@ pub(super) fn called_as(name: &str) -> bool {
     Path::new(&program).file_name() == Some(OsStr::new(name))
 }
 
-/// A directory with the programs to measure with.
-pub(super) struct Place {
+pub(super) struct BenchDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl BenchDir {
     pub(super) fn new() -> io::Result<Self> {
-        let place = Place { dir: tempfile::tempdir()? };
+        let bench_dir = BenchDir { dir: tempfile::tempdir()? };
         for (name, source) in PROGRAMS {
-            let file = place.path(&format!("{name}.c"));
-            let made = place.path(&format!("{name}.out"));
+            let file = bench_dir.path(&format!("{name}.c"));
+            let output = bench_dir.path(&format!("{name}.out"));
             fs::write(&file, source)?;
-            let status =
-                Command::new("cc").args(["-O2", "-static", "-o"]).args([&made, &file]).status()?;
+            let status = Command::new("cc")
+                .args(["-O2", "-static", "-o"])
+                .args([&output, &file])
+                .status()?;
             if !status.success() {
                 return Err(io::Error::other(format!("cc could not make {name}")));
             }
-            fs::copy(made, place.path(name))?;
+            fs::copy(output, bench_dir.path(name))?;
         }
-        // As they are installed. A linker writes a file here and there, which the kernel keeps in many small
-        // pieces; a start of such a program takes a sixth longer than that of a copy.
-        fs::copy(env!("CARGO_BIN_EXE_ralph"), place.path("ralph"))?;
-        std::os::unix::fs::symlink(std::env::current_exe()?, place.path("claude"))?;
-        Ok(place)
+        // A copy, as installed: a linker writes files in fragments, and starting one takes a sixth
+        // longer.
+        fs::copy(env!("CARGO_BIN_EXE_ralph"), bench_dir.path("ralph"))?;
+        std::os::unix::fs::symlink(std::env::current_exe()?, bench_dir.path("claude"))?;
+        Ok(bench_dir)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The product, untouched by the environment's own settings.
+    /// ralph without `RALPH_*` variables.
     pub(super) fn ralph(&self) -> Command {
         let mut command = silent(Command::new(self.path("ralph")));
         for (name, _) in std::env::vars_os() {
@@ -58,7 +59,6 @@ impl Place {
         command
     }
 
-    /// `ralph run` in a project of its own, saying nothing.
     pub(super) fn ralph_run(&self, project: &str, iterations: u64, agent: &[&str]) -> Ralph {
         let project = self.path(project);
         let mut command = self.ralph();
@@ -72,7 +72,6 @@ impl Place {
     }
 }
 
-/// A `ralph run` to come.
 pub(super) struct Ralph {
     project: PathBuf,
     pub(super) command: Command,
@@ -88,7 +87,7 @@ impl Ralph {
         self.command.spawn()
     }
 
-    /// To its end, which has to be the limit of iterations.
+    /// Must end at the iteration limit.
     pub(super) fn run(&mut self) -> io::Result<()> {
         let status = self.spawn()?.wait()?;
         if status.code() == Some(1) { Ok(()) } else { Err(io::Error::other(status.to_string())) }
@@ -98,14 +97,12 @@ impl Ralph {
         &self.project
     }
 
-    /// The journal of the only run.
     pub(super) fn journal(&self) -> io::Result<PathBuf> {
         let mut runs = fs::read_dir(self.project.join(".ralph/runs"))?;
         let run = runs.next().ok_or(io::ErrorKind::NotFound)??;
         Ok(run.path().join("events.jsonl"))
     }
 
-    /// The bytes of all that the run left behind.
     pub(super) fn on_disk(&self) -> io::Result<u64> {
         let mut bytes = 0;
         for file in fs::read_dir(self.journal()?.with_file_name(""))? {
@@ -120,8 +117,8 @@ pub(super) fn silent(mut command: Command) -> Command {
     command
 }
 
-/// A figure in `/proc/PID/FILE`, such as `VmHWM:` in `status`; kilobytes are told as bytes.
-pub(super) fn figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
+/// A figure in `/proc/PID/FILE`, such as `VmHWM:` in `status`; kilobytes become bytes.
+pub(super) fn proc_figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}"))?;
     let line =
         text.lines().find_map(|line| line.strip_prefix(name)).ok_or(io::ErrorKind::NotFound)?;
@@ -130,8 +127,8 @@ pub(super) fn figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
     Ok(if line.ends_with("kB") { number * 1024.0 } else { number })
 }
 
-/// The seconds that all threads of a process have been running.
-pub(super) fn busy(pid: u32) -> io::Result<f64> {
+/// The processor time of all threads in seconds.
+pub(super) fn cpu_seconds(pid: u32) -> io::Result<f64> {
     let mut seconds = 0.0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = fs::read_to_string(thread?.path().join("schedstat"))?;
