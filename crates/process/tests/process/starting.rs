@@ -1,4 +1,4 @@
-//! What a child begins with, what cannot be started, and what a start costs.
+//! What a child inherits, failed starts, and the cost of a start.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,8 @@ use super::*;
 
 cases! {
     fn child_has_own_session_default_signals_and_descriptors() {
-        // What we were given ourselves without its being marked as ours alone is passed on.
-        let passed_on: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        // Inherited descriptors without CLOEXEC are passed on.
+        let inherited: Vec<String> = std::fs::read_dir("/proc/self/fd")
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter(|fd| {
@@ -31,13 +31,13 @@ cases! {
         let ids: Vec<&str> = lines[0].split(' ').collect();
         assert_eq!(ids[0], ids[1], "it leads a session");
         assert_eq!(lines[1], "SigBlk:\t0000000000000000");
-        // Whatever else is ignored was so when we were started.
+        // Other ignored signals were ignored when we started.
         let ignored = u64::from_str_radix(&lines[2]["SigIgn:\t".len()..], 16).unwrap();
         assert_eq!(ignored & (1 << 12), 0, "SIGPIPE is not ignored");
-        // The directory that `ls` reads is the one more.
+        // `ls` itself opens the directory.
         let more: Vec<_> = lines[3..]
             .iter()
-            .filter(|fd| !["0", "1", "2"].contains(fd) && !passed_on.iter().any(|other| other == *fd))
+            .filter(|fd| !["0", "1", "2"].contains(fd) && !inherited.iter().any(|other| other == *fd))
             .collect();
         assert_eq!(more.len(), 1, "{more:?}");
     }
@@ -67,7 +67,7 @@ cases! {
                 term_on_parent_death: false,
             })
         };
-        for (program, directory, kind, says) in [
+        for (program, directory, kind, message) in [
             (OsStr::new("no-such-program"), dir, ErrorKind::NotFound, "no-such-program"),
             (OsStr::new("/no/such/program"), dir, ErrorKind::NotFound, "/no/such/program"),
             (OsStr::new("./sh"), dir, ErrorKind::NotFound, "./sh"),
@@ -80,9 +80,9 @@ cases! {
         ] {
             let err = start(program, directory).unwrap_err();
             assert_eq!(err.kind(), kind, "{program:?}: {err}");
-            assert!(err.to_string().contains(says), "{program:?}: {err}");
+            assert!(err.to_string().contains(message), "{program:?}: {err}");
         }
-        // A script that does not say what runs it is run by the shell.
+        // A script without `#!` is run by the shell.
         let (child, _) = start(&bare, dir).unwrap();
         let mut heard = Heard::default();
         assert_eq!(heard.await_end(&mut system, child), PLAIN);
@@ -146,7 +146,7 @@ cases! {
         assert_eq!((output.stdout, output.stderr), (b"/\n".to_vec(), b"no\n".to_vec()));
         assert_eq!(quick("sleep 1000", 50).unwrap_err().kind(), ErrorKind::TimedOut);
         assert_eq!(children_of_this_process(), "");
-        // Before there is a `System`, an interrupt is none of our business.
+        // Without a `System`, SIGINT is not handled.
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
         assert_eq!(u64::from_str_radix(caught, 16).unwrap() & (1 << 1), 0);
@@ -161,8 +161,8 @@ cases! {
             PATIENCE,
         );
         assert_eq!(interrupted.unwrap_err().kind(), ErrorKind::Interrupted);
-        let told = system.wait(Some(0), &mut Vec::new());
-        assert_eq!(told, Occurrence::Signal(Signal::Interrupt));
+        let occurrence = system.wait(Some(0), &mut Vec::new());
+        assert_eq!(occurrence, Occurrence::Signal(Signal::Interrupt));
     }
 
     #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost_is_printed --nocapture"]

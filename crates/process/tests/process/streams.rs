@@ -1,8 +1,8 @@
-//! What a child prints and what it is given to read, all of it and in order.
+//! Output and input of children arrive complete and in order.
 
 use super::*;
 
-/// How many threads of this process do nothing but read.
+/// The number of reader threads.
 fn pumps() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
@@ -47,7 +47,7 @@ cases! {
         system.close_input(child);
         system.terminate_child(child);
         Heard::default().await_end(&mut system, child);
-        // One that reads no more needs no room.
+        // Input for a child that closed its end is dropped.
         let (child, _) = system.start_with_stdin_pipe(&sh("exec <&-; echo closed; exec sleep 1000").launch()).unwrap();
         Heard::default().until(&mut system, &["closed\n"]);
         for _ in 0..100 {
@@ -72,7 +72,7 @@ cases! {
         let (heard, ended) = run(&mut system, &script);
         assert_eq!(ended, PLAIN);
         assert!(heard.stdout == prompt);
-        // Without a prompt standard input is at its end at once.
+        // Without a prompt, standard input is at its end.
         assert_eq!(run(&mut system, &sh("cat")).1, PLAIN);
     }
 
@@ -129,7 +129,7 @@ cases! {
                 other => panic!("{other:?}"),
             }
             pumped |= pumps() > 0;
-            // Whoever reads slowly finds the pipe full.
+            // A slow reader finds the pipe full.
             eventually("the pipe is full or the child is gone", || state(pid) != Some('R'));
         };
         assert_eq!(ended, PLAIN);

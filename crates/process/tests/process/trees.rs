@@ -1,4 +1,4 @@
-//! Whoever a child has started is found and ended with it, and nobody else.
+//! A child's processes are found and ended with it, and no others.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 
@@ -6,7 +6,7 @@ use ralph_process::{find_by_env, kill_by_env};
 
 use super::*;
 
-/// A tool as agents start it: in a session of its own, deaf to TERM, holding standard output.
+/// A tool in its own session that ignores TERM and holds standard output.
 const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
 
 cases! {
@@ -27,7 +27,7 @@ cases! {
 
     fn stubborn_tool_is_ended_and_reported_after_child_exit() {
         let mut system = System::new().unwrap();
-        // It leaves as soon as the tool is all set.
+        // The child exits once the tool is ready.
         let (heard, ended) = run(
             &mut system,
             &sh(r#"trap 'exit 7' USR1
@@ -36,15 +36,15 @@ cases! {
         );
         let tool = heard.pid("tool");
         assert_eq!(ended.exit, Some(Exit::Code(7)));
-        let left = ended.leftovers.iter().find(|left| left.pid == tool).unwrap();
-        assert!(left.command.starts_with("sh -c trap"), "{left:?}");
+        let leftover = ended.leftovers.iter().find(|leftover| leftover.pid == tool).unwrap();
+        assert!(leftover.command.starts_with("sh -c trap"), "{leftover:?}");
         assert!(!alive(tool));
         assert_eq!(children_of_this_process(), "");
     }
 
     fn orphaned_daemon_is_found_and_ended() {
         let mut system = System::new().unwrap();
-        // Forked twice, in a session of its own, with none of the child's descriptors, and what it is to be.
+        // A daemon: forked twice, own session, no inherited descriptors.
         let (heard, ended) = run(
             &mut system,
             &sh(r#"(setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null &
@@ -61,8 +61,8 @@ cases! {
     fn forking_processes_do_not_escape() {
         let temp = tempfile::tempdir().unwrap();
         let hop = temp.path().join("hop");
-        // Each starts the next and leaves, so that none lives long enough to be looked at. The file
-        // is the way out if this test fails.
+        // Each process starts the next and exits too fast to be seen. Removing the file ends the
+        // chain if the test fails.
         std::fs::write(&hop, r#"[ -e "$0" ] && sh "$0" & exit"#).unwrap();
         let mut system = System::new().unwrap();
         let hop = hop.display();
@@ -77,7 +77,7 @@ cases! {
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(ended.leftovers, []);
         assert_eq!(children_of_this_process(), "");
-        // Those that hop on when the child ends by itself are found too.
+        // The chain is also found when the child exits by itself.
         let (_, ended) = run(&mut system, &sh(&format!("sh {hop}")));
         assert_eq!(ended.exit, Some(Exit::Code(0)));
         assert_eq!(children_of_this_process(), "");
@@ -138,12 +138,12 @@ cases! {
         let heard = Heard { stdout: heard.stderr, stderr: Vec::new() };
         let (server, tool) = (heard.pid("server"), heard.pid("tool"));
         assert_eq!(ended.exit, Some(Exit::Code(0)));
-        let mut left: Vec<u32> = ended.leftovers.iter().map(|left| left.pid).collect();
-        left.sort_unstable();
+        let mut pids: Vec<u32> = ended.leftovers.iter().map(|pids| pids.pid).collect();
+        pids.sort_unstable();
         let mut expected = vec![server, tool];
         expected.sort_unstable();
-        // `yes` meets a closed pipe and leaves soon; the other stays.
-        assert_eq!(left, expected);
+        // `yes` exits at a closed pipe; the other stays.
+        assert_eq!(pids, expected);
         let (_, ended) = run(&mut system, &sh("exit 0"));
         assert_eq!(ended, PLAIN);
         let (_, ended) = run(&mut system, &sh(&format!("{STUBBORN} sleep 0.1")));
@@ -191,7 +191,7 @@ cases! {
         let (first, _) = sh("echo on; exec sleep 1000").start(&mut system);
         let mut heard = Heard::default();
         heard.until(&mut system, &["on\n"]);
-        // In a session of its own and without a parent before anyone has looked.
+        // Orphaned in its own session before the first scan.
         let (second, _) =
             sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 & echo orphan=$!)')").start(&mut system);
         assert_eq!(heard.await_end(&mut system, second).exit, Some(Exit::Code(0)));
@@ -232,7 +232,7 @@ cases! {
         eventually("the agent dies with its run", || !alive(agent));
         assert!(alive(tool));
         assert_eq!(find_by_env("RALPH_TEST_MARK", "another"), []);
-        // We carry no such mark, but the one who does the same for its own may.
+        // This process lacks the mark, but its parent may carry one.
         assert_eq!(find_by_env("RALPH_TEST_MARKER", &mark), []);
         let found = kill_by_env("RALPH_TEST_MARK", &mark, 100);
         assert!(found.iter().any(|left| left.pid == tool), "{found:?}");
@@ -247,7 +247,7 @@ cases! {
         let mut system = System::new().unwrap();
         let script = sh(&format!("{STUBBORN} echo agent=$$; wait"));
         script.start(&mut system);
-        // The test harness has begun a line.
+        // End the line that the test harness has begun.
         println!();
         let mut buf = Vec::new();
         while let Occurrence::Output(..) = system.wait(None, &mut buf) {
