@@ -13,7 +13,7 @@ use super::signals::SignalReader;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Keeps INT, TERM and HUP from ending this process. They still end commands of
-/// [`run_to_end`](super::run_to_end), with `Interrupted`.
+/// [`run_to_end`](super::run_to_end()), with `Interrupted`.
 #[derive(Debug, Clone, Copy)]
 pub struct Interrupts {
     signals: SignalReader,

@@ -92,7 +92,7 @@ pub struct TerminalSize {
 }
 
 impl TerminalSize {
-    /// For a terminal that nobody watches.
+    /// For a terminal without a viewer.
     pub const DEFAULT: TerminalSize = TerminalSize { rows: 50, columns: 200 };
 
     fn winsize(self) -> rustix::termios::Winsize {

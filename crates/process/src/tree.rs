@@ -8,7 +8,7 @@
 //! 2. descendants and session members of those;
 //! 3. other orphans, if it is the only child.
 //!
-//! Released processes are owned by nobody. A daemon that one of them starts later cannot be told
+//! Released processes have no owner. A daemon that one of them starts later cannot be told
 //! from an orphan of the current child.
 //!
 //! Without `/proc` only the process group is known.

@@ -352,7 +352,7 @@ impl OutsideCommand {
         Launch { program: &self.program, env: &self.env, ..original.clone() }
     }
 
-    /// Runs it to its end; see [`crate::run_to_end`].
+    /// Runs it to its end; see [`crate::run_to_end()`].
     ///
     /// # Errors
     /// It cannot be started, times out, or is interrupted.

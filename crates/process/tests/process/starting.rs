@@ -166,7 +166,7 @@ cases! {
     }
 
     #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost_is_printed --nocapture"]
-    fn spawn_cost_is_printed_is_printed() {
+    fn spawn_cost_is_printed() {
         fn median_us(mut once: impl FnMut()) -> u128 {
             let mut times: Vec<u128> = (0..2000)
                 .map(|_| {
