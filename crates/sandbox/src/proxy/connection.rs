@@ -1,4 +1,4 @@
-//! One client of the proxy, from its request to the end of what it was connected to.
+//! One client of the proxy.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,24 +14,20 @@ use super::resolve::{PendingLookup, Resolution, Resolver};
 use super::{ListenerSetId, ProxyRules, Refusal};
 use crate::hosts::{self, HostDecision};
 
-/// How long a client may take to say what it wants. One that sends a byte now and then is not given
-/// more.
+/// For the whole request: single bytes do not extend it.
 const REQUEST_TIMEOUT_MS: u64 = 15_000;
-/// How long an address may take to answer.
+/// Per address.
 const CONNECT_TIMEOUT_MS: u64 = 10_000;
-/// How long another proxy may take to reach the host.
 const UPSTREAM_TIMEOUT_MS: u64 = 60_000;
-/// How long a client may take to read that it gets nothing.
 const CLOSE_TIMEOUT_MS: u64 = 5_000;
-/// How long nothing may move once one side has said its last word.
+/// Without traffic, once one side has closed.
 const HALF_CLOSED_TIMEOUT_MS: u64 = 600_000;
-/// How much is moved for one client before the others have their turn.
+/// Keeps one client from starving the others.
 const MAX_READS_PER_TURN: usize = 8;
 
 const HOST_UNREACHABLE: &str = "the host does not answer";
 
 pub(super) struct Connection {
-    /// The sandbox that it came from.
     pub(super) listener_set: ListenerSetId,
     pub(super) last_activity_ms: u64,
     client: OwnedFd,
@@ -54,7 +50,7 @@ enum ConnectionState {
         rest: VecDeque<SocketAddr>,
         opening: Handshake,
     },
-    /// Another proxy was asked to open the tunnel.
+    /// Another proxy was asked for a tunnel.
     UpstreamHandshake {
         upstream: OwnedFd,
         received: Vec<u8>,
@@ -73,45 +69,40 @@ enum ConnectionState {
     Closed,
 }
 
-/// What each side is sent once there is a connection.
 #[derive(Default)]
 struct Handshake {
     to_host: Vec<u8>,
     to_client: Vec<u8>,
-    /// What another proxy is asked before that.
+    /// Sent to another proxy first.
     upstream_request: Option<Vec<u8>>,
-    /// How much more the client may send.
     more: Option<u64>,
-    /// Nobody would understand an answer of ours.
+    /// The client does not speak HTTP.
     no_error_reply: bool,
 }
 
-/// Bytes on their way in one direction. What could not be written yet is all that is held.
+/// Buffers only unwritten bytes.
 #[derive(Default)]
 struct Flow {
     pending: Vec<u8>,
     written: usize,
     ended: bool,
     shut: bool,
-    /// How much may still come; any number without one. What is beyond it is not read.
     bytes_left: Option<u64>,
 }
 
-/// What became of a connection.
 pub(super) enum NextStep {
     Keep,
     Close,
 }
 
 impl Connection {
-    /// A client of the proxy.
     pub(super) fn new(of: ListenerSetId, client: OwnedFd, now_ms: u64) -> Connection {
         let stage =
             ConnectionState::Head { received: Vec::new(), until_ms: now_ms + REQUEST_TIMEOUT_MS };
         Connection { listener_set: of, last_activity_ms: now_ms, client, stage }
     }
 
-    /// A client that is passed on to a port of this machine. `None` if nobody is there.
+    /// `None` if nothing listens.
     pub(super) fn forward_to_local_port(
         of: ListenerSetId,
         client: OwnedFd,
@@ -128,7 +119,6 @@ impl Connection {
         Some(Connection { listener_set: of, last_activity_ms: now_ms, client, stage })
     }
 
-    /// What it waits for.
     pub(super) fn poll_interest<'c>(&'c self, mut add: impl FnMut(BorrowedFd<'c>, PollFlags)) {
         let client = self.client.as_fd();
         match &self.stage {
@@ -143,7 +133,7 @@ impl Connection {
                 add(upstream.as_fd(), PollFlags::IN)
             }
             ConnectionState::Relaying { upstream, up, down } => {
-                // What nothing is wanted of is not polled, or its end would wake us without a pause.
+                // Idle descriptors are not polled: their hangup would wake us endlessly.
                 for (fd, reads, writes) in [(client, up, down), (upstream.as_fd(), down, up)] {
                     let mut flags = PollFlags::empty();
                     flags.set(PollFlags::IN, reads.wants_more());
@@ -154,14 +144,13 @@ impl Connection {
                 }
             }
             ConnectionState::Closing { words, .. } => {
-                let all_said = words.pending.is_empty();
-                add(client, if all_said { PollFlags::IN } else { PollFlags::OUT });
+                let is_sent = words.pending.is_empty();
+                add(client, if is_sent { PollFlags::IN } else { PollFlags::OUT });
             }
             ConnectionState::Closed => {}
         }
     }
 
-    /// When it has to be looked at, whatever happens.
     pub(super) fn deadline_ms(&self) -> Option<u64> {
         match &self.stage {
             ConnectionState::Head { until_ms, .. }
@@ -176,19 +165,19 @@ impl Connection {
         }
     }
 
-    /// Goes on as far as is possible without waiting.
+    /// Never blocks.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
         rules: &ProxyRules,
         scratch: &mut [u8],
-        tell: &mut dyn FnMut(Refusal),
+        on_refusal: &mut dyn FnMut(Refusal),
     ) -> NextStep {
         loop {
             let next = match &mut self.stage {
                 ConnectionState::Head { received, until_ms } => {
                     match read_head(&self.client, received, scratch) {
-                        HeadRead::Next(ask) => check_request(ask, rules, now_ms, tell),
+                        HeadRead::Next(ask) => check_request(ask, rules, now_ms, on_refusal),
                         HeadRead::Wait if now_ms < *until_ms => return NextStep::Keep,
                         HeadRead::Wait => close_gracefully(
                             "408 Request Timeout",
@@ -202,7 +191,7 @@ impl Connection {
                 ConnectionState::Resolving { ask, private, resolving } => {
                     let Some(found) = resolving.advance(now_ms) else { return NextStep::Keep };
                     let (ask, private) = (take_request(ask), *private);
-                    connect(ask, private, found, now_ms, tell)
+                    connect(ask, private, found, now_ms, on_refusal)
                 }
                 ConnectionState::Connecting { upstream, until_ms, .. } => {
                     let outcome = connected(upstream);
@@ -264,10 +253,10 @@ impl Connection {
                     return if over || stuck { NextStep::Close } else { NextStep::Keep };
                 }
                 ConnectionState::Closing { words, until_ms } => {
-                    let told = words.flush(&self.client).is_ok();
-                    // Reading what it still sends keeps our words from being thrown away with it.
+                    let flushed = words.flush(&self.client).is_ok();
+                    // Unread input would make the kernel discard our reply.
                     let gone = words.shut && drain_client(&self.client, scratch);
-                    return if !told || gone || now_ms >= *until_ms {
+                    return if !flushed || gone || now_ms >= *until_ms {
                         NextStep::Close
                     } else {
                         NextStep::Keep
@@ -287,7 +276,6 @@ fn take_request(ask: &mut ProxyRequest) -> ProxyRequest {
     ProxyRequest { host, port, first, tunnel, through: ask.through.take(), more }
 }
 
-/// What came of reading a head.
 enum HeadRead {
     Next(ProxyRequest),
     Wait,
@@ -321,32 +309,31 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
     }
 }
 
-/// Judges what was asked for, before anything is looked up: a question to a name server leaves the
-/// machine, too.
+/// Comes before any lookup: a DNS query leaves the machine, too.
 fn check_request(
     ask: ProxyRequest,
     rules: &ProxyRules,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     match rules.allow.check(&ask.host, ask.port) {
-        HostDecision::Refused => refuse(&ask, false, now_ms, tell),
+        HostDecision::Refused => refuse(&ask, false, now_ms, on_refusal),
         HostDecision::Allowed { private } => match rules.upstream.server_for(&ask) {
-            // An address says itself whether it is private. A name is looked up by that proxy, not here.
+            // A name is resolved by that proxy.
             Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
-                refuse(&ask, true, now_ms, tell)
+                refuse(&ask, true, now_ms, on_refusal)
             }
-            // It takes requests for any host, so that it must be known where this one ends.
+            // It serves any host, so the end of this request must be known.
             Some(_) if !ask.tunnel && ask.more.is_none() => close_gracefully(
                 "411 Length Required",
                 "the request has to say how long it is",
                 now_ms,
             ),
-            // The user has named it: it may be anywhere.
+            // The user named it: it may be private.
             Some(server) => {
-                start_lookup(server.connect_request(ask), true, &rules.resolver, now_ms, tell)
+                start_lookup(server.connect_request(ask), true, &rules.resolver, now_ms, on_refusal)
             }
-            None => start_lookup(ask, private, &rules.resolver, now_ms, tell),
+            None => start_lookup(ask, private, &rules.resolver, now_ms, on_refusal),
         },
     }
 }
@@ -356,10 +343,10 @@ fn start_lookup(
     private: bool,
     resolver: &Resolver,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     match resolver.start(&ask.host, now_ms) {
-        Resolution::Known(found) => connect(ask, private, found, now_ms, tell),
+        Resolution::Known(found) => connect(ask, private, found, now_ms, on_refusal),
         Resolution::Asking(resolving) => ConnectionState::Resolving { ask, private, resolving },
     }
 }
@@ -368,7 +355,7 @@ fn refuse(
     ask: &ProxyRequest,
     private: bool,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     let refusal = Refusal { host: ask.host.clone(), port: ask.port, private };
     let text = format!(
@@ -379,17 +366,16 @@ fn refuse(
         refusal.reason(),
         refusal.allow_entry()
     );
-    tell(refusal);
+    on_refusal(refusal);
     close_gracefully("403 Forbidden", &text, now_ms)
 }
 
-/// Connects to one of the addresses that were found, if any of them may be used.
 fn connect(
     ask: ProxyRequest,
     private: bool,
     found: Vec<IpAddr>,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     if found.is_empty() {
         let why = format!("there is no address for {}", ask.host);
@@ -398,7 +384,7 @@ fn connect(
     let usable = found.into_iter().filter(|address| private || hosts::is_public(*address));
     let addresses: VecDeque<_> = usable.map(|ip| SocketAddr::new(ip, ask.port)).collect();
     if addresses.is_empty() {
-        return refuse(&ask, true, now_ms, tell);
+        return refuse(&ask, true, now_ms, on_refusal);
     }
     let to_client = if ask.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
     let opening = Handshake {
@@ -412,7 +398,6 @@ fn connect(
         .unwrap_or_else(|_| close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms))
 }
 
-/// Begins to connect to the first address that does not refuse at once.
 fn connect_next(
     mut rest: VecDeque<SocketAddr>,
     opening: Handshake,
@@ -438,7 +423,7 @@ fn connecting(address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether a connection has come about; `None` while that is open.
+/// `None` while undecided.
 fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
     match rustix::net::sockopt::socket_error(socket) {
         Ok(Ok(())) => {}
@@ -451,10 +436,9 @@ fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
     }
 }
 
-/// Goes on with a connection that has come about.
 fn open(upstream: OwnedFd, mut opening: Handshake, now_ms: u64) -> ConnectionState {
     let Some(request) = opening.upstream_request.take() else { return relay(upstream, opening) };
-    // A fresh connection takes a few hundred bytes at once.
+    // A new connection takes a few hundred bytes at once.
     match write(&upstream, &request) {
         Ok(sent) if sent == request.len() => {
             let until_ms = now_ms + UPSTREAM_TIMEOUT_MS;
@@ -464,7 +448,6 @@ fn open(upstream: OwnedFd, mut opening: Handshake, now_ms: u64) -> ConnectionSta
     }
 }
 
-/// Reads what another proxy answers.
 fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> UpstreamReply {
     loop {
         match rustix::net::recv(upstream, &mut *scratch, RecvFlags::empty()) {
@@ -495,7 +478,7 @@ fn close_gracefully(status: &str, text: &str, now_ms: u64) -> ConnectionState {
     ConnectionState::Closing { words, until_ms: now_ms + CLOSE_TIMEOUT_MS }
 }
 
-/// Reads what is there and forgets it. Whether the other side has gone.
+/// Returns whether the client is gone.
 fn drain_client(from: &OwnedFd, scratch: &mut [u8]) -> bool {
     for _ in 0..MAX_READS_PER_TURN {
         match rustix::net::recv(from, &mut *scratch, RecvFlags::empty()) {
@@ -513,12 +496,11 @@ impl Flow {
         self.pending.is_empty() && !self.ended && self.bytes_left != Some(0)
     }
 
-    /// Nothing will come of it any more.
     fn is_closed(&self) -> bool {
         self.shut || self.bytes_left == Some(0) && self.pending.is_empty()
     }
 
-    /// Moves what can be moved now, within a turn. Whether anything was.
+    /// Returns whether anything was moved.
     fn run(&mut self, from: &OwnedFd, to: &OwnedFd, scratch: &mut [u8]) -> io::Result<bool> {
         let mut moved = self.flush(to)?;
         for _ in 0..MAX_READS_PER_TURN {
@@ -548,7 +530,6 @@ impl Flow {
         Ok(self.flush(to)? || moved)
     }
 
-    /// Writes what is pending, and passes on the end after it.
     fn flush(&mut self, to: &OwnedFd) -> io::Result<bool> {
         let mut moved = false;
         if !self.pending.is_empty() {
@@ -568,7 +549,6 @@ impl Flow {
     }
 }
 
-/// Writes as much as is taken at once.
 fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
