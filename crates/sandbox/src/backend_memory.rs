@@ -84,7 +84,8 @@ impl BackendRecord {
             .fold(error, |error, (backend, why)| error.hint(format!("{}: {why}", backend.name()))))
     }
 
-    /// An explicit choice of none is remembered, too; a command's default of none is not.
+    /// Remembers a run's backend. An explicit choice of none is remembered, too; a command's
+    /// default of none is not.
     pub fn save(&self, asked: &RequestedBackend, choice: &Selection) -> Result<(), Error> {
         let used = match choice {
             Selection::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),

@@ -38,7 +38,7 @@ pub(super) struct BwrapSandbox {
     plan: SandboxPlan,
     modes: SavedModes,
     project: PathBuf,
-    /// With their inodes.
+    /// Paths that mounts protect, with their inodes.
     protected_files: Vec<(PathBuf, Option<FileId>)>,
     proxy: Option<Proxy>,
     listeners: Option<ListenerSetId>,
@@ -64,7 +64,8 @@ pub(super) struct PreparedSandbox {
     pub(super) ralph: PathBuf,
 }
 
-/// A failure here is an error, not a reason to try another backend.
+/// Plans a sandbox for any local backend. A failure is an error, not a reason to try another
+/// backend.
 pub(super) fn prepare_sandbox(
     request: &SandboxRequest<'_>,
     backend: Backend,

@@ -103,7 +103,7 @@ impl DockerCli {
     }
 }
 
-/// The JSON layout differs between versions.
+/// Collects names at any depth: the JSON layout differs between versions.
 fn collect_names(value: &Value, names: &mut Vec<String>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| collect_names(value, names)),
@@ -115,7 +115,7 @@ fn collect_names(value: &Value, names: &mut Vec<String>) {
     }
 }
 
-/// Must never change.
+/// The name of a project's VM. It must never change.
 fn sandbox_name(project: &Path) -> String {
     let hash = fnv64(project.as_os_str().as_encoded_bytes()) & 0xffff_ffff;
     let base = project.file_name().unwrap_or_default().to_string_lossy();
@@ -123,14 +123,14 @@ fn sandbox_name(project: &Path) -> String {
     format!("{NAME_PREFIX}{}-{hash:08x}", base.to_ascii_lowercase())
 }
 
-/// Has the agent's login, which outlives the VM.
+/// The directory with the agent's login, which outlives the VM.
 fn state_dir(base: &Path) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let existing = home.map(|home| home.join(".dclaude_state")).filter(|state| state.is_dir());
     existing.unwrap_or_else(|| base.parent().unwrap_or(base).join("docker"))
 }
 
-/// `run` has no option for variables.
+/// Passes variables to claude by its settings: `run` has no option for them.
 fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
     let is_ours = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
     let variables: serde_json::Map<String, Value> = env
@@ -365,6 +365,8 @@ impl Drop for DockerSandbox {
     }
 }
 
+/// Whether a project has a VM.
+///
 /// # Errors
 /// There is no Docker program.
 pub fn exists(project: &Path) -> Result<bool, BackendError> {

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use super::plan::{Disk, ExpectedEntry, Mount, PathGuard, PathInfo};
 use super::plan_builder::{PathTarget, PlanBuilder};
 
-/// `commondir` moves configuration and hooks.
+/// What git executes. `commondir` moves configuration and hooks.
 const EXECUTED_PATHS: [&str; 4] = ["config", "config.worktree", "hooks", "commondir"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProjectRepository {
     pub(super) top: PathBuf,
-    /// Of a worktree or submodule.
+    /// The `.git` file of a worktree or submodule.
     pointer: Option<PathBuf>,
     git_dir: PathBuf,
     /// Shared by all worktrees.
@@ -78,7 +78,7 @@ fn linked_repository(disk: &dyn Disk, top: PathBuf, file: PathInfo) -> Option<Pr
         Some(text) => disk.stat(&git_dir.join(text.trim_end()))?.real,
         None => git_dir.clone(),
     };
-    // Another path would be an agent's.
+    // git creates worktree directories only here. Another path would be an agent's.
     let is_worktree = git_dir.parent() == Some(&common.join("worktrees"));
     (git_dir == common || is_worktree).then_some(ProjectRepository {
         top,
@@ -88,7 +88,8 @@ fn linked_repository(disk: &dyn Disk, top: PathBuf, file: PathInfo) -> Option<Pr
     })
 }
 
-/// By `gitdir` (worktree) or `core.worktree` (submodule).
+/// Whether a git directory points back to this work tree: by `gitdir` (worktree) or `core.worktree`
+/// (submodule).
 fn names_work_tree(disk: &dyn Disk, repository: &ProjectRepository) -> bool {
     let ProjectRepository { top, git_dir, common, .. } = repository;
     let is_top = |path: &Path| {
@@ -134,8 +135,8 @@ pub(super) fn git_dirs(disk: &dyn Disk, project: &Path) -> Vec<PathBuf> {
     Vec::new()
 }
 
-/// If there is no `.git`, the agent must not create one: git, run outside, would execute its
-/// configuration.
+/// Protects `.git`. If there is none, the agent must not create one: git, run outside, would
+/// execute its configuration.
 pub(super) fn protect_git_entry(
     project: &Path,
     builder: &mut PlanBuilder<'_>,

@@ -71,7 +71,7 @@ impl InitArgs {
     }
 }
 
-/// Returns only on failure.
+/// Sets up the sandbox and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
     let [init_args, args @ ..] = args else {
         return print_failure("it is called by ralph itself, to set up a sandbox");
@@ -137,8 +137,8 @@ fn restrict_writes(paths: &[OsString]) -> Result<(), RulesetError> {
 
 const CARRIED_PREFIX: &str = "__RALPH_ENV_";
 
-/// The sandbox's own programs start unconfined. Variables that would make them load an agent's code
-/// are renamed until [`exec_inside`].
+/// Renames variables that would make the sandbox's own programs, which start unconfined, load an
+/// agent's code. [`exec_inside`] restores them.
 pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
     let mut env = changes.to_vec();
     for (name, value) in trust::untrusted_env(changes) {
@@ -158,7 +158,7 @@ fn restore_carried_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust
     restored.flatten().collect()
 }
 
-/// Returns an exit code on failure.
+/// Executes the program with its intended environment. Returns an exit code on failure.
 pub(super) fn exec_inside(program: &OsStr, args: &[OsString]) -> u8 {
     exec_with(program, args, &restore_carried_env(std::env::vars_os()))
 }
@@ -224,8 +224,8 @@ fn send_listeners(socket: i32, ports: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// Only a session leader can take a terminal, and bubblewrap's session belongs to its own first
-/// process.
+/// Starts a session with an inherited terminal. Only a session leader can take one, and
+/// bubblewrap's session belongs to its own first process.
 fn acquire_terminal(terminal: i32) -> io::Result<()> {
     #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
     // SAFETY: the terminal was inherited for this.
@@ -239,7 +239,7 @@ fn acquire_terminal(terminal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// They may lead out of the sandbox.
+/// Closes inherited descriptors, which may lead out of the sandbox.
 pub(super) fn close_all() {
     #[expect(unsafe_code, reason = "there is no safe interface for closing a range")]
     // SAFETY: descriptors above 2 are not used after this.
@@ -258,7 +258,7 @@ pub(super) fn close_all() {
     }
 }
 
-/// The outer processes ignore TERM to outlive the agent.
+/// Resets TERM, which the outer processes ignore to outlive the agent.
 fn reset_signals() {
     #[expect(unsafe_code, reason = "there is no safe interface for a default signal action")]
     // SAFETY: it only sets the default action.

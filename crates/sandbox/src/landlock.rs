@@ -46,7 +46,7 @@ const ABI_SCOPES: i32 = 6;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LandlockRules {
     grants: Grants,
-    /// `None` for all.
+    /// Ports open for connections; `None` for all.
     ports: Option<Vec<u16>>,
     walls: Isolation,
     project: PathBuf,
@@ -63,7 +63,7 @@ impl LandlockRules {
     }
 }
 
-/// 0 for none.
+/// The kernel's Landlock version; 0 for none.
 pub(super) fn landlock_abi() -> i32 {
     #[expect(unsafe_code, reason = "the crate does not tell the version")]
     // SAFETY: this is a query without effects.
@@ -73,7 +73,7 @@ pub(super) fn landlock_abi() -> i32 {
     i32::try_from(version).unwrap_or(0).max(0)
 }
 
-/// Returns only on failure.
+/// Confines this process and executes the program. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> u8 {
     let [rules_file, program, args @ ..] = args else {
         return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
@@ -160,7 +160,7 @@ fn allow_path(
     ruleset.add_rule(PathBeneath::new(file, access))
 }
 
-/// Without the bounding set, `execve` cannot regain capabilities.
+/// Drops all capabilities. Without the bounding set, `execve` cannot regain them.
 ///
 /// # Errors
 /// One could not be dropped. The program must not start.
@@ -340,7 +340,7 @@ fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
     }
 }
 
-/// Mounts cannot protect these here. The second list is too large to save.
+/// Saves protected paths, which mounts cannot protect here. The second list is too large to save.
 fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
     // ralph's own files change during a run.
     let is_protected = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|state| path.ends_with(state));

@@ -53,7 +53,7 @@ use ralph_process::{ChildId, Launch, LaunchExtras, System, TerminalSize};
 use hosts::HostAllowList;
 use proxy::Refusal;
 
-/// Not its path: an agent that works on ralph may have replaced that file.
+/// The running program, not its path: an agent that works on ralph may have replaced that file.
 #[cfg(target_os = "linux")]
 const SELF_EXE: &str = "/proc/self/exe";
 
@@ -137,7 +137,7 @@ pub fn start(
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
-/// Like [`start`]; see [`System::start_on_terminal`].
+/// Like [`start`], on a new terminal; see [`System::start_on_terminal`].
 ///
 /// # Errors
 /// The system's error, or the backend has no terminals.
@@ -170,10 +170,10 @@ pub fn start_on_terminal(
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
-/// Found, and mostly repaired, after an agent has ended.
+/// A change that was found, and mostly repaired, after an agent has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxTrace {
-    /// Would have been executed outside; renamed to this path.
+    /// A new file that would have been executed outside; renamed to this path.
     Quarantined(PathBuf),
     /// Like `Quarantined`, for a git repository, which the user may want.
     RepositoryRemoved(PathBuf),
@@ -265,7 +265,7 @@ pub trait Sandbox: fmt::Debug {
         let _ = (system, path);
         None
     }
-    /// The user may change files now.
+    /// Called before a pause, in which the user may change files.
     fn rest(&mut self, system: &mut System) {
         let _ = system;
     }
@@ -277,7 +277,7 @@ pub trait Sandbox: fmt::Debug {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendError {
-    /// Must be fixed: never fall back to no sandbox.
+    /// The user must fix it; never fall back to no sandbox.
     pub is_config_error: bool,
     pub reason: String,
     pub hint: Option<String>,
@@ -298,8 +298,8 @@ impl BackendError {
         self
     }
 
-    /// For a backend that works elsewhere on this machine. An agent may have caused the failure to
-    /// run without a sandbox, so it is an error.
+    /// Turns the failure of a backend that works elsewhere on this machine into an error: an agent
+    /// may have caused it to run without a sandbox.
     fn fails_in_project(self, backend: Backend, project: &Path) -> BackendError {
         let (name, shown) = (backend.name(), project.display());
         let hint = self.hint.unwrap_or_else(|| {
@@ -378,7 +378,7 @@ pub fn allow_list(
     Ok(allow)
 }
 
-/// Without a sandbox.
+/// The agent's environment without a sandbox.
 fn agent_environment(request: &SandboxRequest<'_>) -> Vec<(OsString, OsString)> {
     let changed = |name: &OsStr| request.env.iter().any(|(other, _)| other == name);
     let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();

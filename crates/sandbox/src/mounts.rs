@@ -106,7 +106,7 @@ impl MountArgs {
     }
 }
 
-/// Returns only on failure.
+/// Sets up the mounts and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
     let Some((mount_args, [program, args @ ..])) = MountArgs::parse(args) else {
         return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
@@ -175,7 +175,8 @@ fn unshare(users: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// An agent may have put a link there since the sandbox was planned.
+/// Opens an absolute path without links: an agent may have put one there since the sandbox was
+/// planned.
 ///
 /// # Errors
 /// `ELOOP` or `ENOTDIR` for a link.
@@ -235,7 +236,7 @@ fn attach(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
     attach_at(&held, mount.at())
 }
 
-/// Creates a missing path. A link's target was not planned, so it is not followed.
+/// Mounts at a path, creating it if missing. A link is not followed: its target was not planned.
 fn attach_at(held: &OwnedFd, at: &Path) -> io::Result<()> {
     if fs::symlink_metadata(at).is_err() {
         let mut directories = fs::DirBuilder::new();

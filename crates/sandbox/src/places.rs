@@ -57,8 +57,8 @@ pub(super) const HIDDEN_FILES: &[&str] = &[
     "/etc/security/opasswd",
 ];
 
-/// Whether programs need to read it. For bubblewrap, an empty directory is faster than a read-only
-/// mount.
+/// Files that control the kernel, and whether programs need to read them. For bubblewrap, an empty
+/// directory is faster than a read-only mount.
 pub(super) const KERNEL_PATHS: &[(&str, bool)] = &[
     ("/proc/acpi", false),
     ("/proc/asound", false),

@@ -18,9 +18,10 @@ use super::plan_builder::{PathTarget, PlanBuilder, settings_path};
 use super::tools;
 use ralph_process::trust::AgentWritable;
 
-/// Here the agent's hooks find ralph.
+/// Where the agent's hooks find ralph.
 pub const INSIDE_DIR: &str = "/run/ralph";
 
+/// Read access to the machine.
 pub trait Disk {
     /// Follows links.
     fn stat(&self, path: &Path) -> Option<PathInfo>;
@@ -176,7 +177,7 @@ pub struct SandboxPlan {
     /// For the user.
     pub notes: Vec<String>,
     pub project: PathBuf,
-    /// See `drop_replaced`.
+    /// Sources that an agent could replace by a link; see `drop_replaced`.
     pub replaceable_sources: BTreeSet<PathBuf>,
 }
 
@@ -242,6 +243,8 @@ pub enum PlanError {
     Setting(String),
 }
 
+/// Plans a sandbox.
+///
 /// # Errors
 /// What to show and what to hide overlap.
 pub fn build_plan(inputs: &PlanInputs, disk: &dyn Disk) -> Result<SandboxPlan, PlanError> {
@@ -286,7 +289,7 @@ fn build_plan_with(
         disk.list_names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
     let files = HIDDEN_FILES.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
     let is_secret = |file: &Path| disk.stat(file).is_some_and(|found| !found.is_dir);
-    // Each mount costs time at every start.
+    // Unreadable files need no mount; each costs time at every start.
     for file in files.filter(|file| is_secret(file) && disk.is_accessible(file)) {
         builder.mounts.push(Mount::EmptyFile { at: file });
     }
@@ -416,7 +419,7 @@ fn kernel(disk: &dyn Disk) -> Vec<Mount> {
         .collect()
 }
 
-/// Hiding one of these would hide the other.
+/// Refuses directories inside each other: hiding one would hide the other.
 fn refuse_overlaps(inputs: &PlanInputs, home: Option<&Path>) -> Result<(), String> {
     let project = &inputs.project;
     if let Some(home) = home
@@ -447,7 +450,7 @@ fn refuse_overlaps(inputs: &PlanInputs, home: Option<&Path>) -> Result<(), Strin
     Ok(())
 }
 
-/// See [`PROTECTED_DIRS`].
+/// Protects the files of [`PROTECTED_DIRS`].
 fn protect_project(project: &Path, builder: &mut PlanBuilder<'_>, guards: &mut Vec<PathGuard>) {
     for (dir, names) in PROTECTED_DIRS {
         let dir = project.join(dir);
@@ -483,13 +486,14 @@ fn protect_project(project: &Path, builder: &mut PlanBuilder<'_>, guards: &mut V
     }
 }
 
-/// Its next run obeys the settings there.
+/// Protects another project of ralph: its next run obeys the settings there.
 fn protect_nested(
     root: &Path,
     home: Option<&Path>,
     builder: &mut PlanBuilder<'_>,
     guards: &mut Vec<PathGuard>,
 ) {
+    // A link does not lead to the known project.
     let has_links = root.ancestors().any(|dir| builder.disk.read_link(dir).is_some());
     if has_links || !builder.is_writable(root) {
         return;

@@ -115,7 +115,7 @@ impl PlanBuilder<'_> {
         })
     }
 
-    /// At its real and its named place.
+    /// Shows an existing path, at its real and its named place.
     pub(super) fn show(&mut self, label: &str, path: &Path, writable: bool) {
         match self.resolve_target(path) {
             PathTarget::Missing => {}
@@ -131,7 +131,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Never shows a directory that contains hidden ones.
+    /// Shows a hidden path, but never one that contains hidden directories.
     pub(super) fn show_hidden(&mut self, label: &str, path: &Path) {
         self.show_if_hidden(label, path, false);
     }
@@ -179,7 +179,7 @@ impl PlanBuilder<'_> {
         });
     }
 
-    /// A missing source would keep the sandbox from starting, even if its mount is covered.
+    /// Removes covered mounts: a missing source would keep the sandbox from starting.
     pub(super) fn drop_covered(&mut self) {
         let mut later: Vec<PathBuf> = Vec::new();
         let mut visible = Vec::new();
@@ -199,7 +199,8 @@ impl PlanBuilder<'_> {
         hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
     }
 
-    /// They can be used on read-only mounts, too. The settings can name exceptions.
+    /// Hides service sockets and named pipes, which can be used on read-only mounts, too. The
+    /// settings can name exceptions.
     pub(super) fn hide_sockets(&mut self, inputs: &PlanInputs) {
         let home = self.home.as_ref().map(|(_, home)| home.clone());
         let named = inputs.readable.iter().chain(&inputs.writable);
@@ -259,7 +260,8 @@ impl PlanBuilder<'_> {
         })
     }
 
-    /// Links in the home directory do not exist in the scratch home.
+    /// The places where a path must be visible: links in the home directory do not exist in the
+    /// scratch home.
     fn visible_paths(&self, path: &Path, real: &Path) -> Vec<PathBuf> {
         let mut places = vec![real.to_owned()];
         if let Some((named, home)) = &self.home

@@ -21,7 +21,7 @@ use ralph_store::relocation::{DirIdentity, Relocation};
 
 const RECORD_FILE: &str = "sandbox.json";
 const RESTORE_FILE: &str = "kept.json";
-/// For records of missing projects.
+/// The age at which records of missing projects are removed.
 const MISSING_PROJECT_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl ScratchRecord {
             || self.identity.is_some_and(|identity| identity.is_gone_from(&self.project))
     }
 
-    /// To `dir` or a parent of it.
+    /// The move of the project to `dir` or a parent of it.
     fn relocation(&self, dir: &Path) -> Option<Relocation> {
         self.identity?.find_moved(&self.project, dir.ancestors())
     }
@@ -88,6 +88,8 @@ pub struct ScratchEntry {
     pub in_use: bool,
 }
 
+/// The parent of all scratch directories.
+///
 /// # Errors
 /// There is no home directory.
 pub fn sandboxes() -> Result<PathBuf, Error> {
@@ -126,7 +128,7 @@ impl Scratch {
         self.record.write_all(&serde_json::to_vec(note)?)
     }
 
-    /// The next ralph needs the record.
+    /// Keeps the record for the next ralph.
     pub(super) fn mark_unfinished(&mut self) {
         self.is_unfinished = true;
     }
@@ -164,7 +166,8 @@ pub struct StaleSandbox {
     pub trace: SandboxTrace,
 }
 
-/// Call it before reading a project, whose root may be unreadable.
+/// Restores modes that agents of killed runs changed. Call it before reading a project, whose root
+/// may be unreadable.
 pub fn restore_modes(base: &Path) -> Vec<SandboxTrace> {
     let stale = list(base).into_iter().filter(|listed| !listed.in_use);
     let notes = stale.filter_map(|stale| stale.note).filter(|note| !note.is_project_missing());
@@ -219,7 +222,7 @@ fn is_old(note: &Path) -> bool {
     modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MISSING_PROJECT_AGE)
 }
 
-/// With namespaces, no process outlives ralph.
+/// Whether processes outlived their ralph; in namespaces, none can.
 fn has_processes(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -259,7 +262,7 @@ fn remove_contents(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copes with read-only directories.
+/// Removes a directory, read-only parts included.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),

@@ -88,8 +88,8 @@ const UNIMPLEMENTED_SYSCALLS: &[i64] = &[
     libc::SYS_openat2,
 ];
 
-/// The argument is a pid; 0 is the caller, whose pid a filter cannot know. Landlock covers only
-/// signals and process memory.
+/// Calls on a process. The argument is a pid; 0 is the caller, whose pid a filter cannot know.
+/// Landlock covers only signals and process memory.
 const PROCESS_CALLS: &[(i64, u32)] = &[
     (libc::SYS_ioprio_set, 1),
     (libc::SYS_migrate_pages, 0),
@@ -102,7 +102,7 @@ const PROCESS_CALLS: &[(i64, u32)] = &[
     (libc::SYS_setpriority, 1),
 ];
 
-/// Shared by all processes of a user. ENOSYS looks like a kernel without them.
+/// IPC objects that all processes of a user share. ENOSYS looks like a kernel without them.
 const SHARED_IPC_SYSCALLS: &[i64] = &[
     libc::SYS_mq_open,
     libc::SYS_mq_unlink,
@@ -127,7 +127,7 @@ const ALLOWED_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_NETLINK.cast_unsigned(),
 ];
 
-/// Setuid programs would run with the owner's rights outside, later.
+/// Refuses to create setuid programs, which would run with the owner's rights outside, later.
 fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
     const SETUID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
     // Without them there is no mode argument.
@@ -188,7 +188,8 @@ pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
     rules
 }
 
-/// Landlock restricts only TCP sockets. With `open`, the network is not confined.
+/// The rules beside Landlock, which restricts only TCP sockets. With `open`, the network is not
+/// confined.
 pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
     let mut rules = inside_namespaces();
     let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
@@ -322,7 +323,7 @@ fn compile(rules: &[SyscallRule]) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Irrevocable for this thread and its descendants.
+/// Applies the rules to this thread and its descendants, irrevocably.
 ///
 /// # Errors
 /// The kernel lacks seccomp filters.

@@ -8,7 +8,7 @@ use super::home::{CACHE_DIRS, TOOL_DIRS, TOOL_SECRETS};
 use super::plan::{PathInfo, PlanInputs};
 use super::plan_builder::{PathTarget, PlanBuilder};
 
-/// With the default in the home directory.
+/// Variables that name a location, with its default in the home directory.
 const LOCATION_VARIABLES: &[(&str, &str)] = &[
     ("ASDF_DATA_DIR", ".asdf"),
     ("ASDF_DIR", ".asdf"),
@@ -68,7 +68,7 @@ pub(super) fn show_tools(builder: &mut PlanBuilder<'_>, home: Option<&Path>, inp
     }
 }
 
-/// Linked tools are visible in two places.
+/// Hides the tools' secrets, also where links show them again.
 pub(super) fn hide_secrets(
     builder: &mut PlanBuilder<'_>,
     home: Option<&Path>,
@@ -84,8 +84,8 @@ pub(super) fn hide_secrets(
     }
 }
 
-/// The shims of pyenv, rbenv and asdf call their neighbours; `bin` of Node.js or a virtual
-/// environment links to `lib`.
+/// The directory that a `PATH` entry needs: the shims of pyenv, rbenv and asdf call their
+/// neighbours; `bin` of Node.js or a virtual environment links to `lib`.
 fn package_root(builder: &PlanBuilder<'_>, dir: &Path) -> Option<PathBuf> {
     let root = dir.parent()?;
     let PathTarget::Inside(PathInfo { real, .. }) = builder.resolve_target(root) else {

@@ -16,7 +16,7 @@ use crate::hosts::{self, HostDecision};
 
 /// For the whole request: single bytes do not extend it.
 const REQUEST_TIMEOUT_MS: u64 = 15_000;
-/// Per address.
+/// For each address.
 const CONNECT_TIMEOUT_MS: u64 = 10_000;
 const UPSTREAM_TIMEOUT_MS: u64 = 60_000;
 const CLOSE_TIMEOUT_MS: u64 = 5_000;
@@ -80,7 +80,7 @@ struct Handshake {
     no_error_reply: bool,
 }
 
-/// Buffers only unwritten bytes.
+/// Bytes in one direction. Buffers only what is unwritten.
 #[derive(Default)]
 struct Flow {
     pending: Vec<u8>,
@@ -102,7 +102,7 @@ impl Connection {
         Connection { listener_set: of, last_activity_ms: now_ms, client, stage }
     }
 
-    /// `None` if nothing listens.
+    /// Forwards a client to a local port. `None` if nothing listens.
     pub(super) fn forward_to_local_port(
         of: ListenerSetId,
         client: OwnedFd,
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Never blocks.
+    /// Advances as far as possible without blocking.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
@@ -309,7 +309,7 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
     }
 }
 
-/// Comes before any lookup: a DNS query leaves the machine, too.
+/// Checks a request before any lookup: a DNS query leaves the machine, too.
 fn check_request(
     ask: ProxyRequest,
     rules: &ProxyRules,
@@ -319,7 +319,7 @@ fn check_request(
     match rules.allow.check(&ask.host, ask.port) {
         HostDecision::Refused => refuse(&ask, false, now_ms, on_refusal),
         HostDecision::Allowed { private } => match rules.upstream.server_for(&ask) {
-            // A name is resolved by that proxy.
+            // Only an address can be checked here: that proxy resolves names.
             Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
                 refuse(&ask, true, now_ms, on_refusal)
             }
@@ -478,7 +478,7 @@ fn close_gracefully(status: &str, text: &str, now_ms: u64) -> ConnectionState {
     ConnectionState::Closing { words, until_ms: now_ms + CLOSE_TIMEOUT_MS }
 }
 
-/// Returns whether the client is gone.
+/// Discards input. Returns whether the client is gone.
 fn drain_client(from: &OwnedFd, scratch: &mut [u8]) -> bool {
     for _ in 0..MAX_READS_PER_TURN {
         match rustix::net::recv(from, &mut *scratch, RecvFlags::empty()) {
@@ -500,7 +500,7 @@ impl Flow {
         self.shut || self.bytes_left == Some(0) && self.pending.is_empty()
     }
 
-    /// Returns whether anything was moved.
+    /// Moves data within one turn. Returns whether any was moved.
     fn run(&mut self, from: &OwnedFd, to: &OwnedFd, scratch: &mut [u8]) -> io::Result<bool> {
         let mut moved = self.flush(to)?;
         for _ in 0..MAX_READS_PER_TURN {

@@ -57,7 +57,7 @@ pub(super) struct Lookup {
     ids: [u16; 2],
     answered: [bool; 2],
     found: [Vec<IpAddr>; 2],
-    /// Unlike "no address".
+    /// The server failed, which is not the same as no address.
     failed: bool,
 }
 

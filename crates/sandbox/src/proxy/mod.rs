@@ -38,7 +38,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// For `sandbox.allowedDomains`.
+    /// The entry for `sandbox.allowedDomains` that would allow it.
     pub fn allow_entry(&self) -> String {
         let host = self.describe_target();
         let is_private = self.host.parse().is_ok_and(|address| !super::hosts::is_public(address));
@@ -140,7 +140,7 @@ impl Proxy {
         id
     }
 
-    /// This frees the network namespace.
+    /// Closes listeners and their connections, which frees the network namespace.
     pub fn release(&mut self, id: ListenerSetId) {
         self.send_command(ProxyCommand::Release(id));
     }
