@@ -4,8 +4,11 @@ mod links;
 mod paper;
 mod protected;
 
+use std::ffi::OsStr;
+
 use self::paper::Paper;
 use super::*;
+use crate::environment;
 
 const MACHINE: &[&str] = &[
     "/etc/passwd = root:x:0:0::/root:/bin/sh\nu:x:1001:1001::/home/u:/bin/zsh",
