@@ -1,5 +1,7 @@
 //! One client of the proxy.
 
+mod flow;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -7,8 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
+use self::flow::{Flow, drain_client, write};
 use super::http::{self, ProxyRequest, RequestHead, UpstreamReply};
 use super::resolve::{PendingLookup, Resolution, Resolver};
 use super::{ListenerSetId, ProxyRules, Refusal};
@@ -22,8 +25,6 @@ const UPSTREAM_TIMEOUT_MS: u64 = 60_000;
 const CLOSE_TIMEOUT_MS: u64 = 5_000;
 /// Without traffic, once one side has closed.
 const HALF_CLOSED_TIMEOUT_MS: u64 = 600_000;
-/// Keeps one client from starving the others.
-const MAX_READS_PER_TURN: usize = 8;
 
 const HOST_UNREACHABLE: &str = "the host does not answer";
 
@@ -78,16 +79,6 @@ struct Handshake {
     more: Option<u64>,
     /// The client does not speak HTTP.
     no_error_reply: bool,
-}
-
-/// Bytes in one direction. Buffers only what is unwritten.
-#[derive(Default)]
-struct Flow {
-    pending: Vec<u8>,
-    written: usize,
-    ended: bool,
-    shut: bool,
-    bytes_left: Option<u64>,
 }
 
 pub(super) enum NextStep {
@@ -476,90 +467,6 @@ fn close_gracefully(status: &str, text: &str, now_ms: u64) -> ConnectionState {
     let words =
         Flow { pending: http::error_response(status, text), ended: true, ..Flow::default() };
     ConnectionState::Closing { words, until_ms: now_ms + CLOSE_TIMEOUT_MS }
-}
-
-/// Discards input. Returns whether the client is gone.
-fn drain_client(from: &OwnedFd, scratch: &mut [u8]) -> bool {
-    for _ in 0..MAX_READS_PER_TURN {
-        match rustix::net::recv(from, &mut *scratch, RecvFlags::empty()) {
-            Ok((0, _)) => return true,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return false,
-            Err(_) => return true,
-        }
-    }
-    false
-}
-
-impl Flow {
-    fn wants_more(&self) -> bool {
-        self.pending.is_empty() && !self.ended && self.bytes_left != Some(0)
-    }
-
-    fn is_closed(&self) -> bool {
-        self.shut || self.bytes_left == Some(0) && self.pending.is_empty()
-    }
-
-    /// Moves data within one turn. Returns whether any was moved.
-    fn run(&mut self, from: &OwnedFd, to: &OwnedFd, scratch: &mut [u8]) -> io::Result<bool> {
-        let mut moved = self.flush(to)?;
-        for _ in 0..MAX_READS_PER_TURN {
-            if !self.wants_more() {
-                break;
-            }
-            let room = self
-                .bytes_left
-                .map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-            let room = room.min(scratch.len());
-            match rustix::net::recv(from, &mut scratch[..room], RecvFlags::empty()) {
-                Ok((0, _)) => self.ended = true,
-                Ok((read, _)) => {
-                    let bytes = &scratch[..read.min(room)];
-                    self.bytes_left =
-                        self.bytes_left.map(|left| left.saturating_sub(bytes.len() as u64));
-                    let sent = write(to, bytes)?;
-                    self.pending = bytes[sent..].to_vec();
-                    self.written = 0;
-                }
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => break,
-                Err(err) => return Err(err.into()),
-            }
-            moved = true;
-        }
-        Ok(self.flush(to)? || moved)
-    }
-
-    fn flush(&mut self, to: &OwnedFd) -> io::Result<bool> {
-        let mut moved = false;
-        if !self.pending.is_empty() {
-            let sent = write(to, &self.pending[self.written..])?;
-            self.written += sent;
-            moved = sent > 0;
-            if self.written >= self.pending.len() {
-                (self.pending, self.written) = (Vec::new(), 0);
-            }
-        }
-        if self.ended && self.pending.is_empty() && !self.shut {
-            let _ = rustix::net::shutdown(to, Shutdown::Write);
-            self.shut = true;
-            moved = true;
-        }
-        Ok(moved)
-    }
-}
-
-fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match rustix::net::send(to, &bytes[sent..], SendFlags::NOSIGNAL) {
-            Ok(more) => sent += more,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => break,
-            Err(err) => return Err(err.into()),
-        }
-    }
-    Ok(sent)
 }
 
 #[cfg(test)]
