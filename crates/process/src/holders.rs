@@ -169,12 +169,12 @@ mod linux {
             std::fs::create_dir_all(&deep).unwrap();
             let link = dir.path().join("link");
             std::os::unix::fs::symlink(dir.path().join("a"), &link).unwrap();
-            let place = |name: &str| vec![dir.path().join(name)];
-            assert_eq!(is_inside_dir(&deep, &place("link")), Some(true));
-            assert_eq!(is_inside_dir(&link.join("b"), &place("a")), Some(true));
-            assert_eq!(is_inside_dir(&deep, &place("a/b/c")), Some(true));
-            assert_eq!(is_inside_dir(&deep, &[place("a/b/c/d"), place("x")].concat()), Some(false));
-            assert_eq!(is_inside_dir(&dir.path().join("gone"), &place("a")), None);
+            let dirs = |name: &str| vec![dir.path().join(name)];
+            assert_eq!(is_inside_dir(&deep, &dirs("link")), Some(true));
+            assert_eq!(is_inside_dir(&link.join("b"), &dirs("a")), Some(true));
+            assert_eq!(is_inside_dir(&deep, &dirs("a/b/c")), Some(true));
+            assert_eq!(is_inside_dir(&deep, &[dirs("a/b/c/d"), dirs("x")].concat()), Some(false));
+            assert_eq!(is_inside_dir(&dir.path().join("gone"), &dirs("a")), None);
         }
 
         #[test]
@@ -206,9 +206,8 @@ mod linux {
             drop(open);
             assert_eq!(held(&nobody), Some(false));
             let name = std::fs::read_to_string("/proc/self/comm").unwrap();
-            let (here, first) =
-                (std::env::current_dir().unwrap(), std::env::args().next().unwrap());
-            let us = LockUsers { program: name.trim(), directories: &[here], ..nobody };
+            let (cwd, first) = (std::env::current_dir().unwrap(), std::env::args().next().unwrap());
+            let us = LockUsers { program: name.trim(), directories: &[cwd], ..nobody };
             assert_eq!(held(&us), Some(true));
             assert_eq!(held(&LockUsers { idle_programs: &[&first], ..us }), Some(false));
             let elsewhere = LockUsers { directories: &[dir.path().to_owned()], ..us };

@@ -29,8 +29,8 @@ pub fn kill(pid: u32) {
 
 /// Whether no process has this pid. A zombie has not exited in this sense.
 pub fn has_exited(pid: u32) -> bool {
-    let there = to_pid(pid).map(rustix::process::test_kill_process);
-    matches!(there, None | Some(Err(rustix::io::Errno::SRCH)))
+    let result = to_pid(pid).map(rustix::process::test_kill_process);
+    matches!(result, None | Some(Err(rustix::io::Errno::SRCH)))
 }
 
 fn to_pid(pid: u32) -> Option<rustix::process::Pid> {

@@ -225,8 +225,8 @@ impl System {
 
     /// Waits for the next occurrence or the deadline.
     ///
-    /// Signals come first. Available output comes before a passed deadline, but never twice in a
-    /// row: otherwise a suspension of ralph would look like silence of the child.
+    /// Signals come first. Available output comes before a passed deadline, or a suspension of
+    /// ralph would look like silence of the child; but never twice in a row.
     pub fn wait(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         buf.clear();
         loop {

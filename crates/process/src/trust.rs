@@ -146,9 +146,9 @@ impl AgentWritable {
         }
     }
 
-    /// The trusted directories of a `PATH`. Those in a project that contains the home directory or
-    /// the system come last: without them there may be no programs, and an agent there could change
-    /// the user's shell anyway.
+    /// The trusted directories of a `PATH`. Links inside them are not checked. Those in a project
+    /// that contains the home directory or the system come last: without them there may be no
+    /// programs, and an agent there could change the user's shell anyway.
     pub fn trusted_path(&self, path: Option<&OsStr>, home: Option<&Path>) -> OsString {
         let dirs: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
         let with = |trust| dirs.iter().filter(move |dir| self.trust(dir, home) == trust).cloned();
@@ -177,8 +177,8 @@ impl AgentWritable {
             (self.trust(&found, home) != Trust::Never).then_some(found)
         });
         found.ok_or_else(|| {
-            let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-            let untrusted = crate::find_program(name, path, &here);
+            let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+            let untrusted = crate::find_program(name, path, &cwd);
             ProgramNotFound { name: name.to_owned(), untrusted }
         })
     }

@@ -103,12 +103,12 @@ impl Script {
 }
 
 #[derive(Default)]
-struct Heard {
+struct Capture {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Heard {
+impl Capture {
     fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).unwrap()
     }
@@ -152,11 +152,11 @@ impl Heard {
     }
 }
 
-fn run(system: &mut System, script: &Script) -> (Heard, ChildEnd) {
+fn run(system: &mut System, script: &Script) -> (Capture, ChildEnd) {
     let (child, _) = script.start(system);
-    let mut heard = Heard::default();
-    let ended = heard.await_end(system, child);
-    (heard, ended)
+    let mut capture = Capture::default();
+    let ended = capture.await_end(system, child);
+    (capture, ended)
 }
 
 fn alive(pid: u32) -> bool {
@@ -169,10 +169,10 @@ fn state(pid: u32) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-fn eventually(what: &str, condition: impl Fn() -> bool) {
+fn eventually(label: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < PATIENCE, "{label}");
         std::thread::yield_now();
     }
 }

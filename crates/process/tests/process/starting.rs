@@ -25,9 +25,9 @@ cases! {
         let (child, _) = sh("cut -d' ' -f1,6 /proc/$$/stat; grep -E 'Sig(Blk|Ign)' /proc/self/status; \
                              (exec 3</dev/tty) 2>/dev/null && echo terminal; exec ls /proc/self/fd")
             .start(&mut system);
-        let mut heard = Heard::default();
-        heard.await_end(&mut system, child);
-        let lines: Vec<&str> = heard.text().lines().collect();
+        let mut capture = Capture::default();
+        capture.await_end(&mut system, child);
+        let lines: Vec<&str> = capture.text().lines().collect();
         let ids: Vec<&str> = lines[0].split(' ').collect();
         assert_eq!(ids[0], ids[1], "it leads a session");
         assert_eq!(lines[1], "SigBlk:\t0000000000000000");
@@ -84,9 +84,9 @@ cases! {
         }
         // A script without `#!` is run by the shell.
         let (child, _) = start(&bare, dir).unwrap();
-        let mut heard = Heard::default();
-        assert_eq!(heard.await_end(&mut system, child), PLAIN);
-        assert_eq!(heard.text(), "word\n");
+        let mut capture = Capture::default();
+        assert_eq!(capture.await_end(&mut system, child), PLAIN);
+        assert_eq!(capture.text(), "word\n");
         assert_eq!(children_of_this_process(), "");
     }
 
@@ -127,8 +127,8 @@ cases! {
             ("LAST".into(), Some("second".into())),
         ];
         let home = if std::env::var_os("HOME").is_some() { "home" } else { "" };
-        let (heard, _) = run(&mut system, &script);
-        assert_eq!(heard.text(), format!("a = b|gone|second|{home}\n"));
+        let (capture, _) = run(&mut system, &script);
+        assert_eq!(capture.text(), format!("a = b|gone|second|{home}\n"));
     }
 
     fn quick_command_returns_output_or_times_out() {

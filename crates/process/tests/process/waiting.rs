@@ -8,7 +8,7 @@ cases! {
     fn deadlines_are_met_without_spinning() {
         let mut system = System::new().unwrap();
         let (child, _) = sh("echo on; exec sleep 1000").start(&mut system);
-        Heard::default().until(&mut system, &["on\n"]);
+        Capture::default().until(&mut system, &["on\n"]);
         let before = system.wakeups();
         let started = Instant::now();
         let mut buf = Vec::new();
@@ -22,17 +22,17 @@ cases! {
         // A passed deadline is reported at once.
         assert_eq!(system.wait(Some(0), &mut buf), Occurrence::Deadline);
         system.terminate_child(child);
-        Heard::default().await_end(&mut system, child);
+        Capture::default().await_end(&mut system, child);
     }
 
     fn waiting_for_end_does_not_spin() {
         let mut system = System::new().unwrap();
         system.grace_ms = 300;
         let (child, _) = sh("trap '' TERM; echo on; while :; do sleep 1000; done").start(&mut system);
-        Heard::default().until(&mut system, &["on\n"]);
+        Capture::default().until(&mut system, &["on\n"]);
         system.terminate_child(child);
         let before = system.wakeups();
-        Heard::default().await_end(&mut system, child);
+        Capture::default().await_end(&mut system, child);
         assert!(system.wakeups() - before <= 30, "{}", system.wakeups() - before);
         // An exit wakes once, not once per closed stream.
         let before = system.wakeups();
