@@ -97,8 +97,8 @@ fn new_scratch() -> Result<(PathBuf, Scratch), BackendError> {
     Ok((base, scratch))
 }
 
-fn make_plan(wanted: &PlanInputs) -> Result<SandboxPlan, BackendError> {
-    plan::build_plan(wanted, &RealDisk)
+fn make_plan(inputs: &PlanInputs) -> Result<SandboxPlan, BackendError> {
+    plan::build_plan(inputs, &RealDisk)
         .map_err(|(PlanError::Path(why) | PlanError::Setting(why))| BackendError::config_error(why))
 }
 
@@ -108,8 +108,8 @@ fn own_program() -> Result<PathBuf, BackendError> {
     })
 }
 
-pub(super) fn failed(what: &str, err: &io::Error) -> BackendError {
-    BackendError::config_error(format!("{what}: {err}"))
+pub(super) fn failed(context: &str, err: &io::Error) -> BackendError {
+    BackendError::config_error(format!("{context}: {err}"))
 }
 
 /// An empty project, to tell whether a backend fails on this machine or only in one project.

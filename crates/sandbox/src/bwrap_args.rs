@@ -93,7 +93,7 @@ fn arguments(plan: &SandboxPlan, command: &InnerCommand<'_>, by: MountMaker) -> 
         NetworkMode::Proxy { ports } => ports.as_slice(),
         NetworkMode::None | NetworkMode::Full => &[],
     };
-    let orders = init_process::InitArgs {
+    let init_args = init_process::InitArgs {
         socket: command.socket,
         terminal: command.terminal,
         ports: ports.to_vec(),
@@ -101,8 +101,8 @@ fn arguments(plan: &SandboxPlan, command: &InnerCommand<'_>, by: MountMaker) -> 
         filter: isolation.calls,
         writable: (isolation.files && isolation.pipes).then(|| writable(plan).count()),
     };
-    args.add([OsString::from(init_process::COMMAND), orders.to_argument()]);
-    if orders.writable.is_some() {
+    args.add([OsString::from(init_process::COMMAND), init_args.to_argument()]);
+    if init_args.writable.is_some() {
         args.add(writable(plan));
     }
     args.add([command.program]);

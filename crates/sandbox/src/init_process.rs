@@ -197,8 +197,8 @@ fn exec_program(
     err
 }
 
-pub(super) fn print_failure(what: &str) -> u8 {
-    let _ = io::stderr().write_all(format!("ralph: the sandbox: {what}\n").as_bytes());
+pub(super) fn print_failure(message: &str) -> u8 {
+    let _ = io::stderr().write_all(format!("ralph: the sandbox: {message}\n").as_bytes());
     SETUP_FAILED
 }
 

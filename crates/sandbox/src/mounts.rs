@@ -113,15 +113,15 @@ pub fn main(args: &[OsString]) -> u8 {
     };
     match apply_mounts(&mount_args) {
         Ok(()) => init_process::exec(program, args),
-        Err((what, err)) => init_process::print_failure(&format!("{what}: {err}")),
+        Err((context, err)) => init_process::print_failure(&format!("{context}: {err}")),
     }
 }
 
 type MountError = (String, io::Error);
 
-fn mount_error<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> MountError {
-    let what = what.into();
-    move |err| (what, err.into())
+fn mount_error<E: Into<io::Error>>(context: impl Into<String>) -> impl FnOnce(E) -> MountError {
+    let context = context.into();
+    move |err| (context, err.into())
 }
 
 fn apply_mounts(mount_args: &MountArgs) -> Result<(), MountError> {
@@ -223,8 +223,8 @@ fn open_source(mount: &Mount) -> Result<Option<OwnedFd>, MountError> {
         .map_err(mount_error(format!("{} cannot be shown inside", from.display())))
 }
 
-fn attach(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
-    let Some(held) = held else {
+fn attach(mount: &Mount, source: Option<OwnedFd>) -> io::Result<()> {
+    let Some(source) = source else {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         return Ok(rustix::mount::mount("tmpfs", mount.at(), "tmpfs", flags, c"mode=0755")?);
     };
@@ -232,16 +232,16 @@ fn attach(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
     if let Mount::Writable { .. } = mount {
         attributes.set &= !READ_ONLY;
     }
-    set_attributes(held.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
-    attach_at(&held, mount.at())
+    set_attributes(source.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
+    attach_at(&source, mount.at())
 }
 
 /// Mounts at a path, creating it if missing. A link is not followed: its target was not planned.
-fn attach_at(held: &OwnedFd, at: &Path) -> io::Result<()> {
+fn attach_at(source: &OwnedFd, at: &Path) -> io::Result<()> {
     if fs::symlink_metadata(at).is_err() {
         let mut directories = fs::DirBuilder::new();
         directories.recursive(true).mode(0o755);
-        let is_dir = rustix::fs::fstat(held)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        let is_dir = rustix::fs::fstat(source)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if is_dir {
             directories.create(at)?;
         } else {
@@ -251,7 +251,7 @@ fn attach_at(held: &OwnedFd, at: &Path) -> io::Result<()> {
             make_file(at)?;
         }
     }
-    Ok(rustix::mount::move_mount(held, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    Ok(rustix::mount::move_mount(source, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
 fn make_file(at: &Path) -> io::Result<()> {
@@ -369,9 +369,9 @@ mod tests {
         words.extend(["bwrap".into(), "--proc".into()]);
         let (users, files, closed) = (false, true, vec![path(b"/run")]);
         let terminal = Some("7".to_owned());
-        let orders = MountArgs { users, files, terminal, mounts, closed };
+        let mount_args = MountArgs { users, files, terminal, mounts, closed };
         let rest = ["bwrap".into(), "--proc".into()];
-        assert_eq!(MountArgs::parse(&words), Some((orders, rest.as_slice())));
+        assert_eq!(MountArgs::parse(&words), Some((mount_args, rest.as_slice())));
         for nonsense in [&["read", "/a"][..], &["x", "--"], &["close"], &[]] {
             let words: Vec<OsString> = nonsense.iter().map(OsString::from).collect();
             assert_eq!(MountArgs::parse(&words), None, "{nonsense:?}");

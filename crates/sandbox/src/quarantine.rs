@@ -101,9 +101,9 @@ mod tests {
         ];
         for nth in ["", ".1"] {
             fs::create_dir(dir.join("hooks")).unwrap();
-            let put = dir.join(format!("hooks.from-sandbox{nth}"));
-            assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put.clone())]);
-            assert!(put.is_dir() && !dir.join("hooks").exists());
+            let quarantined = dir.join(format!("hooks.from-sandbox{nth}"));
+            assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(quarantined.clone())]);
+            assert!(quarantined.is_dir() && !dir.join("hooks").exists());
         }
         assert!(restore_guards(&guards).is_empty());
     }
@@ -178,15 +178,15 @@ mod tests {
         assert!(restore_guards(std::slice::from_ref(&below)).is_empty());
         assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
         // A new link is renamed itself.
-        let put = dir.join(".claude.from-sandbox");
+        let quarantined = dir.join(".claude.from-sandbox");
         let guards = [guard(&dir.join(".claude"), ExpectedEntry::Directory), below];
-        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put.clone())]);
-        assert_eq!(fs::read_link(put).unwrap(), dir.join("home"));
+        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(quarantined.clone())]);
+        assert_eq!(fs::read_link(quarantined).unwrap(), dir.join("home"));
         assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
         // A directory is allowed.
         fs::create_dir(dir.join(".claude")).unwrap();
         fs::write(dir.join(".claude/settings.json"), "evil").unwrap();
-        let put = dir.join(".claude/settings.json.from-sandbox");
-        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put)]);
+        let quarantined = dir.join(".claude/settings.json.from-sandbox");
+        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(quarantined)]);
     }
 }

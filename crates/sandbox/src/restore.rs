@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn saved_dir() -> (tempfile::TempDir, PathBuf) {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         (temp, dir)
@@ -211,24 +211,24 @@ mod tests {
 
     #[test]
     fn changed_protected_files_are_restored() {
-        let (_temp, dir) = place();
+        let (_temp, dir) = saved_dir();
         let hooks = dir.join("hooks");
         fs::create_dir_all(hooks.join("more")).unwrap();
         fs::write(hooks.join("more/mine"), "as it was").unwrap();
         fs::set_permissions(hooks.join("more/mine"), fs::Permissions::from_mode(0o755)).unwrap();
         symlink("../shared/pre-push", hooks.join("pre-push")).unwrap();
         fs::write(dir.join("config"), b"as it was\xff").unwrap();
-        let kept = [
+        let saved = [
             RestorePoint::capture(&hooks).unwrap(),
             RestorePoint::capture(&dir.join("config")).unwrap(),
         ];
-        assert!(kept.iter().all(|kept| kept.restore().is_none()));
+        assert!(saved.iter().all(|saved| saved.restore().is_none()));
         fs::write(hooks.join("pre-commit"), "evil").unwrap();
         fs::write(dir.join("config"), "evil").unwrap();
         let aside =
             |name: &str| Some(SandboxTrace::Quarantined(dir.join(format!("{name}.from-sandbox"))));
-        assert_eq!(kept[0].restore(), aside("hooks"));
-        save_restore_points(&kept, &dir.join("kept.json")).unwrap();
+        assert_eq!(saved[0].restore(), aside("hooks"));
+        save_restore_points(&saved, &dir.join("kept.json")).unwrap();
         assert_eq!(
             restore_from_file(&dir.join("kept.json"), Path::to_owned),
             [aside("config").unwrap()]
@@ -237,40 +237,40 @@ mod tests {
         assert_eq!(fs::read_to_string(hooks.join("more/mine")).unwrap(), "as it was");
         assert!(!hooks.join("pre-commit").exists());
         assert_eq!(fs::read_link(hooks.join("pre-push")).unwrap(), Path::new("../shared/pre-push"));
-        assert_eq!(RestorePoint::capture(&hooks).as_ref(), Some(&kept[0]), "modes and all");
+        assert_eq!(RestorePoint::capture(&hooks).as_ref(), Some(&saved[0]), "modes and all");
         fs::remove_dir_all(&hooks).unwrap();
-        assert_eq!(kept[0].restore(), Some(SandboxTrace::Restored(hooks.clone())));
+        assert_eq!(saved[0].restore(), Some(SandboxTrace::Restored(hooks.clone())));
         assert!(hooks.join("more/mine").exists());
     }
 
     #[test]
     fn restore_does_not_write_through_link() {
-        let (_temp, dir) = place();
+        let (_temp, dir) = saved_dir();
         fs::create_dir(dir.join(".git")).unwrap();
         fs::write(dir.join(".git/config"), "as it was").unwrap();
-        let kept = RestorePoint::capture(&dir.join(".git/config")).unwrap();
-        let place = SavedDir::of(&dir.join(".git")).unwrap();
+        let saved = RestorePoint::capture(&dir.join(".git/config")).unwrap();
+        let saved_dir = SavedDir::of(&dir.join(".git")).unwrap();
         fs::create_dir(dir.join("users")).unwrap();
         fs::write(dir.join("users/config"), "mine").unwrap();
         fs::rename(dir.join(".git"), dir.join("old")).unwrap();
         symlink(dir.join("users"), dir.join(".git")).unwrap();
-        assert!(kept.restore().is_some_and(|trace| trace.is_not_restored()));
+        assert!(saved.restore().is_some_and(|trace| trace.is_not_restored()));
         assert_eq!(fs::read_to_string(dir.join("users/config")).unwrap(), "mine");
         assert_eq!(fs::read_dir(dir.join("users")).unwrap().count(), 1);
         // Without the link, the directory is found or created again.
         fs::remove_file(dir.join(".git")).unwrap();
-        assert_eq!(place.restore(), Some(SandboxTrace::Restored(dir.join(".git"))));
-        assert_eq!(place.restore(), None);
-        assert_eq!(kept.restore(), None);
+        assert_eq!(saved_dir.restore(), Some(SandboxTrace::Restored(dir.join(".git"))));
+        assert_eq!(saved_dir.restore(), None);
+        assert_eq!(saved.restore(), None);
         fs::remove_dir_all(dir.join(".git")).unwrap();
-        assert_eq!(place.restore(), None);
-        assert_eq!(kept.restore(), Some(SandboxTrace::Restored(dir.join(".git/config"))));
+        assert_eq!(saved_dir.restore(), None);
+        assert_eq!(saved.restore(), Some(SandboxTrace::Restored(dir.join(".git/config"))));
         assert_eq!(fs::read_to_string(dir.join(".git/config")).unwrap(), "as it was");
     }
 
     #[test]
     fn oversized_file_is_not_saved_for_restore() {
-        let (_temp, dir) = place();
+        let (_temp, dir) = saved_dir();
         fs::write(dir.join("large"), vec![b'x'; MAX_BYTES + 1]).unwrap();
         assert_eq!(RestorePoint::capture(&dir.join("large")), None);
         assert_eq!(RestorePoint::capture(&dir.join("absent")), None);

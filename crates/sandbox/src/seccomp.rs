@@ -14,10 +14,10 @@ pub(super) struct SyscallRule {
     errno: i32,
 }
 
+/// Conditions look at the lower 32 bits of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArgCondition {
     Always,
-    /// Conditions look at the lower 32 bits of an argument.
     Equals {
         argument: u32,
         value: u32,

@@ -41,7 +41,7 @@ enum ConnectionState {
         until_ms: u64,
     },
     Resolving {
-        ask: ProxyRequest,
+        request: ProxyRequest,
         private: bool,
         resolving: PendingLookup,
     },
@@ -49,14 +49,14 @@ enum ConnectionState {
         upstream: OwnedFd,
         until_ms: u64,
         rest: VecDeque<SocketAddr>,
-        opening: Handshake,
+        handshake: Handshake,
     },
     /// Another proxy was asked for a tunnel.
     UpstreamHandshake {
         upstream: OwnedFd,
         received: Vec<u8>,
         until_ms: u64,
-        opening: Handshake,
+        handshake: Handshake,
     },
     Relaying {
         upstream: OwnedFd,
@@ -64,7 +64,7 @@ enum ConnectionState {
         down: Flow,
     },
     Closing {
-        words: Flow,
+        reply: Flow,
         until_ms: u64,
     },
     Closed,
@@ -105,8 +105,8 @@ impl Connection {
             SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port),
         ]
         .into();
-        let opening = Handshake { no_error_reply: true, ..Handshake::default() };
-        let stage = connect_next(rest, opening, now_ms).ok()?;
+        let handshake = Handshake { no_error_reply: true, ..Handshake::default() };
+        let stage = connect_next(rest, handshake, now_ms).ok()?;
         Some(Connection { listener_set: of, last_activity_ms: now_ms, client, stage })
     }
 
@@ -134,8 +134,8 @@ impl Connection {
                     }
                 }
             }
-            ConnectionState::Closing { words, .. } => {
-                let is_sent = words.pending.is_empty();
+            ConnectionState::Closing { reply, .. } => {
+                let is_sent = reply.pending.is_empty();
                 add(client, if is_sent { PollFlags::IN } else { PollFlags::OUT });
             }
             ConnectionState::Closed => {}
@@ -168,7 +168,9 @@ impl Connection {
             let next = match &mut self.stage {
                 ConnectionState::Head { received, until_ms } => {
                     match read_head(&self.client, received, scratch) {
-                        HeadRead::Next(ask) => check_request(ask, rules, now_ms, on_refusal),
+                        HeadRead::Next(request) => {
+                            check_request(request, rules, now_ms, on_refusal)
+                        }
                         HeadRead::Wait if now_ms < *until_ms => return NextStep::Keep,
                         HeadRead::Wait => close_gracefully(
                             "408 Request Timeout",
@@ -179,10 +181,10 @@ impl Connection {
                         HeadRead::Closed => return NextStep::Close,
                     }
                 }
-                ConnectionState::Resolving { ask, private, resolving } => {
+                ConnectionState::Resolving { request, private, resolving } => {
                     let Some(found) = resolving.advance(now_ms) else { return NextStep::Keep };
-                    let (ask, private) = (take_request(ask), *private);
-                    connect(ask, private, found, now_ms, on_refusal)
+                    let (request, private) = (take_request(request), *private);
+                    connect(request, private, found, now_ms, on_refusal)
                 }
                 ConnectionState::Connecting { upstream, until_ms, .. } => {
                     let outcome = connected(upstream);
@@ -190,14 +192,15 @@ impl Connection {
                         return NextStep::Keep;
                     }
                     let stage = std::mem::replace(&mut self.stage, ConnectionState::Closed);
-                    let ConnectionState::Connecting { upstream, rest, opening, .. } = stage else {
+                    let ConnectionState::Connecting { upstream, rest, handshake, .. } = stage
+                    else {
                         return NextStep::Close;
                     };
                     match outcome {
-                        Some(Ok(())) => open(upstream, opening, now_ms),
-                        _ => match connect_next(rest, opening, now_ms) {
+                        Some(Ok(())) => open(upstream, handshake, now_ms),
+                        _ => match connect_next(rest, handshake, now_ms) {
                             Ok(stage) => stage,
-                            Err(opening) if opening.no_error_reply => return NextStep::Close,
+                            Err(handshake) if handshake.no_error_reply => return NextStep::Close,
                             Err(_) => close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms),
                         },
                     }
@@ -209,15 +212,18 @@ impl Connection {
                     };
                     let stage = std::mem::replace(&mut self.stage, ConnectionState::Closed);
                     let ConnectionState::UpstreamHandshake {
-                        upstream, received, mut opening, ..
+                        upstream,
+                        received,
+                        mut handshake,
+                        ..
                     } = stage
                     else {
                         return NextStep::Close;
                     };
                     match answer {
                         UpstreamReply::Open(length) => {
-                            opening.to_client.extend(received.get(length..).unwrap_or_default());
-                            relay(upstream, opening)
+                            handshake.to_client.extend(received.get(length..).unwrap_or_default());
+                            relay(upstream, handshake)
                         }
                         UpstreamReply::Refused(code) => close_gracefully(
                             "502 Bad Gateway",
@@ -233,9 +239,9 @@ impl Connection {
                 }
                 ConnectionState::Relaying { upstream, up, down } => {
                     let sent = up.run(&self.client, upstream, scratch);
-                    let came = down.run(upstream, &self.client, scratch);
-                    let (Ok(sent), Ok(came)) = (sent, came) else { return NextStep::Close };
-                    if sent || came {
+                    let received = down.run(upstream, &self.client, scratch);
+                    let (Ok(sent), Ok(received)) = (sent, received) else { return NextStep::Close };
+                    if sent || received {
                         self.last_activity_ms = now_ms;
                     }
                     let over = up.is_closed() && down.shut;
@@ -243,10 +249,10 @@ impl Connection {
                         && now_ms >= self.last_activity_ms.saturating_add(HALF_CLOSED_TIMEOUT_MS);
                     return if over || stuck { NextStep::Close } else { NextStep::Keep };
                 }
-                ConnectionState::Closing { words, until_ms } => {
-                    let flushed = words.flush(&self.client).is_ok();
+                ConnectionState::Closing { reply, until_ms } => {
+                    let flushed = reply.flush(&self.client).is_ok();
                     // Unread input would make the kernel discard our reply.
-                    let gone = words.shut && drain_client(&self.client, scratch);
+                    let gone = reply.shut && drain_client(&self.client, scratch);
                     return if !flushed || gone || now_ms >= *until_ms {
                         NextStep::Close
                     } else {
@@ -261,10 +267,10 @@ impl Connection {
     }
 }
 
-fn take_request(ask: &mut ProxyRequest) -> ProxyRequest {
-    let ProxyRequest { port, tunnel, more, .. } = *ask;
-    let (host, first) = (std::mem::take(&mut ask.host), std::mem::take(&mut ask.first));
-    ProxyRequest { host, port, first, tunnel, through: ask.through.take(), more }
+fn take_request(request: &mut ProxyRequest) -> ProxyRequest {
+    let ProxyRequest { port, tunnel, more, .. } = *request;
+    let (host, first) = (std::mem::take(&mut request.host), std::mem::take(&mut request.first));
+    ProxyRequest { host, port, first, tunnel, through: request.through.take(), more }
 }
 
 enum HeadRead {
@@ -288,7 +294,7 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
             Ok((read, _)) => {
                 received.extend_from_slice(&scratch[..read.min(room)]);
                 match http::parse_request(received) {
-                    RequestHead::Complete(ask) => return HeadRead::Next(ask),
+                    RequestHead::Complete(request) => return HeadRead::Next(request),
                     RequestHead::Partial => {}
                     RequestHead::Bad(why) => return HeadRead::Bad("400 Bad Request", why),
                 }
@@ -302,53 +308,57 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
 
 /// Checks a request before any lookup: a DNS query leaves the machine, too.
 fn check_request(
-    ask: ProxyRequest,
+    request: ProxyRequest,
     rules: &ProxyRules,
     now_ms: u64,
     on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
-    match rules.allow.check(&ask.host, ask.port) {
-        HostDecision::Refused => refuse(&ask, false, now_ms, on_refusal),
-        HostDecision::Allowed { private } => match rules.upstream.server_for(&ask) {
+    match rules.allow.check(&request.host, request.port) {
+        HostDecision::Refused => refuse(&request, false, now_ms, on_refusal),
+        HostDecision::Allowed { private } => match rules.upstream.server_for(&request) {
             // Only an address can be checked here: that proxy resolves names.
-            Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
-                refuse(&ask, true, now_ms, on_refusal)
+            Some(_) if !private && request.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
+                refuse(&request, true, now_ms, on_refusal)
             }
             // It serves any host, so the end of this request must be known.
-            Some(_) if !ask.tunnel && ask.more.is_none() => close_gracefully(
+            Some(_) if !request.tunnel && request.more.is_none() => close_gracefully(
                 "411 Length Required",
                 "the request has to say how long it is",
                 now_ms,
             ),
             // The user named it: it may be private.
-            Some(server) => {
-                start_lookup(server.connect_request(ask), true, &rules.resolver, now_ms, on_refusal)
-            }
-            None => start_lookup(ask, private, &rules.resolver, now_ms, on_refusal),
+            Some(server) => start_lookup(
+                server.connect_request(request),
+                true,
+                &rules.resolver,
+                now_ms,
+                on_refusal,
+            ),
+            None => start_lookup(request, private, &rules.resolver, now_ms, on_refusal),
         },
     }
 }
 
 fn start_lookup(
-    ask: ProxyRequest,
+    request: ProxyRequest,
     private: bool,
     resolver: &Resolver,
     now_ms: u64,
     on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
-    match resolver.start(&ask.host, now_ms) {
-        Resolution::Known(found) => connect(ask, private, found, now_ms, on_refusal),
-        Resolution::Asking(resolving) => ConnectionState::Resolving { ask, private, resolving },
+    match resolver.start(&request.host, now_ms) {
+        Resolution::Known(found) => connect(request, private, found, now_ms, on_refusal),
+        Resolution::Asking(resolving) => ConnectionState::Resolving { request, private, resolving },
     }
 }
 
 fn refuse(
-    ask: &ProxyRequest,
+    request: &ProxyRequest,
     private: bool,
     now_ms: u64,
     on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
-    let refusal = Refusal { host: ask.host.clone(), port: ask.port, private };
+    let refusal = Refusal { host: request.host.clone(), port: request.port, private };
     let text = format!(
         "ralph's sandbox refused {}:{}, because {}.\nTo allow it, the user of ralph has to add {:?} to \
          sandbox.allowedDomains in .ralph/settings.json.",
@@ -362,45 +372,45 @@ fn refuse(
 }
 
 fn connect(
-    ask: ProxyRequest,
+    request: ProxyRequest,
     private: bool,
     found: Vec<IpAddr>,
     now_ms: u64,
     on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     if found.is_empty() {
-        let why = format!("there is no address for {}", ask.host);
+        let why = format!("there is no address for {}", request.host);
         return close_gracefully("502 Bad Gateway", &why, now_ms);
     }
     let usable = found.into_iter().filter(|address| private || hosts::is_public(*address));
-    let addresses: VecDeque<_> = usable.map(|ip| SocketAddr::new(ip, ask.port)).collect();
+    let addresses: VecDeque<_> = usable.map(|ip| SocketAddr::new(ip, request.port)).collect();
     if addresses.is_empty() {
-        return refuse(&ask, true, now_ms, on_refusal);
+        return refuse(&request, true, now_ms, on_refusal);
     }
-    let to_client = if ask.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
-    let opening = Handshake {
-        to_host: ask.first,
+    let to_client = if request.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
+    let handshake = Handshake {
+        to_host: request.first,
         to_client,
-        upstream_request: ask.through,
-        more: ask.more,
+        upstream_request: request.through,
+        more: request.more,
         no_error_reply: false,
     };
-    connect_next(addresses, opening, now_ms)
+    connect_next(addresses, handshake, now_ms)
         .unwrap_or_else(|_| close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms))
 }
 
 fn connect_next(
     mut rest: VecDeque<SocketAddr>,
-    opening: Handshake,
+    handshake: Handshake,
     now_ms: u64,
 ) -> Result<ConnectionState, Handshake> {
     while let Some(address) = rest.pop_front() {
         if let Ok(upstream) = connecting(address) {
             let until_ms = now_ms + CONNECT_TIMEOUT_MS;
-            return Ok(ConnectionState::Connecting { upstream, until_ms, rest, opening });
+            return Ok(ConnectionState::Connecting { upstream, until_ms, rest, handshake });
         }
     }
-    Err(opening)
+    Err(handshake)
 }
 
 fn connecting(address: SocketAddr) -> io::Result<OwnedFd> {
@@ -427,13 +437,20 @@ fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
     }
 }
 
-fn open(upstream: OwnedFd, mut opening: Handshake, now_ms: u64) -> ConnectionState {
-    let Some(request) = opening.upstream_request.take() else { return relay(upstream, opening) };
+fn open(upstream: OwnedFd, mut handshake: Handshake, now_ms: u64) -> ConnectionState {
+    let Some(request) = handshake.upstream_request.take() else {
+        return relay(upstream, handshake);
+    };
     // A new connection takes a few hundred bytes at once.
     match write(&upstream, &request) {
         Ok(sent) if sent == request.len() => {
             let until_ms = now_ms + UPSTREAM_TIMEOUT_MS;
-            ConnectionState::UpstreamHandshake { upstream, received: Vec::new(), until_ms, opening }
+            ConnectionState::UpstreamHandshake {
+                upstream,
+                received: Vec::new(),
+                until_ms,
+                handshake,
+            }
         }
         _ => close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms),
     }
@@ -457,16 +474,16 @@ fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) ->
     }
 }
 
-fn relay(upstream: OwnedFd, opening: Handshake) -> ConnectionState {
-    let up = Flow { pending: opening.to_host, bytes_left: opening.more, ..Flow::default() };
-    let down = Flow { pending: opening.to_client, ..Flow::default() };
+fn relay(upstream: OwnedFd, handshake: Handshake) -> ConnectionState {
+    let up = Flow { pending: handshake.to_host, bytes_left: handshake.more, ..Flow::default() };
+    let down = Flow { pending: handshake.to_client, ..Flow::default() };
     ConnectionState::Relaying { upstream, up, down }
 }
 
 fn close_gracefully(status: &str, text: &str, now_ms: u64) -> ConnectionState {
-    let words =
+    let reply =
         Flow { pending: http::error_response(status, text), ended: true, ..Flow::default() };
-    ConnectionState::Closing { words, until_ms: now_ms + CLOSE_TIMEOUT_MS }
+    ConnectionState::Closing { reply, until_ms: now_ms + CLOSE_TIMEOUT_MS }
 }
 
 #[cfg(test)]

@@ -237,13 +237,13 @@ impl<'a> ReplyReader<'a> {
     }
 
     /// `None` if truncated, `Some(None)` if of another type.
-    fn record(&mut self, wanted: u16) -> Option<Option<IpAddr>> {
+    fn record(&mut self, expected: u16) -> Option<Option<IpAddr>> {
         self.name()?;
         let (kind, class) = (self.u16()?, self.u16()?);
         self.skip(4)?;
         let length = self.u16()?;
         let data = self.take(usize::from(length))?;
-        if kind != wanted || class != CLASS_IN {
+        if kind != expected || class != CLASS_IN {
             return Some(None);
         }
         Some(match kind {

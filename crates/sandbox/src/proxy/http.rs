@@ -186,37 +186,40 @@ mod tests {
 
     fn complete(text: &str) -> ProxyRequest {
         match parse_request(text.as_bytes()) {
-            RequestHead::Complete(ask) => ask,
+            RequestHead::Complete(request) => request,
             other => panic!("{text:?}: {other:?}"),
         }
     }
 
     #[test]
     fn connect_request_is_parsed() {
-        let ask =
+        let request =
             complete("CONNECT API.example.com:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n\x16\x03");
-        assert_eq!(ask.host, "api.example.com");
-        assert_eq!(ask.port, 443);
-        assert_eq!(ask.first, b"\x16\x03", "what was sent too early is kept");
-        assert!(ask.tunnel);
+        assert_eq!(request.host, "api.example.com");
+        assert_eq!(request.port, 443);
+        assert_eq!(request.first, b"\x16\x03", "what was sent too early is kept");
+        assert!(request.tunnel);
         assert_eq!(complete("CONNECT [::1]:80 HTTP/1.1\r\n\r\n").host, "::1");
     }
 
     #[test]
     fn plain_request_is_rewritten_for_target_host() {
-        let ask = complete(
+        let request = complete(
             "POST http://example.com:8080/a?b=c HTTP/1.1\r\nHost: evil.test\r\nAccept: */*\r\n\
              Proxy-Authorization: Basic x\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi",
         );
-        assert_eq!((ask.host.as_str(), ask.port, ask.tunnel), ("example.com", 8080, false));
         assert_eq!(
-            String::from_utf8(ask.first).unwrap(),
+            (request.host.as_str(), request.port, request.tunnel),
+            ("example.com", 8080, false)
+        );
+        assert_eq!(
+            String::from_utf8(request.first).unwrap(),
             "POST /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\n\
              Content-Length: 2\r\nConnection: close\r\n\r\nhi"
         );
-        let ask = complete("GET HTTP://example.com?x HTTP/1.1\r\n\r\n");
-        assert!(ask.first.starts_with(b"GET /?x HTTP/1.1\r\nHost: example.com\r\n"));
-        assert_eq!(ask.port, 80);
+        let request = complete("GET HTTP://example.com?x HTTP/1.1\r\n\r\n");
+        assert!(request.first.starts_with(b"GET /?x HTTP/1.1\r\nHost: example.com\r\n"));
+        assert_eq!(request.port, 80);
     }
 
     #[test]
@@ -228,9 +231,9 @@ mod tests {
             ("content-length: 9\r\n", "hi", "hi", Some(7)),
             ("Transfer-Encoding: chunked\r\n", "2\r\nhi", "2\r\nhi", None),
         ] {
-            let ask = complete(&format!("{}{rest}", head(headers)));
-            assert_eq!(ask.more, more, "{headers:?}");
-            let first = String::from_utf8(ask.first).unwrap();
+            let request = complete(&format!("{}{rest}", head(headers)));
+            assert_eq!(request.more, more, "{headers:?}");
+            let first = String::from_utf8(request.first).unwrap();
             assert_eq!(first.split_once("\r\n\r\n").unwrap().1, kept, "{headers:?}");
         }
         for two_ways in [
@@ -295,9 +298,9 @@ mod tests {
                 format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"),
                 format!("GET http://{host}:{port}/ HTTP/1.1\r\n\r\n"),
             ] {
-                if let RequestHead::Complete(ask) = parse_request(head.as_bytes()) {
-                    prop_assert_eq!(hosts::normalize_host(&ask.host), Some(ask.host));
-                    prop_assert!(ask.port > 0);
+                if let RequestHead::Complete(request) = parse_request(head.as_bytes()) {
+                    prop_assert_eq!(hosts::normalize_host(&request.host), Some(request.host));
+                    prop_assert!(request.port > 0);
                 }
             }
         }

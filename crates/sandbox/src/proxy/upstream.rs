@@ -55,11 +55,11 @@ impl UpstreamProxies {
     }
 
     /// `None` to connect directly.
-    pub(super) fn server_for(&self, ask: &ProxyRequest) -> Option<&UpstreamProxy> {
-        let server = if ask.tunnel { &self.https } else { &self.http };
+    pub(super) fn server_for(&self, request: &ProxyRequest) -> Option<&UpstreamProxy> {
+        let server = if request.tunnel { &self.https } else { &self.http };
         let server = server.as_ref()?;
-        let is_direct = hosts::is_local(&ask.host)
-            || self.direct.iter().any(|entry| matches_no_proxy(entry, &ask.host, ask.port));
+        let is_direct = hosts::is_local(&request.host)
+            || self.direct.iter().any(|entry| matches_no_proxy(entry, &request.host, request.port));
         (!is_direct).then_some(server)
     }
 }
@@ -117,8 +117,8 @@ impl UpstreamProxy {
     }
 
     /// Turns a request to a host into one to this proxy.
-    pub(super) fn connect_request(&self, ask: ProxyRequest) -> ProxyRequest {
-        let ProxyRequest { host, port, first, tunnel, more, .. } = ask;
+    pub(super) fn connect_request(&self, request: ProxyRequest) -> ProxyRequest {
+        let ProxyRequest { host, port, first, tunnel, more, .. } = request;
         let named = if host.contains(':') { format!("[{host}]") } else { host };
         let header = self.header();
         let (first, through) = if tunnel {
