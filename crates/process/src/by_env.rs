@@ -1,13 +1,11 @@
-//! What an earlier process left behind, known by a variable in its environment.
+//! Finds the processes that a killed run left behind: they inherit a variable.
 //!
-//! A killed process cannot clean up after itself; its successor can, because what an agent starts
-//! inherits the agent's environment. Only Linux shows the environments of other processes, so
-//! elsewhere nothing is ever found.
+//! Only Linux shows the environments of other processes.
 
 use ralph_events::event::Leftover;
 
-/// The processes of this user that carry `name=value` in their environment, with what they started.
-/// This process and those above it are never among them.
+/// This user's processes with `name=value` in their environment, and their descendants, but never
+/// this process or its ancestors.
 pub fn find_by_env(name: &str, value: &str) -> Vec<Leftover> {
     #[cfg(target_os = "linux")]
     return super::tree::linux::find_by_env(name, value)
@@ -21,13 +19,13 @@ pub fn find_by_env(name: &str, value: &str) -> Vec<Leftover> {
     }
 }
 
-/// Ends what [`find_marked`] finds: TERM, `grace_ms`, KILL. Returns what there was. Blocks until it
-/// is gone, or for three seconds more than the grace at most.
+/// Ends and returns what [`find_by_env`] finds. Blocks at most three seconds longer than the grace
+/// period.
 pub fn kill_by_env(name: &str, value: &str, grace_ms: u64) -> Vec<Leftover> {
     kill_by_env_unless(name, value, grace_ms, || false)
 }
 
-/// The same, but that the grace ends as soon as somebody is in a `hurry`.
+/// `hurry` is polled and cuts the grace period short.
 pub fn kill_by_env_unless(
     name: &str,
     value: &str,
@@ -53,7 +51,6 @@ fn terminate_all(
     use super::tree::linux::{find_by_env, wait_until_gone};
     use super::{clock, tree};
 
-    /// How long is waited for what was killed before the process table is looked at again.
     const RETRY_MS: u64 = 100;
     const GIVE_UP_MS: u64 = 3_000;
 
@@ -71,8 +68,8 @@ fn terminate_all(
     };
     let give_up_at = clock::now_ms() + GIVE_UP_MS;
     loop {
-        // Some may have been started meanwhile. Those seen first stay in the list: they may have
-        // changed their environment, and a number that went to someone else is not signalled.
+        // Those seen before stay listed: they may have changed their environment. A reused pid is
+        // not signalled.
         let new = find_by_env(name, value);
         if (gone && new.is_empty()) || clock::now_ms() >= give_up_at {
             return leftovers;

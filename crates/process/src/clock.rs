@@ -1,5 +1,5 @@
-//! The clock that deadlines are measured by. It does not jump, and it stands still while the machine
-//! sleeps, so that a laptop's lid does not end an agent for inactivity.
+//! The monotonic clock for deadlines. It stops while the machine sleeps: a closed laptop lid is no
+//! inactivity of an agent.
 
 use rustix::time::{ClockId, Timespec};
 

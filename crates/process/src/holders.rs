@@ -1,21 +1,20 @@
-//! Whether anybody may still be at work on a file that is there only while somebody is.
+//! Checks whether a lock file may still be in use.
 
 use std::path::{Path, PathBuf};
 
-/// Those who may be using a lock file though they do not have it open.
+/// Processes that may use a lock file without having it open.
 #[derive(Debug, Clone, Copy)]
 pub struct LockUsers<'a> {
-    /// The name of their program, or what it begins with: `git`, `git-remote-https`.
+    /// Also a first part: `git` matches `git-remote-https`.
     pub program: &'a str,
-    /// Where they work. Those who were told by a flag or a variable that begins so may work anywhere.
+    /// With a flag or variable in `location_flags`, they may work anywhere.
     pub directories: &'a [PathBuf],
     pub location_flags: &'a [&'a str],
-    /// A word of those who stay for ever and hold nothing.
+    /// Arguments of long-lived processes that hold no lock.
     pub idle_programs: &'a [&'a str],
 }
 
-/// Whether a living process may be using this lock file: one that has it open, or any of its `users`. Where
-/// nobody can tell, yes.
+/// Whether a live process has the lock file open or is one of `users`. `true` if unknown.
 pub fn may_be_in_use(lock: &Path, users: &LockUsers<'_>) -> bool {
     #[cfg(target_os = "linux")]
     return linux::may_be_in_use(lock, users).unwrap_or(true);
@@ -26,8 +25,8 @@ pub fn may_be_in_use(lock: &Path, users: &LockUsers<'_>) -> bool {
     }
 }
 
-/// Whether all who may use a file can be seen from here. Not on another system than Linux; not if the file may be
-/// another machine's, too; and not from within a container, unless the file is one of the container's own.
+/// Whether all possible users of `file` are visible. Needs Linux, a file system that no other
+/// machine shares, and in a container a file of its own.
 pub fn can_see_all_users(file: &Path) -> bool {
     #[cfg(target_os = "linux")]
     return linux::can_see_all_users(file).unwrap_or(false);
@@ -45,15 +44,14 @@ mod linux {
 
     use super::LockUsers;
 
-    /// The first namespace of processes, in which all others are seen. It has the same name everywhere.
+    /// Its inode number is fixed.
     const ROOT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-    /// Nobody works deeper than this.
     const MAX_DEPTH: usize = 256;
 
     const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
-    /// File systems that one machine has for itself: ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS, bcachefs, eCryptfs.
+    /// ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS, bcachefs, eCryptfs.
     const LOCAL_FILE_SYSTEMS: [i64; 9] = [
         0xef53,
         0x5846_5342,
@@ -81,10 +79,10 @@ mod linux {
         if Path::new("/proc/self/ns/pid").read_link().ok()?.as_os_str() == ROOT_PID_NAMESPACE {
             return Some(true);
         }
-        // What is mounted in a container may be somebody else's, too.
-        let top = Path::new("/");
+        // Mounts in a container may be shared with the host.
+        let root = Path::new("/");
         let device = |path: &Path| path.symlink_metadata().ok().map(|meta| meta.dev());
-        Some(kind(top)? == OVERLAY_MAGIC && device(top)? == device(file)?)
+        Some(kind(root)? == OVERLAY_MAGIC && device(root)? == device(file)?)
     }
 
     pub(super) fn may_be_in_use(lock: &Path, users: &LockUsers<'_>) -> Option<bool> {
@@ -92,7 +90,7 @@ mod linux {
             return Some(true);
         }
         let lock = lock.symlink_metadata().ok()?;
-        // Somebody else's processes do not show what they have open.
+        // Other users' processes do not show their open files.
         if lock.uid() != rustix::process::geteuid().as_raw() {
             return Some(true);
         }
@@ -120,7 +118,7 @@ mod linux {
         if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-")) {
             return false;
         }
-        // What has ended and was not waited for has no command line any more.
+        // A zombie has no command line.
         let line = read("cmdline");
         let mut words = line.split(|byte| *byte == 0);
         if line.is_empty()
@@ -129,33 +127,33 @@ mod linux {
             return false;
         }
         let variables = std::fs::read(process.join("environ")).ok();
-        let Some((variables, is_here)) =
+        let Some((variables, is_inside)) =
             variables.zip(is_inside_dir(&process.join("cwd"), users.directories))
         else {
-            // It is not to be seen, unless it has ended by now.
+            // Unreadable counts as a user, unless it has exited.
             return !read("cmdline").is_empty();
         };
-        let mut told = line.split(|byte| *byte == 0).chain(variables.split(|byte| *byte == 0));
-        is_here
-            || told
+        let mut words = line.split(|byte| *byte == 0).chain(variables.split(|byte| *byte == 0));
+        is_inside
+            || words
                 .any(|word| users.location_flags.iter().any(|it| word.starts_with(it.as_bytes())))
     }
 
-    /// Whether a directory is in one of these places, by what they are: in a container they have other names.
-    fn is_inside_dir(directory: &Path, places: &[PathBuf]) -> Option<bool> {
+    /// Compares by inode: paths differ in containers.
+    fn is_inside_dir(directory: &Path, dirs: &[PathBuf]) -> Option<bool> {
         let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-        let places: Vec<_> = places.iter().filter_map(|place| identity(place)).collect();
-        let mut above = directory.to_owned();
+        let dirs: Vec<_> = dirs.iter().filter_map(|dir| identity(dir)).collect();
+        let mut ancestor = directory.to_owned();
         let mut last = None;
         for _ in 0..MAX_DEPTH {
-            let this = identity(&above)?;
-            if places.contains(&this) {
+            let this = identity(&ancestor)?;
+            if dirs.contains(&this) {
                 return Some(true);
             }
             if last.replace(this) == Some(this) {
                 return Some(false);
             }
-            above.push("..");
+            ancestor.push("..");
         }
         None
     }
@@ -171,12 +169,12 @@ mod linux {
             std::fs::create_dir_all(&deep).unwrap();
             let link = dir.path().join("link");
             std::os::unix::fs::symlink(dir.path().join("a"), &link).unwrap();
-            let place = |name: &str| vec![dir.path().join(name)];
-            assert_eq!(is_inside_dir(&deep, &place("link")), Some(true));
-            assert_eq!(is_inside_dir(&link.join("b"), &place("a")), Some(true));
-            assert_eq!(is_inside_dir(&deep, &place("a/b/c")), Some(true));
-            assert_eq!(is_inside_dir(&deep, &[place("a/b/c/d"), place("x")].concat()), Some(false));
-            assert_eq!(is_inside_dir(&dir.path().join("gone"), &place("a")), None);
+            let dirs = |name: &str| vec![dir.path().join(name)];
+            assert_eq!(is_inside_dir(&deep, &dirs("link")), Some(true));
+            assert_eq!(is_inside_dir(&link.join("b"), &dirs("a")), Some(true));
+            assert_eq!(is_inside_dir(&deep, &dirs("a/b/c")), Some(true));
+            assert_eq!(is_inside_dir(&deep, &[dirs("a/b/c/d"), dirs("x")].concat()), Some(false));
+            assert_eq!(is_inside_dir(&dir.path().join("gone"), &dirs("a")), None);
         }
 
         #[test]
@@ -207,11 +205,9 @@ mod linux {
             assert_eq!(held(&nobody), Some(true), "it is open in this very process");
             drop(open);
             assert_eq!(held(&nobody), Some(false));
-            // A process of that name, which does not have it open.
             let name = std::fs::read_to_string("/proc/self/comm").unwrap();
-            let (here, first) =
-                (std::env::current_dir().unwrap(), std::env::args().next().unwrap());
-            let us = LockUsers { program: name.trim(), directories: &[here], ..nobody };
+            let (cwd, first) = (std::env::current_dir().unwrap(), std::env::args().next().unwrap());
+            let us = LockUsers { program: name.trim(), directories: &[cwd], ..nobody };
             assert_eq!(held(&us), Some(true));
             assert_eq!(held(&LockUsers { idle_programs: &[&first], ..us }), Some(false));
             let elsewhere = LockUsers { directories: &[dir.path().to_owned()], ..us };

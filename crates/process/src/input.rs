@@ -1,25 +1,24 @@
-//! The standard input of a child that is fed bit by bit.
+//! The standard input of a child, written piece by piece.
 
 use std::io::PipeWriter;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-/// What waits for a child that does not read. Beyond that it is not for us to keep.
+/// The most that is buffered for a child that does not read.
 const MAX_PENDING_BYTES: usize = 4 << 20;
 
-/// What a child is still to read.
 #[derive(Debug)]
 pub(super) struct ChildInput {
     pipe: PipeWriter,
     pending: Vec<u8>,
-    /// How much of it has been written.
+    /// How much of `pending` was written.
     written: usize,
     closing: bool,
 }
 
 impl ChildInput {
-    /// The pipe must not block.
+    /// `pipe` must be nonblocking.
     pub(super) fn new(pipe: PipeWriter) -> Self {
         ChildInput { pipe, pending: Vec::new(), written: 0, closing: false }
     }
@@ -28,17 +27,16 @@ impl ChildInput {
         self.pipe.as_fd()
     }
 
-    /// There is something that the pipe did not take.
     pub(super) fn has_pending(&self) -> bool {
         self.written < self.pending.len()
     }
 
-    /// Writes what the pipe takes at once, past what waits: for a child that is only ever fed so.
+    /// Writes what the pipe takes now, bypassing `pending`. Do not mix with [`ChildInput::push`].
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         rustix::io::write(&self.pipe, bytes)
     }
 
-    /// Says whether it was taken, all of it.
+    /// Queues all of `bytes`, or returns `false`.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let room = MAX_PENDING_BYTES.saturating_sub(self.pending.len() - self.written);
         if self.closing || bytes.len() > room {
@@ -56,8 +54,7 @@ impl ChildInput {
         ChildInput::flush(slot);
     }
 
-    /// Writes what the pipe takes, and closes it once there is nothing left to come, or nobody left to
-    /// read it.
+    /// Writes what the pipe takes. Closes it when all is written or the reader is gone.
     pub(super) fn flush(slot: &mut Option<ChildInput>) {
         let Some(input) = slot else { return };
         while input.has_pending() {

@@ -1,4 +1,4 @@
-//! Being asked to stop while something is being done that must be undone first.
+//! Deferred Ctrl+C, for work that must be undone before the process exits.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,39 +9,38 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::Signal;
 use super::signals::SignalReader;
 
-/// Somebody asked while a small command was running, which has taken the signal.
+/// Set when a short command consumed the signal.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Keeps Ctrl+C and its like from ending this process. Small commands
-/// ([`run_quick`](super::run_quick)) are still ended by it, with `Interrupted`.
+/// Keeps INT, TERM and HUP from ending this process. They still end commands of
+/// [`run_to_end`](super::run_to_end()), with `Interrupted`.
 #[derive(Debug, Clone, Copy)]
 pub struct Interrupts {
     signals: SignalReader,
 }
 
 impl Interrupts {
-    /// From now on, and for as long as this process lives.
+    /// Handles the signals for the rest of the process's life.
     ///
     /// # Errors
-    /// The signals cannot be taken over.
+    /// A handler cannot be installed.
     pub fn install() -> io::Result<Interrupts> {
         Ok(Interrupts { signals: SignalReader::listen(&[SIGINT, SIGTERM, SIGHUP])? })
     }
 
-    /// What can be read once somebody has asked.
+    /// Readable once a signal has arrived.
     pub fn fd(self) -> BorrowedFd<'static> {
         self.signals.fd()
     }
 
-    /// Whether somebody has asked since this was last looked at.
+    /// Whether a signal arrived since the last call.
     pub fn take_interrupt(self) -> bool {
-        let mut asked = INTERRUPTED.swap(false, Ordering::AcqRel);
-        self.signals.take_signals(|signal| asked |= signal != Signal::Resize);
-        asked
+        let mut interrupted = INTERRUPTED.swap(false, Ordering::AcqRel);
+        self.signals.take_signals(|signal| interrupted |= signal != Signal::Resize);
+        interrupted
     }
 }
 
-/// Remembers that a small command was ended by a request to stop.
 pub(super) fn record_interrupt() {
     INTERRUPTED.store(true, Ordering::Release);
 }

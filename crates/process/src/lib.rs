@@ -1,8 +1,7 @@
-//! Starting programs, hearing from them, and ending them with everything that they started.
+//! Starts child processes, waits for them, and ends them with everything they started.
 //!
-//! [`System`] is the only thing in this program that starts processes, and waiting in
-//! [`System::wait`] is the only thing that an idle run does: one `poll` over the children's output,
-//! the signals and the nearest deadline. Nothing here needs a thread.
+//! Only [`System`] starts processes. An idle run blocks in the one `poll` of [`System::wait`]. This
+//! crate knows nothing of agents, runs or settings.
 
 mod by_env;
 mod clock;
@@ -37,26 +36,22 @@ pub use watchdog::{arm, disarm};
 
 use ralph_events::event::{Exit, Leftover, Stream};
 
-/// A program to be started.
 #[derive(Debug, Clone)]
 pub struct Launch<'a> {
     pub program: &'a OsStr,
     pub args: &'a [OsString],
     pub directory: &'a Path,
-    /// Variables to set (`Some`) or to take away (`None`), over ralph's own environment.
+    /// `Some` sets a variable, `None` removes it.
     pub env: &'a [(OsString, Option<OsString>)],
-    /// What it reads on standard input; after that, and without it, standard input is at its end.
     pub stdin: &'a [u8],
-    /// Standard error goes where standard output goes, in the order it was written.
+    /// One pipe for both streams keeps their order.
     pub merge_stderr: bool,
-    /// Leave alone what it started and did not end.
     pub keep_background: bool,
-    /// If ralph dies, it is asked to leave rather than killed: git then removes its lock files.
+    /// TERM instead of KILL if ralph dies: git then removes its lock files.
     pub term_on_parent_death: bool,
 }
 
 impl<'a> Launch<'a> {
-    /// A command with nothing to read and one stream to print to, of which nothing is left.
     pub fn plain(
         directory: &'a Path,
         program: &'a OsStr,
@@ -76,24 +71,20 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// What a program needs that stands around another one, as a sandbox does. Only on Linux is any of it
-/// heeded.
+/// For programs that wrap another one, as a sandbox does. Linux only.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LaunchExtras<'a> {
-    /// Descriptors that it inherits, under the same numbers.
     pub inherit: &'a [BorrowedFd<'a>],
-    /// It begins with TERM ignored: what it stands around is asked to leave, and it leaves after that.
+    /// The wrapped program gets TERM and exits first.
     pub ignore_term: bool,
-    /// Its standard input is what it is fed, in place of the launch's; see [`System::start_fed`].
+    /// See [`System::start_with_stdin_pipe`].
     pub has_stdin_pipe: bool,
-    /// It has a terminal of this size of its own, which is all its standard streams; what it is fed is
-    /// typed there. See [`System::start_on_terminal`].
+    /// See [`System::start_on_terminal`].
     pub terminal: Option<TerminalSize>,
-    /// That terminal is left for what it stands around, which has a session of its own to take it into.
+    /// The wrapped program takes the terminal into its own session.
     pub passes_terminal: bool,
 }
 
-/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
     pub rows: u16,
@@ -101,7 +92,7 @@ pub struct TerminalSize {
 }
 
 impl TerminalSize {
-    /// What a terminal has that nobody looks at.
+    /// For a terminal without a viewer.
     pub const DEFAULT: TerminalSize = TerminalSize { rows: 50, columns: 200 };
 
     fn winsize(self) -> rustix::termios::Winsize {
@@ -114,47 +105,41 @@ impl TerminalSize {
     }
 }
 
-/// A child that [`System`] started, for as long as it has not been reported as ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChildId(pub u64);
 
-/// A request from outside to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     Interrupt,
     Terminate,
     HangUp,
-    /// Ctrl+\, which is pressed to be rid of a program.
+    /// Ctrl+\.
     Quit,
-    /// The limit of this process's computing time is reached; a little later it would be killed.
+    /// The soft limit; at the hard one, the kernel kills.
     CpuLimit,
-    /// The terminal's size changed.
     Resize,
 }
 
-/// How a child ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildEnd {
-    /// `None` if nobody could tell any more.
+    /// `None` if `waitpid` did not report it.
     pub exit: Option<Exit>,
-    /// What it had left running when it ended by itself: ended by now, or left alone with
-    /// `keep_background`. One that not even KILL removed says so behind its command.
+    /// Processes that outlived it: ended, or kept with `keep_background`.
     pub leftovers: Vec<Leftover>,
 }
 
-/// What ended a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Occurrence {
-    /// A child printed something; the buffer holds it.
+    /// `buf` has the output.
     Output(ChildId, Stream),
-    /// A child is gone, with everything that it had started, and all its output has been handed over.
+    /// The whole tree is gone, and all output was handed over.
     Ended(ChildId, ChildEnd),
     Signal(Signal),
-    /// Somebody knocked: see [`System::listen_at`].
+    /// See [`System::set_control_pipe`].
     ControlRequest,
-    /// Somebody typed something; the buffer holds it. See [`System::listen_to_keys`].
+    /// `buf` has the keys; see [`System::set_key_input`].
     KeyInput,
-    /// Somebody in this process has rung; see [`System::ring_for`].
+    /// See [`System::set_wake_pipe`].
     ProxyRefused,
     Deadline,
 }

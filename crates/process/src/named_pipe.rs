@@ -1,5 +1,3 @@
-//! Named pipes.
-
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,11 +6,11 @@ use std::path::Path;
 /// Creates a named pipe that only its owner can open.
 ///
 /// # Errors
-/// The path exists already, or the system refused it.
+/// The path already exists, or the system refused.
 pub fn create_named_pipe(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     #[expect(unsafe_code, reason = "rustix has no mkfifo for macOS")]
-    // SAFETY: the path is a string that ends in a zero and lives until the call returns.
+    // SAFETY: the path is NUL-terminated and outlives the call.
     let result = unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

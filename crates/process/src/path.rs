@@ -1,23 +1,23 @@
-//! Finding a program the way `execvp` would, but before anything is started.
+//! Finds programs as `execvp` does, before anything is started.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for when there is no `PATH` at all, as the C library does it.
+/// The C library's default without a `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file that starting `name` in `dir` would run, if there is one.
+/// Returns the file that starting `name` in `dir` would run.
 ///
-/// A name with a slash is a path, seen from `dir`; any other is looked for in `path_env`, whose
-/// relative and empty entries are seen from `dir` too.
+/// A name with a slash is a path relative to `dir`. Others are searched in `path_env`, whose
+/// relative and empty entries are relative to `dir`, too.
 pub fn find_program(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> Option<PathBuf> {
     locate_program(name, path_env, dir).ok().filter(|path| check_executable(path).is_ok())
 }
 
-/// The file to start for `name`, with the error that tells a program that is missing from one that may not be run.
-/// Of a path, starting it tells that.
+/// Like [`find_program`], but with an error that tells "missing" from "not executable". Paths are
+/// not checked: executing them tells.
 pub(super) fn locate_program(
     name: &OsStr,
     path_env: Option<&OsStr>,
@@ -35,8 +35,7 @@ pub(super) fn locate_program(
         let path = std::path::absolute(dir.join(entry).join(name))?;
         match check_executable(&path) {
             Ok(()) => return Ok(path),
-            // A file that may not be run does not hide one that may, further along the path. A
-            // directory that may not be looked into holds nothing as far as we are concerned.
+            // A file that is not executable does not hide one later in the path.
             Err(err)
                 if err.kind() == io::ErrorKind::PermissionDenied
                     && std::fs::metadata(&path).is_ok() =>
@@ -82,7 +81,6 @@ mod tests {
         let absolute = format!("{0}/first:{0}/second", dir.display());
 
         for (name, path, expected) in [
-            // Neither a directory nor a file that may not be run hides the program behind it.
             ("tool", &*absolute, Some("second/tool")),
             ("plain", &*absolute, Some("second/plain")),
             ("tool", "second", Some("second/tool")),

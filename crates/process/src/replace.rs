@@ -1,12 +1,12 @@
-//! Becoming another program.
+//! Replacing this process, and single processes by pid.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Becomes another program, under the same process number. `env` is all that is in its environment;
-/// `None` leaves it as it is. Comes back only with what went wrong.
+/// Replaces this process with another program. `env` is its whole environment; `None` keeps the
+/// current one. Returns only on failure.
 pub fn exec(
     program: &OsString,
     args: &[OsString],
@@ -20,17 +20,17 @@ pub fn exec(
     command.exec()
 }
 
-/// Kills a process that is known to be the one that is meant. It may have ended since.
+/// Kills a process. The caller must know that the pid was not reused.
 pub fn kill(pid: u32) {
     if let Some(pid) = to_pid(pid) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
 
-/// Whether there is no process of this number any more. One that has ended and was not waited for is still there.
+/// Whether no process has this pid. A zombie has not exited in this sense.
 pub fn has_exited(pid: u32) -> bool {
-    let there = to_pid(pid).map(rustix::process::test_kill_process);
-    matches!(there, None | Some(Err(rustix::io::Errno::SRCH)))
+    let result = to_pid(pid).map(rustix::process::test_kill_process);
+    matches!(result, None | Some(Err(rustix::io::Errno::SRCH)))
 }
 
 fn to_pid(pid: u32) -> Option<rustix::process::Pid> {

@@ -1,4 +1,4 @@
-//! Small commands whose answer is needed before anything else can go on.
+//! Short commands that are run to their end.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::{ChildEnd, Launch, Occurrence, Signal, System, interrupts};
 use ralph_events::event::{Exit, Stream};
 
-/// What a command answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutput {
     pub exit: Exit,
@@ -16,11 +15,12 @@ pub struct CommandOutput {
     pub stderr: Vec<u8>,
 }
 
-/// Runs a command to its end while nothing else runs. What it puts in the background (a daemon of
-/// git, a tmux server) is left alone.
+/// Runs a command to its end. Processes that it leaves in the background (a git daemon, a tmux
+/// server) are kept.
 ///
-/// For use before there is a [`System`]: Ctrl+C ends this process as usual, and the command with
-/// it, unless [`Interrupts`](super::Interrupts) were caught. With one, [`System::run_quick`] is the way; this fails with `AlreadyExists`.
+/// For use before a [`System`] exists; with one, this fails with `AlreadyExists` and
+/// [`System::run_to_end`] is the way. Ctrl+C ends this process and the command, unless
+/// [`Interrupts`](super::Interrupts) are installed.
 pub fn run_to_end(
     program: &OsStr,
     args: &[OsString],
@@ -32,7 +32,7 @@ pub fn run_to_end(
     run_exclusive(&launch, timeout)
 }
 
-/// The same for any command.
+/// Like [`run_to_end`], for any launch.
 pub fn run_exclusive(launch: &Launch<'_>, timeout: Duration) -> io::Result<CommandOutput> {
     let output = System::with_child_signals_only()?.wait_to_end(launch, timeout);
     if output.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {
@@ -52,10 +52,10 @@ fn quick_launch<'a>(
 }
 
 impl System {
-    /// As the function [`run_quick`], for when there is a `System`. No child may be running.
+    /// Like the function [`run_to_end`]. No child may be running.
     ///
-    /// A signal that asks this process to stop ends the command, with the error `Interrupted`, and
-    /// is told again by the next [`System::wait`]. Past the timeout the error is `TimedOut`.
+    /// A signal to stop ends the command with the error `Interrupted` and is reported again by the
+    /// next [`System::wait`]. The error after the timeout is `TimedOut`.
     pub fn run_to_end(
         &mut self,
         program: &OsStr,
@@ -91,7 +91,6 @@ impl System {
                         self.terminate_child(child);
                     }
                 }
-                // No door is opened while something quick is done, and nobody types.
                 Occurrence::ControlRequest | Occurrence::KeyInput => {}
                 Occurrence::Deadline => {
                     deadline = None;

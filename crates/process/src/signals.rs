@@ -1,4 +1,4 @@
-//! Signals as bytes in a pipe, so that one `poll` can wait for them together with everything else.
+//! Signals as bytes in a pipe, for one `poll` together with everything else.
 
 use std::ffi::c_int;
 use std::io::{self, PipeReader, PipeWriter};
@@ -10,10 +10,9 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH, S
 
 use super::Signal;
 
-/// What is listened to in a run. `SIGXFSZ` only so that it does not end this process: a write beyond
-/// the limit of a file's size then fails as one to a full disk does. (Ignored, it would be ignored by
-/// every agent too.) Those at the end mean nothing here, and would end this process, too, and leave behind
-/// what its agent started.
+/// Handling `SIGXFSZ` makes a write beyond the file size limit fail like one to a full disk;
+/// ignoring it would be inherited by agents. `SIGUSR1` and those after it would by default end this
+/// process without its children.
 pub(super) const RUN_SIGNALS: &[c_int] = &[
     SIGCHLD,
     SIGINT,
@@ -34,7 +33,7 @@ pub(super) const RUN_SIGNALS: &[c_int] = &[
     #[cfg(target_os = "linux")]
     libc::SIGSTKFLT,
 ];
-/// What is listened to when only a child's end matters: Ctrl+C keeps ending this process.
+/// Ctrl+C still ends this process.
 pub(super) const CHILD_SIGNALS: &[c_int] = &[SIGCHLD];
 
 struct SignalPipe {
@@ -42,10 +41,9 @@ struct SignalPipe {
     signals: Vec<c_int>,
 }
 
-/// Handlers belong to the process and are never taken away again, so neither is the pipe.
+/// Handlers are never removed, nor is the pipe.
 static SIGNAL_PIPE: Mutex<SignalPipe> = Mutex::new(SignalPipe { pipe: None, signals: Vec::new() });
 
-/// The reading end of the pipe.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SignalReader {
     reader: &'static PipeReader,
@@ -69,9 +67,7 @@ impl SignalReader {
             if !listening.signals.contains(&signal) && !is_inherited_ignore(signal) {
                 let writer = &pipe.1;
                 let byte = [u8::try_from(signal).unwrap_or_default()];
-                // A byte for each signal rather than a flag for each kind: two interrupts in a row
-                // stay two, and the order stays. The pipe holds 64 Ki of them; if it is ever full,
-                // the reader is woken anyway.
+                // A byte per signal keeps count and order. A full pipe still wakes the reader.
                 let action = move || {
                     let _ = rustix::io::write(writer, &byte);
                 };
@@ -95,12 +91,12 @@ impl SignalReader {
         self.reader.as_fd()
     }
 
-    /// Takes what has arrived. Says whether a child may have ended.
+    /// Returns whether a child may have ended.
     pub(super) fn take_signals(self, mut each: impl FnMut(Signal)) -> bool {
         let mut children = false;
         let mut bytes = [0; 512];
         while let Ok(count @ 1..) = rustix::io::read(self.reader, &mut bytes) {
-            // Whatever arrived, asking after the children is cheap and makes a lost byte harmless.
+            // Checking the children is cheap, and makes a lost byte harmless.
             children = true;
             for &byte in &bytes[..count] {
                 match c_int::from(byte) {
@@ -121,16 +117,14 @@ impl SignalReader {
     }
 }
 
-/// Whether whoever started this process wants it to outlive the terminal, as `nohup` does, or what is typed there, as
-/// shells without job control do with Ctrl+C and Ctrl+\ for what a script puts in the background.
+/// Set by `nohup`, and by shells without job control for background commands.
 fn is_inherited_ignore(signal: c_int) -> bool {
     if ![SIGHUP, SIGINT, SIGQUIT].contains(&signal) {
         return false;
     }
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     #[expect(unsafe_code, reason = "there is no safe way to ask for a signal's disposition")]
-    // SAFETY: a null new action changes nothing, and the old one is written to memory of its type,
-    // for which all zeroes are a valid value.
+    // SAFETY: a null new action changes nothing; all zeroes are a valid old one.
     unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
             && action.assume_init().sa_sigaction == libc::SIG_IGN

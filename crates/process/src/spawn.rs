@@ -1,4 +1,5 @@
-//! Starting one process: its pipes, its standard input, its environment, its session.
+#[cfg(target_os = "linux")]
+mod linux;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter};
@@ -9,35 +10,31 @@ use std::path::Path;
 use rustix::process::Pid;
 
 use super::{Launch, LaunchExtras};
+#[cfg(target_os = "linux")]
+use linux::start;
 
-/// How much a child may print before it has to wait for us. The kernel lets a user have 64 MiB of
-/// pipe buffers in all; beyond that every new pipe of that user shrinks to two pages. At this size
-/// 200 agents fit.
+/// Linux allows a user 64 MiB of pipe buffers, enough for 200 agents; beyond that, new pipes get
+/// two pages.
 #[cfg(target_os = "linux")]
 const PIPE_BYTES: usize = 256 * 1024;
 
-/// A process that was just started, with our ends of its pipes.
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub(super) pid: Pid,
     pub(super) stdout: OutputPipe,
     pub(super) stderr: Option<OutputPipe>,
-    /// Its standard input, if it is to be fed.
     pub(super) stdin: Option<PipeWriter>,
 }
 
-/// What a process prints to.
 #[derive(Debug)]
 pub(super) struct OutputPipe {
     pub(super) reader: PipeReader,
-    /// The other end is held here as well: who leaves wakes us once then, by the signal, and not by every pipe that is
-    /// closed on the way out. A terminal has none.
+    /// Held open to avoid a wakeup when the child closes its streams. `None` for a terminal.
     pub(super) writer: Option<PipeWriter>,
 }
 
-/// Starts `launch` in a session of its own, so that neither the terminal's Ctrl+C reaches it nor
-/// can it ask questions on `/dev/tty`. If it is fed, its standard input is a pipe, in place of the
-/// launch's.
+/// The new session shields the child from the terminal's Ctrl+C, and keeps it from prompting on
+/// `/dev/tty`.
 pub(super) fn spawn(launch: &Launch<'_>, extras: &LaunchExtras<'_>) -> io::Result<Spawned> {
     if let Some(size) = extras.terminal {
         return spawn_on_terminal(launch, extras, size);
@@ -51,16 +48,20 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &LaunchExtras<'_>) -> io::Resul
     };
     let stdout = create_output_pipe()?;
     #[cfg(target_os = "linux")]
-    // A smaller pipe works as well, only slower.
+    // A smaller pipe only costs speed.
     let _ = rustix::pipe::fcntl_setpipe_size(&stdout.0, PIPE_BYTES);
     let stderr = if launch.merge_stderr { None } else { Some(create_output_pipe()?) };
-    let its_stderr = stderr.as_ref().unwrap_or(&stdout).1.as_fd();
-    let pid = start(launch, extras, [stdin.as_fd(), stdout.1.as_fd(), its_stderr])?;
-    let held = |(reader, writer)| OutputPipe { reader, writer: Some(writer) };
-    Ok(Spawned { pid, stdout: held(stdout), stderr: stderr.map(held), stdin: stdin_writer })
+    let stderr_writer = stderr.as_ref().unwrap_or(&stdout).1.as_fd();
+    let pid = start(launch, extras, [stdin.as_fd(), stdout.1.as_fd(), stderr_writer])?;
+    let output_pipe = |(reader, writer)| OutputPipe { reader, writer: Some(writer) };
+    Ok(Spawned {
+        pid,
+        stdout: output_pipe(stdout),
+        stderr: stderr.map(output_pipe),
+        stdin: stdin_writer,
+    })
 }
 
-/// The same on a terminal that is nobody else's.
 fn spawn_on_terminal(
     launch: &Launch<'_>,
     extras: &LaunchExtras<'_>,
@@ -68,34 +69,32 @@ fn spawn_on_terminal(
 ) -> io::Result<Spawned> {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    rustix::termios::tcsetwinsize(&ours, size.winsize())?;
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    rustix::io::fcntl_setfd(&master, rustix::io::FdFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    rustix::termios::tcsetwinsize(&master, size.winsize())?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let its = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
-    let writer = ours.try_clone()?;
-    set_nonblocking(ours.as_fd())?;
-    let pid = start(launch, extras, [its.as_fd(); 3])?;
-    let stdout = OutputPipe { reader: PipeReader::from(ours), writer: None };
+    let slave = rustix::fs::open(ptsname(&master, Vec::new())?, flags, Mode::empty())?;
+    let writer = master.try_clone()?;
+    set_nonblocking(master.as_fd())?;
+    let pid = start(launch, extras, [slave.as_fd(); 3])?;
+    let stdout = OutputPipe { reader: PipeReader::from(master), writer: None };
     Ok(Spawned { pid, stdout, stderr: None, stdin: Some(PipeWriter::from(writer)) })
 }
 
-/// A pipe to print to.
 fn create_output_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = io::pipe()?;
     set_nonblocking(reader.as_fd())?;
     Ok((reader, writer))
 }
 
-/// For our end of a pipe or a terminal, where there is no other flag to keep.
+/// Replaces all status flags.
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// A file with `bytes` in it, at its beginning. A pipe would have to be fed while the child runs,
-/// and a child that never reads would hold us up; a file is simply there, and then at its end.
+/// Unlike a pipe, a file needs no feeding while the child runs.
 fn stdin_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     if bytes.is_empty() {
         return Ok(std::fs::File::open("/dev/null")?.into());
@@ -115,13 +114,12 @@ fn memory_file(bytes: &[u8]) -> io::Result<std::fs::File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = std::fs::File::from(rustix::fs::memfd_create("stdin", flags)?);
     file.write_all_at(bytes, 0)?;
-    // What the agent was asked cannot be changed by what it starts.
+    // Sealed, to keep the agent's children from changing its prompt.
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     let _ = rustix::fs::fcntl_add_seals(&file, seals);
     Ok(file)
 }
 
-/// The child's environment: ours with the launch's changes.
 fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
     let changed = |name: &OsStr| launch.env.iter().any(|(other, _)| other == name);
     let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
@@ -145,294 +143,7 @@ fn program_error(program: &OsStr, err: &io::Error) -> io::Error {
     io::Error::new(err.kind(), format!("{} cannot be started: {err}", program.display()))
 }
 
-#[cfg(target_os = "linux")]
-use linux::start;
-
-/// Linux: `clone` with `CLONE_VFORK`, as the C library's `posix_spawn` does it.
-///
-/// `std::process::Command` uses `posix_spawn` only without `pre_exec`, and thus cannot set the session or the
-/// parent-death signal. With `pre_exec` it forks, which copies the page tables and then faults on every page that is
-/// written. That raises the processor time of an iteration of an instant agent from 1.3 to 1.8 times that of a bare
-/// spawn and wait; `cargo bench --bench ralph` allows 1.6 times in elapsed time, of which ours leaves little.
-#[cfg(target_os = "linux")]
-mod linux {
-    use std::ffi::{CString, OsStr, c_char, c_int, c_void};
-    use std::io;
-    use std::mem::MaybeUninit;
-    use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-    use std::os::unix::ffi::OsStrExt;
-    use std::ptr;
-    use std::sync::atomic::{AtomicI32, Ordering};
-
-    use rustix::process::{Pid, WaitOptions};
-
-    use super::super::path::locate_program;
-    use super::super::{Launch, LaunchExtras};
-    use super::{directory_error, environment, program_error};
-
-    /// The child's own stack until it becomes another program. It calls some system calls. (Giving 64 KiB back
-    /// would have the allocator tidy up all that it has, at each start.)
-    const STACK_BYTES: usize = 32 * 1024;
-
-    pub(super) fn start(
-        launch: &Launch<'_>,
-        extras: &LaunchExtras<'_>,
-        stdio: [BorrowedFd<'_>; 3],
-    ) -> io::Result<Pid> {
-        let env = environment(launch);
-        let path_env =
-            env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-        // The path is searched here because nothing that allocates may run in the child.
-        let program =
-            locate_program(launch.program, path_env, launch.directory).map_err(|err| {
-                match std::fs::metadata(launch.directory) {
-                    Err(missing) => directory_error(launch.directory, &missing),
-                    Ok(_) => program_error(launch.program, &err),
-                }
-            })?;
-        let program = c_string(program.as_os_str())?;
-        let mut args = vec![c_string(launch.program)?];
-        for arg in launch.args {
-            args.push(c_string(arg)?);
-        }
-        let env: Vec<CString> = env
-            .iter()
-            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
-            .collect::<Result<_, _>>()?;
-        let directory = c_string(launch.directory.as_os_str())?;
-        let (stdio, _copies) = move_above_stdio(stdio)?;
-
-        let death_signal = if launch.term_on_parent_death { libc::SIGTERM } else { libc::SIGKILL };
-        let exec = |program: &CString, args: &[CString]| {
-            vfork_exec(program, args, &env, &directory, stdio, death_signal, extras)
-        };
-        let result = match exec(&program, &args) {
-            // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
-            Err((SpawnStep::Exec, err)) if err.raw_os_error() == Some(libc::ENOEXEC) => {
-                let shell = c"/bin/sh".to_owned();
-                args[0] = program;
-                args.insert(0, shell.clone());
-                exec(&shell, &args)
-            }
-            result => result,
-        };
-        result.map_err(|(step, err)| match step {
-            SpawnStep::Directory => directory_error(launch.directory, &err),
-            SpawnStep::Exec | SpawnStep::Setup => program_error(launch.program, &err),
-        })
-    }
-
-    fn c_string(text: &OsStr) -> io::Result<CString> {
-        Ok(CString::new(text.as_bytes())?)
-    }
-
-    /// The descriptors, or copies of them, that putting the child's standard streams into place does
-    /// not overwrite. (Rust's start-up fills 0 to 2, so that a copy is hardly ever needed.)
-    fn move_above_stdio(stdio: [BorrowedFd<'_>; 3]) -> io::Result<([c_int; 3], Vec<OwnedFd>)> {
-        let (mut numbers, mut copies) = (stdio.map(|fd| fd.as_raw_fd()), Vec::new());
-        for (number, fd) in numbers.iter_mut().zip(stdio) {
-            if *number <= 2 {
-                let copy = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
-                *number = copy.as_raw_fd();
-                copies.push(copy);
-            }
-        }
-        Ok((numbers, copies))
-    }
-
-    /// Where starting went wrong.
-    #[derive(Clone, Copy)]
-    enum SpawnStep {
-        Setup = 1,
-        Directory,
-        Exec,
-    }
-
-    /// What the child needs. It lives on the parent's stack, and the parent stands still meanwhile.
-    struct ExecPlan {
-        program: *const c_char,
-        args: *const *const c_char,
-        env: *const *const c_char,
-        directory: *const c_char,
-        stdio: [c_int; 3],
-        parent: libc::pid_t,
-        death_signal: c_int,
-        /// Descriptors that are inherited.
-        inherit: *const c_int,
-        inherit_count: usize,
-        ignore_term: bool,
-        /// Its standard streams are a terminal, which is to be its own.
-        terminal: bool,
-        failed_step: AtomicI32,
-        failed_errno: AtomicI32,
-    }
-
-    fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-        let mut list: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
-        list.push(ptr::null());
-        list
-    }
-
-    #[expect(
-        unsafe_code,
-        reason = "there is no safe interface to a process that sets its session and its \
-                  parent-death signal without a fork; the module's comment has the figures"
-    )]
-    fn vfork_exec(
-        program: &CString,
-        args: &[CString],
-        env: &[CString],
-        directory: &CString,
-        stdio: [c_int; 3],
-        death_signal: c_int,
-        extras: &LaunchExtras<'_>,
-    ) -> Result<Pid, (SpawnStep, io::Error)> {
-        let args = pointers(args);
-        let env = pointers(env);
-        let inherit: Vec<c_int> = extras.inherit.iter().map(AsRawFd::as_raw_fd).collect();
-        let plan = ExecPlan {
-            program: program.as_ptr(),
-            args: args.as_ptr(),
-            env: env.as_ptr(),
-            directory: directory.as_ptr(),
-            stdio,
-            parent: rustix::process::getpid().as_raw_pid(),
-            death_signal,
-            inherit: inherit.as_ptr(),
-            inherit_count: inherit.len(),
-            ignore_term: extras.ignore_term,
-            terminal: extras.terminal.is_some() && !extras.passes_terminal,
-            failed_step: AtomicI32::new(0),
-            failed_errno: AtomicI32::new(0),
-        };
-        let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_BYTES / 16);
-        // SAFETY: `clone` with CLONE_VM and CLONE_VFORK holds this thread until the child has
-        // become another program or is gone, so `plan`, everything it points to and `stack`
-        // outlive the child's use of them, and nothing else in this thread runs meanwhile. The
-        // child has a stack of its own whose top is aligned to 16 bytes. Every signal is blocked
-        // around the call, so that none of our handlers can run in the child, which shares our
-        // memory. `child` itself makes only async-signal-safe calls and never returns.
-        let pid = unsafe {
-            let mut all = MaybeUninit::uninit();
-            let mut before = MaybeUninit::uninit();
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            let pid = libc::clone(
-                child,
-                stack.as_mut_ptr().add(STACK_BYTES / 16).cast(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-                (&raw const plan).cast_mut().cast(),
-            );
-            let failure = io::Error::last_os_error();
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-            match Pid::from_raw(pid) {
-                Some(pid) if pid.as_raw_pid() > 0 => pid,
-                _ => return Err((SpawnStep::Setup, failure)),
-            }
-        };
-        let step = match plan.failed_step.load(Ordering::Acquire) {
-            0 => return Ok(pid),
-            step if step == SpawnStep::Directory as i32 => SpawnStep::Directory,
-            step if step == SpawnStep::Exec as i32 => SpawnStep::Exec,
-            _ => SpawnStep::Setup,
-        };
-        let failure = io::Error::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
-        // It has left already: this only takes its entry out of the process table.
-        let _ =
-            rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
-        Err((step, failure))
-    }
-
-    #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
-    extern "C" fn child(plan: *mut c_void) -> c_int {
-        // SAFETY: `vfork_exec` passes a `Plan` that outlives this process's use of it. What is
-        // called is async-signal-safe and does not allocate.
-        unsafe {
-            let plan = &*plan.cast_const().cast::<ExecPlan>();
-            let (step, result) = prepare(plan);
-            if result >= 0 {
-                libc::execve(plan.program, plan.args, plan.env);
-            }
-            plan.failed_errno.store(*libc::__errno_location(), Ordering::Release);
-            plan.failed_step.store(step as i32, Ordering::Release);
-            libc::_exit(127)
-        }
-    }
-
-    #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
-    unsafe fn prepare(plan: &ExecPlan) -> (SpawnStep, c_int) {
-        // SAFETY: as in `child`.
-        unsafe {
-            if libc::setsid() < 0 {
-                return (SpawnStep::Setup, -1);
-            }
-            reset_signals();
-            if plan.ignore_term {
-                libc::signal(libc::SIGTERM, libc::SIG_IGN);
-            }
-            for nth in 0..plan.inherit_count {
-                if libc::fcntl(*plan.inherit.add(nth), libc::F_SETFD, 0) < 0 {
-                    return (SpawnStep::Setup, -1);
-                }
-            }
-            // If we are killed, the agent goes too. If we were killed before this call, there is
-            // nobody left to send the signal, and the parent is another one already.
-            libc::prctl(libc::PR_SET_PDEATHSIG, plan.death_signal as libc::c_ulong);
-            if libc::getppid() != plan.parent {
-                libc::_exit(127);
-            }
-            for (target, &source) in plan.stdio.iter().enumerate() {
-                if libc::dup2(source, target as c_int) < 0 {
-                    return (SpawnStep::Setup, -1);
-                }
-            }
-            if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
-                return (SpawnStep::Setup, -1);
-            }
-            if libc::chdir(plan.directory) < 0 {
-                return (SpawnStep::Directory, -1);
-            }
-            let mut none = MaybeUninit::uninit();
-            libc::sigemptyset(none.as_mut_ptr());
-            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
-            (SpawnStep::Exec, 0)
-        }
-    }
-
-    /// What the terminal sends to its foreground group.
-    const TERMINAL_SIGNALS: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP];
-
-    /// Our handlers must not run in the child once signals are let through. Rust ignores SIGPIPE, and other
-    /// programs expect not to. What our own parent ignores (`nohup`) stays so.
-    ///
-    /// What the terminal sent before the child had a session of its own is for us and not for the program that it
-    /// becomes: it waits there only because every signal is blocked, and to ignore a signal that waits is to throw it
-    /// away.
-    #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
-    unsafe fn reset_signals() {
-        // SAFETY: as in `child`; all zeroes are a valid action, the default one.
-        unsafe {
-            let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            let ignore = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default };
-            for signal in 1..32 {
-                let mut before = default;
-                let first = if TERMINAL_SIGNALS.contains(&signal) { &ignore } else { &default };
-                // One call for most of them: nobody has to be asked first what is set right anyway.
-                if libc::sigaction(signal, first, &raw mut before) != 0 {
-                    continue;
-                }
-                let stays = before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE;
-                let last = if stays { &ignore } else { &default };
-                if last.sa_sigaction != first.sa_sigaction {
-                    libc::sigaction(signal, last, ptr::null_mut());
-                }
-            }
-        }
-    }
-}
-
-/// Other systems: `std::process::Command`, which resets signals as above by itself, with a session
-/// set in the child. There is no parent-death signal there.
+/// `Command` resets signals itself. There is no parent-death signal.
 #[cfg(not(target_os = "linux"))]
 fn start(
     launch: &Launch<'_>,
@@ -456,7 +167,7 @@ fn start(
     )]
     // SAFETY: see the reason above.
     unsafe {
-        let terminal = extras.terminal.is_some() && !extras.hands_terminal_on;
+        let terminal = extras.terminal.is_some() && !extras.passes_terminal;
         command.pre_exec(move || {
             rustix::process::setsid()?;
             if terminal {

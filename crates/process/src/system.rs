@@ -1,4 +1,4 @@
-//! The one place that waits: for output, for ends, for signals, for deadlines.
+//! The one place that waits: for output, exits, signals and deadlines.
 
 mod ask;
 mod ending;
@@ -24,46 +24,39 @@ use super::{
 };
 use ralph_events::event::{Exit, Leftover, Stream};
 
-/// The most that one [`Occurrence::Output`] carries.
 pub(super) const READ_BYTES: usize = 256 * 1024;
 
-/// Starts programs and tells what happens to them and to this process.
+/// Starts programs and reports what happens to them and to this process.
 ///
-/// There is one at a time, because waiting for children, adopting orphans and handling signals
-/// belong to the process as a whole. All its children are ended when it is dropped. On Linux they
-/// are killed when the thread that started them ends, so use it from the main thread.
+/// Only one can exist: reaping, adopting orphans and signal handlers are process-wide. Use it from
+/// the main thread, because Linux kills children when the thread that started them ends.
 #[derive(Debug)]
 pub struct System {
-    /// How long a child and what it started have between TERM and KILL in [`System::end`].
     pub grace_ms: u64,
     signals: SignalReader,
-    /// The last wait found something in the signal pipe.
     signal_pending: bool,
     pending: VecDeque<Signal>,
     children: Vec<Child>,
     next_id: u64,
     forest: ProcessForest,
-    /// `waitpid` knows of no child at all.
+    /// `waitpid` reported no child at all.
     has_no_children: bool,
-    /// A child of ours has ended since the process table was last looked at.
+    /// Something was reaped since the last scan.
     reaped_some: bool,
-    /// Output was handed over although the caller's deadline had passed.
+    /// Output was returned after the deadline.
     deadline_pending: bool,
-    /// What other threads ring by writing to it.
     wake_pipe: Option<PipeReader>,
     proxy_refused: bool,
-    /// Which stream is looked at first, so that a loud child does not silence the others.
+    /// Rotates, for fairness.
     next_stream: usize,
     wakeups: u64,
-    /// Where others may knock, and whether somebody has.
     control_pipe: Option<OwnedFd>,
     control_requested: bool,
-    /// What is typed into this process's own terminal, and whether anything is there.
     keys: Option<OwnedFd>,
     typed: bool,
 }
 
-/// A second [`System`] would take the ends of the first one's children.
+/// A second one would reap the first one's children.
 static SYSTEM_EXISTS: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
@@ -76,19 +69,17 @@ struct Child {
     input: Option<ChildInput>,
     keep_background: bool,
     stage: ChildStage,
-    /// Those that were asked to leave already.
     terminated: HashSet<ProcessId>,
     empty_scans: u32,
     leftovers: Vec<Leftover>,
 }
 
 impl System {
-    /// Takes the signals of this process over and, on Linux, the orphans below it.
+    /// On Linux, also becomes the reaper of orphaned descendants.
     pub fn new() -> io::Result<System> {
         System::with_signals(signals::RUN_SIGNALS)
     }
 
-    /// Leaves the signals that end this process as they are.
     pub(super) fn with_child_signals_only() -> io::Result<System> {
         System::with_signals(signals::CHILD_SIGNALS)
     }
@@ -124,56 +115,52 @@ impl System {
         })
     }
 
-    /// Ends a wait with [`Occurrence::Called`] whenever something has been written to `bell`.
-    pub fn set_wake_pipe(&mut self, bell: Option<PipeReader>) {
-        self.wake_pipe = bell.filter(|bell| spawn::set_nonblocking(bell.as_fd()).is_ok());
+    /// Reports a write as [`Occurrence::ProxyRefused`].
+    pub fn set_wake_pipe(&mut self, pipe: Option<PipeReader>) {
+        self.wake_pipe = pipe.filter(|pipe| spawn::set_nonblocking(pipe.as_fd()).is_ok());
     }
 
-    /// Milliseconds on a clock that does not jump.
     pub fn now_ms(&self) -> u64 {
         clock::now_ms()
     }
 
-    /// How often waiting has come to an end, for whatever reason.
     pub fn wakeups(&self) -> u64 {
         self.wakeups
     }
 
-    /// From now on a byte at this end of a pipe is [`Occurrence::Woken`].
+    /// Reports bytes as [`Occurrence::ControlRequest`].
     ///
     /// # Errors
-    /// Reading from it cannot be kept from waiting.
-    pub fn set_control_pipe(&mut self, door: OwnedFd) -> io::Result<()> {
-        spawn::set_nonblocking(door.as_fd())?;
-        self.control_pipe = Some(door);
+    /// It cannot be made nonblocking.
+    pub fn set_control_pipe(&mut self, pipe: OwnedFd) -> io::Result<()> {
+        spawn::set_nonblocking(pipe.as_fd())?;
+        self.control_pipe = Some(pipe);
         Ok(())
     }
 
-    /// From now on what can be read here is [`Occurrence::Typed`], until its end.
+    /// Reports input as [`Occurrence::KeyInput`], until its end.
     pub fn set_key_input(&mut self, keys: OwnedFd) {
         self.keys = Some(keys);
     }
 
-    /// Whether a child is left whose end has not been reported.
     pub fn is_idle(&self) -> bool {
         self.children.is_empty()
     }
 
-    /// Starts a program. Gives its process number for people and records.
+    /// Starts a program. Returns its pid, for display only.
     ///
-    /// The error's kind is `NotFound` for a missing program or directory and `PermissionDenied`
-    /// for one that may not be used; its text names which.
+    /// The error is `NotFound` for a missing program or directory, `PermissionDenied` for an
+    /// unusable one.
     pub fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
         self.start_with(launch, &LaunchExtras::default())
     }
 
-    /// The same for a program whose standard input is what it is fed, bit by bit.
+    /// Takes standard input from [`System::feed`].
     pub fn start_with_stdin_pipe(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
         self.start_with(launch, &LaunchExtras { has_stdin_pipe: true, ..LaunchExtras::default() })
     }
 
-    /// The same for a program that has a terminal of its own. What it shows there is told as its
-    /// output, and what it is fed is typed.
+    /// Reports the screen as output; [`System::feed`] types.
     pub fn start_on_terminal(
         &mut self,
         launch: &Launch<'_>,
@@ -182,16 +169,14 @@ impl System {
         self.start_with(launch, &LaunchExtras { terminal: Some(size), ..LaunchExtras::default() })
     }
 
-    /// Gives the terminal of such a program another size.
     pub fn resize(&mut self, child: ChildId, size: TerminalSize) {
         let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
         if let Some(input) = input {
-            // One that is gone needs none.
             let _ = rustix::termios::tcsetwinsize(input.fd(), size.winsize());
         }
     }
 
-    /// Whether such a program has switched its terminal from whole lines to single keys.
+    /// Whether the child has left line mode.
     pub fn reads_keys(&self, child: ChildId) -> bool {
         let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
         let Some(input) = input else { return false };
@@ -199,7 +184,6 @@ impl System {
             .is_ok_and(|mode| !mode.local_modes.contains(rustix::termios::LocalModes::ICANON))
     }
 
-    /// As [`System::start`], for programs that need more than most.
     pub fn start_with(
         &mut self,
         launch: &Launch<'_>,
@@ -225,26 +209,24 @@ impl System {
         Ok((id, spawned.pid.as_raw_pid().unsigned_abs()))
     }
 
-    /// Gives a child that is fed something more to read, and never waits for it. Says whether there was
-    /// room for it: what waits for one that does not read has a limit. One that reads no more needs
-    /// none.
+    /// Queues input without blocking; `false` if the buffer is full. Input for a child that has
+    /// closed its end is dropped.
     pub fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
         let Some(index) = self.position(child) else { return true };
         self.children[index].input.as_mut().is_none_or(|input| input.push(bytes))
     }
 
-    /// The child is fed nothing more: it comes to the end of its input once it has read the rest.
+    /// Closes the input after what is queued.
     pub fn close_input(&mut self, child: ChildId) {
         if let Some(index) = self.position(child) {
             ChildInput::close(&mut self.children[index].input);
         }
     }
 
-    /// Waits for the next thing to happen, until the deadline if there is one.
+    /// Waits for the next occurrence or the deadline.
     ///
-    /// Output goes into `buf`, in place of what is in there. Signals come before everything else.
-    /// Output that is there already comes before a deadline that has just passed, or a pause of
-    /// this process would look like a silence of the child; but never twice in a row.
+    /// Signals come first. Available output comes before a passed deadline, or a suspension of
+    /// ralph would look like silence of the child; but never twice in a row.
     pub fn wait(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         buf.clear();
         loop {
@@ -288,11 +270,10 @@ impl System {
         }
     }
 
-    /// Takes what was written to the bell. One that is at its end will not ring again.
     fn drain_wake_pipe(&mut self) {
         let mut bytes = [0; 256];
-        while let Some(bell) = &self.wake_pipe {
-            match rustix::io::read(bell, &mut bytes) {
+        while let Some(pipe) = &self.wake_pipe {
+            match rustix::io::read(pipe, &mut bytes) {
                 Ok(0) => self.wake_pipe = None,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -300,7 +281,6 @@ impl System {
         }
     }
 
-    /// Takes what was typed; says whether it was anything.
     fn read_keys(&mut self, buf: &mut Vec<u8>) -> bool {
         let Some(keys) = &self.keys else { return false };
         buf.reserve(4096);
@@ -314,22 +294,22 @@ impl System {
         }
     }
 
-    /// Tells these signals again, before any that came later.
+    /// Queues signals before later ones.
     pub(super) fn requeue_signals(&mut self, signals: Vec<Signal>) {
         for signal in signals.into_iter().rev() {
             self.pending.push_front(signal);
         }
     }
 
-    /// Takes all that was knocked so far: who opens looks at everything that there is.
+    /// The receiver handles all pending requests at once.
     fn drain_control_pipe(&mut self) {
         let mut bytes = [0; 64];
-        let Some(door) = &self.control_pipe else { return };
+        let Some(pipe) = &self.control_pipe else { return };
         loop {
-            match rustix::io::read(door, &mut bytes) {
+            match rustix::io::read(pipe, &mut bytes) {
                 Ok(1..) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // Nobody will ever knock again, and that is no reason to be woken for ever.
+                // The writers are gone.
                 Ok(0) | Err(_) => break,
             }
         }
@@ -345,7 +325,6 @@ impl System {
         self.signals.take_signals(|signal| pending.push_back(signal))
     }
 
-    /// Waits for all who have ended: children, and orphans that became ours.
     fn reap(&mut self) {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -373,8 +352,7 @@ impl System {
         }
     }
 
-    /// Waits until something can be done or the time has come. Reads from one pipe if any has
-    /// something and no signal has arrived.
+    /// Polls, then reads one pipe unless a signal has arrived.
     fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
         let mut timeout = self.poll_timeout(until_ms);
         let mut sources = Vec::with_capacity(2 * self.children.len());
@@ -413,7 +391,7 @@ impl System {
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
-        // A wait that was interrupted was so by a signal, whose handler has run by now.
+        // EINTR: a handler has run.
         self.signal_pending = result.is_err() || !polled[0].revents().is_empty();
         if self.signal_pending {
             return None;
@@ -422,10 +400,10 @@ impl System {
             self.typed = polled.pop().is_some_and(|keys| !keys.revents().is_empty());
         }
         if self.wake_pipe.is_some() {
-            self.proxy_refused = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
+            self.proxy_refused = polled.pop().is_some_and(|pipe| !pipe.revents().is_empty());
         }
         if self.control_pipe.is_some() {
-            self.control_requested = polled.pop().is_some_and(|door| !door.revents().is_empty());
+            self.control_requested = polled.pop().is_some_and(|pipe| !pipe.revents().is_empty());
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         for (source, fd) in sources.iter_mut().zip(&polled[1..readers]) {
@@ -441,14 +419,12 @@ impl System {
         self.read_round_robin(&sources, buf)
     }
 
-    /// How long to wait at most: until then, or until something is to be done for a child.
     fn poll_timeout(&self, until_ms: Option<u64>) -> Option<Timespec> {
         let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
         deadline
             .map(|ms| clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns())))
     }
 
-    /// Reads from the first pipe that is ready, beginning with another one each time.
     fn read_round_robin(
         &mut self,
         sources: &[(usize, Stream, bool)],
@@ -473,7 +449,6 @@ impl System {
 }
 
 impl Drop for System {
-    /// No process that was started here outlives this, on whichever way the caller leaves.
     fn drop(&mut self) {
         let ids: Vec<ChildId> = self.children.iter().map(|child| child.id).collect();
         for id in ids {

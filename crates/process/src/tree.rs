@@ -1,21 +1,17 @@
-//! Whom a child started, and how to signal exactly those.
+//! Finds the processes that a child started, and signals exactly those.
 //!
-//! Agents run their tools in sessions of their own and leave daemons whose parents are gone, so
-//! neither a process group nor a parent chain tells who belongs to whom. On Linux this process is
-//! a "child subreaper": an orphan below it becomes its child, never init's, so that nothing gets
-//! lost. What belongs to a child is then, in this order:
+//! Agents run tools in new sessions and leave orphaned daemons: neither process groups nor parent
+//! links suffice. On Linux, ralph is a child subreaper and adopts every orphan below it. A child
+//! owns, in this order:
 //!
-//! 1. itself, its session, and what was seen to belong to it before;
-//! 2. whatever has a parent, or shares a session, with one of those;
-//! 3. an orphan that fits nowhere else, when there is only one child. With several children at
-//!    once such an orphan stays with us and is counted to the last of them, so that it outlives
-//!    its own child for a while but never us.
+//! 1. itself, its session, and members seen before;
+//! 2. descendants and session members of those;
+//! 3. other orphans, if it is the only child.
 //!
-//! What was left alone on purpose is remembered and counted to nobody. A daemon that such a process
-//! starts later, in a new session and with its parent gone, cannot be told from an orphan of the
-//! child that runs then.
+//! Released processes have no owner. A daemon that one of them starts later cannot be told
+//! from an orphan of the current child.
 //!
-//! Where there is no `/proc`, and on other systems, a child's process group is all that can be seen.
+//! Without `/proc` only the process group is known.
 
 #[cfg(target_os = "linux")]
 pub(super) mod linux;
@@ -26,15 +22,14 @@ use rustix::process::{Pid, Signal};
 
 use ralph_events::event::Leftover;
 
-/// A process that cannot be mistaken for a later one with the same number.
+/// A pid with its start time, to detect reuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ProcessId {
     pub(super) pid: Pid,
-    /// Clock ticks after the boot.
+    /// Clock ticks since boot.
     start: u64,
 }
 
-/// Something alive that belongs to a child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) identity: ProcessId,
@@ -43,24 +38,21 @@ pub(super) struct Member {
 
 #[derive(Debug, Clone, Copy)]
 enum SignalTarget {
-    /// All of the group with this number; nothing more is known.
     Group,
     #[cfg(target_os = "linux")]
     Process {
         stopped: bool,
-        /// Its process group, if that group cannot vanish and its number cannot go to another one
-        /// before we signal it.
+        /// Its process group, if that number cannot be reused now.
         pinned_group: Option<Pid>,
     },
 }
 
-/// What is known of a child and its descendants.
 #[derive(Debug)]
 pub(super) struct ProcessTree {
     pub(super) main: Pid,
-    /// The main process has been waited for, so that its number may be someone else's by now.
+    /// Waited for; its pid may be reused.
     pub(super) reaped: bool,
-    /// Seen to belong here. Without it, those whose parents are gone could be lost sight of.
+    /// Needed for orphans.
     #[cfg(target_os = "linux")]
     known_members: HashSet<ProcessId>,
 }
@@ -76,20 +68,18 @@ impl ProcessTree {
     }
 }
 
-/// What a look at the process table found.
 #[derive(Debug)]
 pub(super) struct TreeScan {
     pub(super) members: Vec<Member>,
-    /// There are children of ours that are not this family's, or it cannot be known.
+    /// We have children outside this tree, or cannot know.
     pub(super) has_other_children: bool,
 }
 
-/// All that is below this process.
 #[derive(Debug)]
 pub(super) struct ProcessForest {
-    /// Orphans become our children, so that having no children means that nothing is left.
+    /// Orphans become our children.
     pub(super) reaper: bool,
-    /// Left alone on purpose, or beyond our reach.
+    /// Left running on purpose, or not killable.
     released: HashSet<ProcessId>,
 }
 
@@ -98,12 +88,11 @@ impl ProcessForest {
         ProcessForest { reaper: become_reaper(), released: HashSet::new() }
     }
 
-    /// From now on these are not ours to end.
     pub(super) fn release(&mut self, members: &[Member]) {
         self.released.extend(members.iter().map(|member| member.identity));
     }
 
-    /// Who of the family at `index` is alive. `families` are all that there are.
+    /// The living members of the tree at `index`.
     pub(super) fn scan(&mut self, families: &mut [&mut ProcessTree], index: usize) -> TreeScan {
         #[cfg(target_os = "linux")]
         if let Some(snapshot) = linux::ProcessTable::take() {
@@ -134,7 +123,7 @@ fn become_reaper() -> bool {
 }
 
 impl Member {
-    /// Asks it to leave. A stopped process is woken, or it could not answer.
+    /// A stopped process also gets CONT, or it could not react.
     pub(super) fn terminate(&self) {
         match self.signal_target {
             SignalTarget::Group => {
@@ -156,7 +145,6 @@ impl Member {
         Leftover { pid, command: self.command(), survived: false }
     }
 
-    /// Its command line, for people.
     fn command(&self) -> String {
         match self.signal_target {
             SignalTarget::Group => format!("process group {}", self.identity.pid.as_raw_pid()),
@@ -166,10 +154,9 @@ impl Member {
     }
 }
 
-/// Ends all of these at once.
 pub(super) fn kill(members: &[Member]) {
-    // Groups first: the kernel kills a group in one step that no fork can slip out of, while
-    // processes that fork and leave faster than we can look at them would always be one ahead.
+    // The kernel kills a group atomically. Processes that fork and exit quickly would always be one
+    // ahead.
     let mut groups = HashSet::new();
     for member in members {
         let group = match member.signal_target {
@@ -191,17 +178,17 @@ pub(super) fn kill(members: &[Member]) {
     }
 }
 
-/// Our own group; `None` if it began outside of our process namespace, where it has no number that we could see.
+/// `None` if it is outside our PID namespace.
 fn own_group() -> Option<Pid> {
     #[expect(unsafe_code, reason = "rustix takes it for granted that there is one")]
-    // SAFETY: it takes nothing, changes nothing and cannot fail.
+    // SAFETY: it has no arguments and cannot fail.
     let group = unsafe { libc::getpgrp() };
     Pid::from_raw(group)
 }
 
 fn signal_group(group: Pid, signal: Signal) {
     if Some(group) != own_group() && !group.is_init() {
-        // It may be gone, or not be ours to signal; the next look tells.
+        // Errors (gone, not ours) show in the next scan.
         let _ = rustix::process::kill_process_group(group, signal);
     }
 }

@@ -1,12 +1,11 @@
 //! Decides which paths and programs may be used outside the sandbox.
 //!
-//! An agent can write to its project and to a few directories besides (package caches, `sandbox.writable`). Whatever
-//! lies there may be the agent's: a program on the `PATH`, a link to `~/.ssh`. ralph therefore asks here before it
-//! executes, mounts or follows anything.
+//! Agents can write to the project and a few other directories (package caches,
+//! `sandbox.writable`). What lies there may be the agent's: a program on the `PATH`, a link to
+//! `~/.ssh`. ralph asks here before it executes, mounts or follows anything.
 //!
-//! Every program that ralph starts outside the sandbox for itself (git, tmux, the notification command, `docker`) is
-//! found by [`OutsideCommand::find`], and has an environment by which it loads no code of an agent ([`outside_env`]).
-//! Agents and guardrails that run without a sandbox have the user's own environment and `PATH` ([`user_path`]).
+//! Programs that ralph runs for itself (git, tmux, `docker`) are an [`OutsideCommand`]. Agents and
+//! guardrails without a sandbox get the user's own environment.
 
 mod code_env;
 
@@ -24,59 +23,57 @@ use std::time::Duration;
 use crate::{CommandOutput, Launch};
 use ralph_events::error::Error;
 
-/// Directories that are searched last where a directory of the user's `PATH` was left out.
+/// Searched last if a directory was left out.
 const SYSTEM_DIRS: [&str; 2] = ["/usr/bin", "/bin"];
 
-/// The number of links after which a path counts as unresolvable, as in the kernel.
+/// As in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// A set of directories that agents can write to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentWritable {
     dirs: BTreeSet<PathBuf>,
 }
 
-/// The result of following every link of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {
-    /// The path without links. Its last parts need not exist.
+    /// Without links. Its last parts need not exist.
     pub target: PathBuf,
-    /// The agent-writable directories that the path, one of its links or its target lies in.
+    /// The agent-writable directories that the path, a link or the target is in.
     pub visited: Vec<PathBuf>,
 }
 
 impl ResolvedPath {
-    /// Whether no agent can change what this path leads to.
+    /// Whether no agent can change it.
     pub fn is_trusted(&self) -> bool {
         self.visited.is_empty()
     }
 
-    /// The first agent-writable directory that a link leads out of.
+    /// The agent-writable directory that a link leads out of.
     pub fn escaped_dir(&self) -> Option<&Path> {
         self.visited.iter().find(|dir| !self.target.starts_with(dir)).map(PathBuf::as_path)
     }
 }
 
 impl AgentWritable {
-    /// `dirs` are absolute paths without links.
+    /// `dirs` are absolute and without links.
     pub fn new(dirs: impl IntoIterator<Item = PathBuf>) -> Self {
         AgentWritable { dirs: dirs.into_iter().collect() }
     }
 
-    /// Adds a directory. Links on the way to it are resolved; a relative path is ignored.
+    /// Resolves links; ignores relative paths.
     pub fn add(&mut self, dir: &Path) {
         if dir.is_absolute() {
             self.dirs.insert(dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
         }
     }
 
-    /// These directories and others, by absolute paths without links.
+    /// `dirs` are absolute and without links.
     #[must_use]
     pub fn union(&self, dirs: impl IntoIterator<Item = PathBuf>) -> AgentWritable {
         AgentWritable { dirs: self.dirs.iter().cloned().chain(dirs).collect() }
     }
 
-    /// Follows an absolute path, reading links with `read_link`. `None` for a relative path or a link cycle.
+    /// `None` for a relative path or a link cycle.
     pub fn resolve(
         &self,
         path: &Path,
@@ -89,7 +86,7 @@ impl AgentWritable {
             path.components().map(|part| part.as_os_str().to_owned()).rev().collect::<Vec<_>>()
         };
         let (mut rest, mut target, mut links) = (parts(path), PathBuf::from("/"), 0);
-        let mut passed = BTreeSet::new();
+        let mut visited = BTreeSet::new();
         while let Some(part) = rest.pop() {
             match Path::new(&part).components().next() {
                 Some(Component::Normal(name)) => target.push(name),
@@ -99,7 +96,7 @@ impl AgentWritable {
                 Some(Component::RootDir) => target = PathBuf::from("/"),
                 Some(Component::CurDir | Component::Prefix(_)) | None => {}
             }
-            passed.extend(self.dirs.iter().filter(|dir| target.starts_with(dir)).cloned());
+            visited.extend(self.dirs.iter().filter(|dir| target.starts_with(dir)).cloned());
             if let Some(link) = read_link(&target) {
                 links += 1;
                 if links > MAX_LINKS {
@@ -109,12 +106,11 @@ impl AgentWritable {
                 target.pop();
             }
         }
-        Some(ResolvedPath { target, visited: passed.into_iter().collect() })
+        Some(ResolvedPath { target, visited: visited.into_iter().collect() })
     }
 
-    /// Finds a link on the way to an absolute path that an agent may have made and that leads out of the directory
-    /// that the agent can write to. A directory that holds the home directory or the system does not count: its links
-    /// are the user's.
+    /// Finds a link that leads out of an agent-writable directory. Directories that contain the
+    /// home directory or the system do not count: their links are the user's.
     pub fn find_escaping_link(&self, path: &Path, home: Option<&Path>) -> Option<EscapingLink> {
         let links = RefCell::new(Vec::new());
         let resolved = self.resolve(path, |path| {
@@ -124,36 +120,35 @@ impl AgentWritable {
         })?;
         let target = resolved.target;
         links.into_inner().into_iter().find_map(|link| {
-            let is_left = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
-            let mut left = self.dirs.iter().filter(is_left);
-            let dir = left.find(|dir| !contains_home_or_system(dir, home))?.clone();
+            let is_escaped = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
+            let mut escaped = self.dirs.iter().filter(is_escaped);
+            let dir = escaped.find(|dir| !contains_home_or_system(dir, home))?.clone();
             Some(EscapingLink { link, dir, target: target.clone() })
         })
     }
 
-    /// Whether no agent can change what is at an absolute path, or where it leads.
+    /// Whether no agent can change an absolute path or its target.
     pub fn is_trusted(&self, path: &Path) -> bool {
         let resolved = self.resolve(path, |path| std::fs::read_link(path).ok());
         resolved.is_some_and(|resolved| resolved.is_trusted())
     }
 
-    /// How far what is at an absolute path can be trusted.
     fn trust(&self, path: &Path, home: Option<&Path>) -> Trust {
         let Some(resolved) = self.resolve(path, |path| std::fs::read_link(path).ok()) else {
             return Trust::Never;
         };
         match resolved.visited.as_slice() {
             [] => Trust::Full,
-            passed if passed.iter().all(|dir| contains_home_or_system(dir, home)) => {
+            visited if visited.iter().all(|dir| contains_home_or_system(dir, home)) => {
                 Trust::LastResort
             }
             _ => Trust::Never,
         }
     }
 
-    /// The trusted directories of a `PATH`. Directories inside a project that holds the home directory or the system
-    /// come last: an agent that can write there could change the user's shell as well, and leaving them out could
-    /// leave no program at all. Single links in a trusted directory, such as `~/bin/tool` to a project, stay.
+    /// The trusted directories of a `PATH`. Links inside them are not checked. Those in a project
+    /// that contains the home directory or the system come last: without them there may be no
+    /// programs, and an agent there could change the user's shell anyway.
     pub fn trusted_path(&self, path: Option<&OsStr>, home: Option<&Path>) -> OsString {
         let dirs: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
         let with = |trust| dirs.iter().filter(move |dir| self.trust(dir, home) == trust).cloned();
@@ -162,15 +157,14 @@ impl AgentWritable {
             let missing = SYSTEM_DIRS.map(PathBuf::from);
             trusted.extend(missing.into_iter().filter(|dir| !dirs.contains(dir)));
         }
-        // No directory of a `PATH` has a colon in its name.
         std::env::join_paths(&trusted).unwrap_or_else(|_| SYSTEM_DIRS.join(":").into())
     }
 
-    /// Finds a program by its name in the trusted directories of a `PATH`. The file itself must be trusted, too: a
-    /// link from `~/bin` into the project is not.
+    /// Finds a program in trusted directories. The file must be trusted, too: a link from `~/bin`
+    /// into the project is not.
     ///
     /// # Errors
-    /// There is none, or only one that agents can write to.
+    /// There is none, or only an agent-writable one.
     pub fn find_program(
         &self,
         name: &OsStr,
@@ -183,48 +177,43 @@ impl AgentWritable {
             (self.trust(&found, home) != Trust::Never).then_some(found)
         });
         found.ok_or_else(|| {
-            let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-            let untrusted = crate::find_program(name, path, &here);
+            let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+            let untrusted = crate::find_program(name, path, &cwd);
             ProgramNotFound { name: name.to_owned(), untrusted }
         })
     }
 }
 
-/// Whether the home directory or the system is inside `dir`.
 fn contains_home_or_system(dir: &Path, home: Option<&Path>) -> bool {
     home.is_some_and(|home| home.starts_with(dir))
         || SYSTEM_DIRS.iter().any(|system| Path::new(system).starts_with(dir))
 }
 
-/// A link that leads out of a directory that agents can write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscapingLink {
     pub link: PathBuf,
-    /// The directory that agents can write to.
+    /// Agent-writable.
     pub dir: PathBuf,
     /// Where the whole path leads.
     pub target: PathBuf,
 }
 
-/// How far a path can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     Full,
-    /// Only where nothing better is found: a project holds the home directory, or the whole system.
+    /// In a project that contains the home directory or the system.
     LastResort,
     Never,
 }
 
-/// The error for a program that is missing, or that only agents could have put where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramNotFound {
     pub name: OsString,
-    /// The file that the user's `PATH` leads to.
+    /// Found in the user's `PATH`, but agent-writable.
     pub untrusted: Option<PathBuf>,
 }
 
 impl ProgramNotFound {
-    /// The error for the user. `install` says how to get the program.
     pub fn error(&self, install: &str) -> Error {
         let error = Error::input(self.to_string());
         match self.untrusted {
@@ -233,7 +222,6 @@ impl ProgramNotFound {
         }
     }
 
-    /// What to do about a program that is there, but not trusted.
     pub fn hint(&self) -> Option<&'static str> {
         self.untrusted.is_some().then_some(INSTALL_OUTSIDE)
     }
@@ -265,18 +253,18 @@ static AGENT_WRITABLE: RwLock<AgentWritable> = RwLock::new(AgentWritable { dirs:
 static LAZY_DIRS_FN: OnceLock<fn() -> Vec<PathBuf>> = OnceLock::new();
 static LAZY_DIRS_LOADED: Once = Once::new();
 
-/// Declares a directory that agents of this machine can write to, for the rest of this process.
+/// Holds for the rest of this process.
 pub fn declare_agent_writable(dir: &Path) {
     AGENT_WRITABLE.write().unwrap_or_else(PoisonError::into_inner).add(dir);
 }
 
-/// Sets the function that lists further such directories. It is called once, when the first program is looked up.
+/// `load` lists more directories, at the first lookup.
 pub fn declare_lazily(load: fn() -> Vec<PathBuf>) {
-    // A second one is ignored: there is one command line per process.
+    // A second function is ignored.
     let _ = LAZY_DIRS_FN.set(load);
 }
 
-/// The directories that were declared so far.
+/// The directories declared so far.
 pub fn agent_writable() -> AgentWritable {
     LAZY_DIRS_LOADED.call_once(|| {
         let dirs = LAZY_DIRS_FN.get().map(|load| load()).unwrap_or_default();
@@ -285,7 +273,7 @@ pub fn agent_writable() -> AgentWritable {
     AGENT_WRITABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The user's `PATH`, for agents and guardrails. Nothing is started outside the sandbox by it.
+/// The user's `PATH`, for agents and guardrails only.
 pub fn user_path() -> Option<OsString> {
     std::env::var_os("PATH")
 }
@@ -303,7 +291,7 @@ pub fn outside_program(name: &OsStr) -> Result<PathBuf, ProgramNotFound> {
     agent_writable().find_program(name, user_path().as_deref(), home().as_deref())
 }
 
-/// As [`AgentWritable::link_out`], for all directories that were declared.
+/// [`AgentWritable::find_escaping_link`] for all declared directories.
 pub fn find_escaping_link(path: &Path) -> Option<EscapingLink> {
     agent_writable().find_escaping_link(path, home().as_deref())
 }
@@ -318,19 +306,18 @@ pub fn outside_path() -> OsString {
     agent_writable().trusted_path(user_path().as_deref(), home().as_deref())
 }
 
-/// Changes to the environment of a program.
+/// Variables to set or remove.
 pub type EnvChanges = Vec<(OsString, Option<OsString>)>;
 
-/// The changes to the environment of a program that ralph runs outside the sandbox: `changes`, a `PATH` of trusted
-/// directories, and no variable that makes it load code of an agent.
+/// Returns `changes`, a trusted `PATH`, and the removal of variables that load code of an agent.
 pub fn outside_env(changes: &[(OsString, Option<OsString>)]) -> EnvChanges {
     let untrusted = untrusted_env(changes).into_iter().map(|(name, _)| (name, None));
     let path = ("PATH".into(), Some(outside_path()));
     changes.iter().cloned().chain(untrusted).chain([path]).collect()
 }
 
-/// The variables of a program's environment that make it load or run something that agents can write to. `changes` are
-/// those to the environment of this process.
+/// Variables that make a program load or run something agent-writable. `changes` apply to the
+/// environment of this process.
 pub fn untrusted_env(changes: &[(OsString, Option<OsString>)]) -> Vec<(OsString, OsString)> {
     agent_writable().untrusted_variables(changes, home().as_deref())
 }
@@ -338,15 +325,15 @@ pub fn untrusted_env(changes: &[(OsString, Option<OsString>)]) -> Vec<(OsString,
 /// A program that ralph runs outside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutsideCommand {
-    /// Its file, so that no later search can find another one.
+    /// The resolved file, to prevent another search.
     program: OsString,
-    /// Changes to the environment; see [`outside_env`].
+    /// See [`outside_env`].
     env: EnvChanges,
 }
 
 impl OutsideCommand {
-    /// Finds `program` in a trusted directory. A path (a name with a slash) is what the user typed, and is taken as
-    /// it is.
+    /// Finds `program` in a trusted directory. A path (with a slash) comes from the user and is
+    /// used as it is.
     ///
     /// # Errors
     /// As [`outside_program`].
@@ -360,15 +347,15 @@ impl OutsideCommand {
         Ok(OutsideCommand { program, env: outside_env(env) })
     }
 
-    /// The launch of this in place of `original`.
+    /// `original` with this program and environment.
     pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
         Launch { program: &self.program, env: &self.env, ..original.clone() }
     }
 
-    /// Runs it to its end; see [`crate::run_quick`].
+    /// Runs it to its end; see [`crate::run_to_end()`].
     ///
     /// # Errors
-    /// It cannot be started, takes too long, or is interrupted.
+    /// It cannot be started, times out, or is interrupted.
     pub fn run(
         &self,
         args: &[OsString],
@@ -446,7 +433,6 @@ mod tests {
             ("p/packages/out/x", true),
             ("mine/packages/out", true),
             ("mine/packages/app", false),
-            // No link leads there.
             ("p/../other", false),
             ("p/packages/out/../p", false),
         ] {
@@ -458,7 +444,7 @@ mod tests {
                 assert_eq!(found.target, path.canonicalize().unwrap());
             }
         }
-        // A project that holds the home directory has the user's links.
+        // A project that contains the home directory has the user's links.
         let writable = AgentWritable::new([root]);
         assert_eq!(writable.find_escaping_link(&project.join("packages/out"), Some(&home)), None);
     }

@@ -1,4 +1,4 @@
-//! Remembers which backend a project ran in, so that no project silently gets a weaker one.
+//! Remembers a project's backend: no project silently gets a weaker one.
 
 use std::path::Path;
 
@@ -8,19 +8,16 @@ use ralph_events::error::Error;
 use ralph_store::home::{ralph_home, require_ralph_home};
 use ralph_store::project_record::ProjectHome;
 
-/// The backend that a project ran in, as its record in `$RALPH_HOME` has it.
 #[derive(Debug, Default)]
 pub struct BackendRecord {
-    /// `None` if the user has no home, so that nothing can be remembered.
+    /// `None` without a home directory.
     record: Option<ProjectHome>,
     backend: Option<String>,
 }
 
 impl BackendRecord {
-    /// Reads the record of the project at `root`.
-    ///
     /// # Errors
-    /// The record cannot be read, or a sandbox is asked for and the user has no home.
+    /// The record cannot be read, or there is no home directory.
     pub fn load(root: &Path, asked: &RequestedBackend) -> Result<BackendRecord, Error> {
         let variable = |name: &str| std::env::var_os(name);
         let home = match asked {
@@ -38,8 +35,7 @@ impl BackendRecord {
         Ok(BackendRecord { backend: backend.sandbox, record: Some(record) })
     }
 
-    /// Refuses a backend that is weaker than the remembered one, unless the user asked for it by name. `failed` says
-    /// why the stronger ones were not chosen.
+    /// Refuses a weaker backend, unless the user named it.
     ///
     /// # Errors
     /// `found` is weaker.
@@ -88,11 +84,8 @@ impl BackendRecord {
             .fold(error, |error, (backend, why)| error.hint(format!("{}: {why}", backend.name()))))
     }
 
-    /// Remembers what a run uses. An explicit choice of no sandbox is remembered as well: the next run may do without
-    /// one. A command whose default it is to have none changes nothing.
-    ///
-    /// # Errors
-    /// The record cannot be written.
+    /// Remembers a run's backend. An explicit choice of none is remembered, too; a command's
+    /// default of none is not.
     pub fn save(&self, asked: &RequestedBackend, choice: &Selection) -> Result<(), Error> {
         let used = match choice {
             Selection::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
@@ -113,7 +106,7 @@ impl BackendRecord {
     }
 }
 
-/// The strength of a backend by its name. One that only a newer version knows counts as strong.
+/// An unknown name, from a newer version, counts as strong.
 fn strength_of(name: &str) -> Strength {
     let known = Backend::ALL.into_iter().find(|backend| backend.name() == name);
     known.map_or(Strength::Separate, Backend::strength)

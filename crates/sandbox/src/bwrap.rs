@@ -1,4 +1,4 @@
-//! Bubblewrap, with a network that has nothing in it but our proxy.
+//! Bubblewrap, with a network that contains only our proxy.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -31,7 +31,6 @@ use ralph_process::Launch;
 use ralph_process::trust;
 use ralph_store::project_record;
 
-/// A sandbox of namespaces.
 #[derive(Debug)]
 pub(super) struct BwrapSandbox {
     bwrap: PathBuf,
@@ -39,19 +38,17 @@ pub(super) struct BwrapSandbox {
     plan: SandboxPlan,
     modes: SavedModes,
     project: PathBuf,
-    /// What is protected by a mount while something runs, and which file that is.
+    /// Paths that mounts protect, with their inodes.
     protected_files: Vec<(PathBuf, Option<FileId>)>,
     proxy: Option<Proxy>,
     listeners: Option<ListenerSetId>,
-    /// What is no longer shown, because it was replaced, and has not been reported.
+    /// No longer shown; not yet reported.
     replaced: Vec<PathBuf>,
-    /// Somebody was inside.
     used: bool,
-    // Last: what is above may still use it.
+    // Last: the fields above may use it when dropped.
     scratch: Scratch,
 }
 
-/// Which file something is, whatever it is called.
 type FileId = (u64, u64);
 
 fn file_id(path: &Path) -> Option<FileId> {
@@ -59,19 +56,16 @@ fn file_id(path: &Path) -> Option<FileId> {
     path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// What a backend of this machine's own needs before it can be tried.
 pub(super) struct PreparedSandbox {
     pub(super) scratch: Scratch,
     pub(super) plan: SandboxPlan,
     pub(super) modes: SavedModes,
-    /// For the proxy.
     pub(super) rules: ProxyRules,
-    /// This program, as it is found outside.
     pub(super) ralph: PathBuf,
 }
 
-/// Plans the sandbox, and makes its directory with all that belongs there. Nothing in here depends on the backend, so
-/// that every failure is an error rather than a reason to try the next one.
+/// Plans a sandbox for any local backend. A failure is an error, not a reason to try another
+/// backend.
 pub(super) fn prepare_sandbox(
     request: &SandboxRequest<'_>,
     backend: Backend,
@@ -96,7 +90,6 @@ pub(super) fn prepare_sandbox(
     Ok(PreparedSandbox { scratch, plan, modes: note.modes, rules, ralph: wanted.ralph })
 }
 
-/// A directory for a sandbox, and the one that it is in.
 fn new_scratch() -> Result<(PathBuf, Scratch), BackendError> {
     let base = scratch::sandboxes()?;
     let scratch = Scratch::create(&base)
@@ -104,8 +97,8 @@ fn new_scratch() -> Result<(PathBuf, Scratch), BackendError> {
     Ok((base, scratch))
 }
 
-fn make_plan(wanted: &PlanInputs) -> Result<SandboxPlan, BackendError> {
-    plan::build_plan(wanted, &RealDisk)
+fn make_plan(inputs: &PlanInputs) -> Result<SandboxPlan, BackendError> {
+    plan::build_plan(inputs, &RealDisk)
         .map_err(|(PlanError::Path(why) | PlanError::Setting(why))| BackendError::config_error(why))
 }
 
@@ -115,13 +108,12 @@ fn own_program() -> Result<PathBuf, BackendError> {
     })
 }
 
-pub(super) fn failed(what: &str, err: &io::Error) -> BackendError {
-    BackendError::config_error(format!("{what}: {err}"))
+pub(super) fn failed(context: &str, err: &io::Error) -> BackendError {
+    BackendError::config_error(format!("{context}: {err}"))
 }
 
-/// A sandbox around an empty directory of ralph's own. A backend that fails in a project is tried here as well: if it
-/// works here, it is the project that it fails in, not the machine. Nothing that an agent can change is part of it:
-/// no settings, no environment, nothing of the home.
+/// An empty project, to tell whether a backend fails on this machine or only in one project.
+/// Nothing in it can be changed by an agent: no settings, environment or home directory.
 pub(super) struct StandInProject {
     pub(super) project: PathBuf,
     pub(super) plan: SandboxPlan,
@@ -148,7 +140,6 @@ impl StandInProject {
     }
 }
 
-/// The user that runs this, and its group.
 fn current_user() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
@@ -194,7 +185,6 @@ impl StandInProject {
     }
 }
 
-/// Finds out by which program the mounts can be made such that the sandbox passes the probe.
 fn find_mounts_by(
     bwrap: &Path,
     plan: &SandboxPlan,
@@ -205,7 +195,7 @@ fn find_mounts_by(
     works(MountMaker::Ralph).or_else(|_| works(MountMaker::Bwrap))
 }
 
-/// Runs the probe around `project`. `hidden` is a directory that must not be seen inside.
+/// `hidden` must not be visible inside.
 fn run_probe(
     bwrap: &Path,
     plan: &SandboxPlan,
@@ -230,14 +220,13 @@ fn run_probe(
     let output = process::run_to_end(&program, &args, project, &env, probe::PROBE_TIMEOUT)
         .map_err(|err| BackendError::new(format!("bwrap cannot be run: {err}")))?;
     if !output.exit.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().lines().last().unwrap_or_default();
-        return Err(explain_bwrap_error(said, &output.exit.to_string()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = stderr.trim().lines().last().unwrap_or_default();
+        return Err(explain_bwrap_error(stderr, &output.exit.to_string()));
     }
     probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
-/// What a plan is made from, on this machine.
 pub(super) fn plan_inputs(
     request: &SandboxRequest<'_>,
     scratch: &Scratch,
@@ -280,7 +269,6 @@ pub(super) fn plan_inputs(
     })
 }
 
-/// The roots of the known projects inside `project`.
 fn nested_projects(ralph_home: &Path, project: &Path) -> Vec<PathBuf> {
     let roots = project_record::all_records(ralph_home).into_iter().map(|record| record.root);
     let mut nested: Vec<PathBuf> =
@@ -289,7 +277,6 @@ fn nested_projects(ralph_home: &Path, project: &Path) -> Vec<PathBuf> {
     nested
 }
 
-/// Makes what the mounts are made of.
 pub(super) fn set_up(plan: &SandboxPlan) -> io::Result<()> {
     for dir in &plan.dirs {
         std::fs::create_dir_all(dir)?;
@@ -310,18 +297,20 @@ pub(super) fn set_up(plan: &SandboxPlan) -> io::Result<()> {
     Ok(())
 }
 
-/// What bubblewrap's own words mean, where that is known.
-fn explain_bwrap_error(said: &str, exit: &str) -> BackendError {
-    let why = if said.is_empty() { format!("bwrap failed ({exit})") } else { said.to_owned() };
+fn explain_bwrap_error(stderr: &str, exit: &str) -> BackendError {
+    let why = if stderr.is_empty() { format!("bwrap failed ({exit})") } else { stderr.to_owned() };
     let unusable = BackendError::new(why);
-    let denied = ["Permission denied", "Operation not permitted"].iter().any(|w| said.contains(w));
-    if said.contains("setting up uid map") || (denied && said.contains("RTM_NEWADDR")) {
+    let denied =
+        ["Permission denied", "Operation not permitted"].iter().any(|w| stderr.contains(w));
+    if stderr.contains("setting up uid map") || (denied && stderr.contains("RTM_NEWADDR")) {
         return unusable.hint(
             "this system keeps ordinary users from namespaces; on Ubuntu an AppArmor profile for bwrap \
              allows it: /etc/apparmor.d/bwrap",
         );
     }
-    if denied && (said.contains("namespace") || said.contains("proc") || said.contains("mount")) {
+    if denied
+        && (stderr.contains("namespace") || stderr.contains("proc") || stderr.contains("mount"))
+    {
         return unusable.hint("inside a container it needs to be allowed to make namespaces");
     }
     unusable
@@ -404,8 +393,8 @@ impl Sandbox for BwrapSandbox {
     fn cleanup(&mut self) -> Vec<SandboxTrace> {
         self.release();
         let put = self.clean_up();
-        // A mount is of a file, and goes with it: whoever writes another one in its place, as git does with
-        // its configuration, takes the mount away, in every namespace.
+        // Writing a new file in place of a mounted one, as git does with `config`, removes the
+        // mount in every namespace.
         let exposed = std::mem::take(&mut self.protected_files)
             .into_iter()
             .filter(|(path, file)| file_id(path) != *file)

@@ -1,4 +1,4 @@
-//! A plan as a command line of bubblewrap.
+//! Converts a plan to bubblewrap's command line.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,30 +7,25 @@ use super::init_process;
 use super::mounts;
 use super::plan::{INSIDE_DIR, Mount, NetworkMode, SandboxPlan};
 
-/// What is run inside, and how it is connected to the outside.
 #[derive(Debug, Clone, Copy)]
 pub struct InnerCommand<'a> {
     pub program: &'a OsStr,
     pub args: &'a [OsString],
     pub directory: &'a Path,
-    /// The descriptor over which listeners are handed out.
+    /// The socket for passing listeners out.
     pub socket: Option<i32>,
-    /// The descriptor of a terminal of its own.
     pub terminal: Option<i32>,
-    /// Let it finish if ralph dies.
     pub term_on_parent_death: bool,
 }
 
-/// Who makes the mounts of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountMaker {
-    /// This program, around bubblewrap: see [`mounts`].
+    /// See [`mounts`].
     Ralph,
-    /// Bubblewrap.
     Bwrap,
 }
 
-/// The command line for a program inside: the program to start, and its arguments.
+/// Returns the program to start and its arguments.
 pub fn command_line(
     bwrap: &Path,
     plan: &SandboxPlan,
@@ -50,41 +45,40 @@ pub fn command_line(
     }
 }
 
-/// The arguments for `bwrap`.
 fn arguments(plan: &SandboxPlan, command: &InnerCommand<'_>, by: MountMaker) -> Vec<OsString> {
     let mut args = ArgList(Vec::new());
-    let walls = plan.isolation;
+    let isolation = plan.isolation;
     for (wall, flag) in [
-        (walls.users, "--unshare-user"),
-        (walls.processes, "--unshare-pid"),
-        (walls.ipc, "--unshare-ipc"),
-        (walls.ipc, "--unshare-uts"),
-        (walls.ipc, "--unshare-cgroup-try"),
-        (walls.network && plan.network != NetworkMode::Full, "--unshare-net"),
-        (walls.session, "--new-session"),
+        (isolation.users, "--unshare-user"),
+        (isolation.processes, "--unshare-pid"),
+        (isolation.ipc, "--unshare-ipc"),
+        (isolation.ipc, "--unshare-uts"),
+        (isolation.ipc, "--unshare-cgroup-try"),
+        (isolation.network && plan.network != NetworkMode::Full, "--unshare-net"),
+        (isolation.session, "--new-session"),
         (!command.term_on_parent_death, "--die-with-parent"),
     ] {
         if wall {
             args.add([flag]);
         }
     }
-    if walls.users {
+    if isolation.users {
         let (user, group) = plan.user;
         args.add(["--uid", &user.to_string(), "--gid", &group.to_string()]);
     }
-    if walls.capabilities {
+    if isolation.capabilities {
         args.add(["--cap-drop", "ALL"]);
     } else {
         args.add(["--cap-add", "ALL"]);
     }
     match by {
         MountMaker::Ralph => args.add(["--dev-bind", "/", "/"]),
-        MountMaker::Bwrap if walls.files => args.add(["--ro-bind", "/", "/", "--dev", "/dev"]),
+        MountMaker::Bwrap if isolation.files => args.add(["--ro-bind", "/", "/", "--dev", "/dev"]),
         MountMaker::Bwrap => args.add(["--bind", "/", "/", "--dev", "/dev"]),
     }
-    if walls.processes {
+    if isolation.processes {
         args.add(["--proc", "/proc"]);
-        // Bubblewrap leaves out what it takes for read-only already, by a question that is not the kernel's.
+        // Mounted always: bubblewrap skips paths that it wrongly takes for read-only.
         plan.kernel.iter().for_each(|mount| args.mount(mount));
     }
     if by == MountMaker::Bwrap {
@@ -99,16 +93,16 @@ fn arguments(plan: &SandboxPlan, command: &InnerCommand<'_>, by: MountMaker) -> 
         NetworkMode::Proxy { ports } => ports.as_slice(),
         NetworkMode::None | NetworkMode::Full => &[],
     };
-    let orders = init_process::InitArgs {
+    let init_args = init_process::InitArgs {
         socket: command.socket,
         terminal: command.terminal,
         ports: ports.to_vec(),
-        close: walls.descriptors,
-        filter: walls.calls,
-        writable: (walls.files && walls.pipes).then(|| writable(plan).count()),
+        close: isolation.descriptors,
+        filter: isolation.calls,
+        writable: (isolation.files && isolation.pipes).then(|| writable(plan).count()),
     };
-    args.add([OsString::from(init_process::COMMAND), orders.to_argument()]);
-    if orders.writable.is_some() {
+    args.add([OsString::from(init_process::COMMAND), init_args.to_argument()]);
+    if init_args.writable.is_some() {
         args.add(writable(plan));
     }
     args.add([command.program]);
@@ -116,7 +110,6 @@ fn arguments(plan: &SandboxPlan, command: &InnerCommand<'_>, by: MountMaker) -> 
     args.0
 }
 
-/// The places inside that can be written.
 fn writable(plan: &SandboxPlan) -> impl Iterator<Item = &Path> {
     let mounts = plan.mounts.iter().filter_map(|mount| match mount {
         Mount::Writable { at, .. } | Mount::EmptyDir { at } => Some(at.as_path()),

@@ -1,4 +1,4 @@
-//! The machine as it is, for plans.
+//! The real file system, for plans.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, PathInfo};
 
-/// Files of text that matter here are small; others are not looked at.
+/// Larger files are not read.
 const MAX_TEXT: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// The named pipes that a process of this user has open.
+/// Named pipes that this user's processes have open.
 fn open_pipes() -> impl Iterator<Item = PathBuf> {
     let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
     let processes = entries(Path::new("/proc")).map(|process| process.path().join("fd"));
@@ -66,7 +66,7 @@ fn open_pipes() -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The files in the kernel's table of sockets, which has a heading.
+/// The paths in `/proc/net/unix`, which has a header line.
 fn sockets(table: &[u8]) -> impl Iterator<Item = PathBuf> {
     const COLUMNS_BEFORE_PATH: usize = 7;
     table.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {

@@ -1,8 +1,7 @@
-//! Docker's microVM sandboxes: by `sbx`, else by the older `docker sandbox`.
+//! Docker's microVM sandboxes: `sbx`, or the older `docker sandbox`.
 //!
-//! One for each project, made once, set up once, kept from iteration to iteration, and stopped at the end
-//! of a run; the next one starts it again. What is called here was written from documentation, and tested
-//! with a program that records how it is called.
+//! Each project has one VM, stopped at the end of a run. Written from documentation, tested only
+//! with a recording fake.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
@@ -25,20 +24,15 @@ use ralph_process::trust;
 use ralph_process::{CommandOutput, Launch, System};
 use ralph_store::project_record::fnv64;
 
-/// How long making or starting a machine may take: an image may have to be fetched.
+/// An image may have to be downloaded.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a question may take.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What every name begins with.
 const NAME_PREFIX: &str = "ralph-";
 
-/// Which program it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DockerCli {
-    /// `sbx`.
     Sbx(PathBuf),
-    /// `docker sandbox`.
     Docker(PathBuf),
 }
 
@@ -66,7 +60,6 @@ impl DockerCli {
         }
     }
 
-    /// The words before every command.
     fn base_args(&self) -> Vec<OsString> {
         match self {
             DockerCli::Sbx(_) => Vec::new(),
@@ -77,20 +70,21 @@ impl DockerCli {
     fn run_cli<T: AsRef<OsStr>>(
         &self,
         args: &[T],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<CommandOutput, BackendError> {
         let mut words = self.base_args();
         words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         let program = self.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let output = process::run_to_end(program, &words, Path::new("/"), &env, patience)
+        let output = process::run_to_end(program, &words, Path::new("/"), &env, timeout)
             .map_err(|err| BackendError::new(format!("{}: {err}", self.program().display())))?;
         if output.exit.success() {
             return Ok(output);
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned();
-        Err(BackendError::new(format!("{}: {said}", self.program().display())))
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message =
+            message.trim().lines().last().unwrap_or("it failed and said nothing").to_owned();
+        Err(BackendError::new(format!("{}: {message}", self.program().display())))
     }
 
     fn create(&self, name: &str, project: &Path, state: &Path) -> Result<(), BackendError> {
@@ -100,7 +94,6 @@ impl DockerCli {
         self.run_cli(&words, CREATE_TIMEOUT).map(drop)
     }
 
-    /// The names of all sandboxes, whatever else is told of them.
     fn names(&self) -> Result<Vec<String>, BackendError> {
         let output = self.run_cli(&["ls", "--json"], QUERY_TIMEOUT)?;
         let listed = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
@@ -110,7 +103,7 @@ impl DockerCli {
     }
 }
 
-/// Whichever shape the answer has today: names are under `name`.
+/// Collects names at any depth: the JSON layout differs between versions.
 fn collect_names(value: &Value, names: &mut Vec<String>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| collect_names(value, names)),
@@ -122,7 +115,7 @@ fn collect_names(value: &Value, names: &mut Vec<String>) {
     }
 }
 
-/// The name of a project's sandbox, which is the same in every version of this program.
+/// The name of a project's VM. It must never change.
 fn sandbox_name(project: &Path) -> String {
     let hash = fnv64(project.as_os_str().as_encoded_bytes()) & 0xffff_ffff;
     let base = project.file_name().unwrap_or_default().to_string_lossy();
@@ -130,14 +123,14 @@ fn sandbox_name(project: &Path) -> String {
     format!("{NAME_PREFIX}{}-{hash:08x}", base.to_ascii_lowercase())
 }
 
-/// The directory with the agent's login, which outlives the VM: `~/.dclaude_state` if it exists, or one of ralph's own.
+/// The directory with the agent's login, which outlives the VM.
 fn state_dir(base: &Path) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let existing = home.map(|home| home.join(".dclaude_state")).filter(|state| state.is_dir());
     existing.unwrap_or_else(|| base.parent().unwrap_or(base).join("docker"))
 }
 
-/// The settings by which claude gets the variables of the run: `run` takes none.
+/// Passes variables to claude by its settings: `run` has no option for them.
 fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
     let is_ours = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
     let variables: serde_json::Map<String, Value> = env
@@ -149,7 +142,6 @@ fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
     (!variables.is_empty()).then(|| serde_json::json!({"env": variables}).to_string().into())
 }
 
-/// A microVM.
 #[derive(Debug)]
 pub(super) struct DockerSandbox {
     tool: DockerCli,
@@ -174,7 +166,7 @@ impl DockerSandbox {
         if !tool.names()?.contains(&name) {
             tool.create(&name, request.project, &state).map_err(in_project)?;
             if let Err(unusable) = set_up(&tool, &name, &state) {
-                // One that is half set up would be taken for a whole one next time.
+                // A partial setup would pass for a complete one next time.
                 let _ = tool.run_cli(&["rm", "-f", &name], QUERY_TIMEOUT);
                 return Err(unusable);
             }
@@ -210,8 +202,7 @@ impl DockerSandbox {
     }
 }
 
-/// Lets a shell in there try what must be possible and what must not. Its kernel is its own. `hidden` is a directory
-/// that must not be seen inside.
+/// `hidden` must not be visible. The VM has its own kernel; that check always passes.
 fn run_probe(
     tool: &DockerCli,
     name: &str,
@@ -225,7 +216,6 @@ fn run_probe(
     std::fs::create_dir_all(hidden).map_err(|err| failed(&err))?;
     let probe = SandboxProbe::set_up(project, hidden, true).map_err(|err| failed(&err))?;
     let args = probe.args().map_err(|err| failed(&err))?;
-    // Behind the command and an address: the file in the project, and the canary.
     let [_, _, file, canary, ..] = args.as_slice() else {
         return Err(BackendError::config_error("the probe cannot be set up"));
     };
@@ -235,7 +225,6 @@ fn run_probe(
     probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
-/// Makes a sandbox around an empty directory of ralph's own, probes it and removes it.
 fn probe_stand_in(tool: &DockerCli, base: &Path, state: &Path) -> Result<(), BackendError> {
     let failed =
         |err: &io::Error| BackendError::config_error(format!("the probe cannot be set up: {err}"));
@@ -249,13 +238,12 @@ fn probe_stand_in(tool: &DockerCli, base: &Path, state: &Path) -> Result<(), Bac
     probed
 }
 
-/// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
 fn set_up(tool: &DockerCli, name: &str, state: &Path) -> Result<(), BackendError> {
     let script = include_str!("../../../plugin/sandbox/setup.sh");
     let mut words: Vec<OsString> =
         ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
     words.push(state.into());
-    // The machine is a Linux one, and so is this program, on Linux.
+    // The VM runs Linux.
     if cfg!(target_os = "linux")
         && let Ok(ralph) = std::env::current_exe()
         && std::fs::copy(ralph, state.join("ralph")).is_ok()
@@ -296,7 +284,7 @@ impl Sandbox for DockerSandbox {
         let name = Path::new(launch.program).file_name();
         let mut args = self.tool.base_args();
         if name == Some(OsStr::new("claude")) {
-            // Its own agent: Docker hands it the credentials.
+            // Docker's own agent, which gets credentials from Docker.
             match &self.tool {
                 DockerCli::Sbx(_) => {
                     args.extend(["run", "--name", &self.name, "--"].map(Into::into))
@@ -309,7 +297,7 @@ impl Sandbox for DockerSandbox {
         } else {
             args.extend(["exec", "-i", "-w"].map(Into::into));
             args.push(launch.directory.into());
-            // Nothing of this machine's environment is in there but what was set for this.
+            // The VM inherits no environment.
             for (variable, value) in launch.env {
                 if let Some(value) = value {
                     let mut word = variable.clone();
@@ -319,12 +307,12 @@ impl Sandbox for DockerSandbox {
                 }
             }
             args.push(OsString::from(&self.name));
-            // The path of a program out here means nothing in there.
+            // Paths of programs differ inside.
             args.push(name.unwrap_or(launch.program).to_owned());
         }
         args.extend_from_slice(launch.args);
         let program = self.tool.program().into();
-        // The client runs out here, with helpers of its own.
+        // The client runs outside and starts helpers.
         let env = trust::outside_env(launch.env);
         Ok(WrappedCommand { program, args, env, socket: None, ignore_term: false })
     }
@@ -334,7 +322,7 @@ impl Sandbox for DockerSandbox {
     }
 
     fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
-        // What the agent wrote arrives out here only a moment later.
+        // Writes inside show outside only after a delay.
         let mut words = self.tool.base_args();
         words.extend(["exec", &self.name, "cat", "--"].map(OsString::from));
         words.push(path.into());
@@ -344,17 +332,16 @@ impl Sandbox for DockerSandbox {
         Some(output.and_then(|output| match output.exit.success() {
             true => Ok(output.stdout),
             false => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                let is_missing = said.contains("No such file");
+                let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                let is_missing = message.contains("No such file");
                 let kind = if is_missing { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
-                Err(io::Error::new(kind, said))
+                Err(io::Error::new(kind, message))
             }
         }))
     }
 
     fn rest(&mut self, system: &mut System) {
-        // It sees the project by a share that may keep what it has read; one that is started anew, by the
-        // next command, sees what was changed out here.
+        // The shared directory may be cached; a restarted VM sees outside changes.
         let mut words = self.tool.base_args();
         words.extend(["stop", &self.name].map(OsString::from));
         let program = self.tool.program().as_os_str();
@@ -373,29 +360,24 @@ impl Sandbox for DockerSandbox {
 
 impl Drop for DockerSandbox {
     fn drop(&mut self) {
-        // It would keep its memory. The next command starts it again.
+        // A running VM keeps its memory.
         let _ = self.tool.run_cli(&["stop", &self.name], QUERY_TIMEOUT);
     }
 }
 
-/// Whether a project has one already. Making one takes minutes, so that nobody does it to look.
+/// Whether a project has a VM.
 ///
 /// # Errors
-/// There is no program that could make one.
+/// There is no Docker program.
 pub fn exists(project: &Path) -> Result<bool, BackendError> {
     Ok(DockerCli::find()?.names()?.contains(&sandbox_name(project)))
 }
 
-/// The sandboxes of Docker that are ralph's, if there is a program to ask.
 pub fn list() -> Vec<String> {
     let names = DockerCli::find().and_then(|tool| tool.names());
     names.unwrap_or_default().into_iter().filter(|name| name.starts_with(NAME_PREFIX)).collect()
 }
 
-/// Stops (`stop`) or removes (`rm -f`) one of them.
-///
-/// # Errors
-/// It cannot be done, with what the program said.
 pub fn manage(name: &str, remove: bool) -> Result<(), BackendError> {
     let tool = DockerCli::find()?;
     let words: &[&str] = if remove { &["rm", "-f", name] } else { &["stop", name] };

@@ -1,18 +1,17 @@
-//! A plan as a list of what may be read and what may be written, for Landlock, which can only allow.
+//! Converts a plan to read and write grants for Landlock, which can only allow.
 
 use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, Mount, SandboxPlan};
 
-/// What may be used; everything below a path with it.
+/// Each path includes everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Grants {
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
 }
 
-/// Devices that every program may use. The others are not needed. Not among them are `/dev/pts`: whoever may use the
-/// terminal that they have just made may use the user's others as well, read what is typed there and write to it.
+/// Without `/dev/pts`: access to one's own terminal there includes the user's other terminals.
 pub(super) const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
@@ -23,7 +22,7 @@ pub(super) fn landlock_grants(plan: &SandboxPlan, disk: &dyn Disk) -> Grants {
         match mount {
             Mount::EmptyDir { at } | Mount::EmptyFile { at } => hidden.push(at),
             Mount::ReadOnly { from, at } if from == at => grants.read.push(at.clone()),
-            // What is at another place inside cannot be; but it may be used where it is.
+            // Landlock cannot relocate; allow it in place.
             Mount::ReadOnly { from, .. } => grants.read.push(from.clone()),
             Mount::Writable { from, at } => {
                 if from != at {
@@ -34,8 +33,7 @@ pub(super) fn landlock_grants(plan: &SandboxPlan, disk: &dyn Disk) -> Grants {
         }
     }
     add_visible(Path::new("/"), &hidden, disk, &mut grants.read);
-    // Secrets in the middle of what is shown cannot be taken out of it again: what holds one is shown
-    // without it.
+    // Secrets cannot be excluded from a grant: grant their neighbours one by one.
     let secrets: Vec<&Path> = plan
         .mounts
         .iter()
@@ -44,9 +42,10 @@ pub(super) fn landlock_grants(plan: &SandboxPlan, disk: &dyn Disk) -> Grants {
             _ => None,
         })
         .collect();
-    let holds = |path: &Path| secrets.iter().any(|secret| secret.starts_with(path));
-    let (whole, parts): (Vec<_>, Vec<_>) = grants.read.into_iter().partition(|path| !holds(path));
-    grants.read = whole;
+    let contains_secret = |path: &Path| secrets.iter().any(|secret| secret.starts_with(path));
+    let (allowed, parts): (Vec<_>, Vec<_>) =
+        grants.read.into_iter().partition(|path| !contains_secret(path));
+    grants.read = allowed;
     for part in parts {
         add_visible(&part, &secrets, disk, &mut grants.read);
     }
@@ -54,7 +53,7 @@ pub(super) fn landlock_grants(plan: &SandboxPlan, disk: &dyn Disk) -> Grants {
         list.sort();
         list.dedup();
     }
-    // What is below something writable may be used by that. The agent could replace it by a link.
+    // A writable parent covers these. A separate grant could be turned into a link by the agent.
     let writable = grants.write.clone();
     let is_below =
         |path: &PathBuf| writable.iter().any(|above| above != path && path.starts_with(above));
@@ -63,7 +62,7 @@ pub(super) fn landlock_grants(plan: &SandboxPlan, disk: &dyn Disk) -> Grants {
     grants
 }
 
-/// Adds what is below `path` but not hidden, in as few steps as possible.
+/// Adds everything below `path` that is not hidden, with few entries.
 fn add_visible(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<PathBuf>) {
     if hidden.contains(&path) {
         return;
@@ -74,7 +73,7 @@ fn add_visible(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<Pat
     }
     for name in disk.list_names(path) {
         let below = path.join(name);
-        // Links are followed when they are used, and judged by where they lead.
+        // Landlock checks the target of a link.
         if disk.read_link(&below).is_none() {
             add_visible(&below, hidden, disk, out);
         }

@@ -1,7 +1,4 @@
-//! The first program inside a sandbox: this one, under another name.
-//!
-//! It makes the listeners of the proxy, hands them out, closes whatever else was open, gives up system
-//! calls that agents have no use for, and becomes the program that was asked for.
+//! ralph as the first process inside a sandbox, which then becomes the program.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, Write};
@@ -12,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-pub use landlock::{
+use ::landlock::{
     AccessFs, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     path_beneath_rules,
 };
@@ -23,26 +20,23 @@ use super::proxy;
 use super::seccomp;
 use ralph_process::trust;
 
-/// What it is called by, in the place of a command. Nobody types this.
+/// The internal subcommand.
 pub const COMMAND: &str = "__inside";
 
-/// Listeners that are handed out at most.
 pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
 
-/// The exit code of a sandbox that did not come about.
 pub const SETUP_FAILED: u8 = 125;
 
-/// What it is told, in one argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InitArgs {
-    /// Where listeners go: that of the proxy, then one for each of `ports`.
+    /// For the proxy's listener, then one per port.
     pub(super) socket: Option<i32>,
-    /// A terminal that becomes standard input, output and error.
+    /// Becomes the standard streams.
     pub(super) terminal: Option<i32>,
     pub(super) ports: Vec<u16>,
     pub(super) close: bool,
     pub(super) filter: bool,
-    /// How many paths follow that can be written. Without it, writing is not confined any further.
+    /// The number of writable paths that follow.
     pub(super) writable: Option<usize>,
 }
 
@@ -77,39 +71,39 @@ impl InitArgs {
     }
 }
 
-/// The program inside. `args` are the orders, and what to become. Returns only if that fails.
+/// Sets up the sandbox and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
-    let [orders, args @ ..] = args else {
+    let [init_args, args @ ..] = args else {
         return print_failure("it is called by ralph itself, to set up a sandbox");
     };
-    let Some(orders) = InitArgs::from_argument(orders) else {
+    let Some(init_args) = InitArgs::from_argument(init_args) else {
         return print_failure("it was given orders that it does not know");
     };
     let Some((writable, [program, args @ ..])) =
-        args.split_at_checked(orders.writable.unwrap_or_default())
+        args.split_at_checked(init_args.writable.unwrap_or_default())
     else {
         return print_failure("it was given too few arguments");
     };
-    if let Some(socket) = orders.socket
-        && let Err(err) = send_listeners(socket, &orders.ports)
+    if let Some(socket) = init_args.socket
+        && let Err(err) = send_listeners(socket, &init_args.ports)
     {
         return print_failure(&format!("the proxy cannot be set up: {err}"));
     }
-    if let Some(terminal) = orders.terminal
+    if let Some(terminal) = init_args.terminal
         && let Err(err) = acquire_terminal(terminal)
     {
         return print_failure(&format!("there is no terminal: {err}"));
     }
-    if orders.close {
+    if init_args.close {
         close_all();
     }
     reset_signals();
-    if orders.writable.is_some()
+    if init_args.writable.is_some()
         && let Err(err) = restrict_writes(writable)
     {
         return print_failure(&format!("Landlock: {err}"));
     }
-    if orders.filter
+    if init_args.filter
         && let Err(err) = seccomp::install(&seccomp::inside_namespaces())
     {
         return print_failure(&format!("system calls cannot be filtered: {err}"));
@@ -117,12 +111,11 @@ pub fn main(args: &[OsString]) -> u8 {
     exec_inside(program, args)
 }
 
-/// Lets files be opened for writing only below these paths. Mounts see to that already, except for named pipes: those
-/// can be written on a read-only mount. What is mounted read-only below one of the paths stays open to that: only pipes
-/// that are in use are hidden there.
+/// Restricts writing to these paths, for named pipes: read-only mounts do not stop writes to them.
+/// Pipes on a read-only mount below one of the paths stay writable; only those in use are hidden.
 ///
-/// Every Landlock ruleset forbids moving and linking files from one directory to another unless it grants `Refer`. So
-/// nothing is confined where the kernel cannot grant it.
+/// Landlock forbids moving files between directories unless `Refer` is granted. On kernels without
+/// it, nothing is restricted.
 fn restrict_writes(paths: &[OsString]) -> Result<(), RulesetError> {
     if landlock::landlock_abi() < landlock::ABI_REFER {
         return Ok(());
@@ -132,46 +125,44 @@ fn restrict_writes(paths: &[OsString]) -> Result<(), RulesetError> {
         .handle_access(access | AccessFs::Refer)?
         .create()?
         .add_rules(path_beneath_rules(paths, access | AccessFs::Refer))?;
-    // Programs open a terminal or file that they were given once more, as `/dev/stderr`. Pipes and sockets without
-    // a name are not confined, and refused here.
+    // Programs reopen their streams, as `/dev/stderr`. Anonymous pipes and sockets are
+    // unrestricted, and fail here.
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    for given in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
-        let _ = (&mut ruleset).add_rule(PathBeneath::new(given, access));
+    for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+        let _ = (&mut ruleset).add_rule(PathBeneath::new(stream, access));
     }
     ruleset.restrict_self()?;
     Ok(())
 }
 
-/// What the name of a variable begins with on its way to the program inside.
 const CARRIED_PREFIX: &str = "__RALPH_ENV_";
 
-/// The changes to the environment of a sandbox's own programs, for a program inside that is to have `changes`. What
-/// would make them load code of an agent has another name until [`run_inside`]: they start before anything is confined.
+/// Renames variables that would make the sandbox's own programs, which start unconfined, load an
+/// agent's code. [`exec_inside`] restores them.
 pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
     let mut env = changes.to_vec();
     for (name, value) in trust::untrusted_env(changes) {
-        let mut carried = OsString::from(CARRIED_PREFIX);
-        carried.push(&name);
-        env.extend([(name, None), (carried, Some(value))]);
+        let mut renamed = OsString::from(CARRIED_PREFIX);
+        renamed.push(&name);
+        env.extend([(name, None), (renamed, Some(value))]);
     }
     env
 }
 
-/// The changes that give the variables of [`carry_env`] their names back.
+/// Undoes [`carry_env`].
 fn restore_carried_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust::EnvChanges {
-    let arrived = env.filter_map(|(carried, value)| {
-        let name = carried.as_bytes().strip_prefix(CARRIED_PREFIX.as_bytes())?;
-        Some([(OsStr::from_bytes(name).to_owned(), Some(value)), (carried, None)])
+    let restored = env.filter_map(|(renamed, value)| {
+        let name = renamed.as_bytes().strip_prefix(CARRIED_PREFIX.as_bytes())?;
+        Some([(OsStr::from_bytes(name).to_owned(), Some(value)), (renamed, None)])
     });
-    arrived.flatten().collect()
+    restored.flatten().collect()
 }
 
-/// Becomes the program that runs inside, with the environment that was meant for it. The exit code, if that fails.
+/// Executes the program with its intended environment. Returns an exit code on failure.
 pub(super) fn exec_inside(program: &OsStr, args: &[OsString]) -> u8 {
     exec_with(program, args, &restore_carried_env(std::env::vars_os()))
 }
 
-/// Becomes a program. The exit code, if that fails.
 pub(super) fn exec(program: &OsStr, args: &[OsString]) -> u8 {
     exec_with(program, args, &[])
 }
@@ -198,7 +189,7 @@ fn exec_program(
     };
     let err = exec(Command::new(program));
     if err.raw_os_error() == Some(libc::ENOEXEC) {
-        // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
+        // A script without `#!`; `execvp` does the same.
         let mut shell = Command::new("/bin/sh");
         shell.arg(program);
         return exec(shell);
@@ -206,12 +197,11 @@ fn exec_program(
     err
 }
 
-pub(super) fn print_failure(what: &str) -> u8 {
-    let _ = io::stderr().write_all(format!("ralph: the sandbox: {what}\n").as_bytes());
+pub(super) fn print_failure(message: &str) -> u8 {
+    let _ = io::stderr().write_all(format!("ralph: the sandbox: {message}\n").as_bytes());
     SETUP_FAILED
 }
 
-/// Makes the listeners in this network and sends them out of it.
 fn send_listeners(socket: i32, ports: &[u16]) -> io::Result<()> {
     let listen = |port| TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let mut listeners = vec![listen(proxy::PORT)?];
@@ -228,19 +218,19 @@ fn send_listeners(socket: i32, ports: &[u16]) -> io::Result<()> {
         unsafe_code,
         reason = "a descriptor that was passed by its number has no other way to be used"
     )]
-    // SAFETY: the number is that of the socket that was inherited for this; it is not closed here.
+    // SAFETY: the socket was inherited for this and is not closed here.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     rustix::net::sendmsg(socket, &[IoSlice::new(b"listeners")], &mut control, SendFlags::empty())?;
     Ok(())
 }
 
-/// Makes a terminal that was inherited the one of a session that begins here. The one that bubblewrap has begun
-/// belongs to its own first process, and only whoever leads a session can take a terminal into it.
+/// Starts a session with an inherited terminal. Only a session leader can take one, and
+/// bubblewrap's session belongs to its own first process.
 fn acquire_terminal(terminal: i32) -> io::Result<()> {
     #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
-    // SAFETY: the number is that of the terminal that was inherited for this.
+    // SAFETY: the terminal was inherited for this.
     let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
-    // Refused to whoever leads one already.
+    // Fails for a session leader.
     let _ = rustix::process::setsid();
     rustix::process::ioctl_tiocsctty(terminal)?;
     rustix::stdio::dup2_stdin(terminal)?;
@@ -249,11 +239,10 @@ fn acquire_terminal(terminal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes everything but standard input, output and error: whatever the one who started ralph had open
-/// is none of the agent's business.
+/// Closes inherited descriptors, which may lead out of the sandbox.
 pub(super) fn close_all() {
     #[expect(unsafe_code, reason = "there is no safe interface for closing a range")]
-    // SAFETY: nothing here uses a descriptor above 2 after this.
+    // SAFETY: descriptors above 2 are not used after this.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
     if done == 0 {
         return;
@@ -269,11 +258,10 @@ pub(super) fn close_all() {
     }
 }
 
-/// The processes around this one ignore TERM, so that they outlive the agent's own end; the agent must
-/// not.
+/// Resets TERM, which the outer processes ignore to outlive the agent.
 fn reset_signals() {
     #[expect(unsafe_code, reason = "there is no safe interface for a default signal action")]
-    // SAFETY: no handler is installed, only the default is put back.
+    // SAFETY: it only sets the default action.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
     }

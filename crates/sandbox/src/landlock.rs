@@ -1,20 +1,22 @@
-//! Landlock and a filter of system calls, for where namespaces are forbidden: in containers, in CI.
+//! Landlock and seccomp, for machines without namespaces: containers, CI.
 //!
-//! [`main`] is this program under another name: it gives up rights, one kind after the other, and becomes the
-//! program that was asked for. [`Confined`] is what stands outside.
+//! [`exec_main`] is the inner process, `LandlockSandbox` the outer side.
+
+mod capabilities;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-pub use landlock::{
+use ::landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
+use self::capabilities::drop_capabilities;
 use super::bwrap::{self, PreparedSandbox, StandInProject, failed};
 use super::disk::RealDisk;
 use super::grants::{DEVICES, Grants, landlock_grants};
@@ -33,21 +35,21 @@ use super::{
 use ralph_process as process;
 use ralph_process::Launch;
 
-/// What it is called by, in the place of a command. Nobody types this.
+/// The internal subcommand.
 pub const COMMAND: &str = "__confined";
 
-/// The first version that confines files, that can allow moving files between directories, that confines connections,
-/// that confines signals.
+/// The first versions to restrict files, to allow moves between directories, to restrict
+/// connections, and signals.
 const ABI_FILES: i32 = 1;
 pub(super) const ABI_REFER: i32 = 2;
 const ABI_NETWORK: i32 = 4;
 const ABI_SCOPES: i32 = 6;
 
-/// What it is told, in a file that the agent cannot write.
+/// Passed in a file that the agent cannot write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LandlockRules {
     grants: Grants,
-    /// Ports that may be connected to; all of them without a list.
+    /// Ports open for connections; `None` for all.
     ports: Option<Vec<u16>>,
     walls: Isolation,
     project: PathBuf,
@@ -59,52 +61,50 @@ impl LandlockRules {
         LandlockRules { grants: landlock_grants(plan, &RealDisk), ports, walls, project }
     }
 
-    /// # Errors
-    /// What the file system said.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, serde_json::to_vec(self)?)
     }
 }
 
-/// Which version of Landlock the kernel has; 0 for none.
+/// The kernel's Landlock version; 0 for none.
 pub(super) fn landlock_abi() -> i32 {
     #[expect(unsafe_code, reason = "the crate does not tell the version")]
-    // SAFETY: asked like this, the call reads nothing and changes nothing.
+    // SAFETY: this is a query without effects.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32)
     };
     i32::try_from(version).unwrap_or(0).max(0)
 }
 
-/// The program inside. `args` are a file with orders, and what to become. Returns only if that fails.
+/// Confines this process and executes the program. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> u8 {
-    let [orders, program, args @ ..] = args else {
+    let [rules_file, program, args @ ..] = args else {
         return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
     };
-    let orders = std::fs::read(orders)
+    let rules = std::fs::read(rules_file)
         .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from));
-    let orders = match orders {
-        Ok(orders) => orders,
+    let rules = match rules {
+        Ok(rules) => rules,
         Err(err) => {
             return init_process::print_failure(&format!("its orders cannot be read: {err}"));
         }
     };
-    if orders.walls.descriptors {
+    if rules.walls.descriptors {
         init_process::close_all();
     }
-    if orders.walls.capabilities
+    if rules.walls.capabilities
         && let Err(err) = drop_capabilities()
     {
         return init_process::print_failure(&format!("cannot drop capabilities: {err}"));
     }
-    if let Err(err) = mounts::open_unlinked(&orders.project, OFlags::PATH) {
-        return init_process::print_failure(&format!("{}: {err}", orders.project.display()));
+    if let Err(err) = mounts::open_unlinked(&rules.project, OFlags::PATH) {
+        return init_process::print_failure(&format!("{}: {err}", rules.project.display()));
     }
-    if let Err(err) = restrict(&orders) {
+    if let Err(err) = restrict(&rules) {
         return init_process::print_failure(&format!("Landlock: {err}"));
     }
-    let open = orders.ports.is_none();
-    if orders.walls.calls
+    let open = rules.ports.is_none();
+    if rules.walls.calls
         && let Err(err) = seccomp::install(&seccomp::without_namespaces(open))
     {
         return init_process::print_failure(&format!("system calls cannot be filtered: {err}"));
@@ -112,8 +112,8 @@ pub fn exec_main(args: &[OsString]) -> u8 {
     init_process::exec_inside(program, args)
 }
 
-fn restrict(orders: &LandlockRules) -> Result<(), RulesetError> {
-    let LandlockRules { grants, ports, walls, .. } = orders;
+fn restrict(rules: &LandlockRules) -> Result<(), RulesetError> {
+    let LandlockRules { grants, ports, walls, .. } = rules;
     let ports = ports.as_ref().filter(|_| walls.network);
     if !walls.files && !walls.ipc && !walls.processes && ports.is_none() {
         return Ok(());
@@ -124,7 +124,7 @@ fn restrict(orders: &LandlockRules) -> Result<(), RulesetError> {
         ruleset = ruleset.handle_access(all)?;
     }
     if ports.is_some() {
-        // To listen is allowed: whoever connects to it is on this machine.
+        // Listening is allowed: only this machine can connect.
         ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
     }
     if walls.ipc {
@@ -150,7 +150,7 @@ fn restrict(orders: &LandlockRules) -> Result<(), RulesetError> {
     Ok(())
 }
 
-/// Allows what is at a path, unless it is gone or an agent has put a link there since the sandbox was planned.
+/// Skips paths that are gone or became links.
 fn allow_path(
     ruleset: RulesetCreated,
     path: &Path,
@@ -163,45 +163,10 @@ fn allow_path(
     ruleset.add_rule(PathBeneath::new(file, access))
 }
 
-/// Drops all capabilities for good: what is not in the bounding set does not come back with another program.
-///
-/// # Errors
-/// One could not be dropped. The program must not be started then.
-fn drop_capabilities() -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    let check = |result: libc::c_long| match result {
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
-    for capability in 0..64 as libc::c_ulong {
-        #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
-        // SAFETY: the call takes numbers only.
-        let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        match check(result.into()) {
-            Ok(()) => {}
-            // The kernel knows no capability with this number, nor with a higher one.
-            Err(err) if err.raw_os_error() == Some(libc::EINVAL) && capability > 0 => break,
-            // Only a process with CAP_SETPCAP can shrink the set. One without, such as an ordinary user's, gains
-            // nothing from it: the programs that it starts get no new privileges.
-            Err(err) if err.raw_os_error() == Some(libc::EPERM) => break,
-            Err(err) => return Err(err),
-        }
-    }
-    let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
-    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
-    // SAFETY: `capset` reads a header and two data blocks of this layout; the other calls take numbers only.
-    unsafe {
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
-        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).into())?;
-        check(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()))
-    }
-}
-
-/// A sandbox of Landlock.
 #[derive(Debug)]
 pub(super) struct LandlockSandbox {
     ralph: PathBuf,
-    orders: PathBuf,
+    rules_file: PathBuf,
     plan: SandboxPlan,
     modes: SavedModes,
     env: Vec<(OsString, Option<OsString>)>,
@@ -209,9 +174,8 @@ pub(super) struct LandlockSandbox {
     saved_dirs: Vec<SavedDir>,
     proxy: Option<Proxy>,
     version: i32,
-    /// What is no longer shown, because it was replaced, and has not been reported.
+    /// No longer shown; not yet reported.
     replaced: Vec<PathBuf>,
-    /// Somebody was inside.
     used: bool,
     scratch: Scratch,
 }
@@ -237,7 +201,7 @@ impl LandlockSandbox {
                 serving.serve(listener.into());
                 proxy = Some(serving);
                 ports = Some(local.iter().copied().chain([port]).collect());
-                // There is no network of its own here, in which the port could always be the same.
+                // Without a network namespace the port varies.
                 let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
                 for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
                     if *value == usual {
@@ -252,24 +216,24 @@ impl LandlockSandbox {
         link_home_entries(&plan, &home);
         env.push(("HOME".into(), Some(home.into())));
         env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
-        let orders = scratch.path().join("orders.json");
+        let rules_file = scratch.path().join("orders.json");
         LandlockRules::new(&plan, ports)
-            .save(&orders)
+            .save(&rules_file)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let (kept, too_much) = save_protected(&plan, request.project);
+        let (restore_points, too_much) = save_protected(&plan, request.project);
         plan.notes.extend(too_much.iter().map(|path| {
             format!("landlock: {} is too much to be put back if it is changed", path.display())
         }));
         let places = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
-        restore::save_restore_points(&kept, &scratch.restore_file())
+        restore::save_restore_points(&restore_points, &scratch.restore_file())
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         let sandbox = LandlockSandbox {
             ralph,
-            orders,
+            rules_file,
             plan,
             modes,
             env,
-            restore_points: kept,
+            restore_points,
             saved_dirs: places,
             proxy,
             version,
@@ -282,30 +246,29 @@ impl LandlockSandbox {
     }
 
     fn probe(&self, project: &Path) -> Result<(), BackendError> {
-        let LandlockSandbox { ralph, orders, env, scratch, plan, version, .. } = self;
+        let LandlockSandbox { ralph, rules_file, env, scratch, plan, version, .. } = self;
         let open = plan.network == NetworkMode::Full || *version < ABI_NETWORK;
-        let Err(why) = run_probe(ralph, orders, env, project, scratch.path(), open) else {
+        let Err(why) = run_probe(ralph, rules_file, env, project, scratch.path(), open) else {
             return Ok(());
         };
         let stand_in = StandInProject::create(&plan.network)?;
-        let orders = stand_in.scratch.path().join("orders.json");
+        let rules_file = stand_in.scratch.path().join("orders.json");
         let ports = (plan.network != NetworkMode::Full).then(Vec::new);
         LandlockRules::new(&stand_in.plan, ports)
-            .save(&orders)
+            .save(&rules_file)
             .map_err(|err| failed("the probe cannot be set up", &err))?;
         let (env, hidden) = (&stand_in.plan.env, stand_in.scratch.path());
-        match run_probe(ralph, &orders, env, &stand_in.project, hidden, open) {
+        match run_probe(ralph, &rules_file, env, &stand_in.project, hidden, open) {
             Ok(()) => Err(why.fails_in_project(Backend::Landlock, project)),
             Err(why) => Err(why),
         }
     }
 }
 
-/// Runs the probe around `project`. `hidden` is a directory that must not be seen inside; with `open`, the network need
-/// not be confined.
+/// `hidden` must not be visible inside.
 fn run_probe(
     ralph: &Path,
-    orders: &Path,
+    rules_file: &Path,
     env: &[(OsString, Option<OsString>)],
     project: &Path,
     hidden: &Path,
@@ -313,21 +276,20 @@ fn run_probe(
 ) -> Result<(), BackendError> {
     let probe = SandboxProbe::set_up(project, hidden, open)
         .map_err(|err| failed("the probe cannot be set up", &err))?;
-    let mut args: Vec<OsString> = vec![COMMAND.into(), orders.into(), ralph.into()];
+    let mut args: Vec<OsString> = vec![COMMAND.into(), rules_file.into(), ralph.into()];
     args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
     let program = OsStr::new(super::SELF_EXE);
     let env = init_process::carry_env(env);
     let output = process::run_to_end(program, &args, project, &env, probe::PROBE_TIMEOUT)
         .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
     if !output.exit.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(BackendError::new(said.trim().to_owned()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(BackendError::new(stderr.trim().to_owned()));
     }
     probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
-/// Links to what is shown of the home, in the home that is there instead: nothing can be put over
-/// another thing here.
+/// Landlock cannot mount, so the scratch home gets links.
 fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
     let home = plan.mounts.iter().find_map(|mount| match mount {
         Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
@@ -342,20 +304,19 @@ fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
             if let Some(parent) = link.parent() {
                 let _ = std::fs::create_dir_all(parent);
             }
-            // What is below something that is linked already is there by that.
+            // Already visible through a linked parent.
             let _ = std::os::unix::fs::symlink(from, &link);
         }
     }
 }
 
-/// What is protected by mounts elsewhere is put back here; and what of it is too much for that. ralph's own files
-/// change while it runs.
+/// Saves protected paths, which mounts cannot protect here. The second list is too large to save.
 fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
-    // Of this project, and of those inside it.
-    let theirs = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|ours| path.ends_with(ours));
-    let (mut kept, mut too_much) = (Vec::new(), Vec::new());
-    for path in plan.protected(project).filter(theirs) {
-        // A worktree's own is among those of the others.
+    // ralph's own files change during a run.
+    let is_protected = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|state| path.ends_with(state));
+    let (mut saved, mut too_large) = (Vec::new(), Vec::new());
+    for path in plan.protected(project).filter(is_protected) {
+        // A worktree's own directory is among those of the others.
         let is_open = |path: &Path| {
             let inside =
                 |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
@@ -369,12 +330,12 @@ fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec
         };
         for part in parts {
             match RestorePoint::capture(&part) {
-                Some(part) => kept.push(part),
-                None => too_much.push(part),
+                Some(part) => saved.push(part),
+                None => too_large.push(part),
             }
         }
     }
-    (kept, too_much)
+    (saved, too_large)
 }
 
 impl Sandbox for LandlockSandbox {
@@ -450,7 +411,7 @@ impl Sandbox for LandlockSandbox {
         self.used = true;
         self.replaced.extend(self.plan.drop_replaced(mounts::is_unlinked));
         let mut args: Vec<OsString> =
-            vec![COMMAND.into(), self.orders.clone().into(), launch.program.into()];
+            vec![COMMAND.into(), self.rules_file.clone().into(), launch.program.into()];
         args.extend_from_slice(launch.args);
         let mut env = launch.env.to_vec();
         env.extend(self.env.iter().cloned());
@@ -464,19 +425,17 @@ impl Sandbox for LandlockSandbox {
     }
 
     fn cleanup(&mut self) -> Vec<SandboxTrace> {
-        let LandlockSandbox {
-            modes, plan, saved_dirs: places, restore_points: kept, replaced, ..
-        } = self;
+        let LandlockSandbox { modes, plan, saved_dirs, restore_points, replaced, .. } = self;
         modes.restore_around(|| {
             let mut traces = restore_guards(&plan.guards);
-            traces.extend(places.iter().filter_map(SavedDir::restore));
-            // Also in what has just come back.
+            traces.extend(saved_dirs.iter().filter_map(SavedDir::restore));
+            // Again, for what has just come back.
             for trace in restore_guards(&plan.guards) {
                 if !traces.contains(&trace) {
                     traces.push(trace);
                 }
             }
-            traces.extend(kept.iter().filter_map(RestorePoint::restore));
+            traces.extend(restore_points.iter().filter_map(RestorePoint::restore));
             traces.extend(replaced.drain(..).map(SandboxTrace::Replaced));
             traces
         })
@@ -495,49 +454,6 @@ impl Drop for LandlockSandbox {
     fn drop(&mut self) {
         if self.used && self.cleanup().iter().any(SandboxTrace::is_not_restored) {
             self.scratch.mark_unfinished();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::seccomp::SyscallRule;
-
-    /// Drops the capabilities of a thread, with these system calls refused. Returns the result and what the thread has
-    /// left. Capabilities and filters belong to one thread, so that other tests keep theirs.
-    fn drop_in_thread(refused: &[SyscallRule]) -> (io::Result<()>, String) {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                if !refused.is_empty() {
-                    seccomp::install(refused).unwrap();
-                }
-                let result = drop_capabilities();
-                (result, std::fs::read_to_string("/proc/thread-self/status").unwrap())
-            });
-            thread.join().unwrap()
-        })
-    }
-
-    #[test]
-    fn drop_capabilities_clears_all_sets() {
-        let (result, status) = drop_in_thread(&[]);
-        result.unwrap();
-        let mut sets = vec!["CapInh", "CapPrm", "CapEff", "CapAmb"];
-        // An ordinary user cannot change the bounding set.
-        sets.extend(rustix::process::geteuid().is_root().then_some("CapBnd"));
-        for set in sets {
-            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
-            assert!(line.ends_with("0000000000000000"), "{line}");
-        }
-        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
-    }
-
-    #[test]
-    fn drop_capabilities_failure_is_error() {
-        for call in [libc::SYS_capset, libc::SYS_prctl] {
-            let (result, _) = drop_in_thread(&[SyscallRule::refuse(call, libc::EIO)]);
-            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call}");
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Where an agent is locked in.
+//! Confines an agent with bubblewrap, Docker or Landlock, behind the trait [`Sandbox`].
 //!
-//! There are several ways to do that, and one interface to all of them: [`Sandbox`]. Each is used only
-//! after it was seen to work ([`probe`]). What is shown and hidden is decided in plain data ([`plan`]);
-//! the only way to the network is a proxy of ours ([`proxy`]) that knows which hosts are allowed
-//! ([`hosts`]).
+//! A backend is used only after a [`probe`]. What is shown and hidden is plain data ([`plan`]). The
+//! network is reached only by a [`proxy`] that checks [`hosts`]. This crate knows nothing of runs
+//! or the journal.
 
 pub mod backend_memory;
 pub mod disk;
@@ -54,19 +53,15 @@ use ralph_process::{ChildId, Launch, LaunchExtras, System, TerminalSize};
 use hosts::HostAllowList;
 use proxy::Refusal;
 
-/// This program, to be started as the first thing around a sandbox: the very file that runs, whatever an agent
-/// that works on ralph itself has put at its path meanwhile.
+/// The running program, not its path: an agent that works on ralph may have replaced that file.
 #[cfg(target_os = "linux")]
 const SELF_EXE: &str = "/proc/self/exe";
 
-/// The ways to lock an agent in, the best first.
+/// Strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// Bubblewrap and our proxy.
     Bwrap,
-    /// A microVM by Docker.
     Docker,
-    /// Landlock and a filter of system calls.
     Landlock,
 }
 
@@ -81,7 +76,6 @@ impl Backend {
         }
     }
 
-    /// How much it confines, to compare it with others.
     fn strength(self) -> Strength {
         match self {
             Backend::Bwrap | Backend::Docker => Strength::Separate,
@@ -90,54 +84,42 @@ impl Backend {
     }
 }
 
-/// How much a backend confines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Strength {
-    /// Nothing: there is no sandbox.
     None,
-    /// Rights are taken away from processes that see the whole machine.
+    /// Processes see the whole machine, with fewer rights.
     SameSystem,
-    /// A file system, processes and a network of its own.
+    /// Own file system, processes and network.
     Separate,
 }
 
-/// What a sandbox is made for.
 #[derive(Debug, Clone)]
 pub struct SandboxRequest<'a> {
-    /// The project, by its path without links.
+    /// Without links.
     pub project: &'a Path,
     pub settings: &'a settings::Sandbox,
-    /// The name of the agent's adapter.
     pub adapter: &'static str,
-    /// The agent's program, if one was found.
     pub agent: Option<PathBuf>,
-    /// What the settings set or take away of the agent's environment.
     pub env: &'a [(OsString, Option<OsString>)],
 }
 
-/// What is started instead of what was to be started.
 #[derive(Debug)]
 pub struct WrappedCommand {
     pub program: OsString,
     pub args: Vec<OsString>,
     pub env: Vec<(OsString, Option<OsString>)>,
-    /// To be inherited, and closed here once it was.
+    /// Inherited by the child, then closed here.
     pub socket: Option<OwnedFd>,
-    /// It stands around the program, and outlives its end.
+    /// The wrapper must outlive the program.
     pub ignore_term: bool,
 }
 
 impl WrappedCommand {
-    /// The launch of this.
     pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
         Launch { program: &self.program, args: &self.args, env: &self.env, ..original.clone() }
     }
 }
 
-/// Starts a program inside.
-///
-/// # Errors
-/// What the system said.
 pub fn start(
     sandbox: &mut dyn Sandbox,
     system: &mut System,
@@ -155,18 +137,18 @@ pub fn start(
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
-/// The same on a terminal of its own, of this size; see [`System::start_on_terminal`].
+/// Like [`start`], on a new terminal; see [`System::start_on_terminal`].
 ///
 /// # Errors
-/// What the system said, or this sandbox has no terminals.
+/// The system's error, or the backend has no terminals.
 pub fn start_on_terminal(
     sandbox: &mut dyn Sandbox,
     system: &mut System,
     launch: &Launch<'_>,
     size: TerminalSize,
 ) -> io::Result<(ChildId, u32)> {
-    let hands_terminal_on = match sandbox.backend() {
-        // bubblewrap begins a session of its own, which has none.
+    let passes_terminal = match sandbox.backend() {
+        // bubblewrap starts its own session, without a terminal.
         Backend::Bwrap => true,
         Backend::Landlock => false,
         Backend::Docker => {
@@ -174,7 +156,7 @@ pub fn start_on_terminal(
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
     };
-    let standard_input = hands_terminal_on.then_some(0);
+    let standard_input = passes_terminal.then_some(0);
     let wrapped = sandbox.wrap(launch, standard_input)?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().collect();
@@ -182,28 +164,26 @@ pub fn start_on_terminal(
         inherit: &inherit,
         ignore_term: wrapped.ignore_term,
         terminal: Some(size),
-        passes_terminal: hands_terminal_on,
+        passes_terminal,
         ..LaunchExtras::default()
     };
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
-/// What was found in the project when an agent was gone.
+/// A change that was found, and mostly repaired, after an agent has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxTrace {
-    /// Something that would be executed outside was made; it is here now.
+    /// A new file that would have been executed outside; renamed to this path.
     Quarantined(PathBuf),
-    /// The same of a repository, which somebody may have wanted.
+    /// Like `Quarantined`, for a git repository, which the user may want.
     RepositoryRemoved(PathBuf),
-    /// What is here was exchanged from outside meanwhile, and with that it was no longer protected.
+    /// Replaced from outside meanwhile, which removed its protection.
     Exposed(PathBuf),
-    /// What was here had been removed, and is here again.
     Restored(PathBuf),
-    /// The permissions of these paths were changed, and have been restored.
     ModesRestored(Vec<PathBuf>),
-    /// What is here was replaced by a link, or removed, and is no longer shown inside.
+    /// Became a link, or was removed; no longer shown inside.
     Replaced(PathBuf),
-    /// What is here is not as it was and cannot be put right, for this reason. Nothing may go on as if it were.
+    /// Cannot be repaired, for this reason. The run must stop.
     NotRestored(PathBuf, String),
 }
 
@@ -262,47 +242,42 @@ impl fmt::Display for SandboxTrace {
     }
 }
 
-/// A place that an agent cannot get out of.
 pub trait Sandbox: fmt::Debug {
     fn backend(&self) -> Backend;
-    /// What it does not confine, for people.
+    /// What it does not confine, for the user.
     fn limits(&self) -> Vec<String>;
-    /// What of this project or machine the user should know.
+    /// What the user should know of this project or machine.
     fn notes(&self) -> Vec<String>;
-    /// The variables that look like secrets and are kept from the agent.
+    /// The names of secret variables that the agent does not get.
     fn withheld(&self) -> &[String] {
         &[]
     }
-    /// Files and directories outside the project that programs inside can write to.
+    /// Writable paths outside the project.
     fn writable(&self) -> Vec<PathBuf> {
         Vec::new()
     }
-    /// Puts a program inside. `terminal` is the descriptor of one that it is to have, inherited as well.
-    ///
-    /// # Errors
-    /// What the system said.
+    /// Returns the command that starts a program inside. `terminal` is an inherited descriptor.
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand>;
-    /// What was put inside last is gone. What there is to say of what it left.
+    /// Called when the last program has ended; returns what it found.
     fn cleanup(&mut self) -> Vec<SandboxTrace>;
-    /// Reads a file that the agent may just have written, where it is not the same file out here. `None` where it is.
+    /// Reads a file as the agent sees it. `None` if files are shared.
     fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
         let _ = (system, path);
         None
     }
-    /// Nothing will be put inside for a while, and the user may change files meanwhile.
+    /// Called before a pause, in which the user may change files.
     fn rest(&mut self, system: &mut System) {
         let _ = system;
     }
-    /// Hosts that were refused since this was last asked.
+    /// The refusals since the last call.
     fn refusals(&mut self) -> Vec<Refusal>;
-    /// Something to read is in here when there are refusals. To be asked for once.
+    /// Readable when there are refusals. Can be taken once.
     fn take_wake_pipe(&mut self) -> Option<PipeReader>;
 }
 
-/// Why a backend cannot be used, and what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendError {
-    /// It is for the user to correct, and nobody may go on without a sandbox because of it.
+    /// The user must fix it; never fall back to no sandbox.
     pub is_config_error: bool,
     pub reason: String,
     pub hint: Option<String>,
@@ -323,8 +298,8 @@ impl BackendError {
         self
     }
 
-    /// The same failure for a backend that works elsewhere on this machine: an error, since an agent may have caused
-    /// it in order to run without a sandbox.
+    /// Turns the failure of a backend that works elsewhere on this machine into an error: an agent
+    /// may have caused it to run without a sandbox.
     fn fails_in_project(self, backend: Backend, project: &Path) -> BackendError {
         let (name, shown) = (backend.name(), project.display());
         let hint = self.hint.unwrap_or_else(|| {
@@ -355,10 +330,7 @@ impl fmt::Display for BackendError {
     }
 }
 
-/// Makes a sandbox and sees whether it holds.
-///
-/// # Errors
-/// It cannot be made here, or does not hold.
+/// Creates and probes a sandbox.
 pub fn prepare(
     backend: Backend,
     request: &SandboxRequest<'_>,
@@ -379,10 +351,8 @@ pub fn prepare(
     }
 }
 
-/// The hosts that the settings, the agent and its environment allow.
-///
 /// # Errors
-/// An entry of the settings makes no sense.
+/// A setting is invalid.
 pub fn allow_list(
     request: &SandboxRequest<'_>,
     env: &[(OsString, OsString)],
@@ -408,7 +378,7 @@ pub fn allow_list(
     Ok(allow)
 }
 
-/// The environment that an agent has without a sandbox.
+/// The agent's environment without a sandbox.
 fn agent_environment(request: &SandboxRequest<'_>) -> Vec<(OsString, OsString)> {
     let changed = |name: &OsStr| request.env.iter().any(|(other, _)| other == name);
     let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
@@ -416,14 +386,14 @@ fn agent_environment(request: &SandboxRequest<'_>) -> Vec<(OsString, OsString)> 
     env
 }
 
-/// The directories that the agents of all projects can write to: package caches, and the scratch directories.
+/// Package caches and scratch directories, shared by all projects.
 pub fn shared_writable_dirs() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let caches = home.iter().flat_map(|home| home::CACHE_DIRS.iter().map(|cache| home.join(cache)));
     caches.chain(scratch::sandboxes().ok()).collect()
 }
 
-/// The directories that `sandbox.writable` lets agents of this project write to.
+/// The directories of `sandbox.writable`.
 pub fn writable_dirs(settings: &settings::Sandbox, project: &Path) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let absolute =
@@ -431,7 +401,6 @@ pub fn writable_dirs(settings: &settings::Sandbox, project: &Path) -> Vec<PathBu
     settings.writable.iter().map(absolute).collect()
 }
 
-/// Finds a program that makes a sandbox. `hint` says how to install it.
 fn find_program(name: &str, hint: &str) -> Result<PathBuf, BackendError> {
     trust::outside_program(OsStr::new(name)).map_err(|err| match err.hint() {
         Some(untrusted) => BackendError::new(err.to_string()).hint(untrusted),

@@ -1,13 +1,11 @@
-//! The machine as it is seen inside, made by this program and not by bubblewrap.
+//! Creates the mounts of a plan, in place of bubblewrap.
 //!
-//! Bubblewrap reads the list of all mounts again for each one that it makes, which takes longer than
-//! everything else that it does. So [`main`], this program under another name, makes the mounts of a plan in
-//! namespaces of its own, with calls that need no list, and then becomes bubblewrap, which finds nothing to
-//! do but to take over what it sees. That is a second wall besides: what is around bubblewrap is no longer the
-//! machine but this, and nothing inside bubblewrap's own namespaces can take a mount away that is not theirs.
+//! Bubblewrap rereads the list of all mounts for each new one, which dominates its startup.
+//! [`main`] creates them in its own namespaces and then becomes bubblewrap. This is also a second
+//! barrier: nothing inside can remove mounts made outside bubblewrap's namespaces.
 //!
-//! Where this cannot be done (before Linux 5.12, or where only bubblewrap may make namespaces), bubblewrap
-//! makes the mounts itself ([`super::bwrap_args::arguments`]).
+//! Where this fails (before Linux 5.12, or if only bubblewrap may create namespaces), bubblewrap
+//! creates the mounts.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, OpenOptions};
@@ -24,15 +22,13 @@ use rustix::thread::UnshareFlags;
 use super::init_process;
 use super::plan::{Isolation, Mount, SandboxPlan};
 
-/// What it is called by, in the place of a command. Nobody types this.
+/// The internal subcommand.
 pub const COMMAND: &str = "__mounts";
 
-/// The devices that everybody may have.
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// The command line behind [`COMMAND`], up to what it becomes.
-/// `terminal` is the descriptor of one that there is to be inside.
+/// `terminal` is a descriptor to show inside.
 pub(super) fn arguments(plan: &SandboxPlan, terminal: Option<i32>) -> Vec<OsString> {
     let Isolation { users, files, .. } = plan.isolation;
     let mut words: Vec<OsString> = Vec::new();
@@ -54,7 +50,6 @@ pub(super) fn arguments(plan: &SandboxPlan, terminal: Option<i32>) -> Vec<OsStri
     words
 }
 
-/// What [`arguments`] said.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct MountArgs {
     users: bool,
@@ -65,44 +60,43 @@ struct MountArgs {
 }
 
 impl MountArgs {
-    /// The orders, and the words behind them.
     fn parse(mut words: &[OsString]) -> Option<(MountArgs, &[OsString])> {
-        let mut orders = MountArgs::default();
+        let mut parsed = MountArgs::default();
         loop {
             let (word, rest) = words.split_first()?;
             let path = |nth: usize| rest.get(nth).map(PathBuf::from);
             let taken = match word.to_str()? {
-                "--" => return Some((orders, rest)),
+                "--" => return Some((parsed, rest)),
                 "users" => {
-                    orders.users = true;
+                    parsed.users = true;
                     0
                 }
                 "files" => {
-                    orders.files = true;
+                    parsed.files = true;
                     0
                 }
                 "terminal" => {
-                    orders.terminal = Some(rest.first()?.to_str()?.to_owned());
+                    parsed.terminal = Some(rest.first()?.to_str()?.to_owned());
                     1
                 }
                 "read" => {
-                    orders.mounts.push(Mount::ReadOnly { from: path(0)?, at: path(1)? });
+                    parsed.mounts.push(Mount::ReadOnly { from: path(0)?, at: path(1)? });
                     2
                 }
                 "write" => {
-                    orders.mounts.push(Mount::Writable { from: path(0)?, at: path(1)? });
+                    parsed.mounts.push(Mount::Writable { from: path(0)?, at: path(1)? });
                     2
                 }
                 "directory" => {
-                    orders.mounts.push(Mount::EmptyDir { at: path(0)? });
+                    parsed.mounts.push(Mount::EmptyDir { at: path(0)? });
                     1
                 }
                 "file" => {
-                    orders.mounts.push(Mount::EmptyFile { at: path(0)? });
+                    parsed.mounts.push(Mount::EmptyFile { at: path(0)? });
                     1
                 }
                 "close" => {
-                    orders.closed.push(path(0)?);
+                    parsed.closed.push(path(0)?);
                     1
                 }
                 _ => return None,
@@ -112,65 +106,64 @@ impl MountArgs {
     }
 }
 
-/// The program. `args` are the orders, and what to become. Returns only if that fails.
+/// Sets up the mounts and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
-    let Some((orders, [program, args @ ..])) = MountArgs::parse(args) else {
+    let Some((mount_args, [program, args @ ..])) = MountArgs::parse(args) else {
         return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
     };
-    match apply_mounts(&orders) {
+    match apply_mounts(&mount_args) {
         Ok(()) => init_process::exec(program, args),
-        Err((what, err)) => init_process::print_failure(&format!("{what}: {err}")),
+        Err((context, err)) => init_process::print_failure(&format!("{context}: {err}")),
     }
 }
 
-/// What could not be done, and what the system said.
 type MountError = (String, io::Error);
 
-fn mount_error<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> MountError {
-    let what = what.into();
-    move |err| (what, err.into())
+fn mount_error<E: Into<io::Error>>(context: impl Into<String>) -> impl FnOnce(E) -> MountError {
+    let context = context.into();
+    move |err| (context, err.into())
 }
 
-fn apply_mounts(orders: &MountArgs) -> Result<(), MountError> {
-    unshare(orders.users).map_err(mount_error("there can be no namespaces of its own"))?;
-    // What is mounted on the machine from now on is not seen here: it would be as writable as it is there.
-    let apart = MountAttributes { propagation: libc::MS_PRIVATE, ..MountAttributes::default() };
-    set_attributes(CWD, Path::new("/"), RECURSIVE, &apart).map_err(mount_error("/"))?;
-    // All that is to be seen is held on to before anything covers it.
-    let held = orders.mounts.iter().map(open_source).collect::<Result<Vec<_>, _>>()?;
+fn apply_mounts(mount_args: &MountArgs) -> Result<(), MountError> {
+    unshare(mount_args.users).map_err(mount_error("there can be no namespaces of its own"))?;
+    // Later mounts of the machine would be writable here.
+    let private = MountAttributes { propagation: libc::MS_PRIVATE, ..MountAttributes::default() };
+    set_attributes(CWD, Path::new("/"), RECURSIVE, &private).map_err(mount_error("/"))?;
+    // Open all sources before a mount covers them.
+    let sources = mount_args.mounts.iter().map(open_source).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<(PathBuf, OwnedFd)> = DEVICES
         .iter()
         .map(PathBuf::from)
         .filter_map(|device| Some((device.clone(), clone_mount(&device).ok()?)))
-        .chain(orders.terminal.as_deref().and_then(find_terminal))
+        .chain(mount_args.terminal.as_deref().and_then(find_terminal))
         .collect();
     let mut all = MountAttributes::READ_ONLY_ATTRIBUTES;
-    if !orders.files {
+    if !mount_args.files {
         all.set &= !READ_ONLY;
     }
     set_attributes(CWD, Path::new("/"), RECURSIVE, &all).map_err(mount_error("/"))?;
-    // Bubblewrap writes to it, and can mount one of its own only where there is one with no less to it.
+    // Bubblewrap writes to `/proc`, and can mount a new one only if this one is not more
+    // restricted.
     let open = MountAttributes { clear: READ_ONLY, ..MountAttributes::default() };
     set_attributes(CWD, Path::new("/proc"), 0, &open).map_err(mount_error("/proc"))?;
-    for (mount, held) in orders.mounts.iter().zip(held) {
+    for (mount, source) in mount_args.mounts.iter().zip(sources) {
         let at = mount.at();
-        attach(mount, held)
+        attach(mount, source)
             .map_err(mount_error(format!("there can be no mount at {}", at.display())))?;
     }
-    for at in &orders.closed {
+    for at in &mount_args.closed {
         let closed = MountAttributes { set: READ_ONLY, ..MountAttributes::default() };
         set_attributes(CWD, at, 0, &closed).map_err(mount_error(at.display().to_string()))?;
     }
     make_devices(devices).map_err(mount_error("/dev"))
 }
 
-/// Leaves the mounts of the machine, and with `users` also its users, without whom nobody but the
-/// administrator could.
+/// Without a user namespace, only root may leave the mount namespace.
 fn unshare(users: bool) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let flags = if users { UnshareFlags::NEWUSER } else { UnshareFlags::empty() };
     #[expect(unsafe_code, reason = "it would be a danger to threads, of which there is one")]
-    // SAFETY: descriptors stay shared.
+    // SAFETY: descriptors stay shared, and there is one thread.
     unsafe {
         rustix::thread::unshare_unsafe(flags | UnshareFlags::NEWNS)?;
     }
@@ -182,35 +175,34 @@ fn unshare(users: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens an absolute path that has no link in it: an agent may have put one there since the sandbox was planned.
+/// Opens an absolute path without links: an agent may have put one there since the sandbox was
+/// planned.
 ///
 /// # Errors
-/// What the file system said; `ELOOP` or `ENOTDIR` for a link.
+/// `ELOOP` or `ENOTDIR` for a link.
 pub(super) fn open_unlinked(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let reach = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut dir = rustix::fs::open("/", reach, Mode::empty())?;
+    let dir_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::open("/", dir_flags, Mode::empty())?;
     let mut parts = path.components().filter(|part| *part != Component::RootDir).peekable();
     while let Some(part) = parts.next() {
         let Component::Normal(name) = part else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let is_last = parts.peek().is_none();
-        let flags = if is_last { flags | OFlags::NOFOLLOW | OFlags::CLOEXEC } else { reach };
+        let flags = if is_last { flags | OFlags::NOFOLLOW | OFlags::CLOEXEC } else { dir_flags };
         dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
     }
-    // With `O_PATH` a link at the end is opened instead of refused.
+    // `O_PATH` opens a final link instead of failing.
     if FileType::from_raw_mode(rustix::fs::fstat(&dir)?.st_mode) == FileType::Symlink {
         return Err(io::Error::from_raw_os_error(libc::ELOOP));
     }
     Ok(dir)
 }
 
-/// Whether there is something at a path without a link on the way.
 pub(super) fn is_unlinked(path: &Path) -> bool {
     open_unlinked(path, OFlags::PATH).is_ok()
 }
 
-/// What is at a path now, with all that is mounted below it, to be put somewhere later.
 fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
     let source = open_unlinked(path, OFlags::PATH)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -231,8 +223,8 @@ fn open_source(mount: &Mount) -> Result<Option<OwnedFd>, MountError> {
         .map_err(mount_error(format!("{} cannot be shown inside", from.display())))
 }
 
-fn attach(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
-    let Some(held) = held else {
+fn attach(mount: &Mount, source: Option<OwnedFd>) -> io::Result<()> {
+    let Some(source) = source else {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         return Ok(rustix::mount::mount("tmpfs", mount.at(), "tmpfs", flags, c"mode=0755")?);
     };
@@ -240,17 +232,16 @@ fn attach(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
     if let Mount::Writable { .. } = mount {
         attributes.set &= !READ_ONLY;
     }
-    set_attributes(held.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
-    attach_at(&held, mount.at())
+    set_attributes(source.as_fd(), Path::new(""), RECURSIVE | EMPTY_PATH, &attributes)?;
+    attach_at(&source, mount.at())
 }
 
-/// Puts what is held at a path, which is made if there is nothing. A link is not followed: what it leads to
-/// is not what was planned.
-fn attach_at(held: &OwnedFd, at: &Path) -> io::Result<()> {
+/// Mounts at a path, creating it if missing. A link is not followed: its target was not planned.
+fn attach_at(source: &OwnedFd, at: &Path) -> io::Result<()> {
     if fs::symlink_metadata(at).is_err() {
         let mut directories = fs::DirBuilder::new();
         directories.recursive(true).mode(0o755);
-        let is_dir = rustix::fs::fstat(held)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        let is_dir = rustix::fs::fstat(source)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if is_dir {
             directories.create(at)?;
         } else {
@@ -260,20 +251,18 @@ fn attach_at(held: &OwnedFd, at: &Path) -> io::Result<()> {
             make_file(at)?;
         }
     }
-    Ok(rustix::mount::move_mount(held, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    Ok(rustix::mount::move_mount(source, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
 fn make_file(at: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o644).open(at).map(drop)
 }
 
-/// The terminal with this descriptor, by the name under which it is found by who asks for it.
 fn find_terminal(terminal: &str) -> Option<(PathBuf, OwnedFd)> {
     let name = fs::read_link(Path::new("/proc/self/fd").join(terminal)).ok()?;
     Some((PathBuf::from("/dev/console"), clone_mount(&name).ok()?))
 }
 
-/// A `/dev` with these devices, terminals of its own, and nothing else of the machine.
 fn make_devices(devices: Vec<(PathBuf, OwnedFd)>) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("tmpfs", "/dev", "tmpfs", flags, c"mode=0755")?;
@@ -303,7 +292,7 @@ const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const RECURSIVE: u32 = libc::AT_RECURSIVE as u32;
 const EMPTY_PATH: u32 = libc::AT_EMPTY_PATH as u32;
 
-/// What a mount allows, as the kernel wants to be told.
+/// The kernel's `mount_attr`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct MountAttributes {
@@ -314,7 +303,6 @@ struct MountAttributes {
 }
 
 impl MountAttributes {
-    /// Nothing can be written, and no file is a device or gives its owner's rights.
     const READ_ONLY_ATTRIBUTES: MountAttributes = MountAttributes {
         set: READ_ONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         clear: 0,
@@ -331,7 +319,7 @@ fn set_attributes(
 ) -> io::Result<()> {
     let path = CString::new(path.as_os_str().to_owned().into_vec())?;
     #[expect(unsafe_code, reason = "there is no safe interface to `mount_setattr`")]
-    // SAFETY: the call reads the path up to its end and as many bytes of the attributes as it is told.
+    // SAFETY: the path is NUL-terminated, and the size is that of the attributes.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -381,9 +369,9 @@ mod tests {
         words.extend(["bwrap".into(), "--proc".into()]);
         let (users, files, closed) = (false, true, vec![path(b"/run")]);
         let terminal = Some("7".to_owned());
-        let orders = MountArgs { users, files, terminal, mounts, closed };
+        let mount_args = MountArgs { users, files, terminal, mounts, closed };
         let rest = ["bwrap".into(), "--proc".into()];
-        assert_eq!(MountArgs::parse(&words), Some((orders, rest.as_slice())));
+        assert_eq!(MountArgs::parse(&words), Some((mount_args, rest.as_slice())));
         for nonsense in [&["read", "/a"][..], &["x", "--"], &["close"], &[]] {
             let words: Vec<OsString> = nonsense.iter().map(OsString::from).collect();
             assert_eq!(MountArgs::parse(&words), None, "{nonsense:?}");

@@ -1,5 +1,5 @@
-//! Restores the permissions of a project's directories once an agent is gone. Without this, `chmod 0 .` would keep
-//! ralph, git and the next sandbox out of the project.
+//! Restores the permissions of guarded paths after an agent has ended. `chmod 0 .` would lock out
+//! ralph, git and the next sandbox.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,15 +14,14 @@ use super::plan::{ExpectedEntry, SandboxPlan};
 use ralph_store::dir_handle::{change_mode, describe, open_dir};
 use ralph_store::relocation::Relocation;
 
-/// The permission bits, with those for setuid, setgid and sticky.
+/// With setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
 
-/// The permissions of some files and directories at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedModes {
-    /// Sorted by path: what a directory contains can be reached only after the directory.
+    /// Sorted by path: parents must be restored first.
     modes: Vec<SavedMode>,
-    /// A restoration was reported. It is reported once, not after every step.
+    /// Restorations are reported once.
     #[serde(skip)]
     reported: bool,
 }
@@ -35,7 +34,7 @@ struct SavedMode {
 }
 
 impl SavedModes {
-    /// Saves the modes of these paths. Links and what does not exist are left out.
+    /// Ignores links and missing paths.
     pub fn save(paths: impl IntoIterator<Item = PathBuf>) -> SavedModes {
         let mut modes: Vec<SavedMode> = paths.into_iter().filter_map(SavedMode::save).collect();
         modes.sort();
@@ -43,7 +42,7 @@ impl SavedModes {
         SavedModes { modes, reported: false }
     }
 
-    /// Saves the modes of a project's root and of everything in it that is guarded: ralph's files, the git directories.
+    /// The modes of the project root and of everything guarded.
     pub(super) fn for_plan(project: &Path, plan: &SandboxPlan) -> SavedModes {
         let guards = plan.guards.iter();
         let guarded = guards
@@ -51,14 +50,12 @@ impl SavedModes {
         SavedModes::save(guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]))
     }
 
-    /// The same modes of a project that was moved.
     pub(super) fn relocated(&self, moved: &Relocation) -> SavedModes {
         let modes = self.modes.iter();
         let modes = modes.map(|it| SavedMode { path: moved.apply(&it.path), ..it.clone() });
         SavedModes { modes: modes.collect(), reported: self.reported }
     }
 
-    /// Restores the modes that are different now.
     pub(super) fn restore(&mut self) -> Vec<SandboxTrace> {
         let (mut restored, mut traces) = (Vec::new(), Vec::new());
         for saved in &self.modes {
@@ -77,7 +74,7 @@ impl SavedModes {
         traces
     }
 
-    /// Restores the modes before and after `clean_up`, which needs the directories and may bring some back.
+    /// Restores before and after `clean_up`, which needs the directories and may bring some back.
     pub(super) fn restore_around(
         &mut self,
         clean_up: impl FnOnce() -> Vec<SandboxTrace>,
@@ -97,7 +94,7 @@ impl SavedMode {
         (meta.is_dir() || meta.is_file()).then_some(SavedMode { path, is_dir: meta.is_dir(), mode })
     }
 
-    /// Whether the mode was another one and is restored now. No link is followed.
+    /// Returns whether the mode was changed. Follows no link.
     fn restore(&self) -> Result<bool, Errno> {
         let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
             return Ok(false);

@@ -1,6 +1,6 @@
-//! Places of the machine that matter to every sandbox: what is hidden, and what is shown all the same.
+//! Paths that every sandbox hides, shows or protects.
 
-/// Directories with other people's things, sockets of services, and secrets.
+/// Other users' files, service sockets, and secrets.
 pub(super) const HIDDEN_DIRS: &[&str] = &[
     "/home",
     "/root",
@@ -46,7 +46,7 @@ pub(super) const HIDDEN_DIRS: &[&str] = &[
     "/var/spool",
 ];
 
-/// The same for single files. An ordinary user cannot read most of them anyway.
+/// Most are unreadable for ordinary users anyway.
 pub(super) const HIDDEN_FILES: &[&str] = &[
     "/etc/shadow",
     "/etc/shadow-",
@@ -57,8 +57,8 @@ pub(super) const HIDDEN_FILES: &[&str] = &[
     "/etc/security/opasswd",
 ];
 
-/// What the kernel takes orders by, and whether anybody needs to read it. (An empty directory takes bubblewrap less
-/// time than one that cannot be written.)
+/// Files that control the kernel, and whether programs need to read them. For bubblewrap, an empty
+/// directory is faster than a read-only mount.
 pub(super) const KERNEL_PATHS: &[(&str, bool)] = &[
     ("/proc/acpi", false),
     ("/proc/asound", false),
@@ -74,10 +74,10 @@ pub(super) const KERNEL_PATHS: &[(&str, bool)] = &[
     ("/proc/sysrq-trigger", true),
 ];
 
-/// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
+/// Programs are here on some systems.
 pub(super) const SHOWN_DIRS: &[&str] = &["/run/current-system", "/run/opengl-driver"];
 
-/// Files and directories of the home that hold keys or passwords. No advice is to show them.
+/// Keys and passwords. No hint may suggest showing them.
 pub(super) const HOME_SECRETS: &[&str] = &[
     ".aws",
     ".azure",
@@ -100,7 +100,6 @@ pub(super) const HOME_SECRETS: &[&str] = &[
     ".zsh_history",
 ];
 
-/// Variables that name a file with certificates.
 pub(super) const CERTIFICATES: &[&str] = &[
     "AWS_CA_BUNDLE",
     "SSL_CERT_FILE",
@@ -115,8 +114,8 @@ pub(super) const CERTIFICATES: &[&str] = &[
     "NPM_CONFIG_CAFILE",
 ];
 
-/// Directories of a project, and what of them is executed outside, or says what is: by ralph, by the user's agents
-/// (hooks, MCP servers, plugins, rules about which commands need no approval) and by version control.
+/// Executed or obeyed outside: by ralph, the user's agents (hooks, MCP servers, plugins, approval
+/// rules) and version control.
 pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
     (
         ".ralph",
@@ -145,9 +144,9 @@ pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
     (".qwen", &[".env", "extensions", "hooks", "settings.json"]),
 ];
 
-/// What ralph itself creates and writes in a project while a run is at work.
+/// Created and written by ralph during a run.
 pub(super) const RALPH_STATE_PATHS: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
 
-/// The same for single files, and for directories of which everything counts.
+/// Like [`PROTECTED_DIRS`]: single files, and whole directories.
 pub(super) const PROTECTED_PATHS: &[&str] =
     &[".mcp.json", ".opencode", "opencode.json", "opencode.jsonc"];

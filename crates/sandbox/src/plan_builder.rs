@@ -1,4 +1,4 @@
-//! A plan that is being made: what is hidden, what of that is shown again, what is protected.
+//! Builds a plan: hides, shows again, protects.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -8,29 +8,23 @@ use super::places::HOME_SECRETS;
 use super::plan::{Disk, ExpectedEntry, Mount, PathGuard, PathInfo, PlanInputs};
 use ralph_process::trust::AgentWritable;
 
-/// A plan that is being made.
 pub(super) struct PlanBuilder<'d> {
     pub(super) disk: &'d dyn Disk,
-    /// The home as it is called, and where it is.
+    /// The home directory as named, and resolved.
     pub(super) home: Option<(PathBuf, PathBuf)>,
     pub(super) mounts: Vec<Mount>,
-    /// What is not seen inside, unless it is shown again.
     pub(super) hidden: Vec<PathBuf>,
     pub(super) agent_writable: AgentWritable,
-    /// The sources of mounts that an agent could replace by a link after the plan was made.
+    /// An agent could later replace these by a link.
     pub(super) replaceable: BTreeSet<PathBuf>,
-    /// Links that were not followed.
     pub(super) skipped: BTreeSet<PathBuf>,
-    /// What the user should know.
     pub(super) notes: Vec<String>,
 }
 
-/// What a path of the machine leads to.
 pub(super) enum PathTarget {
     Missing,
-    /// Something that may be shown.
     Inside(PathInfo),
-    /// An agent may have made a link on the way: it leads out of this directory, which agents can write to.
+    /// Behind a link out of this directory that an agent may have made.
     Outside {
         dir: PathBuf,
         found: PathInfo,
@@ -48,50 +42,49 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Puts a directory of ours in the place of what is there.
+    /// Covers `at` with a scratch directory.
     pub(super) fn replace(&mut self, at: &Path, from: PathBuf) {
         self.mounts.retain(|mount| !mount.at().starts_with(at));
         self.mounts.push(Mount::Writable { from, at: at.to_owned() });
         self.hidden.push(at.to_owned());
     }
 
-    /// Follows a path, and decides whether what it leads to may be shown: everything that a plan shows is looked up
-    /// here. A link in a directory that agents can write to must not lead out of it.
+    /// Looks up what a plan shows. A link in an agent-writable directory must not lead out of it.
     pub(super) fn resolve_target(&self, path: &Path) -> PathTarget {
         let resolved = self.agent_writable.resolve(path, |path| self.disk.read_link(path));
         let Some(resolved) = resolved else { return PathTarget::Missing };
         let Some(found) = self.disk.stat(&resolved.target) else { return PathTarget::Missing };
         match resolved.escaped_dir() {
             Some(dir) => PathTarget::Outside { dir: dir.to_owned(), found },
-            // Something else by now.
+            // Changed meanwhile.
             None if found.real != resolved.target => PathTarget::Missing,
             None => PathTarget::Inside(found),
         }
     }
 
-    /// Returns what a path leads to, if no agent can change that.
+    /// The target, if no agent can change it.
     pub(super) fn trusted_target(&self, path: &Path) -> Option<PathBuf> {
         let resolved = self.agent_writable.resolve(path, |path| self.disk.read_link(path))?;
         resolved.is_trusted().then_some(resolved.target)
     }
 
-    /// Looks up a path that `what` names. A link that leads out is noted and not followed.
-    pub(super) fn find_shown(&mut self, what: &str, path: &Path) -> Option<PathInfo> {
+    /// Notes links that lead out and does not follow them.
+    pub(super) fn find_shown(&mut self, label: &str, path: &Path) -> Option<PathInfo> {
         match self.resolve_target(path) {
             PathTarget::Missing => None,
             PathTarget::Inside(found) => Some(found),
             PathTarget::Outside { found, .. } => {
-                self.note_skipped(what, path, &found.real, "readable");
+                self.note_skipped(label, path, &found.real, "readable");
                 None
             }
         }
     }
 
-    /// Notes that a path is not shown, once for each link. `key` is the setting that shows its target all the same.
-    fn note_skipped(&mut self, what: &str, path: &Path, target: &Path, key: &str) {
-        let mut way: Vec<&Path> = path.ancestors().collect();
-        way.reverse();
-        let link = way.into_iter().find_map(|part| match self.resolve_target(part) {
+    /// Notes a skipped link once. `key` is the setting that would show it.
+    fn note_skipped(&mut self, label: &str, path: &Path, target: &Path, key: &str) {
+        let mut path_prefixes: Vec<&Path> = path.ancestors().collect();
+        path_prefixes.reverse();
+        let link = path_prefixes.into_iter().find_map(|part| match self.resolve_target(part) {
             PathTarget::Outside { dir, .. } => Some((part, dir)),
             PathTarget::Inside(_) | PathTarget::Missing => None,
         });
@@ -109,11 +102,10 @@ impl PlanBuilder<'_> {
         };
         let end = if is_secret { ", " } else { "; " };
         self.notes.push(format!(
-            "sandbox: skipped {what} {path}: {it} leads out of {dir} to {target}{end}{advice}"
+            "sandbox: skipped {label} {path}: {it} leads out of {dir} to {target}{end}{advice}"
         ));
     }
 
-    /// Whether something in the home directory holds keys or passwords, or is among them.
     fn is_secret(&self, path: &Path) -> bool {
         let below = self.home.as_ref().and_then(|(_, home)| path.strip_prefix(home).ok());
         below.is_some_and(|below| {
@@ -123,8 +115,8 @@ impl PlanBuilder<'_> {
         })
     }
 
-    /// Shows what is there, if it is: where it is, and where it is called so. `what` names the path for the user.
-    pub(super) fn show(&mut self, what: &str, path: &Path, writable: bool) {
+    /// Shows an existing path, at its real and its named place.
+    pub(super) fn show(&mut self, label: &str, path: &Path, writable: bool) {
         match self.resolve_target(path) {
             PathTarget::Missing => {}
             PathTarget::Inside(found) => {
@@ -134,23 +126,21 @@ impl PlanBuilder<'_> {
             }
             PathTarget::Outside { found, .. } => {
                 let key = if writable { "writable" } else { "readable" };
-                self.note_skipped(what, path, &found.real, key);
+                self.note_skipped(label, path, &found.real, key);
             }
         }
     }
 
-    /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
-    /// that would show it all.
-    pub(super) fn show_hidden(&mut self, what: &str, path: &Path) {
-        self.show_if_hidden(what, path, false);
+    /// Shows a hidden path, but never one that contains hidden directories.
+    pub(super) fn show_hidden(&mut self, label: &str, path: &Path) {
+        self.show_if_hidden(label, path, false);
     }
 
-    /// The same, to be written.
-    pub(super) fn show_hidden_writable(&mut self, what: &str, path: &Path) {
-        self.show_if_hidden(what, path, true);
+    pub(super) fn show_hidden_writable(&mut self, label: &str, path: &Path) {
+        self.show_if_hidden(label, path, true);
     }
 
-    fn show_if_hidden(&mut self, what: &str, path: &Path, writable: bool) {
+    fn show_if_hidden(&mut self, label: &str, path: &Path, writable: bool) {
         if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
             return;
         }
@@ -165,12 +155,12 @@ impl PlanBuilder<'_> {
         let mut places = self.visible_paths(path, &found.real);
         places.retain(|at| {
             let is_hidden = self.hidden.iter().any(|dir| at.starts_with(dir));
-            // Each mount takes its time at every start, so that none is made for what is shown already.
+            // Each mount costs time at every start.
             is_hidden && !self.is_shown(&found.real, at, writable)
         });
         if outside && !places.is_empty() {
             let key = if writable { "writable" } else { "readable" };
-            return self.note_skipped(what, path, &found.real, key);
+            return self.note_skipped(label, path, &found.real, key);
         }
         for at in places {
             self.mount(found.real.clone(), at, writable);
@@ -189,35 +179,33 @@ impl PlanBuilder<'_> {
         });
     }
 
-    /// Takes out the mounts that a later one covers: they cannot be seen, but a source that an agent has removed
-    /// would keep the sandbox from starting.
+    /// Removes covered mounts: a missing source would keep the sandbox from starting.
     pub(super) fn drop_covered(&mut self) {
         let mut later: Vec<PathBuf> = Vec::new();
-        let mut kept = Vec::new();
+        let mut visible = Vec::new();
         for mount in std::mem::take(&mut self.mounts).into_iter().rev() {
             if !later.iter().any(|at| mount.at().starts_with(at)) {
                 later.push(mount.at().to_owned());
-                kept.push(mount);
+                visible.push(mount);
             }
         }
-        kept.reverse();
-        self.mounts = kept;
+        visible.reverse();
+        self.mounts = visible;
     }
 
-    /// What has to be hidden and is inside of this.
     pub(super) fn hidden_below(&self, path: &Path, scratch: &Path) -> Option<PathBuf> {
         let real = self.disk.stat(path)?.real;
         let hidden = self.hidden.iter().map(PathBuf::as_path).chain([scratch]);
         hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
     }
 
-    /// Hides the sockets and named pipes that services of this machine listen on, wherever they are seen inside: to
-    /// use one, its mount need not be writable. One that the settings name is wanted.
-    pub(super) fn hide_sockets(&mut self, wanted: &PlanInputs) {
+    /// Hides service sockets and named pipes, which can be used on read-only mounts, too. The
+    /// settings can name exceptions.
+    pub(super) fn hide_sockets(&mut self, inputs: &PlanInputs) {
         let home = self.home.as_ref().map(|(_, home)| home.clone());
-        let named = wanted.readable.iter().chain(&wanted.writable);
+        let named = inputs.readable.iter().chain(&inputs.writable);
         let named: Vec<PathBuf> =
-            named.map(|path| settings_path(path, &wanted.project, home.as_deref())).collect();
+            named.map(|path| settings_path(path, &inputs.project, home.as_deref())).collect();
         for socket in self.disk.sockets() {
             if named.contains(&socket) {
                 continue;
@@ -226,7 +214,6 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Hides something of the machine at every place inside where it is seen.
     pub(super) fn hide_everywhere(&mut self, found: &PathInfo) {
         let PathInfo { real, is_dir } = found;
         let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
@@ -247,33 +234,34 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What of the machine is seen at a place.
     fn source_at(&self, at: &Path) -> Option<PathBuf> {
         match self.mounts.iter().rev().find(|mount| at.starts_with(mount.at())) {
             None => Some(at.to_owned()),
-            Some(Mount::ReadOnly { from, at: whole } | Mount::Writable { from, at: whole }) => {
-                let below = at.strip_prefix(whole).ok()?;
+            Some(
+                Mount::ReadOnly { from, at: mount_at } | Mount::Writable { from, at: mount_at },
+            ) => {
+                let below = at.strip_prefix(mount_at).ok()?;
                 Some(if below == Path::new("") { from.clone() } else { from.join(below) })
             }
             Some(Mount::EmptyDir { .. } | Mount::EmptyFile { .. }) => None,
         }
     }
 
-    /// Whether `from` is what is seen at this place already, by a mount of something that it is in, and can be
-    /// written if it has to be.
+    /// Whether the mount of a parent already shows it.
     fn is_shown(&self, from: &Path, at: &Path, writable: bool) -> bool {
         let covering = self.mounts.iter().rev().find(|mount| at.starts_with(mount.at()));
-        let (whole, whole_at) = match covering {
+        let (source, source_at) = match covering {
             Some(Mount::Writable { from, at }) => (from, at),
             Some(Mount::ReadOnly { from, at }) if !writable => (from, at),
             _ => return false,
         };
-        at.strip_prefix(whole_at).is_ok_and(|below| {
-            if below == Path::new("") { whole == from } else { whole.join(below) == from }
+        at.strip_prefix(source_at).is_ok_and(|below| {
+            if below == Path::new("") { source == from } else { source.join(below) == from }
         })
     }
 
-    /// Where something has to be seen: a link that leads to it is not there in the scratch home.
+    /// The places where a path must be visible: links in the home directory do not exist in the
+    /// scratch home.
     fn visible_paths(&self, path: &Path, real: &Path) -> Vec<PathBuf> {
         let mut places = vec![real.to_owned()];
         if let Some((named, home)) = &self.home
@@ -285,12 +273,10 @@ impl PlanBuilder<'_> {
         places
     }
 
-    /// Whether the agent can write at this path of the machine.
     pub(super) fn is_writable(&self, path: &Path) -> bool {
         self.writable_mount_of(path).is_some()
     }
 
-    /// The mount by which the agent can write at this path of the machine.
     fn writable_mount_of(&self, path: &Path) -> Option<&Path> {
         match self.mounts.iter().rev().find(|mount| path.starts_with(mount.at())) {
             Some(Mount::Writable { from, at }) if from == at => Some(at),
@@ -298,8 +284,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Follows the links at and on the way to `path`. Where they lead, whether or not there is anything, and a
-    /// guard for each that the agent could change.
+    /// Follows all links, adding a guard for each that the agent could change.
     pub(super) fn follow(&self, path: &Path, guards: &mut Vec<PathGuard>) -> PathBuf {
         const MAX_LINKS: usize = 40;
         let parts = |path: &Path| {
@@ -329,29 +314,27 @@ impl PlanBuilder<'_> {
         at
     }
 
-    /// Sees to it that `dir` and each directory on the way to it, in what the agent can write, stays what it is:
-    /// they become mounts of their own if they hold something to protect, because a directory that holds mounts can be
-    /// renamed and another put in its place, while one that is a mount cannot. One that is not there must not become
-    /// a link.
+    /// Keeps `dir` and its writable parents in place. A directory that contains mounts can be
+    /// renamed, but a mount cannot, so parents of protected files become mounts. Missing ones must
+    /// not become links.
     pub(super) fn protect_ancestors(
         &mut self,
         dir: &Path,
-        holds_something: bool,
+        has_protected: bool,
         guards: &mut Vec<PathGuard>,
     ) {
         let Some(top) = self.writable_mount_of(dir).map(Path::to_owned) else { return };
-        let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
-        way.reverse();
-        for dir in way {
-            if holds_something && self.disk.stat(dir).is_some_and(|found| found.is_dir) {
+        let mut ancestors: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
+        ancestors.reverse();
+        for dir in ancestors {
+            if has_protected && self.disk.stat(dir).is_some_and(|found| found.is_dir) {
                 self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
             }
             guards.push(PathGuard { path: dir.to_owned(), was: ExpectedEntry::Directory });
         }
     }
 
-    /// Protects what is in `dir` under these names: against being changed by mounts, against being made
-    /// by guards.
+    /// Protects names in `dir`: by mounts against changes, by guards against creation.
     pub(super) fn protect<'n>(
         &mut self,
         dir: &Path,
@@ -366,10 +349,9 @@ impl PlanBuilder<'_> {
                 let path = dir.join(name);
                 self.disk.read_link(&path).is_some() || self.disk.stat(&path).is_some()
             };
-            let holds_something = names.iter().any(is_there);
-            self.protect_ancestors(&dir, holds_something, guards);
+            let has_protected = names.iter().any(is_there);
+            self.protect_ancestors(&dir, has_protected, guards);
         } else if is_link {
-            // The agent cannot write there.
             return;
         } else if self.disk.stat(&dir).is_some_and(|found| found.is_dir) {
             self.mounts.push(Mount::Writable { from: dir.clone(), at: dir.clone() });
@@ -380,7 +362,6 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The same for one path in a directory that is held.
     pub(super) fn protect_one(&mut self, path: &Path, guards: &mut Vec<PathGuard>) {
         let mut path = path.to_owned();
         if self.disk.read_link(&path).is_some() {
@@ -403,17 +384,17 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// A path of the settings: `~/` is the home, and what is relative is in the project.
+/// Expands `~/`; relative paths are relative to the project.
 pub(super) fn settings_path(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
         (Ok(rest), Some(home)) => home.join(rest).components().collect(),
         _ => {
-            // `..` in front is that of the project, and passes through nothing in it.
+            // Leading `..` must not pass through links in the project.
             let (mut from, mut path) = (project, path);
             while let Ok(rest) = path.strip_prefix("..") {
                 (from, path) = (from.parent().unwrap_or(from), rest);
             }
-            // Joining nothing would leave a slash at the end.
+            // Joining an empty path would add a slash.
             from.join(path).components().collect()
         }
     }

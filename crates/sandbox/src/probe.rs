@@ -1,5 +1,4 @@
-//! A backend is believed only after it has been seen to work: a program of ours tries, from inside, what
-//! must be possible and what must not.
+//! Tests a new sandbox from inside: what must work and what must not.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,16 +7,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the program is called by, inside. Nobody types this.
+/// The internal subcommand.
 pub const COMMAND: &str = "__probe";
 
-/// How long a probe may take. It takes milliseconds where all is well.
+/// Normally milliseconds.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An address of a network that is nobody's. A datagram to it is only addressed here, never sent.
+/// TEST-NET-1. A UDP `connect` sends nothing.
 const UNROUTABLE_ADDRESS: &str = "192.0.2.1:9";
 
-/// What is tried, in this order, and what must come of it.
+/// Name, expected result, and message.
 const CHECKS: [(&str, bool, &str); 4] = [
     ("write-project", true, "the project cannot be written"),
     ("read-canary", false, "a file outside can be read"),
@@ -25,10 +24,9 @@ const CHECKS: [(&str, bool, &str); 4] = [
     ("order", false, "the kernel takes orders from inside"),
 ];
 
-/// What the kernel is told here concerns all of the machine. It is opened, not written.
-const KERNEL_CONTROL_FILES: &str = "/proc/sys/kernel/core_pattern";
+/// Controls the whole machine. Opened, never written.
+const KERNEL_CONTROL_FILE: &str = "/proc/sys/kernel/core_pattern";
 
-/// A probe that is set up on this side.
 #[derive(Debug)]
 pub(super) struct SandboxProbe {
     inside_file: PathBuf,
@@ -39,9 +37,9 @@ pub(super) struct SandboxProbe {
 }
 
 impl SandboxProbe {
-    /// `hidden` is a directory that must not be seen inside. With `network` nothing of that is tried.
+    /// `hidden` must not be visible inside. With `network`, network access is not checked.
     pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
-        // A name that no agent can have taken.
+        // Unpredictable for an agent.
         let mark = format!(".ralph-probe-{:016x}", RandomState::new().build_hasher().finish());
         let canary = hidden.join("canary");
         std::fs::write(&canary, "sing")?;
@@ -52,7 +50,6 @@ impl SandboxProbe {
         Ok(SandboxProbe { inside_file: project.join(mark), canary, outside, listener, network })
     }
 
-    /// The arguments of the program that tries.
     pub(super) fn args(&self) -> io::Result<Vec<OsString>> {
         let address = self.listener.local_addr()?.to_string();
         let mut args: Vec<OsString> = vec![COMMAND.into(), address.into()];
@@ -61,10 +58,10 @@ impl SandboxProbe {
         Ok(args)
     }
 
-    /// Judges what it said, and what it did: why the sandbox is none, if it is none.
-    pub(super) fn evaluate(&self, said: &[u8]) -> Result<(), String> {
-        let said = String::from_utf8_lossy(said);
-        let mut words = said.split_whitespace();
+    /// Returns why the sandbox is not one.
+    pub(super) fn evaluate(&self, stdout: &[u8]) -> Result<(), String> {
+        let stdout = String::from_utf8_lossy(stdout);
+        let mut words = stdout.split_whitespace();
         for (trial, expected, failure) in CHECKS {
             let outcome = match (words.next(), words.next()) {
                 (Some(name), Some("yes")) if name == trial => true,
@@ -76,7 +73,7 @@ impl SandboxProbe {
                 return Err(failure.to_owned());
             }
         }
-        // Whether it could write says nothing: there may be something else at that place inside.
+        // Success of a write means nothing: another file may be visible at that path.
         if self.outside.iter().any(|path| path.exists()) {
             return Err("files outside can be written".to_owned());
         }
@@ -95,11 +92,11 @@ impl Drop for SandboxProbe {
     }
 }
 
-/// The program that tries, inside. `args` are those of [`Probe::args`] behind the command.
+/// The inner process, with the arguments of `SandboxProbe::args`.
 pub fn main(args: &[OsString]) -> u8 {
     let [address, project, canary, outside @ ..] = args else { return 2 };
     let writes = |path: &OsString| std::fs::write(path, "probe").is_ok();
-    let orders = || std::fs::OpenOptions::new().write(true).open(KERNEL_CONTROL_FILES).is_ok();
+    let orders = || std::fs::OpenOptions::new().write(true).open(KERNEL_CONTROL_FILE).is_ok();
     let outcomes = [writes(project), std::fs::read(canary).is_ok(), can_connect(address), orders()];
     outside.iter().for_each(|path| {
         writes(path);
@@ -111,15 +108,15 @@ pub fn main(args: &[OsString]) -> u8 {
     u8::from(io::stdout().write_all(text.as_bytes()).is_err())
 }
 
-/// Whether anything can be reached without the proxy: a port of this machine, or an address far away.
+/// Whether a local port or a remote address is reachable without the proxy.
 fn can_connect(address: &OsStr) -> bool {
-    let near = address.to_str().and_then(|address| address.parse::<SocketAddr>().ok());
-    let near = near.is_some_and(|address| {
+    let local = address.to_str().and_then(|address| address.parse::<SocketAddr>().ok());
+    let local = local.is_some_and(|address| {
         TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
     });
-    let far =
+    let remote =
         UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect(UNROUTABLE_ADDRESS).is_ok());
-    near || far
+    local || remote
 }
 
 #[cfg(test)]
@@ -131,7 +128,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();
-        let said = |trials: [&str; 4]| {
+        let report = |trials: [&str; 4]| {
             let names = CHECKS.iter().map(|(name, ..)| *name);
             names.zip(trials).map(|(name, word)| format!("{name} {word}\n")).collect::<String>()
         };
@@ -146,11 +143,11 @@ mod tests {
         ] {
             let probe = SandboxProbe::set_up(&project, dir.path(), network).unwrap();
             std::fs::write(&probe.inside_file, "").unwrap();
-            let judged = probe.evaluate(said(trials).as_bytes());
+            let judged = probe.evaluate(report(trials).as_bytes());
             assert_eq!(judged, expected.map_err(str::to_owned), "{trials:?}");
         }
         let probe = SandboxProbe::set_up(&project, dir.path(), false).unwrap();
-        let good = said(["yes", "no", "no", "no"]);
+        let good = report(["yes", "no", "no", "no"]);
         assert!(probe.evaluate(good.as_bytes()).is_err(), "nothing arrived in the project");
         std::fs::write(&probe.inside_file, "").unwrap();
         assert!(probe.evaluate(good.as_bytes()).is_ok());

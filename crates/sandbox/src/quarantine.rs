@@ -1,9 +1,7 @@
-//! Puts what is guarded back as it was, once an agent is gone: what appeared is renamed, a link that was changed
-//! is made again.
+//! Restores guarded paths after an agent has ended.
 //!
-//! The agent may have put anything in the way: links to what is the user's, directories that nothing can be
-//! renamed in, files under the names that things would get. So no link is followed, a directory is opened up, and
-//! what cannot be put right all the same is told.
+//! The agent may have left links to the user's files, read-only directories, or files with the
+//! names that renaming needs. No link is followed, and failures are reported.
 
 use std::path::PathBuf;
 
@@ -14,16 +12,15 @@ use ralph_store::dir_handle::{Entry, describe, look, move_aside, open_dir, opene
 use super::SandboxTrace;
 use super::plan::{ExpectedEntry, PathGuard};
 
-/// Puts everything that is guarded back as it was, in this order. What there is to say of it.
 pub fn restore_guards(guards: &[PathGuard]) -> Vec<SandboxTrace> {
-    let put = |guard: &PathGuard| match restore_guard(guard) {
+    let restore = |guard: &PathGuard| match restore_guard(guard) {
         Ok(Some(to)) if guard.was == ExpectedEntry::Nothing && guard.path.ends_with(".git") => {
             Some(SandboxTrace::RepositoryRemoved(to))
         }
         Ok(to) => to.map(SandboxTrace::Quarantined),
         Err(err) => Some(SandboxTrace::NotRestored(guard.path.clone(), describe(err))),
     };
-    guards.iter().filter_map(put).collect()
+    guards.iter().filter_map(restore).collect()
 }
 
 fn restore_guard(guard: &PathGuard) -> Result<Option<PathBuf>, Errno> {
@@ -32,8 +29,7 @@ fn restore_guard(guard: &PathGuard) -> Result<Option<PathBuf>, Errno> {
     };
     let dir = match open_dir(parent) {
         Ok(dir) => dir,
-        // Never through a link: what is behind it is the user's. One that the agent made in the place of a
-        // directory has a guard of its own.
+        // What is behind a link is the user's. A directory replaced by a link has its own guard.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         Err(err) => return Err(err),
     };
@@ -73,8 +69,7 @@ mod tests {
         (temp, dir)
     }
 
-    /// Does something without the rights of an administrator over files. Only the thread that does it gives
-    /// them up.
+    /// Without root's rights over files.
     fn as_an_ordinary_user<T: Send>(owned: &[&Path], act: impl FnOnce() -> T + Send) -> T {
         const STRANGER: u32 = 54_321;
         if !rustix::process::geteuid().is_root() {
@@ -87,7 +82,7 @@ mod tests {
             let done = scope.spawn(|| {
                 #[cfg(target_os = "linux")]
                 #[expect(unsafe_code, reason = "there is no safe interface for one thread's user")]
-                // SAFETY: it is about this thread's access to files, and the thread ends with the test.
+                // SAFETY: it changes only this thread's file access; the thread ends with the test.
                 unsafe {
                     libc::setfsuid(STRANGER);
                 }
@@ -106,9 +101,9 @@ mod tests {
         ];
         for nth in ["", ".1"] {
             fs::create_dir(dir.join("hooks")).unwrap();
-            let put = dir.join(format!("hooks.from-sandbox{nth}"));
-            assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put.clone())]);
-            assert!(put.is_dir() && !dir.join("hooks").exists());
+            let quarantined = dir.join(format!("hooks.from-sandbox{nth}"));
+            assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(quarantined.clone())]);
+            assert!(quarantined.is_dir() && !dir.join("hooks").exists());
         }
         assert!(restore_guards(&guards).is_empty());
     }
@@ -143,7 +138,6 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        // The directory belongs to another.
         let parent = dir.join("theirs");
         fs::create_dir(&parent).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -183,16 +177,16 @@ mod tests {
         let below = guard(&dir.join(".claude/settings.json"), ExpectedEntry::Nothing);
         assert!(restore_guards(std::slice::from_ref(&below)).is_empty());
         assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
-        // Where no link was, it is the link that goes.
-        let put = dir.join(".claude.from-sandbox");
+        // A new link is renamed itself.
+        let quarantined = dir.join(".claude.from-sandbox");
         let guards = [guard(&dir.join(".claude"), ExpectedEntry::Directory), below];
-        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put.clone())]);
-        assert_eq!(fs::read_link(put).unwrap(), dir.join("home"));
+        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(quarantined.clone())]);
+        assert_eq!(fs::read_link(quarantined).unwrap(), dir.join("home"));
         assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
-        // A directory may be there.
+        // A directory is allowed.
         fs::create_dir(dir.join(".claude")).unwrap();
         fs::write(dir.join(".claude/settings.json"), "evil").unwrap();
-        let put = dir.join(".claude/settings.json.from-sandbox");
-        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(put)]);
+        let quarantined = dir.join(".claude/settings.json.from-sandbox");
+        assert_eq!(restore_guards(&guards), [SandboxTrace::Quarantined(quarantined)]);
     }
 }

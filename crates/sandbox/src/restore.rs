@@ -1,7 +1,7 @@
-//! Files that are put back as they were, where nothing can keep an agent from changing them.
+//! Restores files where the backend cannot protect them.
 //!
-//! They are kept on disk as well, so that the next ralph puts them back if this one is killed. Nothing here
-//! follows a link: the agent may have put one in the place of a directory.
+//! Restore points are saved to disk, for the next ralph if this one is killed. No link is followed:
+//! the agent may have replaced a directory by one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,15 +20,14 @@ use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use ralph_store::safe_fs;
 use ralph_store::save::save_without_sync;
 
-/// What is kept of one file or directory at most.
 const MAX_ENTRIES: usize = 500;
 const MAX_BYTES: usize = 8 << 20;
 
-/// A file or directory as it was, with everything below it.
+/// A file, or a directory with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RestorePoint {
     path: PathBuf,
-    /// By their paths from there. What something is in comes before it.
+    /// By relative path; parents come first.
     things: BTreeMap<PathBuf, SavedEntry>,
 }
 
@@ -41,18 +40,18 @@ enum SavedEntry {
 }
 
 impl RestorePoint {
-    /// Takes what is there. `None` if it is too much to be kept, or cannot be read.
+    /// `None` if it is too large or unreadable.
     pub(super) fn capture(path: &Path) -> Option<RestorePoint> {
-        let mut kept = RestorePoint { path: path.to_owned(), things: BTreeMap::new() };
-        kept.collect(Path::new(""), &mut 0)?;
-        Some(kept)
+        let mut point = RestorePoint { path: path.to_owned(), things: BTreeMap::new() };
+        point.collect(Path::new(""), &mut 0)?;
+        Some(point)
     }
 
     fn collect(&mut self, below: &Path, bytes: &mut usize) -> Option<()> {
         let path = if below == Path::new("") { self.path.clone() } else { self.path.join(below) };
         let meta = fs::symlink_metadata(&path).ok()?;
         let mode = meta.permissions().mode() & 0o7777;
-        let thing = if meta.is_dir() {
+        let entry = if meta.is_dir() {
             SavedEntry::Directory { mode }
         } else if meta.is_symlink() {
             SavedEntry::Link(fs::read_link(&path).ok()?)
@@ -68,7 +67,7 @@ impl RestorePoint {
         } else {
             return None;
         };
-        self.things.insert(below.to_owned(), thing);
+        self.things.insert(below.to_owned(), entry);
         if self.things.len() > MAX_ENTRIES || *bytes > MAX_BYTES {
             return None;
         }
@@ -80,7 +79,6 @@ impl RestorePoint {
         Some(())
     }
 
-    /// Puts it back if it is different now. What there is to say of it.
     pub(super) fn restore(&self) -> Option<SandboxTrace> {
         match self.restore_entries() {
             Ok(trace) => trace,
@@ -101,22 +99,21 @@ impl RestorePoint {
             Err(Errno::NOENT) => SandboxTrace::Restored(self.path.clone()),
             Err(err) => return Err(err),
         };
-        for (below, thing) in &self.things {
+        for (below, entry) in &self.things {
             let mut dir = rustix::io::fcntl_dupfd_cloexec(&dir, 0)?;
             let mut name = name;
             for part in below.components() {
                 dir = enter(&dir, name)?;
                 name = part.as_os_str();
             }
-            opened_up(&dir, || create_entry(&dir, name, thing))?;
+            opened_up(&dir, || create_entry(&dir, name, entry))?;
         }
         Ok(Some(trace))
     }
 }
 
-/// Makes one thing anew.
-fn create_entry(dir: &OwnedFd, name: &OsStr, thing: &SavedEntry) -> Result<(), Errno> {
-    let (mode, content) = match thing {
+fn create_entry(dir: &OwnedFd, name: &OsStr, entry: &SavedEntry) -> Result<(), Errno> {
+    let (mode, content) = match entry {
         SavedEntry::Directory { mode } => {
             return rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode | 0o700));
         }
@@ -132,7 +129,7 @@ fn create_entry(dir: &OwnedFd, name: &OsStr, thing: &SavedEntry) -> Result<(), E
     rustix::fs::fchmod(&file, Mode::from_raw_mode(*mode))
 }
 
-/// Opens a directory without following any link on the way, and makes what is missing of it.
+/// Follows no links; creates missing parts.
 fn create_dir(path: &Path) -> Result<OwnedFd, Errno> {
     match open_dir(path) {
         Err(Errno::NOENT) => {}
@@ -152,7 +149,7 @@ fn create_dir(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(dir)
 }
 
-/// A directory that holds what is kept, by what it is and not by what it is called.
+/// A directory with protected content, identified by its inode.
 #[derive(Debug)]
 pub(super) struct SavedDir {
     path: PathBuf,
@@ -165,7 +162,6 @@ impl SavedDir {
         Some(SavedDir { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
     }
 
-    /// Gives it its name back if it has another one, beside the old one, which nobody has now.
     pub(super) fn restore(&self) -> Option<SandboxTrace> {
         let (parent, name) = (self.path.parent()?, self.path.file_name()?);
         let dir = open_dir(parent).ok()?;
@@ -183,24 +179,22 @@ impl SavedDir {
     }
 }
 
-/// Writes down what is kept.
-///
-/// # Errors
-/// What the file system said.
-pub(super) fn save_restore_points(kept: &[RestorePoint], path: &Path) -> io::Result<()> {
-    save_without_sync(path, &serde_json::to_vec(kept)?)
+pub(super) fn save_restore_points(points: &[RestorePoint], path: &Path) -> io::Result<()> {
+    save_without_sync(path, &serde_json::to_vec(points)?)
 }
 
-/// Puts everything back that is written down there. `present` returns the present path of what was kept.
+/// `present` maps a saved path to its current one.
 pub(super) fn restore_from_file(
     path: &Path,
     present: impl Fn(&Path) -> PathBuf,
 ) -> Vec<SandboxTrace> {
-    let kept = fs::read(path)
+    let points = fs::read(path)
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Vec<RestorePoint>>(&bytes).ok());
-    let kept = kept.into_iter().flatten();
-    kept.filter_map(|kept| RestorePoint { path: present(&kept.path), ..kept }.restore()).collect()
+    let points = points.into_iter().flatten();
+    points
+        .filter_map(|point| RestorePoint { path: present(&point.path), ..point }.restore())
+        .collect()
 }
 
 #[cfg(test)]
@@ -209,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn saved_dir() -> (tempfile::TempDir, PathBuf) {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         (temp, dir)
@@ -217,25 +211,24 @@ mod tests {
 
     #[test]
     fn changed_protected_files_are_restored() {
-        let (_temp, dir) = place();
+        let (_temp, dir) = saved_dir();
         let hooks = dir.join("hooks");
         fs::create_dir_all(hooks.join("more")).unwrap();
         fs::write(hooks.join("more/mine"), "as it was").unwrap();
         fs::set_permissions(hooks.join("more/mine"), fs::Permissions::from_mode(0o755)).unwrap();
         symlink("../shared/pre-push", hooks.join("pre-push")).unwrap();
         fs::write(dir.join("config"), b"as it was\xff").unwrap();
-        let kept = [
+        let saved = [
             RestorePoint::capture(&hooks).unwrap(),
             RestorePoint::capture(&dir.join("config")).unwrap(),
         ];
-        assert!(kept.iter().all(|kept| kept.restore().is_none()));
+        assert!(saved.iter().all(|saved| saved.restore().is_none()));
         fs::write(hooks.join("pre-commit"), "evil").unwrap();
         fs::write(dir.join("config"), "evil").unwrap();
         let aside =
             |name: &str| Some(SandboxTrace::Quarantined(dir.join(format!("{name}.from-sandbox"))));
-        assert_eq!(kept[0].restore(), aside("hooks"));
-        // Of what is written down, too.
-        save_restore_points(&kept, &dir.join("kept.json")).unwrap();
+        assert_eq!(saved[0].restore(), aside("hooks"));
+        save_restore_points(&saved, &dir.join("kept.json")).unwrap();
         assert_eq!(
             restore_from_file(&dir.join("kept.json"), Path::to_owned),
             [aside("config").unwrap()]
@@ -244,40 +237,40 @@ mod tests {
         assert_eq!(fs::read_to_string(hooks.join("more/mine")).unwrap(), "as it was");
         assert!(!hooks.join("pre-commit").exists());
         assert_eq!(fs::read_link(hooks.join("pre-push")).unwrap(), Path::new("../shared/pre-push"));
-        assert_eq!(RestorePoint::capture(&hooks).as_ref(), Some(&kept[0]), "modes and all");
+        assert_eq!(RestorePoint::capture(&hooks).as_ref(), Some(&saved[0]), "modes and all");
         fs::remove_dir_all(&hooks).unwrap();
-        assert_eq!(kept[0].restore(), Some(SandboxTrace::Restored(hooks.clone())));
+        assert_eq!(saved[0].restore(), Some(SandboxTrace::Restored(hooks.clone())));
         assert!(hooks.join("more/mine").exists());
     }
 
     #[test]
     fn restore_does_not_write_through_link() {
-        let (_temp, dir) = place();
+        let (_temp, dir) = saved_dir();
         fs::create_dir(dir.join(".git")).unwrap();
         fs::write(dir.join(".git/config"), "as it was").unwrap();
-        let kept = RestorePoint::capture(&dir.join(".git/config")).unwrap();
-        let place = SavedDir::of(&dir.join(".git")).unwrap();
+        let saved = RestorePoint::capture(&dir.join(".git/config")).unwrap();
+        let saved_dir = SavedDir::of(&dir.join(".git")).unwrap();
         fs::create_dir(dir.join("users")).unwrap();
         fs::write(dir.join("users/config"), "mine").unwrap();
         fs::rename(dir.join(".git"), dir.join("old")).unwrap();
         symlink(dir.join("users"), dir.join(".git")).unwrap();
-        assert!(kept.restore().is_some_and(|trace| trace.is_not_restored()));
+        assert!(saved.restore().is_some_and(|trace| trace.is_not_restored()));
         assert_eq!(fs::read_to_string(dir.join("users/config")).unwrap(), "mine");
         assert_eq!(fs::read_dir(dir.join("users")).unwrap().count(), 1);
-        // Once the link is out of the way, its directory is found, or made again.
+        // Without the link, the directory is found or created again.
         fs::remove_file(dir.join(".git")).unwrap();
-        assert_eq!(place.restore(), Some(SandboxTrace::Restored(dir.join(".git"))));
-        assert_eq!(place.restore(), None);
-        assert_eq!(kept.restore(), None);
+        assert_eq!(saved_dir.restore(), Some(SandboxTrace::Restored(dir.join(".git"))));
+        assert_eq!(saved_dir.restore(), None);
+        assert_eq!(saved.restore(), None);
         fs::remove_dir_all(dir.join(".git")).unwrap();
-        assert_eq!(place.restore(), None);
-        assert_eq!(kept.restore(), Some(SandboxTrace::Restored(dir.join(".git/config"))));
+        assert_eq!(saved_dir.restore(), None);
+        assert_eq!(saved.restore(), Some(SandboxTrace::Restored(dir.join(".git/config"))));
         assert_eq!(fs::read_to_string(dir.join(".git/config")).unwrap(), "as it was");
     }
 
     #[test]
     fn oversized_file_is_not_saved_for_restore() {
-        let (_temp, dir) = place();
+        let (_temp, dir) = saved_dir();
         fs::write(dir.join("large"), vec![b'x'; MAX_BYTES + 1]).unwrap();
         assert_eq!(RestorePoint::capture(&dir.join("large")), None);
         assert_eq!(RestorePoint::capture(&dir.join("absent")), None);

@@ -1,8 +1,6 @@
-//! The directory of one sandbox, outside of the project: its home, its temporary files, and a note of
-//! what must not appear in the project.
+//! The private directory of one sandbox.
 //!
-//! A lock on the note tells whether the sandbox is still in use. What a killed ralph left behind is
-//! cleaned up by the next one.
+//! A lock on its record shows that it is in use. The next ralph cleans up after a killed one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,23 +20,19 @@ use ralph_store::home::require_ralph_home;
 use ralph_store::relocation::{DirIdentity, Relocation};
 
 const RECORD_FILE: &str = "sandbox.json";
-/// What is put back as it was, where no mount protects it.
 const RESTORE_FILE: &str = "kept.json";
-/// The time after which a killed run is forgotten whose project is missing.
+/// The age at which records of missing projects are removed.
 const MISSING_PROJECT_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// What is written down of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScratchRecord {
     pub backend: String,
     pub project: PathBuf,
     pub pid: u32,
-    /// What must be as it was.
     pub guards: Vec<PathGuard>,
-    /// The permissions that are restored.
     #[serde(default)]
     pub modes: SavedModes,
-    /// By which the project is found if it was moved.
+    /// Finds a moved project.
     #[serde(default)]
     pub identity: Option<DirIdentity>,
 }
@@ -55,18 +49,17 @@ impl ScratchRecord {
         }
     }
 
-    /// Whether the project is not where it was: moved, removed, or on a file system that is not mounted.
+    /// Moved, removed, or on an unmounted file system.
     pub fn is_project_missing(&self) -> bool {
         !self.project.is_dir()
             || self.identity.is_some_and(|identity| identity.is_gone_from(&self.project))
     }
 
-    /// Whether the project was moved to `dir`, or to a directory above it.
+    /// The move of the project to `dir` or a parent of it.
     fn relocation(&self, dir: &Path) -> Option<Relocation> {
         self.identity?.find_moved(&self.project, dir.ancestors())
     }
 
-    /// The same note about the project at its present path.
     fn relocated(&self, moved: &Relocation) -> ScratchRecord {
         let guards = self.guards.iter();
         let guards =
@@ -80,37 +73,30 @@ impl ScratchRecord {
     }
 }
 
-/// The directory of a sandbox, until this is dropped.
+/// Removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
     record: File,
-    /// Its note is still needed.
     is_unfinished: bool,
 }
 
-/// A sandbox that is or was there.
 #[derive(Debug)]
 pub struct ScratchEntry {
     pub path: PathBuf,
     pub note: Option<ScratchRecord>,
-    /// Whoever made it is still there.
     pub in_use: bool,
 }
 
-/// The directory that holds the directories of all sandboxes.
+/// The parent of all scratch directories.
 ///
 /// # Errors
-/// The user has no home.
+/// There is no home directory.
 pub fn sandboxes() -> Result<PathBuf, Error> {
     Ok(require_ralph_home(|name| std::env::var_os(name))?.join("sandboxes"))
 }
 
 impl Scratch {
-    /// Makes a directory that only this user can enter.
-    ///
-    /// # Errors
-    /// What the file system said.
     pub fn create(base: &Path) -> io::Result<Scratch> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(base)?;
         let base = base.canonicalize()?;
@@ -133,19 +119,16 @@ impl Scratch {
         &self.path
     }
 
-    /// Where what is put back is written down.
     #[cfg(target_os = "linux")]
     pub(super) fn restore_file(&self) -> PathBuf {
         self.path.join(RESTORE_FILE)
     }
 
-    /// # Errors
-    /// What the file system said.
     pub fn write_record(&mut self, note: &ScratchRecord) -> io::Result<()> {
         self.record.write_all(&serde_json::to_vec(note)?)
     }
 
-    /// Something that was planted could not be taken away: the next ralph has to know of it.
+    /// Keeps the record for the next ralph.
     pub(super) fn mark_unfinished(&mut self) {
         self.is_unfinished = true;
     }
@@ -153,12 +136,10 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now is found by the next one.
         let _ = if self.is_unfinished { remove_contents(&self.path) } else { remove(&self.path) };
     }
 }
 
-/// All sandboxes of this user.
 pub fn list(base: &Path) -> Vec<ScratchEntry> {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let mut listed: Vec<ScratchEntry> = entries
@@ -179,56 +160,55 @@ pub fn list(base: &Path) -> Vec<ScratchEntry> {
     listed
 }
 
-/// What was found of a sandbox that nobody uses any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleSandbox {
     pub project: PathBuf,
     pub trace: SandboxTrace,
 }
 
-/// Restores the permissions that agents of killed runs changed. To be called before a project is read: its root may
-/// have become unreadable.
+/// Restores modes that agents of killed runs changed. Call it before reading a project, whose root
+/// may be unreadable.
 pub fn restore_modes(base: &Path) -> Vec<SandboxTrace> {
-    let left = list(base).into_iter().filter(|listed| !listed.in_use);
-    let notes = left.filter_map(|left| left.note).filter(|note| !note.is_project_missing());
+    let stale = list(base).into_iter().filter(|listed| !listed.in_use);
+    let notes = stale.filter_map(|stale| stale.note).filter(|note| !note.is_project_missing());
     let traces = notes.flat_map(|mut note| note.modes.restore());
-    // Whatever cannot be restored is reported by `sweep`.
+    // `clean_stale` reports failures.
     traces.filter(|trace| !trace.is_not_restored()).collect()
 }
 
-/// Puts right what killed ones left behind, and removes what is theirs. Whatever cannot be put right is found
-/// again by the next one. So is what belongs to a project that is missing, unless it was moved and `project` is in it.
+/// Cleans up after killed runs. Failures are retried next time, and so are missing projects, unless
+/// `project` is inside the moved one.
 pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
     let mut found = Vec::new();
-    for left in list(base).into_iter().filter(|listed| !listed.in_use) {
-        let moved = left.note.as_ref().and_then(|note| note.relocation(project));
-        let is_missing = left.note.as_ref().is_some_and(ScratchRecord::is_project_missing);
-        if is_missing && moved.is_none() && !is_old(&left.path.join(RECORD_FILE)) {
-            // Only the note is needed.
-            if !has_processes(&left.path) {
-                let _ = remove_contents(&left.path);
+    for stale in list(base).into_iter().filter(|listed| !listed.in_use) {
+        let moved = stale.note.as_ref().and_then(|note| note.relocation(project));
+        let is_missing = stale.note.as_ref().is_some_and(ScratchRecord::is_project_missing);
+        if is_missing && moved.is_none() && !is_old(&stale.path.join(RECORD_FILE)) {
+            // Only the record is needed.
+            if !has_processes(&stale.path) {
+                let _ = remove_contents(&stale.path);
             }
             continue;
         }
-        let kept = left.path.join(RESTORE_FILE);
-        let (project, traces) = match (&left.note, &moved) {
+        let restore_file = stale.path.join(RESTORE_FILE);
+        let (project, traces) = match (&stale.note, &moved) {
             (Some(note), Some(moved)) => {
                 let note = note.relocated(moved);
-                let traces = restore_project(&note, &kept, |path| moved.apply(path));
+                let traces = restore_project(&note, &restore_file, |path| moved.apply(path));
                 (note.project, traces)
             }
             (Some(note), None) if !is_missing => {
-                (note.project.clone(), restore_project(note, &kept, Path::to_owned))
+                (note.project.clone(), restore_project(note, &restore_file, Path::to_owned))
             }
             (_, None) | (None, _) => (PathBuf::new(), Vec::new()),
         };
         let _ = if traces.iter().any(SandboxTrace::is_not_restored) {
-            remove_contents(&left.path)
-        } else if has_processes(&left.path) {
-            // Whatever still runs there may go on planting.
+            remove_contents(&stale.path)
+        } else if has_processes(&stale.path) {
+            // What still runs may change more files.
             Ok(())
         } else {
-            remove(&left.path)
+            remove(&stale.path)
         };
         found.extend(
             traces.into_iter().map(|trace| StaleSandbox { project: project.clone(), trace }),
@@ -237,40 +217,41 @@ pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
     found
 }
 
-/// Whether a note was written too long ago to keep it.
 fn is_old(note: &Path) -> bool {
     let modified = note.metadata().and_then(|meta| meta.modified()).ok();
     modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MISSING_PROJECT_AGE)
 }
 
-/// Whether something still runs in a sandbox whose ralph is gone. With namespaces nothing can.
+/// Whether processes outlived their ralph; in namespaces, none can.
 fn has_processes(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let environments =
         processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
-    // It is where their home is.
+    // Their `HOME` contains the path.
     environments.into_iter().any(|env| env.windows(path.len()).any(|part| part == path))
 }
 
-/// Puts a project right. `present` returns the present path of what was kept.
+/// `present` maps a saved path to its current one.
 fn restore_project(
     note: &ScratchRecord,
-    kept: &Path,
+    restore_file: &Path,
     present: impl Fn(&Path) -> PathBuf,
 ) -> Vec<SandboxTrace> {
     note.modes.clone().restore_around(|| {
         let traces = restore_guards(&note.guards);
         #[cfg(target_os = "linux")]
-        let traces =
-            traces.into_iter().chain(super::restore::restore_from_file(kept, present)).collect();
+        let traces = traces
+            .into_iter()
+            .chain(super::restore::restore_from_file(restore_file, present))
+            .collect();
         #[cfg(not(target_os = "linux"))]
-        let _ = (kept, present);
+        let _ = (restore_file, present);
         traces
     })
 }
 
-/// Removes everything in the directory of a sandbox but what the next one has to know.
+/// Keeps the record and restore points.
 fn remove_contents(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -281,7 +262,7 @@ fn remove_contents(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a directory, also if what is in it was made hard to remove.
+/// Removes a directory, read-only parts included.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),
@@ -293,11 +274,10 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes directories below `path` such that they can be emptied.
 fn make_writable(path: &Path) {
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        // Not through links: this is about the directory's own.
+        // Never through links.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             make_writable(&entry.path());
         }
@@ -331,7 +311,7 @@ mod tests {
         fs::write(hard.join("file"), "").unwrap();
         fs::set_permissions(&hard, fs::Permissions::from_mode(0o000)).unwrap();
         let left = killed.path().to_owned();
-        // What a kill does: the lock is gone, the directory is not.
+        // Like a kill: the lock is gone, the directory is not.
         let Scratch { record: file, .. } = &killed;
         file.unlock().unwrap();
         fs::write(&planted, "").unwrap();
@@ -344,7 +324,6 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// The directory of a run in `project` that was killed.
     fn killed(base: &Path, project: &Path) -> PathBuf {
         let mut scratch = Scratch::create(base).unwrap();
         let guard = PathGuard { path: project.join("planted"), was: ExpectedEntry::Nothing };
@@ -367,7 +346,6 @@ mod tests {
         std::mem::ManuallyDrop::new(scratch).path.clone()
     }
 
-    /// A project with something planted in it after a run was killed.
     fn attacked(base: &Path) -> (PathBuf, PathBuf) {
         let project = base.join("project");
         fs::create_dir(&project).unwrap();
@@ -393,7 +371,7 @@ mod tests {
         let (project, left) = attacked(&base);
         fs::rename(&project, &unmounted).unwrap();
         assert_eq!(clean_stale(&sandboxes, &base), []);
-        // Another directory in its place is not its project.
+        // Another directory in its place is not the project.
         fs::create_dir(&project).unwrap();
         fs::write(project.join("planted"), "by the user").unwrap();
         assert_eq!(clean_stale(&sandboxes, &project), []);

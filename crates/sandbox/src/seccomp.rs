@@ -1,12 +1,12 @@
-//! System calls that agents have no use for, refused by a filter.
+//! A seccomp filter against system calls that agents do not need.
 //!
-//! Most of them need rights that a sandbox has taken away already; without them an attacker has less of
-//! the kernel to try. The filter names what is refused: one that named what is allowed would break
-//! whichever compiler or runtime an agent installs tomorrow.
+//! It reduces the kernel's attack surface. An allow list would break whatever compiler or runtime
+//! an agent installs tomorrow.
 
-use std::io;
+mod bpf;
 
-/// A rule: a call, and what of its arguments makes it refused.
+pub(super) use bpf::install;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SyscallRule {
     syscall: i64,
@@ -14,30 +14,27 @@ pub(super) struct SyscallRule {
     errno: i32,
 }
 
+/// Conditions look at the lower 32 bits of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArgCondition {
     Always,
-    /// The lower half of an argument is this.
     Equals {
         argument: u32,
         value: u32,
     },
-    /// The lower half of an argument has one of these bits.
     HasBit {
         argument: u32,
         bits: u32,
     },
-    /// The lower halves of two arguments each have one of these bits.
     HasAllBits {
         arguments: [u32; 2],
         bits: [u32; 2],
     },
-    /// The lower half of an argument is none of these.
-    GreaterThan {
+    NoneOf {
         argument: u32,
         values: &'static [u32],
     },
-    /// A socket that is neither TCP's nor netlink's.
+    /// Neither TCP nor netlink.
     NotTcp,
 }
 
@@ -45,13 +42,11 @@ const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER.cast_unsigned();
 
 #[cfg(test)]
 impl SyscallRule {
-    /// Refuses a call, whatever its arguments.
     pub(super) fn refuse(call: i64, errno: i32) -> SyscallRule {
         SyscallRule { syscall: call, when: ArgCondition::Always, errno }
     }
 }
 
-/// Calls that nothing inside needs.
 const REFUSED_SYSCALLS: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -83,21 +78,20 @@ const REFUSED_SYSCALLS: &[i64] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Calls that programs try and do without: they look at the error.
+/// Programs have a fallback for these.
 const UNIMPLEMENTED_SYSCALLS: &[i64] = &[
-    // Its arguments are in memory, where a filter cannot see them. C libraries go back to `clone`.
+    // Its arguments are in memory, invisible to a filter. C libraries fall back to `clone`.
     libc::SYS_clone3,
-    // It does what other calls do without being filtered as those are.
+    // Its operations bypass the filter.
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
-    // Its mode is in memory, too. Whoever tries it goes back to `openat`.
+    // Its mode is in memory. Callers fall back to `openat`.
     libc::SYS_openat2,
 ];
 
-/// Calls about a process, and the argument that names it. 0 is the caller itself; a filter cannot know by which other
-/// number that goes. Landlock does not look at these calls. (It does at signals, and at whatever looks into the
-/// memory of a process.)
+/// Calls on a process. The argument is a pid; 0 is the caller, whose pid a filter cannot know.
+/// Landlock covers only signals and process memory.
 const PROCESS_CALLS: &[(i64, u32)] = &[
     (libc::SYS_ioprio_set, 1),
     (libc::SYS_migrate_pages, 0),
@@ -110,9 +104,8 @@ const PROCESS_CALLS: &[(i64, u32)] = &[
     (libc::SYS_setpriority, 1),
 ];
 
-/// Memory, semaphores and queues that all processes of a user share, wherever they are. Programs take this for a kernel
-/// that was built without them.
-const SHARED_RULES: &[i64] = &[
+/// IPC objects that all processes of a user share. ENOSYS looks like a kernel without them.
+const SHARED_IPC_SYSCALLS: &[i64] = &[
     libc::SYS_mq_open,
     libc::SYS_mq_unlink,
     libc::SYS_msgctl,
@@ -128,8 +121,7 @@ const SHARED_RULES: &[i64] = &[
     libc::SYS_shmget,
 ];
 
-/// Unix, IPv4, IPv6, netlink: all that reaches no further than the network that is there. Others talk to
-/// the machine around a virtual one, or to rarely used parts of the kernel.
+/// Others reach a VM's host or rarely used parts of the kernel.
 const ALLOWED_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_UNIX.cast_unsigned(),
     libc::AF_INET.cast_unsigned(),
@@ -137,10 +129,10 @@ const ALLOWED_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_NETLINK.cast_unsigned(),
 ];
 
-/// Making a program that has the rights of its owner or group, whoever starts it, outside, later.
+/// Refuses to create setuid programs, which would run with the owner's rights outside, later.
 fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
     const SETUID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
-    // Only then is there a mode at all.
+    // Without them there is no mode argument.
     const CREATE_FLAGS: u32 =
         (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
     let has = |(call, argument)| (call, ArgCondition::HasBit { argument, bits: SETUID_BITS });
@@ -153,7 +145,7 @@ fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
             },
         )
     };
-    // `openat2` is absent: its mode is in memory.
+    // `openat2` is refused altogether.
     let has_mode = [
         (libc::SYS_fchmod, 1),
         (libc::SYS_fchmodat, 2),
@@ -174,7 +166,6 @@ fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
     has_mode.into_iter().map(has).chain(opens.into_iter().map(makes))
 }
 
-/// What is refused where namespaces do the rest.
 pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
     let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
     let mut rules: Vec<SyscallRule> =
@@ -184,35 +175,34 @@ pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
         when: ArgCondition::Always,
         errno: libc::ENOSYS,
     }));
-    // Typing into the terminal of whoever started this.
+    // Typing into the user's terminal.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
         let value = u32::try_from(request).unwrap_or_default();
         rules.push(refuse(libc::SYS_ioctl, ArgCondition::Equals { argument: 1, value }));
     }
-    // In a user namespace of one's own everybody is the administrator, and much more of the kernel
-    // can be tried.
+    // Root rights in a user namespace open more attack surface.
     for call in [libc::SYS_unshare, libc::SYS_clone] {
         rules.push(refuse(call, ArgCondition::HasBit { argument: 0, bits: CLONE_NEWUSER }));
     }
     rules.extend(setuid_rules().map(|(call, when)| refuse(call, when)));
-    let family = ArgCondition::GreaterThan { argument: 0, values: ALLOWED_SOCKET_FAMILIES };
+    let family = ArgCondition::NoneOf { argument: 0, values: ALLOWED_SOCKET_FAMILIES };
     rules.push(SyscallRule { syscall: libc::SYS_socket, when: family, errno: libc::EAFNOSUPPORT });
     rules
 }
 
-/// What is refused where Landlock does the rest: it knows nothing of sockets but TCP's. With `open`, the
-/// network is not confined.
+/// The rules beside Landlock, which restricts only TCP sockets. With `open`, the network is not
+/// confined.
 pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
     let mut rules = inside_namespaces();
     let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
     for (call, argument) in PROCESS_CALLS {
-        rules.push(refuse(*call, ArgCondition::GreaterThan { argument: *argument, values: &[0] }));
+        rules.push(refuse(*call, ArgCondition::NoneOf { argument: *argument, values: &[0] }));
     }
-    // The caller's group and all processes of its user are other processes, too.
+    // These also accept groups and users.
     for (call, process) in [(libc::SYS_setpriority, &[0]), (libc::SYS_ioprio_set, &[1])] {
-        rules.push(refuse(call, ArgCondition::GreaterThan { argument: 0, values: process }));
+        rules.push(refuse(call, ArgCondition::NoneOf { argument: 0, values: process }));
     }
-    rules.extend(SHARED_RULES.iter().map(|call| SyscallRule {
+    rules.extend(SHARED_IPC_SYSCALLS.iter().map(|call| SyscallRule {
         syscall: *call,
         when: ArgCondition::Always,
         errno: libc::ENOSYS,
@@ -223,7 +213,7 @@ pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
             when: ArgCondition::NotTcp,
             errno: libc::EACCES,
         });
-        // It connects without `connect`, which is all that Landlock looks at.
+        // TCP Fast Open connects without `connect`, which is all that Landlock checks.
         let bits = libc::MSG_FASTOPEN.cast_unsigned();
         for (call, argument) in
             [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
@@ -235,139 +225,12 @@ pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
     rules
 }
 
-/// The kernel's own check of the architecture.
-#[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xc000_00b7;
-#[cfg(target_arch = "riscv64")]
-const ARCHITECTURE: u32 = 0xc000_00f3;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-const ARCHITECTURE: u32 = 0;
-
-/// Calls of another kind on the same architecture (x32) carry this bit, and would pass by every rule.
-const X32_BIT: u32 = 0x4000_0000;
-
-const NUMBER_AT: u32 = 0;
-const ARCHITECTURE_AT: u32 = 4;
-const ARGUMENTS_AT: u32 = 16;
-
-fn statement(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
-}
-
-fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
-    libc::sock_filter { code: (libc::BPF_JMP | code | libc::BPF_K) as u16, jt, jf, k }
-}
-
-fn load(at: u32) -> libc::sock_filter {
-    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
-}
-
-fn return_statement(with: u32) -> libc::sock_filter {
-    statement(libc::BPF_RET | libc::BPF_K, with)
-}
-
-fn refuse(errno: i32) -> libc::sock_filter {
-    return_statement(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned() & libc::SECCOMP_RET_DATA)
-}
-
-/// The rules as a program of the kernel's filter.
-fn compile(rules: &[SyscallRule]) -> Vec<libc::sock_filter> {
-    let mut program = vec![
-        load(ARCHITECTURE_AT),
-        jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0),
-        // Another architecture's calls have other numbers, so that nothing could be said of them.
-        return_statement(libc::SECCOMP_RET_KILL_PROCESS),
-    ];
-    if cfg!(target_arch = "x86_64") {
-        program.extend([load(NUMBER_AT), jump(libc::BPF_JGE, X32_BIT, 0, 1), refuse(libc::ENOSYS)]);
-    }
-    for rule in rules {
-        let low_half = |argument: u32| load(ARGUMENTS_AT + 8 * argument);
-        let tail = match rule.when {
-            ArgCondition::Always => vec![refuse(rule.errno)],
-            ArgCondition::Equals { argument, value } => {
-                vec![low_half(argument), jump(libc::BPF_JEQ, value, 0, 1), refuse(rule.errno)]
-            }
-            ArgCondition::HasBit { argument, bits } => {
-                vec![low_half(argument), jump(libc::BPF_JSET, bits, 0, 1), refuse(rule.errno)]
-            }
-            ArgCondition::HasAllBits { arguments, bits } => vec![
-                low_half(arguments[0]),
-                jump(libc::BPF_JSET, bits[0], 0, 3),
-                low_half(arguments[1]),
-                jump(libc::BPF_JSET, bits[1], 0, 1),
-                refuse(rule.errno),
-            ],
-            ArgCondition::NotTcp => {
-                let (inet, inet6) = (ALLOWED_SOCKET_FAMILIES[1], ALLOWED_SOCKET_FAMILIES[2]);
-                vec![
-                    low_half(0),
-                    jump(libc::BPF_JEQ, ALLOWED_SOCKET_FAMILIES[3], 9, 0),
-                    jump(libc::BPF_JEQ, inet, 1, 0),
-                    jump(libc::BPF_JEQ, inet6, 0, 6),
-                    low_half(1),
-                    // The kind without its flags.
-                    statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0xf),
-                    jump(libc::BPF_JEQ, libc::SOCK_STREAM.cast_unsigned(), 0, 3),
-                    low_half(2),
-                    jump(libc::BPF_JEQ, 0, 2, 0),
-                    jump(libc::BPF_JEQ, libc::IPPROTO_TCP.cast_unsigned(), 1, 0),
-                    refuse(rule.errno),
-                ]
-            }
-            ArgCondition::GreaterThan { argument, values } => {
-                let mut tail = vec![low_half(argument)];
-                for (nth, value) in values.iter().enumerate() {
-                    // Past the rest of the comparisons and the refusal.
-                    let past = u8::try_from(values.len() - nth).unwrap_or(u8::MAX);
-                    tail.push(jump(libc::BPF_JEQ, *value, past, 0));
-                }
-                tail.push(refuse(rule.errno));
-                tail
-            }
-        };
-        program.push(load(NUMBER_AT));
-        let number = u32::try_from(rule.syscall).unwrap_or(u32::MAX);
-        program.push(jump(libc::BPF_JEQ, number, 0, u8::try_from(tail.len()).unwrap_or(u8::MAX)));
-        program.extend(tail);
-    }
-    program.push(return_statement(libc::SECCOMP_RET_ALLOW));
-    program
-}
-
-/// Applies the rules to this thread and to whatever it becomes and starts. There is no way back.
-///
-/// # Errors
-/// The kernel has no such filters.
-pub(super) fn install(rules: &[SyscallRule]) -> io::Result<()> {
-    if ARCHITECTURE == 0 {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "not on this architecture"));
-    }
-    let mut program = compile(rules);
-    let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
-        filter: program.as_mut_ptr(),
-    };
-    #[expect(unsafe_code, reason = "there is no safe interface to the kernel's filters")]
-    // SAFETY: `program` points to as many instructions as it says, for the time of the call; the kernel
-    // checks and copies them.
-    unsafe {
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::bpf::*;
     use super::*;
 
-    /// Runs the program as the kernel would.
+    /// Interprets the program like the kernel.
     fn run(program: &[libc::sock_filter], architecture: u32, number: u32, args: [u64; 6]) -> u32 {
         let mut accumulator = 0;
         let mut at = 0;
@@ -419,7 +282,7 @@ mod tests {
             (libc::SYS_unshare, 0x200, 0, yes),
             (libc::SYS_ioctl, 0, libc::TIOCGWINSZ, yes),
             (libc::SYS_ioctl, 0, libc::TIOCSTI, no(libc::EPERM)),
-            // The kernel looks only at the lower half, and so must we.
+            // The kernel uses only the lower half.
             (libc::SYS_ioctl, 0, libc::TIOCSTI | 0xabcd_0000_0000, no(libc::EPERM)),
             (libc::SYS_socket, 1, 0, yes),
             (libc::SYS_socket, 16, 0, yes),
@@ -436,7 +299,6 @@ mod tests {
             (libc::SYS_fchmodat, [0, 0, 0o2755, 0], no(libc::EPERM)),
             (libc::SYS_openat, [0, 0, create, 0o644], yes),
             (libc::SYS_openat, [0, 0, create, 0o4755], no(libc::EPERM)),
-            // There is no mode, whatever is in its place.
             (libc::SYS_openat, [0, 0, 0, 0o7777], yes),
             (libc::SYS_openat, [0, 0, libc::O_DIRECTORY as u64, 0o7777], yes),
             (libc::SYS_openat, [0, 0, libc::O_TMPFILE as u64, 0o4755], no(libc::EPERM)),
@@ -469,7 +331,7 @@ mod tests {
         for (call, args, expected) in [
             (libc::SYS_prlimit64, [0, 0], yes),
             (libc::SYS_prlimit64, [1, 0], no(libc::EPERM)),
-            // The kernel takes the lower half for the number of a process.
+            // The kernel uses the lower half as pid.
             (libc::SYS_prlimit64, [0xabcd_0000_0000, 0], yes),
             (libc::SYS_sched_setaffinity, [0, 8], yes),
             (libc::SYS_sched_setaffinity, [77, 8], no(libc::EPERM)),

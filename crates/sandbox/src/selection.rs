@@ -1,76 +1,67 @@
-//! Which sandbox is used, if any.
+//! Selects the sandbox backend.
 
 use super::backend_memory::BackendRecord;
 use super::settings::{self, SandboxBackend};
 use super::{Backend, BackendError, Sandbox, SandboxRequest, prepare, scratch};
 use ralph_events::error::Error;
 
-/// What the settings ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestedBackend {
-    /// No sandbox.
     None(SelectionOrigin),
-    /// This backend and no other.
     Named(Backend, SelectionOrigin),
-    /// The first of all backends that works. Without `required`, none if none does.
-    Any { required: bool },
+    /// The first that works. Without `required`, possibly none.
+    Any {
+        required: bool,
+    },
 }
 
-/// Who chose a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SelectionOrigin {
-    /// Nobody: it is the default of the command.
     Default,
-    /// The user, by a flag, a variable or a file that no agent can write to.
+    /// A flag, a variable, or a file that no agent can write.
     User,
-    /// This settings file in a project. An agent may have written it.
+    /// A settings file in the project. An agent may have written it.
     ProjectFile(String),
 }
 
-/// What is asked for, where `usual` is the default of the command and `by` the origin of `sandbox.backend`.
 pub fn requested_backend(
     settings: &settings::Sandbox,
-    usual: SandboxBackend,
-    by: SelectionOrigin,
+    default: SandboxBackend,
+    origin: SelectionOrigin,
 ) -> RequestedBackend {
-    match settings.backend.unwrap_or(usual) {
-        // Whoever requires one and names none means any.
+    match settings.backend.unwrap_or(default) {
+        // `required` without a name means any.
         SandboxBackend::None if settings.required => RequestedBackend::Any { required: true },
-        SandboxBackend::None => RequestedBackend::None(by),
+        SandboxBackend::None => RequestedBackend::None(origin),
         SandboxBackend::Auto => RequestedBackend::Any { required: settings.required },
-        SandboxBackend::Bwrap => RequestedBackend::Named(Backend::Bwrap, by),
-        SandboxBackend::Docker => RequestedBackend::Named(Backend::Docker, by),
-        SandboxBackend::Landlock => RequestedBackend::Named(Backend::Landlock, by),
+        SandboxBackend::Bwrap => RequestedBackend::Named(Backend::Bwrap, origin),
+        SandboxBackend::Docker => RequestedBackend::Named(Backend::Docker, origin),
+        SandboxBackend::Landlock => RequestedBackend::Named(Backend::Landlock, origin),
     }
 }
 
-/// What came of looking for a sandbox.
 #[derive(Debug)]
 pub enum Selection {
-    /// Nobody asked for one.
     None,
     Found {
         sandbox: Box<dyn Sandbox>,
-        /// Those that come before it, and why they do not work.
+        /// Stronger backends, and why they do not work.
         passed_over: Vec<(Backend, BackendError)>,
     },
-    /// None works, and the run may go on without.
     Unavailable(Vec<(Backend, BackendError)>),
 }
 
-/// Finds the sandbox that was asked for.
-///
 /// # Errors
-/// There is none and there has to be one, it does not work in this project, or it is weaker than the one that the
-/// project is remembered to have run in and the user did not ask for it by name.
+/// A required one is missing, it fails in this project, or it is weaker than the remembered one and
+/// the user did not name it.
 pub fn select_backend(
-    asked: &RequestedBackend,
+    requested: &RequestedBackend,
     request: &SandboxRequest<'_>,
     memory: &BackendRecord,
 ) -> Result<Selection, Error> {
-    let (backends, required) = match asked {
+    let (backends, required) = match requested {
         RequestedBackend::None(_) => {
-            memory.refuse_weaker_backend(asked, None, &[])?;
+            memory.refuse_weaker_backend(requested, None, &[])?;
             return Ok(Selection::None);
         }
         RequestedBackend::Named(backend, _) => (vec![*backend], true),
@@ -82,7 +73,7 @@ pub fn select_backend(
     for backend in backends {
         match prepare(backend, request) {
             Ok(sandbox) => {
-                memory.refuse_weaker_backend(asked, Some(backend), &failed)?;
+                memory.refuse_weaker_backend(requested, Some(backend), &failed)?;
                 return Ok(Selection::Found { sandbox, passed_over: failed });
             }
             Err(unusable) if unusable.is_config_error => {
@@ -93,7 +84,7 @@ pub fn select_backend(
         }
     }
     if !required {
-        memory.refuse_weaker_backend(asked, None, &failed)?;
+        memory.refuse_weaker_backend(requested, None, &failed)?;
         return Ok(Selection::Unavailable(failed));
     }
     let error = match failed.as_slice() {

@@ -1,6 +1,5 @@
-//! The settings of the sandbox.
-//!
-//! Doc comments of fields are the descriptions in the generated JSON Schema.
+//! The settings of the sandbox. Doc comments of fields are the descriptions in the generated JSON
+//! Schema.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

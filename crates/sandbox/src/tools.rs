@@ -1,4 +1,4 @@
-//! Toolchains that are not where the home has them: on the `PATH`, and where variables say.
+//! Toolchains outside their usual place: on the `PATH`, or named by variables.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::home::{CACHE_DIRS, TOOL_DIRS, TOOL_SECRETS};
 use super::plan::{PathInfo, PlanInputs};
 use super::plan_builder::{PathTarget, PlanBuilder};
 
-/// Variables that say where something is, and where it would be in the home without them.
+/// Variables that name a location, with its default in the home directory.
 const LOCATION_VARIABLES: &[(&str, &str)] = &[
     ("ASDF_DATA_DIR", ".asdf"),
     ("ASDF_DIR", ".asdf"),
@@ -32,78 +32,77 @@ const LOCATION_VARIABLES: &[(&str, &str)] = &[
     ("npm_config_cache", ".npm"),
 ];
 
-/// The tools that variables have moved out of their usual place in the home: the variable, the directory that it names,
-/// and the usual one.
 fn tool_location<'w>(
     home: Option<&'w Path>,
-    wanted: &'w PlanInputs,
+    inputs: &'w PlanInputs,
 ) -> impl Iterator<Item = (&'static str, &'w Path, &'static str)> {
     LOCATION_VARIABLES.iter().filter_map(move |(name, usual)| {
-        let root = Path::new(environment::get(&wanted.env, name)?);
-        // Where it would be anyway, the home has shown it.
+        let root = Path::new(environment::get(&inputs.env, name)?);
+        // Shown with the home directory.
         let is_usual = home.is_some_and(|home| home.join(usual) == root);
         (root.is_absolute() && !is_usual).then_some((*name, root, *usual))
     })
 }
 
-/// The paths of a list for the home that are below `usual`, as they are below `root`.
 fn below_root(root: &Path, usual: &str, list: &[&str]) -> Vec<PathBuf> {
     let below = list.iter().filter_map(|path| Path::new(path).strip_prefix(usual).ok());
-    // Joining nothing would leave a slash at the end.
+    // Joining an empty path would add a slash.
     below.map(|below| root.join(below).components().collect()).collect()
 }
 
-/// Shows what the environment names, as far as it is in a place that is hidden.
-pub(super) fn show_tools(draft: &mut PlanBuilder<'_>, home: Option<&Path>, wanted: &PlanInputs) {
-    for (name, root, usual) in tool_location(home, wanted) {
+pub(super) fn show_tools(builder: &mut PlanBuilder<'_>, home: Option<&Path>, inputs: &PlanInputs) {
+    for (name, root, usual) in tool_location(home, inputs) {
         for tool in below_root(root, usual, TOOL_DIRS) {
-            draft.show_hidden(name, &tool);
+            builder.show_hidden(name, &tool);
         }
         for cache in below_root(root, usual, CACHE_DIRS) {
-            draft.show_hidden_writable(name, &cache);
+            builder.show_hidden_writable(name, &cache);
         }
     }
-    let path = environment::get(&wanted.env, "PATH");
+    let path = environment::get(&inputs.env, "PATH");
     for dir in path.map(std::env::split_paths).into_iter().flatten() {
-        if let Some(whole) = package_root(draft, &dir) {
-            draft.show_hidden("PATH entry", &whole);
+        if let Some(root) = package_root(builder, &dir) {
+            builder.show_hidden("PATH entry", &root);
         }
-        draft.show_hidden("PATH entry", &dir);
+        builder.show_hidden("PATH entry", &dir);
     }
 }
 
-/// Hides the secrets of tools, in the home and where variables say, wherever they are seen. Tools that are links are seen
-/// at two places.
-pub(super) fn hide_secrets(draft: &mut PlanBuilder<'_>, home: Option<&Path>, wanted: &PlanInputs) {
+/// Hides the tools' secrets, also where links show them again.
+pub(super) fn hide_secrets(
+    builder: &mut PlanBuilder<'_>,
+    home: Option<&Path>,
+    inputs: &PlanInputs,
+) {
     let usual = home.into_iter().flat_map(|home| TOOL_SECRETS.iter().map(|path| home.join(path)));
-    let moved = tool_location(home, wanted)
+    let moved = tool_location(home, inputs)
         .flat_map(|(_, root, usual)| below_root(root, usual, TOOL_SECRETS));
     for secret in usual.chain(moved) {
-        if let PathTarget::Inside(found) = draft.resolve_target(&secret) {
-            draft.hide_everywhere(&found);
+        if let PathTarget::Inside(found) = builder.resolve_target(&secret) {
+            builder.hide_everywhere(&found);
         }
     }
 }
 
-/// What the programs of a directory on the `PATH` cannot do without, if that is more: the shims of pyenv, rbenv and
-/// asdf call what is beside them, and `bin` of a Node.js or a virtual environment holds links to its `lib`.
-fn package_root(draft: &PlanBuilder<'_>, dir: &Path) -> Option<PathBuf> {
-    let whole = dir.parent()?;
-    let PathTarget::Inside(PathInfo { real, .. }) = draft.resolve_target(whole) else {
+/// The directory that a `PATH` entry needs: the shims of pyenv, rbenv and asdf call their
+/// neighbours; `bin` of Node.js or a virtual environment links to `lib`.
+fn package_root(builder: &PlanBuilder<'_>, dir: &Path) -> Option<PathBuf> {
+    let root = dir.parent()?;
+    let PathTarget::Inside(PathInfo { real, .. }) = builder.resolve_target(root) else {
         return None;
     };
-    let has = |name: &str| draft.disk.stat(&whole.join(name)).is_some();
+    let has = |name: &str| builder.disk.stat(&root.join(name)).is_some();
     let manages_versions = has("libexec") || has("shims") || has("installs");
     let needed = match dir.file_name().and_then(OsStr::to_str)? {
         "shims" => true,
-        // `~/.local` has much else in it, and what has a `.git` may be somebody's project.
+        // A directory with `.git` may be a project.
         "bin" if manages_versions => true,
         "bin" => has("lib") && !has(".git"),
         _ => false,
     };
-    // What is mounted below it already would be covered by it.
+    // A mount here would cover those below it.
     let covers =
-        draft.mounts.iter().any(|mount| mount.at() != real && mount.at().starts_with(&real));
-    let is_local = whole.file_name() == Some(OsStr::new(".local"));
-    (needed && !covers && !is_local).then(|| whole.to_owned())
+        builder.mounts.iter().any(|mount| mount.at() != real && mount.at().starts_with(&real));
+    let is_local = root.file_name() == Some(OsStr::new(".local"));
+    (needed && !covers && !is_local).then(|| root.to_owned())
 }

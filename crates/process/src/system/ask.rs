@@ -1,4 +1,4 @@
-//! Questions to a child that answers each with a line.
+//! Line-based requests to a helper child.
 
 use std::io;
 
@@ -8,29 +8,22 @@ use rustix::io::Errno;
 use super::super::{ChildId, Signal, clock};
 use super::System;
 
-/// How much of an answer is read at once. Most are a few words.
 const READ_BYTES: usize = 16 * 1024;
-/// How long an answer may still take once somebody has asked this process to stop.
+/// The time that an answer may take after a signal to stop.
 const STOP_GRACE_MS: u64 = 250;
 
 impl System {
-    /// Gives a child that is fed a line to read, and waits for the line that it answers with. Nothing else
-    /// is heard of meanwhile; what happens is told by the next [`System::wait`]. A signal that asks this
-    /// process to stop makes the wait a short one.
+    /// Sends a line to a child and waits for its one-line answer. Other occurrences are reported by
+    /// the next [`System::wait`]. A signal to stop shortens the wait.
     ///
     /// # Errors
-    /// `TimedOut` past `patience_ms`, `Interrupted` if that was cut short by a signal, `UnexpectedEof` or
-    /// `BrokenPipe` if the child is gone. After each of them the child is of no more use.
-    pub fn ask(
-        &mut self,
-        child: ChildId,
-        question: &[u8],
-        patience_ms: u64,
-    ) -> io::Result<Vec<u8>> {
+    /// `TimedOut` after `timeout_ms`, `Interrupted` if a signal cut that short, `UnexpectedEof` or
+    /// `BrokenPipe` if the child is gone. The child is unusable after any of them.
+    pub fn ask(&mut self, child: ChildId, question: &[u8], timeout_ms: u64) -> io::Result<Vec<u8>> {
         let index = self.position(child).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let mut until = clock::now_ms().saturating_add(patience_ms);
+        let mut until = clock::now_ms().saturating_add(timeout_ms);
         let mut late = io::ErrorKind::TimedOut;
-        let mut left = question;
+        let mut unsent = question;
         let mut answer = Vec::new();
         loop {
             let stopping = self.pending.iter().any(|signal| *signal != Signal::Resize);
@@ -41,7 +34,7 @@ impl System {
             let child = &self.children[index];
             let input = child.input.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
             let stdout = child.stdout.as_ref().ok_or(io::ErrorKind::UnexpectedEof)?;
-            let wanted = if left.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            let wanted = if unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             let mut polled = [
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(stdout.fd(), PollFlags::IN),
@@ -62,22 +55,22 @@ impl System {
                 {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(read) => {
-                        // An answer that comes before the end of the question is none to it.
-                        if answer[answer.len() - read..].ends_with(b"\n") && left.is_empty() {
+                        // A line before the question is sent is no answer to it.
+                        if answer[answer.len() - read..].ends_with(b"\n") && unsent.is_empty() {
                             return Ok(answer);
                         }
                     }
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(err) => return Err(err.into()),
                 }
-            } else if writable && !left.is_empty() {
-                match input.try_write(left) {
-                    Ok(written) => left = &left[written..],
+            } else if writable && !unsent.is_empty() {
+                match input.try_write(unsent) {
+                    Ok(written) => unsent = &unsent[written..],
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(err) => return Err(err.into()),
                 }
             } else if writable {
-                // Its end of the pipe is closed.
+                // The child closed its input.
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             if signal && self.take_arrived_signals() {

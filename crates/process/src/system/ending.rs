@@ -1,38 +1,30 @@
-//! How a child and all that it started come to their end: left to settle, asked to leave, killed.
+//! Ends a child and everything it started: settle, TERM, KILL.
 
 use super::super::ChildId;
 use super::super::tree::{self, Member, TreeScan};
 use super::System;
 use ralph_events::event::Leftover;
 
-/// What a child has left behind and is still there after this long is more than the tail of a
-/// pipeline that is about to leave anyway.
+/// Longer than the tail of a pipeline needs.
 const SETTLE_MS: u64 = 200;
-/// How long what a child left behind has between TERM and KILL.
 const LEFTOVER_GRACE_MS: u64 = 2_000;
-/// How long a process may take to vanish after KILL. One that hangs in the kernel may never do so.
+/// A process stuck in the kernel may never vanish.
 const GIVE_UP_MS: u64 = 3_000;
-/// How often the process table is looked at again between TERM and KILL, for what no signal
-/// tells of.
+/// The scan intervals after TERM, after TERM without a subreaper (no SIGCHLD for orphans), and
+/// after KILL.
 const TERM_SCAN_MS: u64 = 250;
-/// The same where orphans do not become our children, so that no signal tells of their end.
 const ORPHAN_SCAN_MS: u64 = 25;
-/// The same after KILL.
 const KILL_SCAN_MS: u64 = 10;
-/// So many looks in a row that find nobody are believed although we have children that could be
-/// the child's: others are there, which explain it.
+/// Empty scans to believe although we have children, if other trees explain those.
 const EMPTY_SCANS: u32 = 3;
 
-/// How far the end of a child has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChildStage {
-    /// It runs, and nobody minds.
     Running,
-    /// It has ended by itself, and something of it is still there.
+    /// It exited, but part of its tree is alive.
     Settling {
         until: u64,
     },
-    /// It and all of its own were asked to leave.
     Terminating {
         kill_at: u64,
         look_at: u64,
@@ -41,13 +33,11 @@ pub(super) enum ChildStage {
         give_up_at: u64,
         look_at: u64,
     },
-    /// Nothing of it is left that could be ended.
     Ended,
 }
 
 impl System {
-    /// Ends a child and all that it started, whether or not it was to keep its background: TERM,
-    /// a grace of [`System::grace_ms`], KILL. Its end is told by [`System::wait`]. Once is enough.
+    /// Ends a child and its tree: TERM, [`System::grace_ms`], KILL. Overrides `keep_background`.
     pub fn terminate_child(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
             && matches!(
@@ -61,7 +51,6 @@ impl System {
         }
     }
 
-    /// Ends a child and all that it started by KILL, whatever was tried before.
     pub fn kill_child(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
             && !matches!(self.children[index].stage, ChildStage::Killing { .. } | ChildStage::Ended)
@@ -71,21 +60,19 @@ impl System {
         }
     }
 
-    /// Brings every child's end as far as it can be brought now.
     pub(super) fn advance(&mut self, now: u64) {
-        let news = std::mem::take(&mut self.reaped_some);
+        let reaped_some = std::mem::take(&mut self.reaped_some);
         for index in 0..self.children.len() {
-            self.advance_child(index, now, news);
+            self.advance_child(index, now, reaped_some);
         }
     }
 
-    fn advance_child(&mut self, index: usize, now: u64, news: bool) {
+    fn advance_child(&mut self, index: usize, now: u64, reaped_some: bool) {
         let child = &self.children[index];
         let reaped = child.tree.reaped;
         if reaped && child.stage != ChildStage::Ended && self.has_no_children && self.forest.reaper
         {
-            // The usual case, and no look at the process table is needed for it: whatever the
-            // child had started would be our child by now, and there is none.
+            // The usual case needs no scan: any descendant would be our child by now.
             self.mark_ended(index);
             return;
         }
@@ -94,11 +81,10 @@ impl System {
                 let Some(members) = self.scan_tree(index) else {
                     return;
                 };
-                // With nobody in sight it takes only a second look to be sure.
                 let settle = if members.is_empty() { KILL_SCAN_MS } else { SETTLE_MS };
                 self.children[index].stage = ChildStage::Settling { until: now + settle };
             }
-            ChildStage::Settling { until } if news || now >= until => {
+            ChildStage::Settling { until } if reaped_some || now >= until => {
                 let Some(members) = self.scan_tree(index) else {
                     return;
                 };
@@ -115,53 +101,52 @@ impl System {
                 }
             }
             ChildStage::Terminating { kill_at, look_at } => {
-                // With the child itself gone, what is left has no one to wait for.
+                // Leftovers do not get the child's full grace period.
                 let kill_at = if reaped { kill_at.min(now + LEFTOVER_GRACE_MS) } else { kill_at };
                 if now >= kill_at {
                     self.kill(index, now, now + GIVE_UP_MS);
-                } else if reaped && (news || now >= look_at) {
+                } else if reaped && (reaped_some || now >= look_at) {
                     self.terminate(index, now, kill_at - now);
                 }
             }
-            ChildStage::Killing { give_up_at, look_at } if news || now >= look_at => {
+            ChildStage::Killing { give_up_at, look_at } if reaped_some || now >= look_at => {
                 self.kill(index, now, give_up_at)
             }
             _ => {}
         }
     }
 
-    /// Who of a child's own is alive; `None` if nobody is, and the child is over then.
+    /// `None` if the tree has ended.
     fn scan_tree(&mut self, index: usize) -> Option<Vec<Member>> {
-        // Those that are over own nothing any more: the last that is not gets all orphans.
-        let (mut families, mut place) = (Vec::new(), 0);
+        // Ended trees own nothing: the last running one gets all orphans.
+        let (mut families, mut position) = (Vec::new(), 0);
         for (other, child) in self.children.iter_mut().enumerate() {
             if other == index {
-                place = families.len();
+                position = families.len();
             }
             if other == index || child.stage != ChildStage::Ended {
                 families.push(&mut child.tree);
             }
         }
-        let TreeScan { members, has_other_children: others } =
-            self.forest.scan(&mut families, place);
+        let TreeScan { members, has_other_children: has_others } =
+            self.forest.scan(&mut families, position);
         if !members.is_empty() || !self.children[index].tree.reaped {
             self.children[index].empty_scans = 0;
             return Some(members);
         }
-        // The process table is not read in one moment, so that who forks and leaves quickly may be
-        // missed. Whether we have children at all is beyond doubt.
+        // A scan may miss processes that fork and exit quickly; `waitpid` does not.
         self.reap();
         let child = &mut self.children[index];
         child.empty_scans += 1;
         let certain = !self.forest.reaper || self.has_no_children;
-        if certain || (others && child.empty_scans >= EMPTY_SCANS) {
+        if certain || (has_others && child.empty_scans >= EMPTY_SCANS) {
             self.mark_ended(index);
             return None;
         }
         Some(members)
     }
 
-    /// Asks everyone who was not asked yet to leave.
+    /// Sends TERM once to each member.
     fn terminate(&mut self, index: usize, now: u64, grace_ms: u64) {
         let Some(members) = self.scan_tree(index) else {
             return;
@@ -194,16 +179,15 @@ impl System {
             });
         }
         for member in &members {
-            let mut left = member.leftover();
-            child.leftovers.retain(|other| other.pid != left.pid);
-            left.survived = true;
-            child.leftovers.push(left);
+            let mut leftover = member.leftover();
+            child.leftovers.retain(|other| other.pid != leftover.pid);
+            leftover.survived = true;
+            child.leftovers.push(leftover);
         }
         self.forest.release(&members);
         self.mark_ended(index);
     }
 
-    /// Nothing more is to come from this child than what is in the pipes.
     fn mark_ended(&mut self, index: usize) {
         let child = &mut self.children[index];
         child.stage = ChildStage::Ended;
@@ -217,7 +201,6 @@ impl System {
         }
     }
 
-    /// The next moment at which something is to be done for a child.
     pub(super) fn next_step_ms(&self) -> Option<u64> {
         self.children
             .iter()

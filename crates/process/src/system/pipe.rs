@@ -1,4 +1,4 @@
-//! What a child prints, read as it comes: by whoever waits, or by a thread where that is not fast enough.
+//! The output of a child, read directly or by a thread during a flood.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter};
@@ -10,25 +10,23 @@ use super::super::pump::PipeReaderThread;
 use super::super::spawn::OutputPipe;
 use super::READ_BYTES;
 
-/// After so many reads in a row that found at least half of that, a child prints faster than it is
-/// read.
+/// The number of consecutive half-full reads after which output counts as a flood.
 const FLOOD_READS: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct ChildPipe {
     pub(super) reader: PipeReader,
-    /// Held so that nobody is woken when the child closes its end: its own end is told by a signal.
+    /// See [`OutputPipe::writer`].
     _writer: Option<PipeWriter>,
-    /// How much is to be read until it is closed, once nothing of the child is left to write.
-    /// Whatever else holds the other end must not keep us.
+    /// The bytes to read before closing, once the child has ended. Others that hold the pipe open
+    /// must not delay that.
     remaining: Option<u64>,
-    /// Reads in a row that found much.
+    /// Consecutive reads that were at least half full.
     full_reads: u32,
-    /// Reads in our place, once there were too many of those.
     pump: Option<PipeReaderThread>,
-    /// What the pump had read when it was stopped. It comes first.
+    /// What the stopped pump had read; comes first.
     buffered: VecDeque<Vec<u8>>,
-    /// It is our side of a terminal, which cannot tell how much there is to read.
+    /// The master side of a terminal, where FIONREAD does not work.
     is_terminal: bool,
 }
 
@@ -46,17 +44,15 @@ impl ChildPipe {
         }
     }
 
-    /// What tells that there is something to read.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.pump.as_ref().map_or(self.reader.as_fd(), PipeReaderThread::fd)
     }
 
-    /// There is something that was read already.
     pub(super) fn has_buffered(&self) -> bool {
         !self.buffered.is_empty()
     }
 
-    /// Reads what is there, once, and says how much it was; 0 is the end.
+    /// Reads once and returns the byte count; 0 is the end.
     fn read(&mut self, buf: &mut Vec<u8>) -> Result<usize, Errno> {
         if let Some(bytes) = self.buffered.pop_front() {
             *buf = bytes;
@@ -74,11 +70,10 @@ impl ChildPipe {
         Ok(read)
     }
 
-    /// Nobody who matters writes any more: only what is there now is still to be read. Says whether
-    /// that is anything.
+    /// Limits reading to what is in the pipe now. Returns whether there is anything.
     pub(super) fn read_only_available(&mut self) -> bool {
         if self.is_terminal {
-            // Read on until there is nothing for the moment, or nobody who could write.
+            // Read until EAGAIN or the end.
             self.remaining = Some(u64::MAX);
             return true;
         }
@@ -86,13 +81,13 @@ impl ChildPipe {
             self.buffered = pump.stop();
         }
         let pumped: usize = self.buffered.iter().map(Vec::len).sum();
-        let left = rustix::io::ioctl_fionread(&self.reader).unwrap_or(0);
-        self.remaining = Some(left + pumped as u64);
+        let available = rustix::io::ioctl_fionread(&self.reader).unwrap_or(0);
+        self.remaining = Some(available + pumped as u64);
         self.remaining != Some(0)
     }
 }
 
-/// Reads what is there, once. Closes the pipe at its end. Says whether anything was read.
+/// Reads once; closes the pipe at its end. Returns whether anything was read.
 pub(super) fn read_pipe(slot: &mut Option<ChildPipe>, buf: &mut Vec<u8>) -> bool {
     let Some(pipe) = slot else {
         return false;

@@ -1,4 +1,4 @@
-//! The process table of Linux, `/proc`: who belongs to a child, who carries a mark, and who is gone.
+//! The Linux process table, read from `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -10,11 +10,9 @@ use ralph_events::control_chars::is_invisible;
 
 use super::{Member, ProcessId, ProcessTree, SignalTarget, TreeScan};
 
-/// One line of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     identity: ProcessId,
-    /// 0 for those that have none here.
     parent: i32,
     group: i32,
     session: i32,
@@ -28,8 +26,7 @@ impl Process {
         Process::parse(pid, &stat)
     }
 
-    /// The second field is the program's name in parentheses, which may itself hold spaces and
-    /// parentheses, and bytes that are no text.
+    /// The program name may contain spaces, parentheses and invalid UTF-8.
     fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
         let name_end = memchr::memrchr(b')', stat)?;
         let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
@@ -43,13 +40,12 @@ impl Process {
             group: id(2)?,
             session: id(3)?,
             stopped: matches!(state, "T" | "t"),
-            // A process whose first thread has left shows as a zombie while others run on.
+            // Other threads may outlive the first one.
             dead: matches!(state, "Z" | "X" | "x") && number(17)? <= 1,
         })
     }
 }
 
-/// The process table at one moment, or nearly so.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     me: Process,
@@ -73,8 +69,8 @@ impl ProcessTable {
                 alive.push(process);
             }
         }
-        // Reading the whole table takes milliseconds. Who forks and leaves within one is not
-        // found that way, but its successor is our child, and those are listed at once.
+        // A scan takes milliseconds and misses processes that fork and exit within one. Their
+        // successors are our children.
         for pid in child_pids() {
             if alive.iter().all(|process| process.identity.pid != pid)
                 && let Some(process) = Process::read(pid)
@@ -86,8 +82,7 @@ impl ProcessTable {
         Some(ProcessTable { me, alive })
     }
 
-    /// Never to be touched, whatever else speaks for it: ourselves, our parent, init, and
-    /// everything in our own session, which no child of ours can be in.
+    /// No child of ours can be in our session.
     fn is_protected(&self, process: &Process) -> bool {
         let pid = process.identity.pid;
         pid == self.me.identity.pid
@@ -96,7 +91,6 @@ impl ProcessTable {
             || process.session == self.me.session
     }
 
-    /// The parent of each process.
     fn parents(&self) -> HashMap<i32, i32> {
         self.alive
             .iter()
@@ -104,9 +98,9 @@ impl ProcessTable {
             .collect()
     }
 
-    /// It descends from init without us in between. Where orphans become ours, no descendant
-    /// of ours does, so whoever does so in a session with a number we know was given that
-    /// number anew. A line that breaks off says nothing: the table changes while it is read.
+    /// Whether it descends from init but not from us. With a subreaper no descendant of ours does:
+    /// its session number was reused. A broken chain proves nothing, because the table changes
+    /// while it is read.
     fn is_unrelated(&self, process: &Process, parents: &HashMap<i32, i32>) -> bool {
         ancestry(process.identity.pid.as_raw_pid(), parents)
             .take_while(|&pid| pid != self.me.identity.pid.as_raw_pid())
@@ -139,8 +133,7 @@ impl ProcessTable {
                     families[owner].known_members.insert(identity);
                 }
             }
-            // A child of ours stays in the process table until we wait for it, and with it its
-            // group. The group is in a session below us, hence all ours.
+            // Our child keeps its pid and group until reaped.
             let pinned = process.parent == self.me.identity.pid.as_raw_pid();
             if owner != Some(&ProcessOwner::Family(index)) {
                 others |= pinned;
@@ -157,7 +150,6 @@ impl ProcessTable {
         TreeScan { members, has_other_children: others }
     }
 
-    /// The owner of every process that has one, by process number.
     fn find_owners(
         &self,
         families: &[&mut ProcessTree],
@@ -207,7 +199,7 @@ impl ProcessTable {
         owners
     }
 
-    /// Children and sessions of what is owned are owned too.
+    /// Extends ownership to children and sessions.
     fn propagate_owner(
         &self,
         candidates: &[&Process],
@@ -234,7 +226,7 @@ impl ProcessTable {
     }
 }
 
-/// Our children; none where the kernel was built without that list.
+/// Empty if the kernel lacks the list.
 fn child_pids() -> Vec<Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
     tasks
@@ -248,40 +240,37 @@ fn child_pids() -> Vec<Pid> {
         .collect()
 }
 
-/// A process and those above it, as far as they are known.
 fn ancestry(pid: i32, parents: &HashMap<i32, i32>) -> impl Iterator<Item = i32> {
     std::iter::successors(Some(pid), |pid| parents.get(pid).copied())
         .take_while(|pid| parents.contains_key(pid))
-        // The table is not read in one moment, so that a circle is conceivable.
+        // Inconsistent reads could form a cycle.
         .take(parents.len())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessOwner {
     Family(usize),
-    /// Left alone on purpose.
+    /// Released.
     None,
 }
 
-/// Signals this very process and none that took over its number.
+/// Signals this process, but never one that reused its pid.
 pub(super) fn signal(identity: ProcessId, signal: Signal) {
     let ProcessId { pid, .. } = identity;
     let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty());
-    // The handle is for whoever has the number now; if it is still the one that was seen, it
-    // stays the one.
+    // The pidfd is of the pid's current owner, which may be another process.
     if Process::read(pid).is_none_or(|process| process.identity != identity) {
         return;
     }
-    // It may have left meanwhile, or not be ours to signal; the next look tells.
+    // Errors (gone, not ours) show in the next scan.
     let _ = match handle {
         Ok(handle) => rustix::process::pidfd_send_signal(handle, signal),
         Err(rustix::io::Errno::SRCH) => return,
-        // An old kernel, or a filter that does not know the call.
+        // An old kernel, or a seccomp filter.
         Err(_) => rustix::process::kill_process(pid, signal),
     };
 }
 
-/// The longest command line that is worth showing.
 const MAX_COMMAND_CHARS: usize = 200;
 
 pub(super) fn command_line(pid: Pid) -> String {
@@ -301,8 +290,6 @@ pub(super) fn command_line(pid: Pid) -> String {
         .collect()
 }
 
-/// Every process of this user with `name=value` in its environment and their descendants, apart
-/// from this process and those above it.
 pub(crate) fn find_by_env(name: &str, value: &str) -> Vec<Member> {
     let Some(snapshot) = ProcessTable::take() else {
         return Vec::new();
@@ -344,7 +331,6 @@ pub(crate) fn find_by_env(name: &str, value: &str) -> Vec<Member> {
         .collect()
 }
 
-/// Waits until none of these is alive or the time is over. Says whether all are gone.
 pub(crate) fn wait_until_gone(members: &[Member], deadline_ms: u64) -> bool {
     use super::super::clock;
     loop {
@@ -355,8 +341,8 @@ pub(crate) fn wait_until_gone(members: &[Member], deadline_ms: u64) -> bool {
                     .is_some_and(|now| now.identity == member.identity && !now.dead)
             })
             .collect();
-        let left = deadline_ms.saturating_sub(clock::now_ms());
-        if alive.is_empty() || left == 0 {
+        let remaining = deadline_ms.saturating_sub(clock::now_ms());
+        if alive.is_empty() || remaining == 0 {
             return alive.is_empty();
         }
         let handles: Vec<_> = alive
@@ -367,8 +353,7 @@ pub(crate) fn wait_until_gone(members: &[Member], deadline_ms: u64) -> bool {
             .collect();
         let mut polled: Vec<_> =
             handles.iter().map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
-        // Without handles for all of them there is nothing to wait on but the time.
-        let timeout = if polled.len() == alive.len() { left } else { left.min(20) };
+        let timeout = if polled.len() == alive.len() { remaining } else { remaining.min(20) };
         let _ = rustix::event::poll(&mut polled, Some(&clock::timespec(timeout * 1_000_000)));
     }
 }
@@ -411,7 +396,7 @@ mod tests {
         }
     }
 
-    /// We are 100 in session 50 below 60. Returns the numbers of the family's members.
+    /// ralph is 100 in session 50, child of 60. Returns the pids of the family.
     fn members(
         alive: &[Process],
         families: &mut [ProcessTree],
@@ -457,7 +442,7 @@ mod tests {
         ];
         let found = |reaper| members(&alive, &mut [ProcessTree::new(pid(200))], 0, &[], reaper);
         assert_eq!(found(false), [200, 201, 202, 203, 204, 205]);
-        // Where orphans become ours, one that is init's only looks like ours.
+        // With a subreaper, a child of init is not ours.
         assert_eq!(found(true), [200, 201, 202, 203, 204]);
     }
 
@@ -465,7 +450,6 @@ mod tests {
     fn reused_pid_of_reaped_child_is_not_owned() {
         let mut family = ProcessTree::new(pid(200));
         family.reaped = true;
-        // The number 200 was given to a program of someone else, or even to a session.
         for session in [400, 200] {
             let alive = [process(200, 1, session)];
             let found = members(&alive, std::slice::from_mut(&mut family), 0, &[], true);
@@ -485,7 +469,7 @@ mod tests {
         let mut families = [ProcessTree::new(pid(200)), ProcessTree::new(pid(210))];
         assert_eq!(members(&alive, &mut families, 0, &[], true), [200, 201]);
         assert_eq!(members(&alive, &mut families, 1, &[], true), [210, 211]);
-        // What was seen to be a child's stays its own when its parent is gone.
+        // Members stay members when their parent is gone.
         let orphaned = [process(201, 100, 201), process(210, 100, 210)];
         families[0].reaped = true;
         assert_eq!(members(&orphaned, &mut families, 0, &[], true), [201]);

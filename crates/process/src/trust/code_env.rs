@@ -1,8 +1,7 @@
-//! Environment variables by which programs find code: libraries, modules, other programs.
+//! Environment variables that make programs load code.
 //!
-//! `LD_LIBRARY_PATH=$PWD/lib` makes a project's own libraries usable for its programs. It also makes git and bubblewrap
-//! load what an agent has put there. Programs outside the sandbox therefore get such a variable only if its value names
-//! nothing that agents can write to.
+//! `LD_LIBRARY_PATH=$PWD/lib` makes git and bubblewrap load an agent's libraries. Programs outside
+//! the sandbox get such a variable only if nothing in its value is agent-writable.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,16 +9,15 @@ use std::path::Path;
 
 use super::AgentWritable;
 
-/// How the value of a variable names code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CodeVariableKind {
-    /// A path, or a list of them.
+    /// Separated by colons or semicolons.
     Paths,
-    /// A list of paths that spaces separate as well.
+    /// Separated by spaces, too.
     Libraries,
-    /// Options of an interpreter. A word among them may be a module of the project.
+    /// A word may be a module of the project.
     Options,
-    /// A command line. Its program is found by the `PATH`.
+    /// Its program is found by the `PATH`.
     Command,
 }
 
@@ -81,7 +79,6 @@ const COMMANDS: &[&str] = &[
     "VISUAL",
 ];
 
-/// The form of a variable that makes programs load or run code. `None` for every other one.
 fn code_variable_kind(name: &OsStr) -> Option<CodeVariableKind> {
     let name = name.to_str()?;
     match name {
@@ -96,13 +93,12 @@ fn code_variable_kind(name: &OsStr) -> Option<CodeVariableKind> {
 }
 
 impl AgentWritable {
-    /// Whether a program outside the sandbox may have this variable: it loads no code, or none that agents can write.
-    /// Relative paths and empty entries of a list lead to the project.
+    /// Relative paths and empty list entries lead to the project.
     pub(super) fn trusts_variable(&self, name: &OsStr, value: &OsStr, home: Option<&Path>) -> bool {
-        let Some(form) = code_variable_kind(name) else { return true };
+        let Some(kind) = code_variable_kind(name) else { return true };
         let is_trusted = |path: &[u8]| self.is_trusted(Path::new(OsStr::from_bytes(path)));
         let bytes = value.as_bytes();
-        match form {
+        match kind {
             CodeVariableKind::Paths => bytes.split(|byte| b":;".contains(byte)).all(is_trusted),
             CodeVariableKind::Libraries => {
                 bytes.split(|byte| b":; \t\n".contains(byte)).all(is_trusted)
@@ -111,14 +107,13 @@ impl AgentWritable {
                 value.to_str().is_some_and(|text| {
                     let mut words =
                         text.split(|c: char| c.is_whitespace() || "\"'`=:,;|&<>()".contains(c));
-                    words.all(|word| self.trusts_word(word, form, home))
+                    words.all(|word| self.trusts_word(word, kind, home))
                 })
             }
         }
     }
 
-    /// Whether a word of a command line or of options names nothing that agents can write.
-    fn trusts_word(&self, word: &str, form: CodeVariableKind, home: Option<&Path>) -> bool {
+    fn trusts_word(&self, word: &str, kind: CodeVariableKind, home: Option<&Path>) -> bool {
         if let Some((before, below)) = word.split_once('/') {
             let is_short_option = before.len() == 2 && before.starts_with('-');
             let path = match (before, home) {
@@ -128,10 +123,10 @@ impl AgentWritable {
             };
             return self.is_trusted(&path);
         }
-        // The directory is relative without a slash.
+        // `-Idir` is relative.
         let is_include = word.starts_with("-I") && word.len() > 2;
         let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
-        match form {
+        match kind {
             _ if is_include => false,
             _ if is_number || word.starts_with('-') => true,
             CodeVariableKind::Command => {
@@ -143,8 +138,7 @@ impl AgentWritable {
         }
     }
 
-    /// The variables that a program outside the sandbox must not have, with their values. `changes` turn the environment
-    /// of this process into that of the program; of two changes to one variable, the later wins.
+    /// Of two `changes` to one variable, the later wins.
     pub(super) fn untrusted_variables(
         &self,
         changes: &[(OsString, Option<OsString>)],

@@ -1,8 +1,7 @@
 //! `System` against real processes.
 //!
-//! Waiting for children, adopting orphans and handling signals belong to a whole process, while
-//! `cargo test` runs tests as threads of one. So each test here runs this program again, for that
-//! test alone, and its body runs in there.
+//! Reaping, adopting orphans and signals belong to a whole process, but `cargo test` runs tests as
+//! threads. Each test therefore runs this program again for its body alone.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
@@ -31,29 +30,29 @@ mod streams;
 mod trees;
 mod waiting;
 
-/// The variable that tells this program which test's body to run.
+/// The name of the test whose body to run.
 const CASE: &str = "RALPH_TEST_CASE";
-/// Longer than anything here takes, on a loaded machine too.
+/// More than any test takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the body of the test of this path, alone in a process.
+/// Runs a test body alone in a process.
 fn isolated(path: &str, body: fn()) {
     let name = path.split_once("::").map_or(path, |(_program, name)| name);
     if std::env::var_os(CASE).is_some_and(|case| case == name) {
-        // Whoever runs tests in the background of a script has them ignore Ctrl+C.
+        // Background jobs of a script start with SIGINT ignored.
         #[expect(unsafe_code, reason = "there is no safe way to say so")]
-        // SAFETY: it changes what becomes of a signal, and no memory.
+        // SAFETY: it changes a signal disposition only.
         unsafe {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
         }
         return body();
     }
     let output = this_program(name).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    println!("{stdout}");
     println!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}", output.status);
-    assert!(said.contains(" 1 passed"), "no test has the name {name}");
+    assert!(stdout.contains(" 1 passed"), "no test has the name {name}");
 }
 
 fn this_program(case: &str) -> Command {
@@ -66,7 +65,6 @@ fn this_program(case: &str) -> Command {
     command
 }
 
-/// A shell script to be launched.
 struct Script {
     args: Vec<OsString>,
     env: Vec<(OsString, Option<OsString>)>,
@@ -104,19 +102,18 @@ impl Script {
     }
 }
 
-/// What came of waiting.
 #[derive(Default)]
-struct Heard {
+struct Capture {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Heard {
+impl Capture {
     fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).unwrap()
     }
 
-    /// The process numbers that were printed as `name=NUMBER`.
+    /// The pid printed as `name=PID`.
     fn pid(&self, name: &str) -> u32 {
         self.text()
             .lines()
@@ -131,7 +128,6 @@ impl Heard {
         }
     }
 
-    /// Reads until all of `words` were printed.
     fn until(&mut self, system: &mut System, words: &[&str]) {
         let deadline = system.now_ms() + PATIENCE.as_millis() as u64;
         let mut buf = Vec::new();
@@ -156,32 +152,31 @@ impl Heard {
     }
 }
 
-fn run(system: &mut System, script: &Script) -> (Heard, ChildEnd) {
+fn run(system: &mut System, script: &Script) -> (Capture, ChildEnd) {
     let (child, _) = script.start(system);
-    let mut heard = Heard::default();
-    let ended = heard.await_end(system, child);
-    (heard, ended)
+    let mut capture = Capture::default();
+    let ended = capture.await_end(system, child);
+    (capture, ended)
 }
 
 fn alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| !['Z', 'X'].contains(&state))
 }
 
-/// What a process does, in the kernel's letters.
+/// The state letter in `/proc/PID/stat`.
 fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-fn eventually(what: &str, condition: impl Fn() -> bool) {
+fn eventually(label: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < PATIENCE, "{label}");
         std::thread::yield_now();
     }
 }
 
-/// What is below this process, as the kernel tells.
 fn children_of_this_process() -> String {
     std::fs::read_dir("/proc/self/task")
         .unwrap()

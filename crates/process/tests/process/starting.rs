@@ -1,4 +1,4 @@
-//! What a child begins with, what cannot be started, and what a start costs.
+//! What a child inherits, failed starts, and the cost of a start.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,8 @@ use super::*;
 
 cases! {
     fn child_has_own_session_default_signals_and_descriptors() {
-        // What we were given ourselves without its being marked as ours alone is passed on.
-        let passed_on: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        // Inherited descriptors without CLOEXEC are passed on.
+        let inherited: Vec<String> = std::fs::read_dir("/proc/self/fd")
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter(|fd| {
@@ -25,19 +25,19 @@ cases! {
         let (child, _) = sh("cut -d' ' -f1,6 /proc/$$/stat; grep -E 'Sig(Blk|Ign)' /proc/self/status; \
                              (exec 3</dev/tty) 2>/dev/null && echo terminal; exec ls /proc/self/fd")
             .start(&mut system);
-        let mut heard = Heard::default();
-        heard.await_end(&mut system, child);
-        let lines: Vec<&str> = heard.text().lines().collect();
+        let mut capture = Capture::default();
+        capture.await_end(&mut system, child);
+        let lines: Vec<&str> = capture.text().lines().collect();
         let ids: Vec<&str> = lines[0].split(' ').collect();
         assert_eq!(ids[0], ids[1], "it leads a session");
         assert_eq!(lines[1], "SigBlk:\t0000000000000000");
-        // Whatever else is ignored was so when we were started.
+        // Other ignored signals were ignored when we started.
         let ignored = u64::from_str_radix(&lines[2]["SigIgn:\t".len()..], 16).unwrap();
         assert_eq!(ignored & (1 << 12), 0, "SIGPIPE is not ignored");
-        // The directory that `ls` reads is the one more.
+        // `ls` itself opens the directory.
         let more: Vec<_> = lines[3..]
             .iter()
-            .filter(|fd| !["0", "1", "2"].contains(fd) && !passed_on.iter().any(|other| other == *fd))
+            .filter(|fd| !["0", "1", "2"].contains(fd) && !inherited.iter().any(|other| other == *fd))
             .collect();
         assert_eq!(more.len(), 1, "{more:?}");
     }
@@ -67,7 +67,7 @@ cases! {
                 term_on_parent_death: false,
             })
         };
-        for (program, directory, kind, says) in [
+        for (program, directory, kind, message) in [
             (OsStr::new("no-such-program"), dir, ErrorKind::NotFound, "no-such-program"),
             (OsStr::new("/no/such/program"), dir, ErrorKind::NotFound, "/no/such/program"),
             (OsStr::new("./sh"), dir, ErrorKind::NotFound, "./sh"),
@@ -80,13 +80,13 @@ cases! {
         ] {
             let err = start(program, directory).unwrap_err();
             assert_eq!(err.kind(), kind, "{program:?}: {err}");
-            assert!(err.to_string().contains(says), "{program:?}: {err}");
+            assert!(err.to_string().contains(message), "{program:?}: {err}");
         }
-        // A script that does not say what runs it is run by the shell.
+        // A script without `#!` is run by the shell.
         let (child, _) = start(&bare, dir).unwrap();
-        let mut heard = Heard::default();
-        assert_eq!(heard.await_end(&mut system, child), PLAIN);
-        assert_eq!(heard.text(), "word\n");
+        let mut capture = Capture::default();
+        assert_eq!(capture.await_end(&mut system, child), PLAIN);
+        assert_eq!(capture.text(), "word\n");
         assert_eq!(children_of_this_process(), "");
     }
 
@@ -127,8 +127,8 @@ cases! {
             ("LAST".into(), Some("second".into())),
         ];
         let home = if std::env::var_os("HOME").is_some() { "home" } else { "" };
-        let (heard, _) = run(&mut system, &script);
-        assert_eq!(heard.text(), format!("a = b|gone|second|{home}\n"));
+        let (capture, _) = run(&mut system, &script);
+        assert_eq!(capture.text(), format!("a = b|gone|second|{home}\n"));
     }
 
     fn quick_command_returns_output_or_times_out() {
@@ -146,7 +146,7 @@ cases! {
         assert_eq!((output.stdout, output.stderr), (b"/\n".to_vec(), b"no\n".to_vec()));
         assert_eq!(quick("sleep 1000", 50).unwrap_err().kind(), ErrorKind::TimedOut);
         assert_eq!(children_of_this_process(), "");
-        // Before there is a `System`, an interrupt is none of our business.
+        // Without a `System`, SIGINT is not handled.
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
         assert_eq!(u64::from_str_radix(caught, 16).unwrap() & (1 << 1), 0);
@@ -161,12 +161,12 @@ cases! {
             PATIENCE,
         );
         assert_eq!(interrupted.unwrap_err().kind(), ErrorKind::Interrupted);
-        let told = system.wait(Some(0), &mut Vec::new());
-        assert_eq!(told, Occurrence::Signal(Signal::Interrupt));
+        let occurrence = system.wait(Some(0), &mut Vec::new());
+        assert_eq!(occurrence, Occurrence::Signal(Signal::Interrupt));
     }
 
     #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost_is_printed --nocapture"]
-    fn spawn_cost_is_printed_is_printed() {
+    fn spawn_cost_is_printed() {
         fn median_us(mut once: impl FnMut()) -> u128 {
             let mut times: Vec<u128> = (0..2000)
                 .map(|_| {

@@ -1,8 +1,8 @@
-//! What a child prints and what it is given to read, all of it and in order.
+//! Output and input of children arrive complete and in order.
 
 use super::*;
 
-/// How many threads of this process do nothing but read.
+/// The number of reader threads.
 fn pumps() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
@@ -12,9 +12,9 @@ fn pumps() -> usize {
 cases! {
     fn output_and_exit_are_reported() {
         let mut system = System::new().unwrap();
-        let (heard, ended) = run(&mut system, &sh("echo out; echo err >&2; exit 3"));
-        assert_eq!(heard.stdout, b"out\n");
-        assert_eq!(heard.stderr, b"err\n");
+        let (capture, ended) = run(&mut system, &sh("echo out; echo err >&2; exit 3"));
+        assert_eq!(capture.stdout, b"out\n");
+        assert_eq!(capture.stderr, b"err\n");
         assert_eq!(ended.exit, Some(Exit::Code(3)));
         let (_, ended) = run(&mut system, &sh("kill -9 $$"));
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
@@ -31,9 +31,9 @@ cases! {
             sent.extend_from_slice(piece.as_bytes());
         }
         system.close_input(child);
-        let mut heard = Heard::default();
-        assert_eq!(heard.await_end(&mut system, child), PLAIN);
-        assert!(heard.stdout == sent, "{} of {} bytes", heard.stdout.len(), sent.len());
+        let mut capture = Capture::default();
+        assert_eq!(capture.await_end(&mut system, child), PLAIN);
+        assert!(capture.stdout == sent, "{} of {} bytes", capture.stdout.len(), sent.len());
     }
 
     fn child_not_reading_input_does_not_block() {
@@ -46,17 +46,17 @@ cases! {
         assert_eq!(system.wait(Some(now + 1), &mut Vec::new()), Occurrence::Deadline);
         system.close_input(child);
         system.terminate_child(child);
-        Heard::default().await_end(&mut system, child);
-        // One that reads no more needs no room.
+        Capture::default().await_end(&mut system, child);
+        // Input for a child that closed its end is dropped.
         let (child, _) = system.start_with_stdin_pipe(&sh("exec <&-; echo closed; exec sleep 1000").launch()).unwrap();
-        Heard::default().until(&mut system, &["closed\n"]);
+        Capture::default().until(&mut system, &["closed\n"]);
         for _ in 0..100 {
             assert!(system.feed(child, &piece));
             let now = system.now_ms();
             assert_eq!(system.wait(Some(now), &mut Vec::new()), Occurrence::Deadline);
         }
         system.terminate_child(child);
-        Heard::default().await_end(&mut system, child);
+        Capture::default().await_end(&mut system, child);
         assert_eq!(children_of_this_process(), "");
     }
 
@@ -65,14 +65,14 @@ cases! {
         let prompt: Vec<u8> = (0..10_000_000u32).map(|i| (i % 251) as u8).collect();
         let mut script = sh("echo unread");
         script.stdin = prompt.clone();
-        let (heard, ended) = run(&mut system, &script);
-        assert_eq!((heard.text(), ended), ("unread\n", PLAIN));
+        let (capture, ended) = run(&mut system, &script);
+        assert_eq!((capture.text(), ended), ("unread\n", PLAIN));
         let mut script = sh("cat; cat");
         script.stdin = prompt.clone();
-        let (heard, ended) = run(&mut system, &script);
+        let (capture, ended) = run(&mut system, &script);
         assert_eq!(ended, PLAIN);
-        assert!(heard.stdout == prompt);
-        // Without a prompt standard input is at its end at once.
+        assert!(capture.stdout == prompt);
+        // Without a prompt, standard input is at its end.
         assert_eq!(run(&mut system, &sh("cat")).1, PLAIN);
     }
 
@@ -80,10 +80,10 @@ cases! {
         let mut system = System::new().unwrap();
         let mut script = sh("i=0; while [ $i -lt 500 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done");
         script.merge_stderr = true;
-        let (heard, _) = run(&mut system, &script);
+        let (capture, _) = run(&mut system, &script);
         let expected: String = (0..500).map(|i| format!("o{i}\ne{i}\n")).collect();
-        assert_eq!(heard.text(), expected);
-        assert_eq!(heard.stderr, b"");
+        assert_eq!(capture.text(), expected);
+        assert_eq!(capture.stderr, b"");
     }
 
     fn closed_streams_are_not_end_of_child() {
@@ -95,56 +95,56 @@ cases! {
             go.display()
         ))
         .start(&mut system);
-        let mut heard = Heard::default();
-        heard.until(&mut system, &["on\n"]);
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["on\n"]);
         let soon = system.now_ms() + 100;
         let before = system.wakeups();
         assert_eq!(system.wait(Some(soon), &mut Vec::new()), Occurrence::Deadline);
         assert!(system.wakeups() - before <= 5, "a closed stream is not asked again");
         assert!(alive(pid));
         std::fs::write(go, "").unwrap();
-        assert_eq!(heard.await_end(&mut system, child).exit, Some(Exit::Code(5)));
+        assert_eq!(capture.await_end(&mut system, child).exit, Some(Exit::Code(5)));
     }
 
     fn large_output_arrives_completely() {
         let mut system = System::new().unwrap();
-        let (heard, ended) = run(
+        let (capture, ended) = run(
             &mut system,
             &sh("head -c 50000000 /dev/zero; head -c 3000000 /dev/zero >&2"),
         );
         assert_eq!(ended, PLAIN);
-        assert_eq!((heard.stdout.len(), heard.stderr.len()), (50_000_000, 3_000_000));
+        assert_eq!((capture.stdout.len(), capture.stderr.len()), (50_000_000, 3_000_000));
     }
 
     fn output_flood_is_pumped_without_loss() {
         let mut system = System::new().unwrap();
         let (_, pid) = sh("exec seq 3000000").start(&mut system);
-        let mut heard = Heard::default();
+        let mut capture = Capture::default();
         let mut buf = Vec::new();
         let mut pumped = false;
         let ended = loop {
             match system.wait(None, &mut buf) {
-                Occurrence::Output(_, stream) => heard.take(stream, &buf),
+                Occurrence::Output(_, stream) => capture.take(stream, &buf),
                 Occurrence::Ended(_, ended) => break ended,
                 other => panic!("{other:?}"),
             }
             pumped |= pumps() > 0;
-            // Whoever reads slowly finds the pipe full.
+            // A slow reader finds the pipe full.
             eventually("the pipe is full or the child is gone", || state(pid) != Some('R'));
         };
         assert_eq!(ended, PLAIN);
         assert!(pumped, "nobody helped");
         let expected: String = (1..=3_000_000).map(|n| format!("{n}\n")).collect();
-        assert!(heard.text() == expected, "{} bytes of {}", heard.stdout.len(), expected.len());
+        assert!(capture.text() == expected, "{} bytes of {}", capture.stdout.len(), expected.len());
         assert_eq!(pumps(), 0);
     }
 
     fn background_flood_does_not_delay_end() {
         let mut system = System::new().unwrap();
         let script = sh("trap '' HUP TERM; yes & echo tool=$!; i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done");
-        let (heard, ended) = run(&mut system, &script);
+        let (capture, ended) = run(&mut system, &script);
         assert_eq!(ended.leftovers.len(), 1, "{ended:?}");
-        let tool = heard.stdout.split(|byte| *byte == b'\n').find_map(|line| {
+        let tool = capture.stdout.split(|byte| *byte == b'\n').find_map(|line| {
             std::str::from_utf8(line).ok()?.strip_prefix("tool=")?.parse().ok()
         });
         assert!(!alive(tool.unwrap()));

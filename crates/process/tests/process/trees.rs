@@ -1,4 +1,4 @@
-//! Whoever a child has started is found and ended with it, and nobody else.
+//! A child's processes are found and ended with it, and no others.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 
@@ -6,7 +6,7 @@ use ralph_process::{find_by_env, kill_by_env};
 
 use super::*;
 
-/// A tool as agents start it: in a session of its own, deaf to TERM, holding standard output.
+/// A tool in its own session that ignores TERM and holds standard output.
 const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
 
 cases! {
@@ -14,43 +14,43 @@ cases! {
         let mut system = System::new().unwrap();
         system.grace_ms = 200;
         let (child, pid) = sh(&format!("{STUBBORN} echo main; exec sleep 1000")).start(&mut system);
-        let mut heard = Heard::default();
-        heard.until(&mut system, &["main\n", "tool="]);
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["main\n", "tool="]);
         system.terminate_child(child);
         system.terminate_child(child);
-        let ended = heard.await_end(&mut system, child);
+        let ended = capture.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert_eq!(ended.leftovers, []);
-        assert!(!alive(heard.pid("tool")) && !alive(pid));
+        assert!(!alive(capture.pid("tool")) && !alive(pid));
         assert_eq!(children_of_this_process(), "");
     }
 
     fn stubborn_tool_is_ended_and_reported_after_child_exit() {
         let mut system = System::new().unwrap();
-        // It leaves as soon as the tool is all set.
-        let (heard, ended) = run(
+        // The child exits once the tool is ready.
+        let (capture, ended) = run(
             &mut system,
             &sh(r#"trap 'exit 7' USR1
                 setsid sh -c 'trap "" TERM; echo tool=$$; kill -USR1 $1; while :; do sleep 1; done' sh $$ &
                 while :; do sleep 0.01; done"#),
         );
-        let tool = heard.pid("tool");
+        let tool = capture.pid("tool");
         assert_eq!(ended.exit, Some(Exit::Code(7)));
-        let left = ended.leftovers.iter().find(|left| left.pid == tool).unwrap();
-        assert!(left.command.starts_with("sh -c trap"), "{left:?}");
+        let leftover = ended.leftovers.iter().find(|leftover| leftover.pid == tool).unwrap();
+        assert!(leftover.command.starts_with("sh -c trap"), "{leftover:?}");
         assert!(!alive(tool));
         assert_eq!(children_of_this_process(), "");
     }
 
     fn orphaned_daemon_is_found_and_ended() {
         let mut system = System::new().unwrap();
-        // Forked twice, in a session of its own, with none of the child's descriptors, and what it is to be.
-        let (heard, ended) = run(
+        // A daemon: forked twice, own session, no inherited descriptors.
+        let (capture, ended) = run(
             &mut system,
             &sh(r#"(setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null &
                 until read name </proc/$!/comm && [ "$name" = sleep ]; do :; done; echo daemon=$!)')"#),
         );
-        let daemon = heard.pid("daemon");
+        let daemon = capture.pid("daemon");
         assert_eq!(ended.exit, Some(Exit::Code(0)));
         assert_eq!(ended.leftovers.len(), 1, "{:?}", ended.leftovers);
         assert_eq!(ended.leftovers[0].pid, daemon);
@@ -61,23 +61,23 @@ cases! {
     fn forking_processes_do_not_escape() {
         let temp = tempfile::tempdir().unwrap();
         let hop = temp.path().join("hop");
-        // Each starts the next and leaves, so that none lives long enough to be looked at. The file
-        // is the way out if this test fails.
+        // Each process starts the next and exits too fast to be seen. Removing the file ends the
+        // chain if the test fails.
         std::fs::write(&hop, r#"[ -e "$0" ] && sh "$0" & exit"#).unwrap();
         let mut system = System::new().unwrap();
         let hop = hop.display();
         let (child, _) =
             sh(&format!("trap '' TERM; sh {hop}; sh {hop}; setsid sh {hop}; echo on; sleep 1000"))
                 .start(&mut system);
-        let mut heard = Heard::default();
-        heard.until(&mut system, &["on\n"]);
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["on\n"]);
         system.grace_ms = 100;
         system.terminate_child(child);
-        let ended = heard.await_end(&mut system, child);
+        let ended = capture.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(ended.leftovers, []);
         assert_eq!(children_of_this_process(), "");
-        // Those that hop on when the child ends by itself are found too.
+        // The chain is also found when the child exits by itself.
         let (_, ended) = run(&mut system, &sh(&format!("sh {hop}")));
         assert_eq!(ended.exit, Some(Exit::Code(0)));
         assert_eq!(children_of_this_process(), "");
@@ -98,10 +98,10 @@ cases! {
         let (child, _) = sh("trap '' TERM; echo on; i=0; \
                              while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; wait")
             .start(&mut system);
-        let mut heard = Heard::default();
-        heard.until(&mut system, &["on\n"]);
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["on\n"]);
         system.kill_child(child);
-        let ended = heard.await_end(&mut system, child);
+        let ended = capture.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(children_of_this_process(), "");
     }
@@ -118,15 +118,15 @@ cases! {
         let (child, pid) = script.start(&mut system);
         eventually("it stops", stopped(pid));
         system.terminate_child(child);
-        let mut heard = Heard::default();
-        let ended = heard.await_end(&mut system, child);
-        assert_eq!(heard.text(), "on\nbye\n");
+        let mut capture = Capture::default();
+        let ended = capture.await_end(&mut system, child);
+        assert_eq!(capture.text(), "on\nbye\n");
         assert_eq!(ended.exit, Some(Exit::Code(9)));
 
         let (child, pid) = script.start(&mut system);
         eventually("it stops", stopped(pid));
         system.kill_child(child);
-        let ended = Heard::default().await_end(&mut system, child);
+        let ended = Capture::default().await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
     }
 
@@ -134,16 +134,16 @@ cases! {
         let mut system = System::new().unwrap();
         let mut script = sh("yes & echo server=$! >&2; setsid sleep 1000 & echo tool=$! >&2; exit 0");
         script.keep_background = true;
-        let (heard, ended) = run(&mut system, &script);
-        let heard = Heard { stdout: heard.stderr, stderr: Vec::new() };
-        let (server, tool) = (heard.pid("server"), heard.pid("tool"));
+        let (capture, ended) = run(&mut system, &script);
+        let capture = Capture { stdout: capture.stderr, stderr: Vec::new() };
+        let (server, tool) = (capture.pid("server"), capture.pid("tool"));
         assert_eq!(ended.exit, Some(Exit::Code(0)));
-        let mut left: Vec<u32> = ended.leftovers.iter().map(|left| left.pid).collect();
-        left.sort_unstable();
+        let mut pids: Vec<u32> = ended.leftovers.iter().map(|pids| pids.pid).collect();
+        pids.sort_unstable();
         let mut expected = vec![server, tool];
         expected.sort_unstable();
-        // `yes` meets a closed pipe and leaves soon; the other stays.
-        assert_eq!(left, expected);
+        // `yes` exits at a closed pipe; the other stays.
+        assert_eq!(pids, expected);
         let (_, ended) = run(&mut system, &sh("exit 0"));
         assert_eq!(ended, PLAIN);
         let (_, ended) = run(&mut system, &sh(&format!("{STUBBORN} sleep 0.1")));
@@ -161,55 +161,55 @@ cases! {
     fn pipeline_tail_is_no_leftover() {
         let mut system = System::new().unwrap();
         for _ in 0..20 {
-            let (heard, ended) = run(&mut system, &sh("(sleep 0.01; echo tail) & exit 0"));
-            assert_eq!((heard.text(), ended), ("tail\n", PLAIN));
+            let (capture, ended) = run(&mut system, &sh("(sleep 0.01; echo tail) & exit 0"));
+            assert_eq!((capture.text(), ended), ("tail\n", PLAIN));
         }
     }
 
     fn ending_one_of_several_children_spares_others() {
         let mut system = System::new().unwrap();
         let (first, _) = sh("sleep 1000 & setsid sleep 1000 & echo a=$!; wait").start(&mut system);
-        let mut heard = Heard::default();
-        heard.until(&mut system, &["a="]);
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["a="]);
         let (second, pid) = sh("setsid sleep 1000 & echo b=$!; wait").start(&mut system);
-        heard.until(&mut system, &["b="]);
+        capture.until(&mut system, &["b="]);
         let (third, _) = sh("exit 4").start(&mut system);
-        assert_eq!(heard.await_end(&mut system, third).exit, Some(Exit::Code(4)));
+        assert_eq!(capture.await_end(&mut system, third).exit, Some(Exit::Code(4)));
         system.terminate_child(first);
-        let ended = heard.await_end(&mut system, first);
+        let ended = capture.await_end(&mut system, first);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
-        assert!(!alive(heard.pid("a")));
-        assert!(alive(pid) && alive(heard.pid("b")));
+        assert!(!alive(capture.pid("a")));
+        assert!(alive(pid) && alive(capture.pid("b")));
         system.terminate_child(second);
-        heard.await_end(&mut system, second);
-        assert!(!alive(heard.pid("b")));
+        capture.await_end(&mut system, second);
+        assert!(!alive(capture.pid("b")));
         assert_eq!(children_of_this_process(), "");
     }
 
     fn orphan_of_one_of_two_children_is_ended_with_last() {
         let mut system = System::new().unwrap();
         let (first, _) = sh("echo on; exec sleep 1000").start(&mut system);
-        let mut heard = Heard::default();
-        heard.until(&mut system, &["on\n"]);
-        // In a session of its own and without a parent before anyone has looked.
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["on\n"]);
+        // Orphaned in its own session before the first scan.
         let (second, _) =
             sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 & echo orphan=$!)')").start(&mut system);
-        assert_eq!(heard.await_end(&mut system, second).exit, Some(Exit::Code(0)));
-        let orphan = heard.pid("orphan");
+        assert_eq!(capture.await_end(&mut system, second).exit, Some(Exit::Code(0)));
+        let orphan = capture.pid("orphan");
         system.terminate_child(first);
-        heard.await_end(&mut system, first);
+        capture.await_end(&mut system, first);
         assert!(!alive(orphan));
         assert_eq!(children_of_this_process(), "");
     }
 
     fn dropping_system_ends_all_processes() {
         let mut system = System::new().unwrap();
-        let mut heard = Heard::default();
+        let mut capture = Capture::default();
         let (_, pid) = sh(&format!("{STUBBORN} wait")).start(&mut system);
-        heard.until(&mut system, &["tool="]);
+        capture.until(&mut system, &["tool="]);
         assert_eq!(System::new().unwrap_err().kind(), ErrorKind::AlreadyExists);
         drop(system);
-        assert!(!alive(pid) && !alive(heard.pid("tool")));
+        assert!(!alive(pid) && !alive(capture.pid("tool")));
         System::new().unwrap();
     }
 
@@ -220,22 +220,22 @@ cases! {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut heard = Heard::default();
+        let mut capture = Capture::default();
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-        while !heard.text().contains("agent=") || !heard.text().contains("tool=") {
-            heard.stdout.extend(lines.next().unwrap().unwrap().bytes());
-            heard.stdout.push(b'\n');
+        while !capture.text().contains("agent=") || !capture.text().contains("tool=") {
+            capture.stdout.extend(lines.next().unwrap().unwrap().bytes());
+            capture.stdout.push(b'\n');
         }
-        let (agent, tool) = (heard.pid("agent"), heard.pid("tool"));
+        let (agent, tool) = (capture.pid("agent"), capture.pid("tool"));
         victim.kill().unwrap();
         victim.wait().unwrap();
         eventually("the agent dies with its run", || !alive(agent));
         assert!(alive(tool));
         assert_eq!(find_by_env("RALPH_TEST_MARK", "another"), []);
-        // We carry no such mark, but the one who does the same for its own may.
+        // This process lacks the mark, but its parent may carry one.
         assert_eq!(find_by_env("RALPH_TEST_MARKER", &mark), []);
         let found = kill_by_env("RALPH_TEST_MARK", &mark, 100);
-        assert!(found.iter().any(|left| left.pid == tool), "{found:?}");
+        assert!(found.iter().any(|leftover| leftover.pid == tool), "{found:?}");
         assert!(!alive(tool));
         assert_eq!(find_by_env("RALPH_TEST_MARK", &mark), []);
     }
@@ -247,7 +247,7 @@ cases! {
         let mut system = System::new().unwrap();
         let script = sh(&format!("{STUBBORN} echo agent=$$; wait"));
         script.start(&mut system);
-        // The test harness has begun a line.
+        // End the line that the test harness has begun.
         println!();
         let mut buf = Vec::new();
         while let Occurrence::Output(..) = system.wait(None, &mut buf) {

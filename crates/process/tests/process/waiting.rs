@@ -1,4 +1,4 @@
-//! Deadlines and signals, beside children that are silent or loud.
+//! Deadlines and signals, with silent and loud children.
 
 use ralph_process::Signal;
 
@@ -8,7 +8,7 @@ cases! {
     fn deadlines_are_met_without_spinning() {
         let mut system = System::new().unwrap();
         let (child, _) = sh("echo on; exec sleep 1000").start(&mut system);
-        Heard::default().until(&mut system, &["on\n"]);
+        Capture::default().until(&mut system, &["on\n"]);
         let before = system.wakeups();
         let started = Instant::now();
         let mut buf = Vec::new();
@@ -19,22 +19,22 @@ cases! {
         }
         assert!(started.elapsed() >= Duration::from_millis(290));
         assert!(system.wakeups() - before <= 20, "{}", system.wakeups() - before);
-        // One that has passed is told at once.
+        // A passed deadline is reported at once.
         assert_eq!(system.wait(Some(0), &mut buf), Occurrence::Deadline);
         system.terminate_child(child);
-        Heard::default().await_end(&mut system, child);
+        Capture::default().await_end(&mut system, child);
     }
 
     fn waiting_for_end_does_not_spin() {
         let mut system = System::new().unwrap();
         system.grace_ms = 300;
         let (child, _) = sh("trap '' TERM; echo on; while :; do sleep 1000; done").start(&mut system);
-        Heard::default().until(&mut system, &["on\n"]);
+        Capture::default().until(&mut system, &["on\n"]);
         system.terminate_child(child);
         let before = system.wakeups();
-        Heard::default().await_end(&mut system, child);
+        Capture::default().await_end(&mut system, child);
         assert!(system.wakeups() - before <= 30, "{}", system.wakeups() - before);
-        // Who leaves by itself wakes us by that, and not by every stream that is closed on the way.
+        // An exit wakes once, not once per closed stream.
         let before = system.wakeups();
         for _ in 0..20 {
             run(&mut system, &sh("exit 0"));
@@ -59,11 +59,11 @@ cases! {
         }
         assert!(heard_quiet);
         signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
-        // One wait may have been answered before the signal came.
-        let told = (0..2).any(|_| {
+        // One wait may have returned before the signal came.
+        let reported = (0..2).any(|_| {
             system.wait(None, &mut buf) == Occurrence::Signal(Signal::Terminate)
         });
-        assert!(told);
+        assert!(reported);
         system.terminate_child(loud);
         let deadline = system.now_ms() + 30_000;
         loop {
@@ -82,11 +82,11 @@ cases! {
             signal_hook::low_level::raise(signal).unwrap();
         }
         let mut buf = Vec::new();
-        let told: Vec<Occurrence> = (0..6)
+        let occurrences: Vec<Occurrence> = (0..6)
             .map(|_| system.wait(Some(system.now_ms() + 20), &mut buf))
             .collect();
         assert_eq!(
-            told,
+            occurrences,
             [
                 Occurrence::Signal(Signal::Resize),
                 Occurrence::Signal(Signal::Terminate),
@@ -103,12 +103,12 @@ cases! {
         let (child, pid) = sh("echo late").start(&mut system);
         eventually("it ends", || !alive(pid));
         let mut buf = Vec::new();
-        let mut told = Vec::new();
-        while !matches!(told.last(), Some(Occurrence::Ended(..))) {
-            told.push(system.wait(Some(0), &mut buf));
+        let mut occurrences = Vec::new();
+        while !matches!(occurrences.last(), Some(Occurrence::Ended(..))) {
+            occurrences.push(system.wait(Some(0), &mut buf));
         }
-        told.retain(|occurrence| *occurrence != Occurrence::Deadline);
-        assert_eq!(told[0], Occurrence::Output(child, Stream::Stdout));
-        assert_eq!(told.len(), 2);
+        occurrences.retain(|occurrence| *occurrence != Occurrence::Deadline);
+        assert_eq!(occurrences[0], Occurrence::Output(child, Stream::Stdout));
+        assert_eq!(occurrences.len(), 2);
     }
 }

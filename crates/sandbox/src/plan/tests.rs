@@ -1,11 +1,14 @@
-//! What is seen inside, on machines that are made up.
+//! What is visible inside, on fake machines.
 
 mod links;
 mod paper;
 mod protected;
 
+use std::ffi::OsStr;
+
 use self::paper::Paper;
 use super::*;
+use crate::environment;
 
 const MACHINE: &[&str] = &[
     "/etc/passwd = root:x:0:0::/root:/bin/sh\nu:x:1001:1001::/home/u:/bin/zsh",
@@ -44,14 +47,14 @@ fn plan_of(wanted: &PlanInputs, more: &[&str]) -> SandboxPlan {
     build_plan(wanted, &Paper::new(&[MACHINE, more].concat())).unwrap()
 }
 
-/// What is at a path inside: what the last mount that covers it says. `-` for an empty place, `w` for
-/// what can be written, `r` for what can be read, each with the path of this machine that is seen.
+/// What the last mount shows at a path: `-` for empty, `w` writable, `r` readable, with the source
+/// path.
 fn seen(plan: &SandboxPlan, path: &str) -> String {
     let path = Path::new(path);
     let covering = plan.mounts.iter().rev().find(|mount| path.starts_with(mount.at()));
     let place = |from: &Path, at: &Path| {
         let below = path.strip_prefix(at).unwrap();
-        // Joining nothing would leave a slash at the end.
+        // Joining an empty path would add a slash.
         if below == Path::new("") { from.to_owned() } else { from.join(below) }
             .display()
             .to_string()
@@ -87,7 +90,7 @@ fn plan_shows_system_and_hides_home() {
         ("/var/tmp/x", scratch("var-tmp/x")),
         ("/home/u/src/project/x", "w /home/u/src/project/x".to_owned()),
         ("/home/u/src/other", scratch("home/src/other")),
-        // The user is in there already.
+        // It already has the user.
         ("/etc/passwd", "r /etc/passwd".to_owned()),
         ("/etc/group", format!("r {SCRATCH}/group")),
     ] {
@@ -180,7 +183,7 @@ fn plan_hides_secret_in_linked_tool_directory() {
         "/home/u/.config/git -> ../dotfiles/git",
         "/home/u/dotfiles/git/config",
         "/home/u/dotfiles/git/credentials",
-        // A link of its own, to what another tool shows.
+        // A secret behind a link into another tool's directory.
         "/home/u/.deno/credentials.json -> ../dotfiles/git/deno-key",
         "/home/u/.deno/bin/deno",
         "/home/u/dotfiles/git/deno-key",
@@ -329,7 +332,7 @@ fn plan_shows_relocated_tools_with_their_files() {
     ] {
         assert!(seen(&plan, path).starts_with(expected), "{path}: {}", seen(&plan, path));
     }
-    // Mounts cost time at every start: nothing is shown a second time.
+    // Mounts cost time at every start.
     for place in ["/root/.pyenv/bin", "/root/.pyenv/shims", "/mnt/cargo/bin"] {
         assert!(!plan.mounts.iter().any(|mount| mount.at() == Path::new(place)), "{place}");
     }
@@ -380,8 +383,8 @@ fn plan_refuses_home_system_and_scratch_as_project() {
         ("~", "setting: sandbox.readable: /home/u holds /home/u/.ralph"),
     ] {
         let wanted = PlanInputs { readable: vec![path.into()], ..wanted() };
-        let said = build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
-        assert!(said.starts_with(expected), "{said}");
+        let message = build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
+        assert!(message.starts_with(expected), "{message}");
     }
     let everywhere = PlanInputs { home: Some("/".into()), ..wanted() };
     assert!(build_plan(&everywhere, &Paper::new(MACHINE)).is_ok(), "a home that is none");
@@ -433,7 +436,7 @@ fn plan_environment_uses_proxy_without_secrets() {
     ] {
         assert_eq!(change(name), expected, "{name}");
     }
-    // Each agent has the keys of its own services, and of what its own configuration names.
+    // Agents get the keys of their own services, and those named in their configuration.
     let config = "/home/u/.codex/config.toml = [model_providers.x]\nenv_key = \"THEIR_KEY\" # x";
     let withheld = |adapter: &'static str| {
         plan_of(&PlanInputs { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")

@@ -1,4 +1,6 @@
-//! One client of the proxy, from its request to the end of what it was connected to.
+//! One client of the proxy.
+
+mod flow;
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,31 +9,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
+use self::flow::{Flow, drain_client, write};
 use super::http::{self, ProxyRequest, RequestHead, UpstreamReply};
 use super::resolve::{PendingLookup, Resolution, Resolver};
 use super::{ListenerSetId, ProxyRules, Refusal};
 use crate::hosts::{self, HostDecision};
 
-/// How long a client may take to say what it wants. One that sends a byte now and then is not given
-/// more.
+/// For the whole request: single bytes do not extend it.
 const REQUEST_TIMEOUT_MS: u64 = 15_000;
-/// How long an address may take to answer.
+/// For each address.
 const CONNECT_TIMEOUT_MS: u64 = 10_000;
-/// How long another proxy may take to reach the host.
 const UPSTREAM_TIMEOUT_MS: u64 = 60_000;
-/// How long a client may take to read that it gets nothing.
 const CLOSE_TIMEOUT_MS: u64 = 5_000;
-/// How long nothing may move once one side has said its last word.
+/// Without traffic, once one side has closed.
 const HALF_CLOSED_TIMEOUT_MS: u64 = 600_000;
-/// How much is moved for one client before the others have their turn.
-const MAX_READS_PER_TURN: usize = 8;
 
 const HOST_UNREACHABLE: &str = "the host does not answer";
 
 pub(super) struct Connection {
-    /// The sandbox that it came from.
     pub(super) listener_set: ListenerSetId,
     pub(super) last_activity_ms: u64,
     client: OwnedFd,
@@ -44,7 +41,7 @@ enum ConnectionState {
         until_ms: u64,
     },
     Resolving {
-        ask: ProxyRequest,
+        request: ProxyRequest,
         private: bool,
         resolving: PendingLookup,
     },
@@ -52,14 +49,14 @@ enum ConnectionState {
         upstream: OwnedFd,
         until_ms: u64,
         rest: VecDeque<SocketAddr>,
-        opening: Handshake,
+        handshake: Handshake,
     },
-    /// Another proxy was asked to open the tunnel.
+    /// Another proxy was asked for a tunnel.
     UpstreamHandshake {
         upstream: OwnedFd,
         received: Vec<u8>,
         until_ms: u64,
-        opening: Handshake,
+        handshake: Handshake,
     },
     Relaying {
         upstream: OwnedFd,
@@ -67,51 +64,36 @@ enum ConnectionState {
         down: Flow,
     },
     Closing {
-        words: Flow,
+        reply: Flow,
         until_ms: u64,
     },
     Closed,
 }
 
-/// What each side is sent once there is a connection.
 #[derive(Default)]
 struct Handshake {
     to_host: Vec<u8>,
     to_client: Vec<u8>,
-    /// What another proxy is asked before that.
+    /// Sent to another proxy first.
     upstream_request: Option<Vec<u8>>,
-    /// How much more the client may send.
     more: Option<u64>,
-    /// Nobody would understand an answer of ours.
+    /// The client does not speak HTTP.
     no_error_reply: bool,
 }
 
-/// Bytes on their way in one direction. What could not be written yet is all that is held.
-#[derive(Default)]
-struct Flow {
-    pending: Vec<u8>,
-    written: usize,
-    ended: bool,
-    shut: bool,
-    /// How much may still come; any number without one. What is beyond it is not read.
-    bytes_left: Option<u64>,
-}
-
-/// What became of a connection.
 pub(super) enum NextStep {
     Keep,
     Close,
 }
 
 impl Connection {
-    /// A client of the proxy.
     pub(super) fn new(of: ListenerSetId, client: OwnedFd, now_ms: u64) -> Connection {
         let stage =
             ConnectionState::Head { received: Vec::new(), until_ms: now_ms + REQUEST_TIMEOUT_MS };
         Connection { listener_set: of, last_activity_ms: now_ms, client, stage }
     }
 
-    /// A client that is passed on to a port of this machine. `None` if nobody is there.
+    /// Forwards a client to a local port. `None` if nothing listens.
     pub(super) fn forward_to_local_port(
         of: ListenerSetId,
         client: OwnedFd,
@@ -123,12 +105,11 @@ impl Connection {
             SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port),
         ]
         .into();
-        let opening = Handshake { no_error_reply: true, ..Handshake::default() };
-        let stage = connect_next(rest, opening, now_ms).ok()?;
+        let handshake = Handshake { no_error_reply: true, ..Handshake::default() };
+        let stage = connect_next(rest, handshake, now_ms).ok()?;
         Some(Connection { listener_set: of, last_activity_ms: now_ms, client, stage })
     }
 
-    /// What it waits for.
     pub(super) fn poll_interest<'c>(&'c self, mut add: impl FnMut(BorrowedFd<'c>, PollFlags)) {
         let client = self.client.as_fd();
         match &self.stage {
@@ -143,7 +124,7 @@ impl Connection {
                 add(upstream.as_fd(), PollFlags::IN)
             }
             ConnectionState::Relaying { upstream, up, down } => {
-                // What nothing is wanted of is not polled, or its end would wake us without a pause.
+                // Idle descriptors are not polled: their hangup would wake us endlessly.
                 for (fd, reads, writes) in [(client, up, down), (upstream.as_fd(), down, up)] {
                     let mut flags = PollFlags::empty();
                     flags.set(PollFlags::IN, reads.wants_more());
@@ -153,15 +134,14 @@ impl Connection {
                     }
                 }
             }
-            ConnectionState::Closing { words, .. } => {
-                let all_said = words.pending.is_empty();
-                add(client, if all_said { PollFlags::IN } else { PollFlags::OUT });
+            ConnectionState::Closing { reply, .. } => {
+                let is_sent = reply.pending.is_empty();
+                add(client, if is_sent { PollFlags::IN } else { PollFlags::OUT });
             }
             ConnectionState::Closed => {}
         }
     }
 
-    /// When it has to be looked at, whatever happens.
     pub(super) fn deadline_ms(&self) -> Option<u64> {
         match &self.stage {
             ConnectionState::Head { until_ms, .. }
@@ -176,19 +156,21 @@ impl Connection {
         }
     }
 
-    /// Goes on as far as is possible without waiting.
+    /// Advances as far as possible without blocking.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
         rules: &ProxyRules,
         scratch: &mut [u8],
-        tell: &mut dyn FnMut(Refusal),
+        on_refusal: &mut dyn FnMut(Refusal),
     ) -> NextStep {
         loop {
             let next = match &mut self.stage {
                 ConnectionState::Head { received, until_ms } => {
                     match read_head(&self.client, received, scratch) {
-                        HeadRead::Next(ask) => check_request(ask, rules, now_ms, tell),
+                        HeadRead::Next(request) => {
+                            check_request(request, rules, now_ms, on_refusal)
+                        }
                         HeadRead::Wait if now_ms < *until_ms => return NextStep::Keep,
                         HeadRead::Wait => close_gracefully(
                             "408 Request Timeout",
@@ -199,10 +181,10 @@ impl Connection {
                         HeadRead::Closed => return NextStep::Close,
                     }
                 }
-                ConnectionState::Resolving { ask, private, resolving } => {
+                ConnectionState::Resolving { request, private, resolving } => {
                     let Some(found) = resolving.advance(now_ms) else { return NextStep::Keep };
-                    let (ask, private) = (take_request(ask), *private);
-                    connect(ask, private, found, now_ms, tell)
+                    let (request, private) = (take_request(request), *private);
+                    connect(request, private, found, now_ms, on_refusal)
                 }
                 ConnectionState::Connecting { upstream, until_ms, .. } => {
                     let outcome = connected(upstream);
@@ -210,14 +192,15 @@ impl Connection {
                         return NextStep::Keep;
                     }
                     let stage = std::mem::replace(&mut self.stage, ConnectionState::Closed);
-                    let ConnectionState::Connecting { upstream, rest, opening, .. } = stage else {
+                    let ConnectionState::Connecting { upstream, rest, handshake, .. } = stage
+                    else {
                         return NextStep::Close;
                     };
                     match outcome {
-                        Some(Ok(())) => open(upstream, opening, now_ms),
-                        _ => match connect_next(rest, opening, now_ms) {
+                        Some(Ok(())) => open(upstream, handshake, now_ms),
+                        _ => match connect_next(rest, handshake, now_ms) {
                             Ok(stage) => stage,
-                            Err(opening) if opening.no_error_reply => return NextStep::Close,
+                            Err(handshake) if handshake.no_error_reply => return NextStep::Close,
                             Err(_) => close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms),
                         },
                     }
@@ -229,15 +212,18 @@ impl Connection {
                     };
                     let stage = std::mem::replace(&mut self.stage, ConnectionState::Closed);
                     let ConnectionState::UpstreamHandshake {
-                        upstream, received, mut opening, ..
+                        upstream,
+                        received,
+                        mut handshake,
+                        ..
                     } = stage
                     else {
                         return NextStep::Close;
                     };
                     match answer {
                         UpstreamReply::Open(length) => {
-                            opening.to_client.extend(received.get(length..).unwrap_or_default());
-                            relay(upstream, opening)
+                            handshake.to_client.extend(received.get(length..).unwrap_or_default());
+                            relay(upstream, handshake)
                         }
                         UpstreamReply::Refused(code) => close_gracefully(
                             "502 Bad Gateway",
@@ -253,9 +239,9 @@ impl Connection {
                 }
                 ConnectionState::Relaying { upstream, up, down } => {
                     let sent = up.run(&self.client, upstream, scratch);
-                    let came = down.run(upstream, &self.client, scratch);
-                    let (Ok(sent), Ok(came)) = (sent, came) else { return NextStep::Close };
-                    if sent || came {
+                    let received = down.run(upstream, &self.client, scratch);
+                    let (Ok(sent), Ok(received)) = (sent, received) else { return NextStep::Close };
+                    if sent || received {
                         self.last_activity_ms = now_ms;
                     }
                     let over = up.is_closed() && down.shut;
@@ -263,11 +249,11 @@ impl Connection {
                         && now_ms >= self.last_activity_ms.saturating_add(HALF_CLOSED_TIMEOUT_MS);
                     return if over || stuck { NextStep::Close } else { NextStep::Keep };
                 }
-                ConnectionState::Closing { words, until_ms } => {
-                    let told = words.flush(&self.client).is_ok();
-                    // Reading what it still sends keeps our words from being thrown away with it.
-                    let gone = words.shut && drain_client(&self.client, scratch);
-                    return if !told || gone || now_ms >= *until_ms {
+                ConnectionState::Closing { reply, until_ms } => {
+                    let flushed = reply.flush(&self.client).is_ok();
+                    // Unread input would make the kernel discard our reply.
+                    let gone = reply.shut && drain_client(&self.client, scratch);
+                    return if !flushed || gone || now_ms >= *until_ms {
                         NextStep::Close
                     } else {
                         NextStep::Keep
@@ -281,13 +267,12 @@ impl Connection {
     }
 }
 
-fn take_request(ask: &mut ProxyRequest) -> ProxyRequest {
-    let ProxyRequest { port, tunnel, more, .. } = *ask;
-    let (host, first) = (std::mem::take(&mut ask.host), std::mem::take(&mut ask.first));
-    ProxyRequest { host, port, first, tunnel, through: ask.through.take(), more }
+fn take_request(request: &mut ProxyRequest) -> ProxyRequest {
+    let ProxyRequest { port, tunnel, more, .. } = *request;
+    let (host, first) = (std::mem::take(&mut request.host), std::mem::take(&mut request.first));
+    ProxyRequest { host, port, first, tunnel, through: request.through.take(), more }
 }
 
-/// What came of reading a head.
 enum HeadRead {
     Next(ProxyRequest),
     Wait,
@@ -309,7 +294,7 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
             Ok((read, _)) => {
                 received.extend_from_slice(&scratch[..read.min(room)]);
                 match http::parse_request(received) {
-                    RequestHead::Complete(ask) => return HeadRead::Next(ask),
+                    RequestHead::Complete(request) => return HeadRead::Next(request),
                     RequestHead::Partial => {}
                     RequestHead::Bad(why) => return HeadRead::Bad("400 Bad Request", why),
                 }
@@ -321,56 +306,59 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
     }
 }
 
-/// Judges what was asked for, before anything is looked up: a question to a name server leaves the
-/// machine, too.
+/// Checks a request before any lookup: a DNS query leaves the machine, too.
 fn check_request(
-    ask: ProxyRequest,
+    request: ProxyRequest,
     rules: &ProxyRules,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
-    match rules.allow.check(&ask.host, ask.port) {
-        HostDecision::Refused => refuse(&ask, false, now_ms, tell),
-        HostDecision::Allowed { private } => match rules.upstream.server_for(&ask) {
-            // An address says itself whether it is private. A name is looked up by that proxy, not here.
-            Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
-                refuse(&ask, true, now_ms, tell)
+    match rules.allow.check(&request.host, request.port) {
+        HostDecision::Refused => refuse(&request, false, now_ms, on_refusal),
+        HostDecision::Allowed { private } => match rules.upstream.server_for(&request) {
+            // Only an address can be checked here: that proxy resolves names.
+            Some(_) if !private && request.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
+                refuse(&request, true, now_ms, on_refusal)
             }
-            // It takes requests for any host, so that it must be known where this one ends.
-            Some(_) if !ask.tunnel && ask.more.is_none() => close_gracefully(
+            // It serves any host, so the end of this request must be known.
+            Some(_) if !request.tunnel && request.more.is_none() => close_gracefully(
                 "411 Length Required",
                 "the request has to say how long it is",
                 now_ms,
             ),
-            // The user has named it: it may be anywhere.
-            Some(server) => {
-                start_lookup(server.connect_request(ask), true, &rules.resolver, now_ms, tell)
-            }
-            None => start_lookup(ask, private, &rules.resolver, now_ms, tell),
+            // The user named it: it may be private.
+            Some(server) => start_lookup(
+                server.connect_request(request),
+                true,
+                &rules.resolver,
+                now_ms,
+                on_refusal,
+            ),
+            None => start_lookup(request, private, &rules.resolver, now_ms, on_refusal),
         },
     }
 }
 
 fn start_lookup(
-    ask: ProxyRequest,
+    request: ProxyRequest,
     private: bool,
     resolver: &Resolver,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
-    match resolver.start(&ask.host, now_ms) {
-        Resolution::Known(found) => connect(ask, private, found, now_ms, tell),
-        Resolution::Asking(resolving) => ConnectionState::Resolving { ask, private, resolving },
+    match resolver.start(&request.host, now_ms) {
+        Resolution::Known(found) => connect(request, private, found, now_ms, on_refusal),
+        Resolution::Asking(resolving) => ConnectionState::Resolving { request, private, resolving },
     }
 }
 
 fn refuse(
-    ask: &ProxyRequest,
+    request: &ProxyRequest,
     private: bool,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
-    let refusal = Refusal { host: ask.host.clone(), port: ask.port, private };
+    let refusal = Refusal { host: request.host.clone(), port: request.port, private };
     let text = format!(
         "ralph's sandbox refused {}:{}, because {}.\nTo allow it, the user of ralph has to add {:?} to \
          sandbox.allowedDomains in .ralph/settings.json.",
@@ -379,52 +367,50 @@ fn refuse(
         refusal.reason(),
         refusal.allow_entry()
     );
-    tell(refusal);
+    on_refusal(refusal);
     close_gracefully("403 Forbidden", &text, now_ms)
 }
 
-/// Connects to one of the addresses that were found, if any of them may be used.
 fn connect(
-    ask: ProxyRequest,
+    request: ProxyRequest,
     private: bool,
     found: Vec<IpAddr>,
     now_ms: u64,
-    tell: &mut dyn FnMut(Refusal),
+    on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     if found.is_empty() {
-        let why = format!("there is no address for {}", ask.host);
+        let why = format!("there is no address for {}", request.host);
         return close_gracefully("502 Bad Gateway", &why, now_ms);
     }
     let usable = found.into_iter().filter(|address| private || hosts::is_public(*address));
-    let addresses: VecDeque<_> = usable.map(|ip| SocketAddr::new(ip, ask.port)).collect();
+    let addresses: VecDeque<_> = usable.map(|ip| SocketAddr::new(ip, request.port)).collect();
     if addresses.is_empty() {
-        return refuse(&ask, true, now_ms, tell);
+        return refuse(&request, true, now_ms, on_refusal);
     }
-    let to_client = if ask.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
-    let opening = Handshake {
-        to_host: ask.first,
+    let to_client = if request.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
+    let handshake = Handshake {
+        to_host: request.first,
         to_client,
-        upstream_request: ask.through,
-        more: ask.more,
+        upstream_request: request.through,
+        more: request.more,
         no_error_reply: false,
     };
-    connect_next(addresses, opening, now_ms)
+    connect_next(addresses, handshake, now_ms)
         .unwrap_or_else(|_| close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms))
 }
 
-/// Begins to connect to the first address that does not refuse at once.
 fn connect_next(
     mut rest: VecDeque<SocketAddr>,
-    opening: Handshake,
+    handshake: Handshake,
     now_ms: u64,
 ) -> Result<ConnectionState, Handshake> {
     while let Some(address) = rest.pop_front() {
         if let Ok(upstream) = connecting(address) {
             let until_ms = now_ms + CONNECT_TIMEOUT_MS;
-            return Ok(ConnectionState::Connecting { upstream, until_ms, rest, opening });
+            return Ok(ConnectionState::Connecting { upstream, until_ms, rest, handshake });
         }
     }
-    Err(opening)
+    Err(handshake)
 }
 
 fn connecting(address: SocketAddr) -> io::Result<OwnedFd> {
@@ -438,7 +424,7 @@ fn connecting(address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether a connection has come about; `None` while that is open.
+/// `None` while undecided.
 fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
     match rustix::net::sockopt::socket_error(socket) {
         Ok(Ok(())) => {}
@@ -451,20 +437,25 @@ fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
     }
 }
 
-/// Goes on with a connection that has come about.
-fn open(upstream: OwnedFd, mut opening: Handshake, now_ms: u64) -> ConnectionState {
-    let Some(request) = opening.upstream_request.take() else { return relay(upstream, opening) };
-    // A fresh connection takes a few hundred bytes at once.
+fn open(upstream: OwnedFd, mut handshake: Handshake, now_ms: u64) -> ConnectionState {
+    let Some(request) = handshake.upstream_request.take() else {
+        return relay(upstream, handshake);
+    };
+    // A new connection takes a few hundred bytes at once.
     match write(&upstream, &request) {
         Ok(sent) if sent == request.len() => {
             let until_ms = now_ms + UPSTREAM_TIMEOUT_MS;
-            ConnectionState::UpstreamHandshake { upstream, received: Vec::new(), until_ms, opening }
+            ConnectionState::UpstreamHandshake {
+                upstream,
+                received: Vec::new(),
+                until_ms,
+                handshake,
+            }
         }
         _ => close_gracefully("502 Bad Gateway", HOST_UNREACHABLE, now_ms),
     }
 }
 
-/// Reads what another proxy answers.
 fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> UpstreamReply {
     loop {
         match rustix::net::recv(upstream, &mut *scratch, RecvFlags::empty()) {
@@ -483,103 +474,16 @@ fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) ->
     }
 }
 
-fn relay(upstream: OwnedFd, opening: Handshake) -> ConnectionState {
-    let up = Flow { pending: opening.to_host, bytes_left: opening.more, ..Flow::default() };
-    let down = Flow { pending: opening.to_client, ..Flow::default() };
+fn relay(upstream: OwnedFd, handshake: Handshake) -> ConnectionState {
+    let up = Flow { pending: handshake.to_host, bytes_left: handshake.more, ..Flow::default() };
+    let down = Flow { pending: handshake.to_client, ..Flow::default() };
     ConnectionState::Relaying { upstream, up, down }
 }
 
 fn close_gracefully(status: &str, text: &str, now_ms: u64) -> ConnectionState {
-    let words =
+    let reply =
         Flow { pending: http::error_response(status, text), ended: true, ..Flow::default() };
-    ConnectionState::Closing { words, until_ms: now_ms + CLOSE_TIMEOUT_MS }
-}
-
-/// Reads what is there and forgets it. Whether the other side has gone.
-fn drain_client(from: &OwnedFd, scratch: &mut [u8]) -> bool {
-    for _ in 0..MAX_READS_PER_TURN {
-        match rustix::net::recv(from, &mut *scratch, RecvFlags::empty()) {
-            Ok((0, _)) => return true,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return false,
-            Err(_) => return true,
-        }
-    }
-    false
-}
-
-impl Flow {
-    fn wants_more(&self) -> bool {
-        self.pending.is_empty() && !self.ended && self.bytes_left != Some(0)
-    }
-
-    /// Nothing will come of it any more.
-    fn is_closed(&self) -> bool {
-        self.shut || self.bytes_left == Some(0) && self.pending.is_empty()
-    }
-
-    /// Moves what can be moved now, within a turn. Whether anything was.
-    fn run(&mut self, from: &OwnedFd, to: &OwnedFd, scratch: &mut [u8]) -> io::Result<bool> {
-        let mut moved = self.flush(to)?;
-        for _ in 0..MAX_READS_PER_TURN {
-            if !self.wants_more() {
-                break;
-            }
-            let room = self
-                .bytes_left
-                .map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-            let room = room.min(scratch.len());
-            match rustix::net::recv(from, &mut scratch[..room], RecvFlags::empty()) {
-                Ok((0, _)) => self.ended = true,
-                Ok((read, _)) => {
-                    let bytes = &scratch[..read.min(room)];
-                    self.bytes_left =
-                        self.bytes_left.map(|left| left.saturating_sub(bytes.len() as u64));
-                    let sent = write(to, bytes)?;
-                    self.pending = bytes[sent..].to_vec();
-                    self.written = 0;
-                }
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => break,
-                Err(err) => return Err(err.into()),
-            }
-            moved = true;
-        }
-        Ok(self.flush(to)? || moved)
-    }
-
-    /// Writes what is pending, and passes on the end after it.
-    fn flush(&mut self, to: &OwnedFd) -> io::Result<bool> {
-        let mut moved = false;
-        if !self.pending.is_empty() {
-            let sent = write(to, &self.pending[self.written..])?;
-            self.written += sent;
-            moved = sent > 0;
-            if self.written >= self.pending.len() {
-                (self.pending, self.written) = (Vec::new(), 0);
-            }
-        }
-        if self.ended && self.pending.is_empty() && !self.shut {
-            let _ = rustix::net::shutdown(to, Shutdown::Write);
-            self.shut = true;
-            moved = true;
-        }
-        Ok(moved)
-    }
-}
-
-/// Writes as much as is taken at once.
-fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match rustix::net::send(to, &bytes[sent..], SendFlags::NOSIGNAL) {
-            Ok(more) => sent += more,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => break,
-            Err(err) => return Err(err.into()),
-        }
-    }
-    Ok(sent)
+    ConnectionState::Closing { reply, until_ms: now_ms + CLOSE_TIMEOUT_MS }
 }
 
 #[cfg(test)]

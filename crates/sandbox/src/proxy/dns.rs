@@ -1,12 +1,8 @@
-//! Names become addresses: `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
+//! DNS messages, `/etc/hosts` and `/etc/resolv.conf`.
 //!
-//! The C library's resolver is not used. The binary is linked statically so that it runs anywhere, and
-//! there `getaddrinfo` loads parts of the very C library that the binary was built with, which another
-//! system does not have: it fails, or crashes. It also blocks, so that it would need a thread for each
-//! name. What is lost is what only plugins of the C library know: names by mDNS or LDAP. Local stubs of
-//! systemd-resolved, dnsmasq, Docker or a VPN are name servers like any other.
-//!
-//! This file is only about bytes; `serve` sends them.
+//! The static binary cannot use `getaddrinfo`: it loads parts of the C library it was built with,
+//! and fails or crashes on other systems. It also blocks. Lost are names of its plugins (mDNS,
+//! LDAP); local stubs such as systemd-resolved work.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,13 +11,12 @@ const TYPE_AAAA: u16 = 28;
 const TYPE_OPT: u16 = 41;
 const CLASS_IN: u16 = 1;
 
-/// What fits through any network without being split.
+/// Fits any network unfragmented.
 pub(super) const MAX_REPLY: usize = 1232;
 
-/// Addresses of one host beyond these are not tried.
 const MAX_ADDRESSES: usize = 16;
 
-/// The name servers, in order. Without any, the one on this machine, as the C library does it.
+/// Falls back to this machine, like the C library.
 pub(super) fn name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     let mut servers: Vec<SocketAddr> = resolv_conf
         .lines()
@@ -39,7 +34,7 @@ pub(super) fn name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     servers
 }
 
-/// What `/etc/hosts` says of a name. `localhost` is this machine, whatever is written there.
+/// `localhost` is always this machine.
 pub(super) fn lookup_hosts_file(hosts: &str, name: &str) -> Vec<IpAddr> {
     if name == "localhost" || name.ends_with(".localhost") {
         return vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -56,25 +51,23 @@ pub(super) fn lookup_hosts_file(hosts: &str, name: &str) -> Vec<IpAddr> {
     found
 }
 
-/// A question for both kinds of addresses, and what has been answered.
 #[derive(Debug)]
 pub(super) struct Lookup {
     name: String,
     ids: [u16; 2],
     answered: [bool; 2],
     found: [Vec<IpAddr>; 2],
-    /// The server said that it cannot tell, rather than that there is nothing.
+    /// The server failed, which is not the same as no address.
     failed: bool,
 }
 
 impl Lookup {
-    /// `ids` should not be guessable: they tell the right answer from a forged one.
+    /// `ids` must be unpredictable: they detect forged replies.
     pub(super) fn new(name: &str, ids: [u16; 2]) -> Lookup {
         let (name, found) = (name.to_owned(), [Vec::new(), Vec::new()]);
         Lookup { name, ids, answered: [false; 2], found, failed: false }
     }
 
-    /// The questions that are still open, ready to be sent.
     pub(super) fn questions(&self) -> Vec<Vec<u8>> {
         let kinds = [TYPE_A, TYPE_AAAA];
         (0..2)
@@ -83,7 +76,6 @@ impl Lookup {
             .collect()
     }
 
-    /// Takes what a name server sent. What is no answer to an open question is passed over.
     pub(super) fn handle_reply(&mut self, reply: &[u8]) {
         for (nth, kind) in [TYPE_A, TYPE_AAAA].into_iter().enumerate() {
             if self.answered[nth] {
@@ -92,7 +84,7 @@ impl Lookup {
             if let Some(answer) = read(reply, self.ids[nth], &self.name, kind) {
                 match answer {
                     Ok(addresses) => self.found[nth] = addresses,
-                    Err(MalformedReply) => self.failed = true,
+                    Err(ServerFailure) => self.failed = true,
                 }
                 self.answered[nth] = true;
             }
@@ -103,12 +95,10 @@ impl Lookup {
         self.answered == [true; 2]
     }
 
-    /// Whether another server may know more.
     pub(super) fn is_unanswered(&self) -> bool {
         self.addresses().is_empty() && (self.failed || !self.is_done())
     }
 
-    /// Asks anew, another server for instance.
     pub(super) fn retry(&mut self, ids: [u16; 2]) {
         *self = Lookup::new(&self.name, ids);
     }
@@ -117,7 +107,7 @@ impl Lookup {
         self.found.iter().any(|found| !found.is_empty())
     }
 
-    /// What was found, the older kind first: where the newer one leads nowhere, it costs a wait.
+    /// IPv4 first: a broken IPv6 route costs a timeout.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         self.found.concat()
     }
@@ -126,17 +116,17 @@ impl Lookup {
 fn encode_query(id: u16, name: &str, kind: u16) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(name.len() + 32);
     bytes.extend_from_slice(&id.to_be_bytes());
-    // A usual question, answered by asking others if need be; one question, one additional record.
+    // Recursion desired; one question, one additional record.
     bytes.extend_from_slice(&[0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 1]);
     for label in name.split('.') {
-        // `hosts::clean` has seen to their length.
+        // `hosts::clean` has checked the length.
         bytes.push(u8::try_from(label.len()).unwrap_or(0));
         bytes.extend_from_slice(label.as_bytes());
     }
     bytes.push(0);
     bytes.extend_from_slice(&kind.to_be_bytes());
     bytes.extend_from_slice(&CLASS_IN.to_be_bytes());
-    // How much we can take at once (EDNS).
+    // EDNS: our maximum reply size.
     bytes.push(0);
     bytes.extend_from_slice(&TYPE_OPT.to_be_bytes());
     bytes.extend_from_slice(&(MAX_REPLY as u16).to_be_bytes());
@@ -144,17 +134,16 @@ fn encode_query(id: u16, name: &str, kind: u16) -> Vec<u8> {
     bytes
 }
 
-/// The server could not tell.
 #[derive(Debug, PartialEq, Eq)]
-struct MalformedReply;
+struct ServerFailure;
 
-/// Reads a reply. `None` if it is not one to this question.
+/// `None` if it does not answer this query.
 fn read(
     reply: &[u8],
     id: u16,
     name: &str,
     kind: u16,
-) -> Option<Result<Vec<IpAddr>, MalformedReply>> {
+) -> Option<Result<Vec<IpAddr>, ServerFailure>> {
     let mut reader = ReplyReader { data: reply, position: 0 };
     let (their_id, flags) = (reader.u16()?, reader.u16()?);
     if their_id != id || flags & 0x8000 == 0 {
@@ -168,13 +157,12 @@ fn read(
     reader.skip(2)?;
     match flags & 0x000f {
         0 => {}
-        // There is no such name.
+        // NXDOMAIN.
         3 => return Some(Ok(Vec::new())),
-        _ => return Some(Err(MalformedReply)),
+        _ => return Some(Err(ServerFailure)),
     }
     let mut found = Vec::new();
-    // Aliases come with what they stand for, so that only addresses need be looked at. All of the
-    // reply is the word of the same server.
+    // Replies include the targets of aliases, so only addresses matter.
     for _ in 0..answers {
         let Some(address) = reader.record(kind) else { break };
         if let Some(address) = address
@@ -184,7 +172,7 @@ fn read(
         }
     }
     let cut_off = flags & 0x0200 != 0;
-    Some(if cut_off && found.is_empty() { Err(MalformedReply) } else { Ok(found) })
+    Some(if cut_off && found.is_empty() { Err(ServerFailure) } else { Ok(found) })
 }
 
 struct ReplyReader<'a> {
@@ -193,7 +181,7 @@ struct ReplyReader<'a> {
 }
 
 impl<'a> ReplyReader<'a> {
-    fn handle_reply(&mut self, count: usize) -> Option<&'a [u8]> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let end = self.position.checked_add(count)?;
         let taken = self.data.get(self.position..end)?;
         self.position = end;
@@ -201,26 +189,25 @@ impl<'a> ReplyReader<'a> {
     }
 
     fn skip(&mut self, count: usize) -> Option<()> {
-        self.handle_reply(count).map(|_| ())
+        self.take(count).map(|_| ())
     }
 
     fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_be_bytes(self.handle_reply(2)?.try_into().ok()?))
+        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
     }
 
-    /// A name, with its references to earlier ones followed. They must point backwards, so that this
-    /// comes to an end.
+    /// Follows compression pointers, only backwards: this terminates.
     fn name(&mut self) -> Option<String> {
         let mut text = String::new();
         let mut reader = ReplyReader { data: self.data, position: self.position };
         let mut limit = self.position;
         let mut jumped = false;
         loop {
-            let length = *reader.handle_reply(1)?.first()?;
+            let length = *reader.take(1)?.first()?;
             match length {
                 0 => break,
                 1..=63 => {
-                    let label = reader.handle_reply(usize::from(length))?;
+                    let label = reader.take(usize::from(length))?;
                     if !text.is_empty() {
                         text.push('.');
                     }
@@ -230,7 +217,7 @@ impl<'a> ReplyReader<'a> {
                     }
                 }
                 192..=255 => {
-                    let low = *reader.handle_reply(1)?.first()?;
+                    let low = *reader.take(1)?.first()?;
                     let target = usize::from(length & 0x3f) << 8 | usize::from(low);
                     if !jumped {
                         self.position = reader.position;
@@ -249,14 +236,14 @@ impl<'a> ReplyReader<'a> {
         Some(text)
     }
 
-    /// One record: `None` if it is cut off, `Some(None)` if it is about something else.
-    fn record(&mut self, wanted: u16) -> Option<Option<IpAddr>> {
+    /// `None` if truncated, `Some(None)` if of another type.
+    fn record(&mut self, expected: u16) -> Option<Option<IpAddr>> {
         self.name()?;
         let (kind, class) = (self.u16()?, self.u16()?);
         self.skip(4)?;
         let length = self.u16()?;
-        let data = self.handle_reply(usize::from(length))?;
-        if kind != wanted || class != CLASS_IN {
+        let data = self.take(usize::from(length))?;
+        if kind != expected || class != CLASS_IN {
             return Some(None);
         }
         Some(match kind {
@@ -290,20 +277,18 @@ mod tests {
         assert_eq!(lookup_hosts_file(text, "box"), expected);
         assert_eq!(lookup_hosts_file(text, "box.lan"), expected[..1]);
         assert!(lookup_hosts_file(text, "other").is_empty());
-        // Nobody who can write there may point `localhost` elsewhere.
+        // A hosts file cannot redirect `localhost`.
         assert!(
             lookup_hosts_file("8.8.8.8 localhost", "localhost").iter().all(IpAddr::is_loopback)
         );
     }
 
-    /// A reply to `question` with these records after it: alias, addresses.
     fn reply(question: &[u8], flags: u16, records: &[(u16, &[u8])]) -> Vec<u8> {
         let mut bytes = question[..2].to_vec();
         bytes.extend_from_slice(&flags.to_be_bytes());
         bytes.extend_from_slice(&[0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
         bytes.extend_from_slice(&question[12..question.len() - 11]);
         for (kind, data) in records {
-            // The name of the question, by reference.
             bytes.extend_from_slice(&[0xc0, 12]);
             bytes.extend_from_slice(&kind.to_be_bytes());
             bytes.extend_from_slice(&[0, 1, 0, 0, 0, 60, 0, data.len() as u8]);
@@ -347,7 +332,7 @@ mod tests {
             reply(&encode_query(7, "evil.test", TYPE_A), 0x8180, &[(1, &[1, 2, 3, 4])]);
         assert_eq!(take(&other_name), (false, false, 0));
         assert_eq!(take(&asked), (false, false, 0), "a question is no reply");
-        // No such name; cannot tell; too long to be told.
+        // NXDOMAIN, SERVFAIL, truncated.
         assert_eq!(take(&reply(&asked, 0x8183, &[])), (true, false, 0));
         assert_eq!(take(&reply(&asked, 0x8182, &[])), (true, true, 0));
         assert_eq!(take(&reply(&asked, 0x8380, &[])), (true, true, 0));

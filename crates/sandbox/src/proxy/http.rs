@@ -1,28 +1,25 @@
-//! What a client asks the proxy for, read from the head of its request.
+//! Parses the head of a client's request.
 
 use crate::hosts;
 
-/// The most that a head may be. Browsers send 8 KiB at most.
+/// Browsers send at most 8 KiB.
 pub(super) const MAX_HEAD: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 128;
 
-/// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProxyRequest {
     pub(super) host: String,
     pub(super) port: u16,
-    /// What the host is sent first: nothing for a tunnel, the request itself otherwise.
+    /// Empty for a tunnel.
     pub(super) first: Vec<u8>,
     pub(super) tunnel: bool,
-    /// What `host` is asked before that, if it is a proxy that has to open the tunnel.
+    /// For a proxy that has to open a tunnel.
     pub(super) through: Option<Vec<u8>>,
-    /// How many bytes of the client may follow. Any number without one: of a tunnel, and of a request that says
-    /// only at its end how long it is.
+    /// `None` for a tunnel or a chunked body.
     pub(super) more: Option<u64>,
 }
 
-/// What has come of a head so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestHead {
     Partial,
@@ -30,7 +27,7 @@ pub(super) enum RequestHead {
     Bad(&'static str),
 }
 
-/// Reads the beginning of `bytes` as a request. What follows the head belongs to the host.
+/// What follows the head belongs to the host.
 pub(super) fn parse_request(bytes: &[u8]) -> RequestHead {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -85,24 +82,24 @@ pub(super) fn parse_request(bytes: &[u8]) -> RequestHead {
             None
         }
         Ok(Some(length)) => {
-            let here = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
-            first.extend_from_slice(&rest[..here]);
-            Some(length - here as u64)
+            let available = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+            first.extend_from_slice(&rest[..available]);
+            Some(length - available as u64)
         }
         Err(why) => return RequestHead::Bad(why),
     };
     RequestHead::Complete(ProxyRequest { host, port, first, tunnel: false, through: None, more })
 }
 
-/// How long the body of a request is; `None` if it says so only as it goes. A request that can be read in two
-/// ways could be read as two by somebody else.
+/// `None` if chunked. Ambiguous requests are refused: another parser could read two (request
+/// smuggling).
 fn length_of_body(headers: &[httparse::Header<'_>]) -> Result<Option<u64>, &'static str> {
     let named = |name: &'static str| {
         headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name))
     };
     let mut lengths = named("content-length");
-    let goes_on = named("transfer-encoding").next().is_some();
-    match (lengths.next(), lengths.next(), goes_on) {
+    let is_chunked = named("transfer-encoding").next().is_some();
+    match (lengths.next(), lengths.next(), is_chunked) {
         (None, _, true) => Ok(None),
         (None, _, false) => Ok(Some(0)),
         (Some(length), None, false) => std::str::from_utf8(length.value)
@@ -115,12 +112,11 @@ fn length_of_body(headers: &[httparse::Header<'_>]) -> Result<Option<u64>, &'sta
     }
 }
 
-/// Headers that are between the client and us. `Host` is told by the address, so that the host that was
-/// judged is the host that is asked.
+/// `Host` is rewritten: the host that was checked is the host that is asked.
 fn is_hop_by_hop(name: &str) -> bool {
     ["host", "connection", "keep-alive", "upgrade", "te"]
         .iter()
-        .any(|ours| name.eq_ignore_ascii_case(ours))
+        .any(|hop| name.eq_ignore_ascii_case(hop))
         || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("proxy-"))
 }
 
@@ -129,7 +125,6 @@ fn strip_scheme(target: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("http").then_some(rest)
 }
 
-/// `host:port`, or `host` where a port is understood.
 fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -152,11 +147,10 @@ fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     Some((hosts::normalize_host(host)?, port))
 }
 
-/// What a proxy has answered to `CONNECT` so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UpstreamReply {
     Partial,
-    /// The tunnel is open; what follows these bytes is the host's.
+    /// The length of the head; the host's data follows.
     Open(usize),
     Refused(u16),
     Bad,
@@ -173,7 +167,6 @@ pub(super) fn parse_upstream_reply(bytes: &[u8]) -> UpstreamReply {
     }
 }
 
-/// An answer of our own, for a client that gets none from the host.
 pub(super) fn error_response(status: &str, text: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -183,7 +176,6 @@ pub(super) fn error_response(status: &str, text: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The answer to a tunnel that is open.
 pub(super) const TUNNEL_OPEN: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 #[cfg(test)]
@@ -192,38 +184,42 @@ mod tests {
 
     use super::*;
 
-    fn whole(text: &str) -> ProxyRequest {
+    fn complete(text: &str) -> ProxyRequest {
         match parse_request(text.as_bytes()) {
-            RequestHead::Complete(ask) => ask,
+            RequestHead::Complete(request) => request,
             other => panic!("{text:?}: {other:?}"),
         }
     }
 
     #[test]
     fn connect_request_is_parsed() {
-        let ask = whole("CONNECT API.example.com:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n\x16\x03");
-        assert_eq!(ask.host, "api.example.com");
-        assert_eq!(ask.port, 443);
-        assert_eq!(ask.first, b"\x16\x03", "what was sent too early is kept");
-        assert!(ask.tunnel);
-        assert_eq!(whole("CONNECT [::1]:80 HTTP/1.1\r\n\r\n").host, "::1");
+        let request =
+            complete("CONNECT API.example.com:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n\x16\x03");
+        assert_eq!(request.host, "api.example.com");
+        assert_eq!(request.port, 443);
+        assert_eq!(request.first, b"\x16\x03", "what was sent too early is kept");
+        assert!(request.tunnel);
+        assert_eq!(complete("CONNECT [::1]:80 HTTP/1.1\r\n\r\n").host, "::1");
     }
 
     #[test]
     fn plain_request_is_rewritten_for_target_host() {
-        let ask = whole(
+        let request = complete(
             "POST http://example.com:8080/a?b=c HTTP/1.1\r\nHost: evil.test\r\nAccept: */*\r\n\
              Proxy-Authorization: Basic x\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi",
         );
-        assert_eq!((ask.host.as_str(), ask.port, ask.tunnel), ("example.com", 8080, false));
         assert_eq!(
-            String::from_utf8(ask.first).unwrap(),
+            (request.host.as_str(), request.port, request.tunnel),
+            ("example.com", 8080, false)
+        );
+        assert_eq!(
+            String::from_utf8(request.first).unwrap(),
             "POST /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\n\
              Content-Length: 2\r\nConnection: close\r\n\r\nhi"
         );
-        let ask = whole("GET HTTP://example.com?x HTTP/1.1\r\n\r\n");
-        assert!(ask.first.starts_with(b"GET /?x HTTP/1.1\r\nHost: example.com\r\n"));
-        assert_eq!(ask.port, 80);
+        let request = complete("GET HTTP://example.com?x HTTP/1.1\r\n\r\n");
+        assert!(request.first.starts_with(b"GET /?x HTTP/1.1\r\nHost: example.com\r\n"));
+        assert_eq!(request.port, 80);
     }
 
     #[test]
@@ -235,9 +231,9 @@ mod tests {
             ("content-length: 9\r\n", "hi", "hi", Some(7)),
             ("Transfer-Encoding: chunked\r\n", "2\r\nhi", "2\r\nhi", None),
         ] {
-            let ask = whole(&format!("{}{rest}", head(headers)));
-            assert_eq!(ask.more, more, "{headers:?}");
-            let first = String::from_utf8(ask.first).unwrap();
+            let request = complete(&format!("{}{rest}", head(headers)));
+            assert_eq!(request.more, more, "{headers:?}");
+            let first = String::from_utf8(request.first).unwrap();
             assert_eq!(first.split_once("\r\n\r\n").unwrap().1, kept, "{headers:?}");
         }
         for two_ways in [
@@ -302,9 +298,9 @@ mod tests {
                 format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"),
                 format!("GET http://{host}:{port}/ HTTP/1.1\r\n\r\n"),
             ] {
-                if let RequestHead::Complete(ask) = parse_request(head.as_bytes()) {
-                    prop_assert_eq!(hosts::normalize_host(&ask.host), Some(ask.host));
-                    prop_assert!(ask.port > 0);
+                if let RequestHead::Complete(request) = parse_request(head.as_bytes()) {
+                    prop_assert_eq!(hosts::normalize_host(&request.host), Some(request.host));
+                    prop_assert!(request.port > 0);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Looking a name up without waiting for it.
+//! Nonblocking name resolution.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,19 +9,17 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::dns::{self, Lookup};
 
-/// How long a name server may take before another is asked.
 const LOOKUP_TIMEOUT_MS: u64 = 2_000;
-/// How long the second kind of addresses is waited for once the first is there.
-const RETRY_AFTER_MS: u64 = 300;
-/// How often each server is asked.
+/// The wait for the second address family after the first.
+const SECOND_FAMILY_WAIT_MS: u64 = 300;
+/// Queries per server.
 const ROUNDS: usize = 2;
 
-/// Where names are looked up.
 #[derive(Debug, Clone)]
 pub struct Resolver {
     pub hosts: PathBuf,
     pub resolv_conf: PathBuf,
-    /// Ask these instead of those of `resolv_conf`.
+    /// Replaces the servers of `resolv_conf`.
     pub servers: Vec<SocketAddr>,
 }
 
@@ -35,7 +33,6 @@ impl Default for Resolver {
     }
 }
 
-/// A name that is being looked up.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     lookup: Lookup,
@@ -45,7 +42,6 @@ pub(super) struct PendingLookup {
     deadline_ms: u64,
 }
 
-/// What is known of a name.
 #[derive(Debug)]
 pub(super) enum Resolution {
     Known(Vec<IpAddr>),
@@ -53,8 +49,7 @@ pub(super) enum Resolution {
 }
 
 impl Resolver {
-    /// Looks `host` up, as far as that is possible at once. The files are read each time: they are
-    /// small, and a laptop that changes its network changes them.
+    /// Starts a lookup. The files are read each time: they change with a laptop's network.
     pub(super) fn start(&self, host: &str, now_ms: u64) -> Resolution {
         if let Ok(address) = host.parse() {
             return Resolution::Known(vec![address]);
@@ -86,8 +81,7 @@ impl PendingLookup {
         self.deadline_ms
     }
 
-    /// Takes what has arrived and asks further. The addresses, once there is nothing more to be done:
-    /// none if nobody knows any.
+    /// Handles replies and queries further. Returns the addresses when done, possibly none.
     pub(super) fn advance(&mut self, now_ms: u64) -> Option<Vec<IpAddr>> {
         let mut reply = [0; 2 * dns::MAX_REPLY];
         let mut refused = false;
@@ -95,7 +89,7 @@ impl PendingLookup {
             match rustix::net::recv(socket, &mut reply[..], RecvFlags::empty()) {
                 Ok((read, _)) => self.lookup.handle_reply(&reply[..read.min(reply.len())]),
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
-                // Nobody listens there.
+                // The port is closed.
                 Err(_) => {
                     refused = true;
                     break;
@@ -109,7 +103,7 @@ impl PendingLookup {
             if now_ms >= self.deadline_ms {
                 return Some(self.lookup.addresses());
             }
-            self.deadline_ms = self.deadline_ms.min(now_ms + RETRY_AFTER_MS);
+            self.deadline_ms = self.deadline_ms.min(now_ms + SECOND_FAMILY_WAIT_MS);
             return None;
         }
         if refused || self.lookup.is_done() || now_ms >= self.deadline_ms {
@@ -121,7 +115,7 @@ impl PendingLookup {
         None
     }
 
-    /// Asks the next server. Each has a socket of its own, and with it a port that nobody can guess.
+    /// Queries the next server from a new socket, whose port is unpredictable.
     fn send_queries(&mut self, now_ms: u64) -> bool {
         self.socket = None;
         while self.queried_servers < ROUNDS * self.servers.len() {
@@ -150,7 +144,7 @@ fn send(server: SocketAddr, questions: &[Vec<u8>]) -> io::Result<OwnedFd> {
 
 fn random_ids() -> [u16; 2] {
     let mut bytes = [0; 4];
-    // The port is random as well; without entropy in these, a forger still has to guess that.
+    // Without entropy, the random port still has to be guessed.
     let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
     let ids = [u16::from_ne_bytes([bytes[0], bytes[1]]), u16::from_ne_bytes([bytes[2], bytes[3]])];
     if ids[0] == ids[1] { [ids[0], ids[1].wrapping_add(1)] } else { ids }

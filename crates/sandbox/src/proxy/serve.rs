@@ -1,4 +1,4 @@
-//! The thread of the proxy: one `poll` over everything that can happen to it.
+//! The proxy's thread: one `poll` over everything.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::mem::MaybeUninit;
@@ -13,12 +13,12 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFl
 use super::connection::{Connection, NextStep};
 use super::{ListenerSetId, ProxyCommand, ProxyRules, Refusal};
 
-/// Connections at a time. One more takes the place of the one in which nothing has moved for longest:
-/// a client that opens connections and forgets them harms only itself.
+/// A new connection then replaces the one idle for longest: a client that leaks connections harms
+/// only itself.
 const MAX_CONNECTIONS: usize = 512;
-/// What is read at once, and the most that one direction of a connection holds.
+/// Also the most that one direction buffers.
 const SCRATCH_BYTES: usize = 32 * 1024;
-/// How many listeners one sandbox may hand out.
+/// Per sandbox.
 pub(crate) const MAX_LISTENERS: usize = 32;
 
 pub(super) struct ProxyServer {
@@ -31,11 +31,10 @@ pub(super) struct ProxyServer {
     connections: Vec<Connection>,
 }
 
-/// Where connections come from.
 enum ListenerSource {
     /// Listeners will arrive here.
     Pending { id: ListenerSetId, from: OwnedFd, ports: Arc<[u16]> },
-    /// `port`: a port of this machine that whoever connects is passed on to.
+    /// `port`: the local port to forward to.
     Listening { id: ListenerSetId, listener: OwnedFd, port: Option<u16> },
 }
 
@@ -85,12 +84,11 @@ impl ProxyServer {
                 return;
             }
             let now_ms = now_ms();
-            let ProxyServer { rules, refusals: news, wake_writer: bell, connections, .. } =
-                &mut self;
-            let mut tell = |refusal| {
-                // Who does not listen has been told of hundreds already.
-                if news.try_send(refusal).is_ok() {
-                    let _ = rustix::io::write(&*bell, &[1]);
+            let ProxyServer { rules, refusals, wake_writer, connections, .. } = &mut self;
+            let mut on_refusal = |refusal| {
+                // A full queue already holds hundreds.
+                if refusals.try_send(refusal).is_ok() {
+                    let _ = rustix::io::write(&*wake_writer, &[1]);
                 }
             };
             let mut nth = 0;
@@ -100,7 +98,7 @@ impl ProxyServer {
                 nth += 1;
                 !moves
                     || matches!(
-                        connection.advance(now_ms, rules, &mut scratch, &mut tell),
+                        connection.advance(now_ms, rules, &mut scratch, &mut on_refusal),
                         NextStep::Keep
                     )
             });
@@ -108,7 +106,6 @@ impl ProxyServer {
         }
     }
 
-    /// Waits until something can be done.
     fn wait(&self) -> ReadySet {
         let mut polled = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
         for source in &self.sources {
@@ -123,10 +120,10 @@ impl ProxyServer {
         }
         let until = self.connections.iter().filter_map(Connection::deadline_ms).min();
         let timeout = until.map(|until| {
-            let left = until.saturating_sub(now_ms());
+            let remaining = until.saturating_sub(now_ms());
             Timespec {
-                tv_sec: i64::try_from(left / 1000).unwrap_or(i64::MAX),
-                tv_nsec: i64::try_from(left % 1000 * 1_000_000).unwrap_or(0),
+                tv_sec: i64::try_from(remaining / 1000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(remaining % 1000 * 1_000_000).unwrap_or(0),
             }
         });
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
@@ -143,7 +140,7 @@ impl ProxyServer {
         }
     }
 
-    /// Does what was ordered. `false`: to stop.
+    /// Returns `false` to stop.
     fn handle_commands(&mut self) -> bool {
         let mut bytes = [0; 64];
         while rustix::io::read(&self.wake, &mut bytes).is_ok_and(|read| read > 0) {}
@@ -155,9 +152,9 @@ impl ProxyServer {
                     }
                 }
                 Ok(ProxyCommand::Serve { id, listener }) => self.listen(id, listener, None),
-                Ok(ProxyCommand::Release(gone)) => {
-                    self.sources.retain(|source| source.id() != gone);
-                    self.connections.retain(|connection| connection.listener_set != gone);
+                Ok(ProxyCommand::Release(released)) => {
+                    self.sources.retain(|source| source.id() != released);
+                    self.connections.retain(|connection| connection.listener_set != released);
                 }
                 Ok(ProxyCommand::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => {
                     return false;
@@ -168,13 +165,13 @@ impl ProxyServer {
     }
 
     fn listen(&mut self, id: ListenerSetId, listener: OwnedFd, port: Option<u16>) {
-        // One that would block would stop everybody.
+        // A blocking listener would stop all clients.
         if set_nonblocking(listener.as_fd()).is_ok() {
             self.sources.push(ListenerSource::Listening { id, listener, port });
         }
     }
 
-    /// Takes listeners and clients that have arrived.
+    /// Accepts listeners and clients.
     fn accept(&mut self, ready: &[bool], now_ms: u64, scratch: &mut [u8]) {
         let mut arrived = Vec::new();
         let mut done = Vec::new();
@@ -186,7 +183,7 @@ impl ProxyServer {
             match source {
                 ListenerSource::Pending { id, from, ports } => match receive(from, scratch) {
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    // Nobody sends any: the sandbox did not come about.
+                    // The sandbox failed to start.
                     Err(_) => done.push(*id),
                     Ok(listeners) => {
                         done.push(*id);
@@ -239,14 +236,12 @@ impl ProxyServer {
     }
 }
 
-/// What can go on.
 struct ReadySet {
     woken: bool,
     sources: Vec<bool>,
     connections: Vec<bool>,
 }
 
-/// The descriptors that came over a socket.
 fn receive(from: &OwnedFd, scratch: &mut [u8]) -> Result<Vec<OwnedFd>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

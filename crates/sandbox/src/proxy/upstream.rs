@@ -1,4 +1,4 @@
-//! A proxy that the user has to go through: that of a company, by the variables that name one.
+//! The user's own proxy, such as a company's, from environment variables.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,12 +6,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::http::ProxyRequest;
 use crate::hosts;
 
-/// Which hosts are reached by way of which proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamProxies {
     https: Option<UpstreamProxy>,
     http: Option<UpstreamProxy>,
-    /// What `NO_PROXY` says is reached without.
+    /// The entries of `NO_PROXY`.
     direct: Vec<String>,
 }
 
@@ -19,15 +18,15 @@ pub struct UpstreamProxies {
 pub(super) struct UpstreamProxy {
     pub(super) host: String,
     pub(super) port: u16,
-    /// What it is told to know who asks.
+    /// The value of `Proxy-Authorization`.
     authorization: Option<String>,
 }
 
 impl UpstreamProxies {
-    /// Reads the variables, and tells of one that cannot be followed.
+    /// Also returns a message about an unusable variable.
     pub fn from_env(env: &[(OsString, OsString)]) -> (UpstreamProxies, Option<String>) {
         let get = |name: &str| {
-            // Programs look for both; in lower case it is the older one.
+            // The lower case name wins.
             [name.to_ascii_lowercase(), name.to_owned()].iter().find_map(|name| {
                 let (_, value) = env.iter().find(|(other, _)| other == name.as_str())?;
                 value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
@@ -55,18 +54,17 @@ impl UpstreamProxies {
         (UpstreamProxies { https, http, direct }, problem)
     }
 
-    /// The proxy that something is asked of, if not the host itself.
-    pub(super) fn server_for(&self, ask: &ProxyRequest) -> Option<&UpstreamProxy> {
-        let server = if ask.tunnel { &self.https } else { &self.http };
+    /// `None` to connect directly.
+    pub(super) fn server_for(&self, request: &ProxyRequest) -> Option<&UpstreamProxy> {
+        let server = if request.tunnel { &self.https } else { &self.http };
         let server = server.as_ref()?;
-        let is_direct = hosts::is_local(&ask.host)
-            || self.direct.iter().any(|entry| matches_no_proxy(entry, &ask.host, ask.port));
+        let is_direct = hosts::is_local(&request.host)
+            || self.direct.iter().any(|entry| matches_no_proxy(entry, &request.host, request.port));
         (!is_direct).then_some(server)
     }
 }
 
-/// Whether an entry of `NO_PROXY` is about this host: `*`, a name with all below it, an address, a network,
-/// each with or without a port.
+/// Matches `*`, a domain with its subdomains, an address or a network, each with an optional port.
 fn matches_no_proxy(entry: &str, host: &str, port: u16) -> bool {
     if entry == "*" {
         return true;
@@ -92,7 +90,7 @@ fn matches_no_proxy(entry: &str, host: &str, port: u16) -> bool {
 }
 
 impl UpstreamProxy {
-    /// `http://user:password@host:port/`, of which only the host has to be there.
+    /// Parses `http://user:password@host:port/`; only the host is required.
     fn read(url: &str) -> Option<UpstreamProxy> {
         let rest = match url.split_once("://") {
             Some((scheme, rest)) => scheme.eq_ignore_ascii_case("http").then_some(rest)?,
@@ -118,9 +116,9 @@ impl UpstreamProxy {
         }
     }
 
-    /// What it is asked for, in the place of the host itself.
-    pub(super) fn connect_request(&self, ask: ProxyRequest) -> ProxyRequest {
-        let ProxyRequest { host, port, first, tunnel, more, .. } = ask;
+    /// Turns a request to a host into one to this proxy.
+    pub(super) fn connect_request(&self, request: ProxyRequest) -> ProxyRequest {
+        let ProxyRequest { host, port, first, tunnel, more, .. } = request;
         let named = if host.contains(':') { format!("[{host}]") } else { host };
         let header = self.header();
         let (first, through) = if tunnel {
@@ -131,18 +129,17 @@ impl UpstreamProxy {
             // `GET /path` becomes `GET http://host:port/path`.
             let space = first.iter().position(|byte| *byte == b' ').map_or(0, |at| at + 1);
             let end = first.windows(2).position(|two| two == b"\r\n").map_or(0, |at| at + 2);
-            let mut whole = first.get(..space).unwrap_or_default().to_vec();
-            whole.extend_from_slice(format!("http://{named}:{port}").as_bytes());
-            whole.extend_from_slice(first.get(space..end).unwrap_or_default());
-            whole.extend_from_slice(header.as_bytes());
-            whole.extend_from_slice(first.get(end..).unwrap_or_default());
-            (whole, None)
+            let mut rewritten = first.get(..space).unwrap_or_default().to_vec();
+            rewritten.extend_from_slice(format!("http://{named}:{port}").as_bytes());
+            rewritten.extend_from_slice(first.get(space..end).unwrap_or_default());
+            rewritten.extend_from_slice(header.as_bytes());
+            rewritten.extend_from_slice(first.get(end..).unwrap_or_default());
+            (rewritten, None)
         };
         ProxyRequest { host: self.host.clone(), port: self.port, first, tunnel, through, more }
     }
 }
 
-/// What `%40` and the like stand for.
 fn percent_decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

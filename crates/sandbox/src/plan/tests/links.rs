@@ -1,10 +1,9 @@
-//! Links that an agent of an earlier run may have left: what they lead to is not shown.
+//! Links of earlier agents do not show their targets.
 
 use super::*;
 
 const SSH: &str = "/home/u/.ssh";
 
-/// Whether a plan shows, copies or makes writable anything of `~/.ssh`.
 fn shows_ssh(plan: &SandboxPlan) -> bool {
     let is_ssh = |path: &Path| path.starts_with(SSH);
     plan.copies.iter().any(|(from, _)| is_ssh(from))
@@ -51,7 +50,7 @@ fn plan_skips_link_out_of_writable_place_with_note() {
             PlanInputs { writable: vec!["data".into()], ..wanted() },
             in_project("data"),
         ),
-        // In what is writable besides the project.
+        // In a writable directory outside the project.
         (
             "PIP_CACHE_DIR",
             with_env("PIP_CACHE_DIR", "/home/u/.npm/pip"),
@@ -92,7 +91,7 @@ fn plan_skips_link_out_of_writable_place_with_note() {
         assert!(note.contains(&link) && note.contains(" leads out of "), "{note}");
         assert!(note.contains(SSH), "{note}");
         assert!(!note.contains(" to sandbox.") && note.contains("holds secrets"), "{note}");
-        // The same with nothing that agents could write, but for what the sandbox itself makes writable.
+        // With only what the sandbox itself makes writable.
         let mut elsewhere = wanted.clone();
         elsewhere.project = "/home/u/src/third".into();
         elsewhere.agent_writable = AgentWritable::default();
@@ -118,7 +117,7 @@ fn plan_follows_user_link_and_link_inside_project() {
     assert_eq!(plan.notes, [] as [&str; 0]);
     assert_eq!(seen(&plan, "/home/u/bin/x"), "r /home/u/src/project/tools/x");
     assert_eq!(seen(&plan, "/home/u/.npm/x"), "w /mnt/npm/x");
-    // Only this could become something else later: what is in the project is seen as a part of it.
+    // Sources in the project are not replaceable: they are seen as part of it.
     let replaceable: Vec<&Path> = plan.replaceable_sources.iter().map(PathBuf::as_path).collect();
     assert_eq!(replaceable, [Path::new("/home/u/src/project/tools")]);
     let below = |mount: &&Mount| mount.at().starts_with("/home/u/src/project/.venv-3.12");
@@ -188,7 +187,7 @@ fn plan_mounts_external_git_directory_only_if_linked_back() {
             ],
             true,
         ),
-        // A git directory in the project that takes another one for its own.
+        // A git directory in the project that names another one as its own.
         (
             vec![
                 "/home/u/src/project/.git = gitdir: mine".to_owned(),
@@ -205,7 +204,6 @@ fn plan_mounts_external_git_directory_only_if_linked_back() {
             || seen(&plan, "/home/u/other/.git/modules/p/x").starts_with("w /home/u/other");
         assert_eq!(shown, expected, "{lines:?}: {:?}", plan.mounts);
     }
-    // Named by the user.
     let wanted = PlanInputs { writable: vec![other.into()], ..wanted() };
     let plan = plan_of(&wanted, &[plain, "/home/u/other/.git/config"]);
     assert!(seen(&plan, "/home/u/other/.git/config").starts_with("r "));

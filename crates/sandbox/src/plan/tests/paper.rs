@@ -1,11 +1,9 @@
-//! A machine on paper.
-
 use std::collections::BTreeMap;
 use std::path::Component;
 
 use super::*;
 
-/// A machine on paper: directories end with a slash, links say where they lead, files have a text.
+/// A fake machine: directories end with a slash, links have targets, files have text.
 #[derive(Default)]
 pub(super) struct Paper(BTreeMap<PathBuf, Thing>);
 
@@ -34,7 +32,6 @@ impl Paper {
         paper
     }
 
-    /// A path without links, a component at a time.
     fn resolve(&self, path: &Path) -> Option<PathBuf> {
         let mut real = PathBuf::from("/");
         for part in path.components() {
@@ -80,12 +77,12 @@ impl Disk for Paper {
         children.filter_map(|path| path.file_name()).map(OsString::from).collect()
     }
 
-    /// What has `closed` in its path is not.
+    /// Paths with `closed` are inaccessible.
     fn is_accessible(&self, path: &Path) -> bool {
         !path.to_str().unwrap().contains("closed")
     }
 
-    /// What is called so is one.
+    /// Files named `.sock` are sockets.
     fn sockets(&self) -> Vec<PathBuf> {
         let sockets = self.0.keys().filter(|path| path.extension() == Some(OsStr::new("sock")));
         sockets.cloned().collect()

@@ -1,4 +1,4 @@
-//! What an agent can see and must not change: what git executes, what is ralph's and Claude's, and the ways there.
+//! Visible but protected: what git executes, files of ralph and Claude, and their parents.
 
 use super::*;
 
@@ -6,7 +6,6 @@ fn guarded(plan: &SandboxPlan) -> Vec<&str> {
     plan.guards.iter().map(|guard| guard.path.to_str().unwrap()).collect()
 }
 
-/// What a guard says of a path in the project.
 fn was<'p>(plan: &'p SandboxPlan, name: &str) -> Option<&'p ExpectedEntry> {
     let path = Path::new("/home/u/src/project").join(name);
     plan.guards.iter().find(|guard| guard.path == path).map(|guard| &guard.was)
@@ -39,7 +38,7 @@ fn plan_allows_commits_and_protects_git_hooks_and_config() {
     for name in ["commondir", "config.worktree", "modules/sub/dir/hooks"] {
         assert!(guarded.contains(&format!("{git}/{name}").as_str()), "{name} in {guarded:?}");
     }
-    // Each directory with something protected in it is a mount of its own, or it could be renamed.
+    // Each is a mount, or it could be renamed.
     for dir in ["", "/modules", "/modules/sub", "/modules/sub/dir"] {
         assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(&format!("{git}{dir}"))));
     }
@@ -77,7 +76,7 @@ fn plan_shows_rest_of_repository_read_only() {
     assert_eq!(seen(&plan, "/home/u/src/other"), "r /home/u/src/other");
     assert_eq!(seen(&plan, "/home/u/src/.git/index"), "w /home/u/src/.git/index");
     assert_eq!(seen(&plan, "/home/u/src/project/x"), "w /home/u/src/project/x");
-    // Dot files under version control must not open the home.
+    // Dot files in git must not show the home directory.
     let plan = plan_of(&wanted(), &["/home/u/.git/config"]);
     assert!(seen(&plan, "/home/u/.ssh/id").contains(SCRATCH));
     assert!(seen(&plan, "/home/u/.git/config").contains(SCRATCH));
@@ -111,7 +110,7 @@ fn plan_protects_ralph_and_claude_files_even_if_missing() {
         assert_eq!(guard(name).unwrap().was, ExpectedEntry::Nothing, "{name}");
     }
     assert_eq!(guard(".claude/hooks").unwrap().was, ExpectedEntry::Link("../hooks".into()));
-    // Without a directory there is nothing to mount, but what would be in it is guarded, and so is the way there.
+    // A missing directory cannot be mounted, but it and its files are guarded.
     let plan = plan_of(&wanted(), &[]);
     let guard = |name: &str| plan.guards.iter().position(|guard| guard.path.ends_with(name));
     let (dir, file) = (guard(".claude").unwrap(), guard(".claude/settings.json").unwrap());
@@ -150,13 +149,12 @@ fn plan_protects_writable_targets_of_user_links() {
     for name in ["real/cfg/settings.json", "shared/deep/settings.json"] {
         let path = format!("{project}/{name}");
         assert_eq!(seen(&plan, &path), format!("r {path}"));
-        // Nothing on the way can be renamed.
         for dir in Path::new(&path).ancestors().skip(1).take_while(|dir| *dir != Path::new(project))
         {
             assert!(plan.mounts.iter().any(|mount| mount.at() == dir), "{}", dir.display());
         }
     }
-    // What is outside is the user's, whatever becomes of it.
+    // Paths outside belong to the user.
     assert!(!guarded(&plan).iter().any(|path| path.starts_with("/home/u/prompts")));
 }
 
@@ -221,12 +219,11 @@ fn plan_protects_config_of_other_tools_even_if_missing() {
         "opencode.jsonc",
     ];
     let path = |name: &str| format!("/home/u/src/project/{name}");
-    let there: Vec<String> = executed.iter().map(|name| path(name)).collect();
-    let there: Vec<&str> = there.iter().map(String::as_str).collect();
-    let plan = plan_of(&wanted(), &there);
+    let existing: Vec<String> = executed.iter().map(|name| path(name)).collect();
+    let existing: Vec<&str> = existing.iter().map(String::as_str).collect();
+    let plan = plan_of(&wanted(), &existing);
     for name in executed {
         assert_eq!(seen(&plan, &path(name)), format!("r {}", path(name)));
-        // Nothing on the way can be renamed.
         for dir in Path::new(name).ancestors().skip(1).filter(|dir| *dir != Path::new("")) {
             let dir = Path::new("/home/u/src/project").join(dir);
             assert!(plan.mounts.iter().any(|mount| mount.at() == dir), "{}", dir.display());
@@ -243,7 +240,7 @@ fn plan_protects_config_of_other_tools_even_if_missing() {
     for name in [".hg", ".jj"] {
         assert_eq!(was(&plan, name), Some(&ExpectedEntry::Nothing), "{name}");
     }
-    // Directories without anything to protect can be removed.
+    // Directories without protected content can be removed.
     let plan = plan_of(&wanted(), &["/home/u/src/project/.github/workflows/x"]);
     assert!(!plan.mounts.iter().any(|mount| mount.at().ends_with(".github")));
     assert_eq!(was(&plan, ".github"), Some(&ExpectedEntry::Directory));
@@ -285,7 +282,6 @@ fn plan_protects_nested_project() {
         let seen = seen(&plan, &format!("{nested}/{name}"));
         assert!(seen.starts_with(expected), "{name}: {seen}");
     }
-    // Neither it nor what it is in can be renamed.
     for dir in ["/home/u/src/project/packages", nested] {
         assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(dir)), "{dir}");
     }
@@ -293,7 +289,7 @@ fn plan_protects_nested_project() {
         ("packages/app", Some(&ExpectedEntry::Directory)),
         ("packages/app/.ralph/settings.local.json", Some(&ExpectedEntry::Nothing)),
         ("packages/app/.claude/settings.json", Some(&ExpectedEntry::Nothing)),
-        // A run of that project creates this.
+        // A run of that project creates it.
         ("packages/app/.ralph/runs", None),
         ("gone/.ralph/settings.json", Some(&ExpectedEntry::Nothing)),
         ("gone/.git", None),

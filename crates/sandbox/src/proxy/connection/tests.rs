@@ -3,11 +3,10 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 
-/// A client, and the proxy's side of it at the beginning of time.
 fn client() -> (UnixStream, Connection) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    theirs.set_nonblocking(true).unwrap();
-    (ours, Connection::new(ListenerSetId(1), theirs.into(), 0))
+    let (client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    (client, Connection::new(ListenerSetId(1), server.into(), 0))
 }
 
 fn advance(connection: &mut Connection, now_ms: u64) -> bool {
@@ -34,10 +33,10 @@ fn proxy_head_timeout_is_not_extended_by_trickling_client() {
     }
     stream.write_all(b"y").unwrap();
     advance(&mut connection, REQUEST_TIMEOUT_MS);
-    // It has a moment to read that, and no more if it does not.
+    // Closed even if the client does not read.
     assert!(!advance(&mut connection, REQUEST_TIMEOUT_MS + CLOSE_TIMEOUT_MS));
-    let said = answer(stream, connection);
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    let reply = answer(stream, connection);
+    assert!(reply.starts_with("HTTP/1.1 408 "), "{reply}");
 }
 
 #[test]
@@ -51,6 +50,6 @@ fn proxy_rejects_oversized_request_head() {
         sent += 1024;
         advance(&mut connection, 0);
     }
-    let said = answer(stream, connection);
-    assert!(said.starts_with("HTTP/1.1 431 "), "{said}");
+    let reply = answer(stream, connection);
+    assert!(reply.starts_with("HTTP/1.1 431 "), "{reply}");
 }
