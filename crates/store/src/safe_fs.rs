@@ -241,7 +241,7 @@ fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn beneath(root: &Path, relative: &Path) -> io::Result<File> {
+fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
     open_stepwise(root, relative)
 }
 
