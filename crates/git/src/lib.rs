@@ -1,5 +1,10 @@
-//! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
-//! commit message with `$(…)` is committed as those characters.
+//! Every git call: SCM tasks after an iteration, and the state of the repository.
+//!
+//! There is no shell: a commit message with `$(…)` is committed as it is. Agents have worked in
+//! these repositories, so git executes nothing that they can name ([`hardening`], [`config_trust`],
+//! [`link_guard`]). The crate knows nothing of agents, sandboxes or the loop.
+
+#![forbid(unsafe_code)]
 
 mod agent_git;
 pub mod branch;
@@ -39,38 +44,29 @@ use hardening::GitPurpose;
 use link_guard::GitAccess;
 use lock_files::is_lock_error;
 
-/// How much of what an SCM prints is kept for the report.
 const MAX_OUTPUT: usize = 4 * 1024;
 
-/// How long git may take for something that needs no network.
+/// For calls without network.
 const GIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it may take to look for what is only worth a warning.
+/// For checks that lead to a warning at most.
 const GIT_QUICK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long git is asked again while another git has one of its locks: they are held for moments, and
-/// one that is older than this was left behind.
+/// How long to retry while another git holds a lock. An older lock was abandoned.
 const GIT_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Calls git outside of a run, for what needs no hooks and no network, and tells what it printed. Nothing is
-/// executed that an agent may have named ([`hardening`]).
-///
-/// # Errors
-/// What git said of its failure.
+/// Runs git without hooks or network, and returns its output.
 pub fn run_git(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<String, Error> {
     run_git_within(GIT_TIMEOUT, GitPurpose::ReadOnly, args, directory)
 }
 
-/// The same for what may take as long as the repository is large, and runs the user's own hooks.
-///
-/// # Errors
-/// As above.
+/// Like [`run_git`], for calls that take long in a large repository and run the user's hooks.
 pub fn run_git_slow(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<String, Error> {
     run_git_within(COMMIT_TIMEOUT, GitPurpose::Write, args, directory)
 }
 
-/// The commit that is checked out, read from the repository's files: no run is to wait for a git just for
-/// this. `None` if there is none, or if the repository keeps it in another way.
+/// The checked-out commit, read from files: a run should not wait for git. `None` also for other
+/// storage formats.
 pub fn head_commit(directory: &Path) -> Option<String> {
     let is_id = |text: &str| {
         let id = text.trim();
@@ -87,7 +83,6 @@ pub fn head_commit(directory: &Path) -> Option<String> {
     })
 }
 
-/// Where git keeps what it knows of the work tree that a directory is in.
 fn git_dir(directory: &Path) -> Option<PathBuf> {
     let top = work_tree_root(directory)?;
     let git = top.join(".git");
@@ -98,7 +93,7 @@ fn git_dir(directory: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The directories of the repository that a directory is in: the top of the work tree, and where git keeps its files.
+/// The work tree's root and the git directories.
 pub fn repository_dirs(directory: &Path) -> Vec<PathBuf> {
     let top = work_tree_root(directory).map(Path::to_owned);
     let git = git_dir(directory);
@@ -107,23 +102,20 @@ pub fn repository_dirs(directory: &Path) -> Vec<PathBuf> {
     dirs.filter_map(|dir| dir.canonicalize().ok()).collect()
 }
 
-/// Whether a directory is the top of a work tree whose repository is there.
 fn has_repository(top: &Path) -> bool {
     top.join(".git").exists()
         && git_dir(top).is_some_and(|git| git.join("HEAD").symlink_metadata().is_ok())
 }
 
-/// Whether a directory is in a work tree whose repository is there.
 pub fn is_in_repository(directory: &Path) -> bool {
     work_tree_root(directory).is_some_and(has_repository)
 }
 
-/// The top of the work tree that a directory is in.
 fn work_tree_root(directory: &Path) -> Option<&Path> {
     directory.ancestors().find(|above| above.join(".git").exists())
 }
 
-/// Where git keeps what all work trees share, by where it keeps what it knows of one.
+/// Shared by all work trees of a repository.
 fn common_dir(git: &Path) -> PathBuf {
     match read_git_file(&git.join("commondir")) {
         Some(common) => git.join(common.trim()),
@@ -131,70 +123,69 @@ fn common_dir(git: &Path) -> PathBuf {
     }
 }
 
-/// One of git's own files.
 fn read_git_file(path: &Path) -> Option<String> {
-    // No commit has a longer name, and no file of such a name is longer than a list of them.
     let bytes = ralph_store::user_files::read_user_file(path, 4 << 20).ok()?;
     String::from_utf8(bytes).ok()
 }
 
 fn run_git_within(
-    patience: Duration,
+    timeout: Duration,
     purpose: GitPurpose,
     args: &[impl AsRef<OsStr>],
     directory: &Path,
 ) -> Result<String, Error> {
-    let until = Instant::now() + GIT_LOCK_TIMEOUT;
+    let deadline = Instant::now() + GIT_LOCK_TIMEOUT;
     let mut pause = Duration::from_millis(10);
     loop {
-        match run_git_once(patience, purpose, args, directory) {
-            Err(error) if is_lock_error(&error.message) && Instant::now() < until => {
+        match run_git_once(timeout, purpose, args, directory) {
+            Err(error) if is_lock_error(&error.message) && Instant::now() < deadline => {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(250));
             }
-            answer => return answer,
+            result => return result,
         }
     }
 }
 
 fn run_git_once(
-    patience: Duration,
+    timeout: Duration,
     purpose: GitPurpose,
     args: &[impl AsRef<OsStr>],
     directory: &Path,
 ) -> Result<String, Error> {
     let words: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
-    let failed = |what: &str| {
+    let failed = |reason: &str| {
         let mut command = words.iter().map(|word| word.to_string_lossy());
         let command = command.find(|word| !word.starts_with('-')).unwrap_or_default();
-        Error::failed(format!("git {command}: {what}"))
+        Error::failed(format!("git {command}: {reason}"))
     };
     let git_dir = words.first().and_then(|word| word.as_bytes().strip_prefix(b"--git-dir="));
     let git_dir = git_dir.map(|path| Path::new(OsStr::from_bytes(path)));
     let access = git_access(purpose, &words);
     link_guard::check_before_git(directory, git_dir, access)
         .map_err(|err| failed(&err.to_string()).hint(link_guard::hint(&err)))?;
-    let cannot = |err: io::Error| match err.kind() {
+    let to_error = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
             Error { kind: ralph_events::error::ErrorKind::Interrupted, ..failed("interrupted") }
         }
         _ => failed(&err.to_string()),
     };
     let settings = match purpose {
-        GitPurpose::ReadOnly => disable_filters(directory).map_err(cannot)?,
+        GitPurpose::ReadOnly => disable_filters(directory).map_err(to_error)?,
         GitPurpose::Write => disable_agent_hooks(directory, git_dir).map_err(|error| {
             let shown = failed(&error.message);
             error.hints.into_iter().fold(shown, Error::hint)
         })?,
     };
-    let (line, env) = (hardening::git_args(purpose, &settings, args), hardening::git_env(purpose));
+    let (command_line, env) =
+        (hardening::git_args(purpose, &settings, args), hardening::git_env(purpose));
     let git =
         OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| git_missing_error(&err))?;
-    let output = git.run(&line, directory, patience);
+    let output = git.run(&command_line, directory, timeout);
     if access == GitAccess::Write {
         link_guard::check_after_write(directory, git_dir);
     }
-    let output = output.map_err(cannot)?;
+    let output = output.map_err(to_error)?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
@@ -203,20 +194,20 @@ fn run_git_once(
                 format!("{}, without a word: a hook of the repository has refused it", output.exit)
             }
             "" => format!("{}, without a word", output.exit),
-            said => said.to_owned(),
+            stderr => stderr.to_owned(),
         }))
     }
 }
 
-/// Whether a call of git changes the repository. Refs and the index are also changed by calls that need no hooks.
+/// Some calls without hooks change refs or the index.
 fn git_access(purpose: GitPurpose, words: &[&OsStr]) -> GitAccess {
     let command = words.iter().find(|word| !word.as_bytes().starts_with(b"-"));
-    let writes =
-        command.is_some_and(|command| ["add", "branch", "reset"].iter().any(|it| command == it));
+    let writes = command
+        .is_some_and(|command| ["add", "branch", "reset"].iter().any(|name| command == name));
     if writes || purpose == GitPurpose::Write { GitAccess::Write } else { GitAccess::Read }
 }
 
-/// The settings that switch hooks off that agents of a sandbox can write. A warning is kept for later.
+/// Disables hooks that a sandboxed agent can write. Queues a warning.
 fn disable_agent_hooks(directory: &Path, git_dir: Option<&Path>) -> Result<Vec<OsString>, Error> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
@@ -228,9 +219,9 @@ fn disable_agent_hooks(directory: &Path, git_dir: Option<&Path>) -> Result<Vec<O
     };
     let mut command: Vec<OsString> = config_trust::LIST_CONFIG_ARGS.map(OsString::from).to_vec();
     if let Some(git_dir) = git_dir {
-        let mut named = OsString::from("--git-dir=");
-        named.push(git_dir);
-        command.insert(0, named);
+        let mut flag = OsString::from("--git-dir=");
+        flag.push(git_dir);
+        command.insert(0, flag);
     }
     let words = hardening::git_args(GitPurpose::Write, &[], &command);
     let git = OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::Write));
@@ -242,54 +233,46 @@ fn disable_agent_hooks(directory: &Path, git_dir: Option<&Path>) -> Result<Vec<O
     Ok(restriction.settings)
 }
 
-/// The settings that switch filter drivers off for a look in `directory`. git is asked once per process.
+/// Disables filter drivers. Asks git once per process.
 fn disable_filters(directory: &Path) -> io::Result<Vec<OsString>> {
     static FILTER_CACHE: Mutex<BTreeMap<PathBuf, Vec<OsString>>> = Mutex::new(BTreeMap::new());
-    let known = || FILTER_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(settings) = known().get(directory) {
+    let cache = || FILTER_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(settings) = cache().get(directory) {
         return Ok(settings.clone());
     }
     let words = hardening::git_args(GitPurpose::ReadOnly, &[], &hardening::LIST_FILTERS_ARGS);
     let git = OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly))?;
     let output = git.run(&words, directory, GIT_QUICK_TIMEOUT)?;
     let settings = hardening::disable_filters_config(&output.stdout);
-    known().insert(directory.to_owned(), settings.clone());
+    cache().insert(directory.to_owned(), settings.clone());
     Ok(settings)
 }
 
-/// What is in the work tree and in no commit, in git's order; ralph's own run-time files are left out.
-/// A directory of which git knows nothing is told as one.
-///
-/// # Errors
-/// This is no git repository, or git did not answer.
+/// Uncommitted files without ralph's run-time files. An untracked directory is one entry.
 pub fn list_uncommitted(directory: &Path) -> Result<Vec<String>, Error> {
     uncommitted(directory, "--untracked-files=normal", &[])
 }
 
-/// The same, with every file in such a directory.
-///
-/// # Errors
-/// As above.
+/// Like [`list_uncommitted`], with every file in untracked directories.
 pub fn list_uncommitted_recursive(directory: &Path) -> Result<Vec<String>, Error> {
     uncommitted(directory, "--untracked-files=all", &[])
 }
 
-/// The same, of these paths.
 fn uncommitted(directory: &Path, untracked: &str, paths: &[String]) -> Result<Vec<String>, Error> {
-    // With -z no path is quoted. What is in a submodule is asked of a git in there, by its rules.
-    let look = ["status", "--porcelain", "-z", untracked, "--ignore-submodules=dirty", "--"];
-    let words: Vec<&str> = look.into_iter().chain(paths.iter().map(String::as_str)).collect();
+    // `-z` prevents quoting. git would use a submodule's configuration inside it.
+    let args = ["status", "--porcelain", "-z", untracked, "--ignore-submodules=dirty", "--"];
+    let words: Vec<&str> = args.into_iter().chain(paths.iter().map(String::as_str)).collect();
     let status = run_git_within(GIT_QUICK_TIMEOUT, GitPurpose::ReadOnly, &words, directory)?;
     Ok(status_files(&status))
 }
 
-/// The files in what `git status --porcelain -z` prints, without ralph's own run-time files.
+/// Parses `git status --porcelain -z`. Skips ralph's run-time files.
 pub fn status_files(status: &str) -> Vec<String> {
     let mut fields = status.split('\0');
     let mut files = Vec::new();
     while let Some(field) = fields.next() {
         let Some((state, path)) = field.split_at_checked(3) else { continue };
-        // What was renamed or copied is followed by what it was called before.
+        // A rename or copy is followed by its old name.
         if state.contains(['R', 'C']) {
             fields.next();
         }
@@ -300,36 +283,30 @@ pub fn status_files(status: &str) -> Vec<String> {
     files
 }
 
-/// Names files in one line. `None` if there are none.
 pub fn format_file_list(files: &[String]) -> Option<String> {
     const MAX_NAMED_FILES: usize = 100;
-    let named =
+    let shown =
         files.iter().take(MAX_NAMED_FILES).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = files.len().saturating_sub(MAX_NAMED_FILES);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    (!files.is_empty()).then(|| format!("{named}{more}"))
+    (!files.is_empty()).then(|| format!("{shown}{more}"))
 }
 
-/// How long a commit may take: it runs the user's own hooks.
+/// A commit runs the user's hooks.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What became of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitResult {
-    /// It has this name, in short, and these are not in it, because git ignores them.
+    /// git ignores the files in `left_out`.
     Created {
         commit: String,
         left_out: Vec<PathBuf>,
     },
     NoRepository,
-    /// Everything that was to be committed is ignored.
     Ignored,
 }
 
-/// Commits what is at these paths and nothing else. What else is staged stays staged.
-///
-/// # Errors
-/// What git said: a hook refused, a merge is under way, there is nobody to commit as.
+/// Commits only these paths. Other staged changes stay staged.
 pub fn commit_paths(
     directory: &Path,
     paths: &[&Path],
@@ -338,42 +315,42 @@ pub fn commit_paths(
     if !is_repository(directory) {
         return Ok(CommitResult::NoRepository);
     }
-    // A name with a `*` in it is that name.
+    // A `*` in a name is literal.
     let literal = OsStr::new("--literal-pathspecs");
-    let ignored = |path: &Path| {
+    let is_ignored = |path: &Path| {
         let words = [OsStr::new("check-ignore"), "-q".as_ref(), "--".as_ref(), path.as_ref()];
         run_git(&words, directory).is_ok()
     };
-    let (left_out, paths): (Vec<&Path>, Vec<&Path>) = paths.iter().partition(|path| ignored(path));
+    let (left_out, paths): (Vec<&Path>, Vec<&Path>) =
+        paths.iter().partition(|path| is_ignored(path));
     if paths.is_empty() {
         return Ok(CommitResult::Ignored);
     }
-    let with = |words: &[&str], paths: &[&Path]| -> Vec<OsString> {
+    let git_args = |words: &[&str], paths: &[&Path]| -> Vec<OsString> {
         let paths = paths.iter().map(|path| path.as_os_str());
         let words = words.iter().map(OsStr::new).chain([OsStr::new("--")]).chain(paths);
         std::iter::once(literal).chain(words).map(Into::into).collect()
     };
-    // A commit of single paths needs to know the new ones by name; their content it takes itself, so
-    // that what is staged is the same afterwards, whatever becomes of the commit.
-    let mut new = Vec::new();
+    // The commit must know new files by name. It takes their content itself, so the index is the
+    // same afterwards, even on failure.
+    let mut untracked = Vec::new();
     for path in &paths {
-        if run_git(&with(&["ls-files"], &[path]), directory)?.is_empty() {
-            new.push(*path);
+        if run_git(&git_args(&["ls-files"], &[path]), directory)?.is_empty() {
+            untracked.push(*path);
         }
     }
-    if !new.is_empty() {
-        run_git(&with(&["add", "--intent-to-add"], &new), directory)?;
+    if !untracked.is_empty() {
+        run_git(&git_args(&["add", "--intent-to-add"], &untracked), directory)?;
     }
-    // A commit of nothing tells what else there is, and looks into every repository in the work tree for that.
-    let changed = with(&["status", "--porcelain", "--ignore-submodules=dirty"], &paths);
+    // An empty commit would look into every nested repository.
+    let changed = git_args(&["status", "--porcelain", "--ignore-submodules=dirty"], &paths);
     if run_git(&changed, directory)?.is_empty() {
         return Err(Error::failed("git commit: nothing has changed since the last commit"));
     }
-    let commit = with(&["commit", "--quiet", "-m", message], &paths);
+    let commit = git_args(&["commit", "--quiet", "-m", message], &paths);
     if let Err(err) = run_git_slow(&commit, directory) {
-        if !new.is_empty() {
-            // What is told is why there is no commit.
-            let _ = run_git(&with(&["reset", "--quiet"], &new), directory);
+        if !untracked.is_empty() {
+            let _ = run_git(&git_args(&["reset", "--quiet"], &untracked), directory);
         }
         return Err(err);
     }
@@ -382,17 +359,13 @@ pub fn commit_paths(
     Ok(CommitResult::Created { commit: name.trim().to_owned(), left_out })
 }
 
-/// The submodules, and other repositories that were added as such, that have files in the work tree. What is in
-/// there is known to nobody but them.
-///
-/// # Errors
-/// As [`git`].
+/// Checked-out submodules and nested repositories. git does not see files inside them.
 pub fn submodules(directory: &Path) -> Result<Vec<String>, Error> {
     let files = run_git(&["ls-files", "--stage", "-z"], directory)?;
     Ok(parse_submodules(&files, directory))
 }
 
-/// The same in what `git ls-files --stage -z` prints.
+/// Parses `git ls-files --stage -z`.
 pub fn parse_submodules(files: &str, directory: &Path) -> Vec<String> {
     let submodules = files.split('\0').filter_map(|line| {
         let (state, path) = line.split_once('\t')?;
@@ -403,43 +376,40 @@ pub fn parse_submodules(files: &str, directory: &Path) -> Vec<String> {
 }
 
 fn is_repository(directory: &Path) -> bool {
-    let inside = run_git(&["rev-parse", "--is-inside-work-tree"], directory);
-    inside.is_ok_and(|answer| answer.trim() == "true")
+    let answer = run_git(&["rev-parse", "--is-inside-work-tree"], directory);
+    answer.is_ok_and(|text| text.trim() == "true")
 }
 
-/// Whether git would take a file for part of the work.
 pub fn is_tracked_candidate(directory: &Path, name: &str) -> bool {
     is_repository(directory) && run_git(&["check-ignore", "-q", "--", name], directory).is_err()
 }
 
-/// Finds out whether a directory is in a git work tree.
-///
-/// # Errors
-/// It is not, or there is no git.
 pub fn require_repository(directory: &Path) -> Result<(), Error> {
     if is_repository(directory) {
         return Ok(());
     }
     trust::outside_program(OsStr::new("git")).map_err(|err| git_missing_error(&err))?;
-    // It may be one that git does not touch, because it is somebody else's.
+    // git refuses repositories of other users.
     let shown = directory.display();
     match run_git(&["rev-parse", "--is-inside-work-tree"], directory) {
         Err(error) if error.message.contains("safe.directory") => {
-            let said = error.message.lines().next().unwrap_or_default();
+            let message = error.message.lines().next().unwrap_or_default();
             let command = format!("git config --global --add safe.directory {shown}");
-            return Err(Error::input(said).hint(format!("if you trust it: {command}")));
+            return Err(Error::input(message).hint(format!("if you trust it: {command}")));
         }
         Err(error) if error.message.contains("safe.bareRepository") => {
             return Err(bare_repository_error(directory));
         }
-        // There is one, and git knows what is wrong with it.
+        // The repository exists, but git cannot use it.
         Err(error)
             if directory.join(".git").symlink_metadata().is_ok()
                 || std::env::var_os("GIT_DIR").is_some() =>
         {
-            let said = error.message.lines().next().unwrap_or_default();
-            return Err(Error::input(format!("git cannot use the repository of {shown}: {said}"))
-                .hint("look at .git, and at GIT_DIR if it is set"));
+            let message = error.message.lines().next().unwrap_or_default();
+            return Err(Error::input(format!(
+                "git cannot use the repository of {shown}: {message}"
+            ))
+            .hint("look at .git, and at GIT_DIR if it is set"));
         }
         Ok(_) => return Err(bare_repository_error(directory)),
         Err(_) => {}
@@ -461,7 +431,6 @@ fn bare_repository_error(directory: &Path) -> Error {
 
 const NO_REPOSITORY: &str = "not a git repository";
 
-/// Tells why a repository is needed, and how to make one, if that is what is missing.
 pub fn add_init_hint(error: Error, why: &str) -> Error {
     if error.message.starts_with(NO_REPOSITORY) {
         error.hint(format!("{why}: run `git init`"))
@@ -470,22 +439,17 @@ pub fn add_init_hint(error: Error, why: &str) -> Error {
     }
 }
 
-/// Version control after a passing iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScmSpec {
-    /// The program, `git` for most.
     pub program: String,
-    /// Each task as words: `["commit"]`, `["push", "origin", "main"]`.
+    /// As words: `["commit"]`, `["push", "origin", "main"]`.
     pub tasks: Vec<Vec<String>>,
-    /// What a commit takes, as pathspecs from the project's directory. Empty for the whole repository.
+    /// Pathspecs relative to the project's directory. Empty for the whole repository.
     pub paths: Vec<String>,
 }
 
 impl ScmSpec {
-    /// Finds out before anything is spent whether the tasks can work at all.
-    ///
-    /// # Errors
-    /// The program is missing, or this is no git repository.
+    /// Checks that the tasks can work, before the run costs anything.
     pub fn preflight(&self, directory: &Path) -> Result<(), Error> {
         let program = OsStr::new(&self.program);
         let found = match self.program.contains('/') {
@@ -506,14 +470,14 @@ impl ScmSpec {
         if !self.is_git() {
             return Ok(());
         }
-        let cannot = |error: Error| {
+        let add_hints = |error: Error| {
             add_init_hint(error, "`scm` is configured, and its tasks need one")
                 .hint("or take `scm` out of the settings")
         };
-        require_repository(directory).map_err(cannot)
+        require_repository(directory).map_err(add_hints)
     }
 
-    /// What the first commit will take along, though no agent of this run made it.
+    /// A warning about changes that no agent of this run made.
     pub fn uncommitted(&self, directory: &Path) -> Option<String> {
         if !self.is_git() || !self.has_commit() {
             return None;
@@ -532,51 +496,49 @@ impl ScmSpec {
         self.tasks.iter().any(|task| task.first().is_some_and(|word| word == "commit"))
     }
 
-    /// The commands that tell of conflicts nobody has resolved, stage everything, and then tell by their exit
-    /// code whether there is anything to commit. It is staged here, before the agent is asked for a message, so that what is
-    /// committed is what the guardrails saw: an agent that is asked for words may do more than that.
-    /// Only git's commands are known; others are asked for a commit each time.
+    /// Commands that list conflicts, stage everything, and tell by their exit code whether there is
+    /// anything to commit. `None` if the SCM is not git.
+    ///
+    /// Stages before the agent writes a message, so the commit is what the guardrails checked: the
+    /// agent may do more than write it.
     pub fn status_commands(&self) -> Option<Vec<Vec<String>>> {
-        // To stage a file is to say that its conflicts are resolved: git would commit the marks. New files are part
-        // of the work, and `commit -a` would leave them out.
-        let look: [&[&str]; 3] =
+        // Staging a file marks its conflicts as resolved, and git would commit the markers.
+        // `commit -a` would leave out new files.
+        let commands: [&[&str]; 3] =
             [&status::UNMERGED_ARGS, &["add", "-A"], &["diff", "--cached", "--quiet"]];
-        let mut look: Vec<Vec<String>> = look.into_iter().map(to_strings).collect();
-        look.iter_mut().skip(1).for_each(|command| command.extend(self.pathspecs()));
-        self.is_git().then_some(look)
+        let mut commands: Vec<Vec<String>> = commands.into_iter().map(to_strings).collect();
+        commands.iter_mut().skip(1).for_each(|command| command.extend(self.pathspecs()));
+        self.is_git().then_some(commands)
     }
 
-    /// The words that limit a command to the paths of the commit.
     fn pathspecs(&self) -> impl Iterator<Item = String> {
         let dashes = (!self.paths.is_empty()).then(|| "--".to_owned());
         dashes.into_iter().chain(self.paths.iter().cloned())
     }
 
-    /// Whether the commits that are made take what is staged and nothing else, whatever is in the work tree. Of flags
-    /// that are not known here nobody can tell.
+    /// Whether commits take nothing from the work tree that is not staged. False for unknown flags.
     pub fn commits_index_only(&self) -> bool {
-        let takes_no_file = |word: &String| match word.strip_prefix("--") {
+        let is_index_only = |word: &String| match word.strip_prefix("--") {
             Some(name) => {
-                let more = ["all", "include", "interactive", "only", "patch", "pathspec-from-file"];
+                let file_flags =
+                    ["all", "include", "interactive", "only", "patch", "pathspec-from-file"];
                 let name = name.split('=').next().unwrap_or_default();
-                // git knows a flag by its beginning.
-                !name.is_empty() && !more.iter().any(|flag| flag.starts_with(name))
+                // git accepts abbreviated flags.
+                !name.is_empty() && !file_flags.iter().any(|flag| flag.starts_with(name))
             }
             None => {
-                let harmless = |letter: char| "nqsSv".contains(letter);
-                word.strip_prefix('-').is_some_and(|letters| letters.chars().all(harmless))
+                let is_harmless = |letter: char| "nqsSv".contains(letter);
+                word.strip_prefix('-').is_some_and(|letters| letters.chars().all(is_harmless))
             }
         };
-        // A commit of single paths takes what is in the work tree.
         if !self.paths.is_empty() {
             return false;
         }
         let commits =
-            self.tasks.iter().filter(|task| task.first().is_some_and(|it| it == "commit"));
-        commits.flat_map(|task| task.iter().skip(1)).all(takes_no_file)
+            self.tasks.iter().filter(|task| task.first().is_some_and(|word| word == "commit"));
+        commits.flat_map(|task| task.iter().skip(1)).all(is_index_only)
     }
 
-    /// The commands of one task, in order.
     pub fn commands(&self, task: usize, message: &str) -> Vec<Vec<String>> {
         let Some(task) = self.tasks.get(task) else { return Vec::new() };
         match task.first().map(String::as_str) {
@@ -600,22 +562,20 @@ fn to_strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// An SCM task that is running, or a look at whether there is anything to commit.
+/// A running SCM task, or the check whether there is anything to commit.
 #[derive(Debug)]
 pub struct ScmProcess {
     pub child: ChildId,
-    /// `None` for the look.
+    /// `None` for the check.
     pub task: Option<usize>,
-    /// What is running.
     pub command: Vec<String>,
-    /// What is still to be run after the current command.
     pub remaining_commands: std::vec::IntoIter<Vec<String>>,
     pub started_ms: u64,
-    /// ralph has ended it, for this reason.
+    /// Why ralph killed it.
     pub ended: Option<&'static str>,
-    /// A lock that stops it and that nobody uses, and when it will have been there for long enough.
+    /// An unused lock that blocks it, and when it counts as abandoned.
     pub stale_lock: Option<(PathBuf, u64)>,
-    /// How it began, and how it went on if there is more than that.
+    /// The beginning; the end is in `output_tail`.
     output: Vec<u8>,
     output_tail: Vec<u8>,
 }
@@ -625,14 +585,14 @@ impl ScmProcess {
         child: ChildId,
         task: Option<usize>,
         command: Vec<String>,
-        rest: std::vec::IntoIter<Vec<String>>,
+        remaining_commands: std::vec::IntoIter<Vec<String>>,
         started_ms: u64,
     ) -> Self {
         ScmProcess {
             child,
             task,
             command,
-            remaining_commands: rest,
+            remaining_commands,
             started_ms,
             ended: None,
             stale_lock: None,
@@ -641,46 +601,47 @@ impl ScmProcess {
         }
     }
 
-    /// Whether it failed for a reason that passes, and has not done so for too long.
     pub fn can_retry(&self, now_ms: u64) -> bool {
-        let patience = u64::try_from(GIT_LOCK_TIMEOUT.as_millis()).unwrap_or(0);
-        is_lock_error(&self.output_tail()) && now_ms < self.started_ms.saturating_add(patience)
+        let timeout = u64::try_from(GIT_LOCK_TIMEOUT.as_millis()).unwrap_or(0);
+        is_lock_error(&self.output_tail()) && now_ms < self.started_ms.saturating_add(timeout)
     }
 
-    /// The same for a lock that nobody uses: it may have to become old first.
+    /// An unused lock must become old first.
     pub fn can_wait_for_lock(&self, now_ms: u64) -> bool {
-        let patience = lock_files::STALE_LOCK_AGE.saturating_add(GIT_LOCK_TIMEOUT).as_millis();
-        now_ms.saturating_sub(self.started_ms) < u64::try_from(patience).unwrap_or(0)
+        let timeout = lock_files::STALE_LOCK_AGE.saturating_add(GIT_LOCK_TIMEOUT).as_millis();
+        now_ms.saturating_sub(self.started_ms) < u64::try_from(timeout).unwrap_or(0)
     }
 
     pub fn output(&mut self, bytes: &[u8]) {
-        let room = MAX_OUTPUT - self.output.len();
-        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        let capacity = MAX_OUTPUT - self.output.len();
+        let (first, rest) = bytes.split_at(capacity.min(bytes.len()));
         self.output.extend_from_slice(first);
         self.output_tail.extend_from_slice(rest);
-        let old = self.output_tail.len().saturating_sub(MAX_OUTPUT);
-        if old > MAX_OUTPUT {
-            self.output_tail.drain(..old);
+        let excess = self.output_tail.len().saturating_sub(MAX_OUTPUT);
+        if excess > MAX_OUTPUT {
+            self.output_tail.drain(..excess);
         }
     }
 
-    /// Why it failed, as far as anybody can tell.
     pub fn failure_message(&self, exit: Option<Exit>) -> String {
         match (self.ended, self.output_tail(), exit) {
-            (Some(why), said, _) if said.is_empty() => format!("it was ended, because {why}"),
-            (Some(why), said, _) => format!("it was ended, because {why}; it had said: {said}"),
-            (None, said, Some(exit)) if said.is_empty() => format!("{exit}, without a word"),
-            (None, said, None) if said.is_empty() => "it could not be run to its end".to_owned(),
-            (None, said, _) => said,
+            (Some(why), output, _) if output.is_empty() => format!("it was ended, because {why}"),
+            (Some(why), output, _) => {
+                format!("it was ended, because {why}; it had said: {output}")
+            }
+            (None, output, Some(exit)) if output.is_empty() => format!("{exit}, without a word"),
+            (None, output, None) if output.is_empty() => {
+                "it could not be run to its end".to_owned()
+            }
+            (None, output, _) => output,
         }
     }
 
-    /// What it printed first, trimmed.
     pub fn output_head(&self) -> String {
         String::from_utf8_lossy(&self.output).trim().to_owned()
     }
 
-    /// What it printed last, from the beginning of a line: whoever fails says why at the end.
+    /// From the start of a line. Programs print the reason of a failure last.
     pub fn output_tail(&self) -> String {
         if self.output_tail.is_empty() {
             return self.output_head();
@@ -705,14 +666,17 @@ mod tests {
     fn commit_with_paths_takes_only_these_paths() {
         let paths = vec![".".to_owned(), ":!secrets".to_owned()];
         let git = ScmSpec { paths, ..spec("git", &[&["commit"]]) };
-        let look = git.status_commands().unwrap();
+        let commands = git.status_commands().unwrap();
         assert_eq!(
-            look[0],
+            commands[0],
             to_strings(&status::UNMERGED_ARGS),
             "conflicts count in the whole repository"
         );
-        assert_eq!(look[1], to_strings(&["add", "-A", "--", ".", ":!secrets"]));
-        assert_eq!(look[2], to_strings(&["diff", "--cached", "--quiet", "--", ".", ":!secrets"]));
+        assert_eq!(commands[1], to_strings(&["add", "-A", "--", ".", ":!secrets"]));
+        assert_eq!(
+            commands[2],
+            to_strings(&["diff", "--cached", "--quiet", "--", ".", ":!secrets"])
+        );
         assert_eq!(
             git.commands(0, "m"),
             [to_strings(&["commit", "-m", "m", "--", ".", ":!secrets"])]
@@ -757,25 +721,24 @@ mod tests {
 
     #[test]
     fn scm_failure_always_has_a_reason() {
-        let run = |ended, said: &str| {
+        let run = |ended, output: &str| {
             let mut run =
                 ScmProcess::new(ChildId(1), None, to_strings(&["add"]), Vec::new().into_iter(), 0);
             run.ended = ended;
-            run.output(said.as_bytes());
+            run.output(output.as_bytes());
             run
         };
         let (killed, failed) = (Some(Exit::Signal(15)), Some(Exit::Code(1)));
         let up = Some("the time is up");
-        for (ended, said, exit, expected) in [
+        for (ended, output, exit, expected) in [
             (up, "\n", killed, "it was ended, because the time is up"),
             (up, "hm", killed, "it was ended, because the time is up; it had said: hm"),
             (None, "no\n", failed, "no"),
             (None, "", failed, "exit code 1, without a word"),
             (None, "", None, "it could not be run to its end"),
         ] {
-            assert_eq!(run(ended, said).failure_message(exit), expected);
+            assert_eq!(run(ended, output).failure_message(exit), expected);
         }
-        // A hook may have much to say, and a commit much to tell.
         let long: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
         let run = run(None, &long);
         assert!(run.output_head().starts_with("line 0\n"));

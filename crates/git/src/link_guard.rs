@@ -1,12 +1,13 @@
-//! Removes symbolic links that an agent left in the git directories of a project.
+//! Quarantines symbolic links that an agent put into the git directories of a project.
 //!
-//! git follows links in its own directories. `.git/logs/HEAD -> ~/.bashrc` makes it append to that file, and
-//! `.git/worktrees -> DIR` makes `git worktree prune` delete what is in `DIR`. git creates no links itself, except those
-//! of `core.preferSymlinkRefs`. So a link that was not there when the run started is moved aside before git is called
-//! outside the sandbox. The same holds for pipes, sockets and devices: git waits for the other end of a pipe.
+//! git follows links in its own directories. `.git/logs/HEAD -> ~/.bashrc` makes it append to that
+//! file, and `.git/worktrees -> DIR` makes `git worktree prune` delete the content of `DIR`. git
+//! creates no links itself, except with `core.preferSymlinkRefs`. So new links are moved aside
+//! before git is called outside the sandbox; so are pipes, sockets and devices, on which git could
+//! block.
 //!
-//! The links at the start of a run are kept in memory and in the project's record in `$RALPH_HOME`. If ralph is killed, the
-//! next ralph compares with the record.
+//! The links at the start of a run are also in the project's record in `$RALPH_HOME`, with which
+//! the next ralph compares if this one is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -27,51 +28,45 @@ use ralph_store::project_record::{self, GitBaseline, GitDirs, ProjectHome};
 
 use super::read_git_file;
 
-/// Directories nested more deeply than this are an error.
 const MAX_DEPTH: usize = 64;
 
-/// The number of links that a message names.
 const MAX_NAMED: usize = 5;
 
 /// The socket of `git fsmonitor--daemon`.
 const FSMONITOR_SOCKET: &str = "fsmonitor--daemon.ipc";
 
-/// What was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QuarantinedLink {
     path: PathBuf,
-    /// The target of a link, empty for a pipe, socket or device.
+    /// Empty for a pipe, socket or device.
     target: PathBuf,
-    /// Where it is now.
     to: PathBuf,
 }
 
-/// Links by path, with their targets. A pipe, socket or device has an empty target, which no link has.
+/// With targets. A pipe, socket or device has an empty target, which no link has.
 type Links = BTreeMap<PathBuf, PathBuf>;
 
-/// The repositories by the paths that lead to them: the `.git` of a work tree, or a git directory itself.
+/// By the path that leads there: the `.git` of a work tree, or a git directory.
 type Repositories = BTreeMap<PathBuf, GitDirs>;
 
-/// Where git looks for a repository.
 #[derive(Debug, Clone, Copy)]
 struct RepositoryPaths<'a> {
-    /// The directory that git is called in, without links.
+    /// Where git is called; without links.
     directory: &'a Path,
-    /// The repository that is named instead (`--git-dir`).
+    /// Set by `--git-dir`.
     git_dir: Option<&'a Path>,
 }
 
-/// What one project's run started with: the record's baseline with the project's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RunBaseline {
     root: PathBuf,
     git: GitBaseline,
-    /// The file of the record, for messages.
+    /// For messages.
     record: Option<PathBuf>,
 }
 
 impl RunBaseline {
-    /// Whether a link at `path` had to be there at the start of the run.
+    /// Whether a link at `path` must be in the baseline.
     fn covers(&self, path: &Path) -> bool {
         let dirs = self.git.repositories.values();
         path.starts_with(&self.root)
@@ -81,7 +76,6 @@ impl RunBaseline {
                 .any(|dir| path.starts_with(dir))
     }
 
-    /// Whether it is about one of these repositories.
     fn shares_repository(&self, repositories: &Repositories) -> bool {
         repositories.iter().any(|(at, dirs)| {
             [at, &dirs.git_dir, &dirs.common_dir].into_iter().any(|path| self.covers(path))
@@ -93,28 +87,24 @@ impl RunBaseline {
     }
 }
 
-/// Watches the git directories of a project during a run.
 #[derive(Debug)]
 pub struct LinkGuard {
     known: RunBaseline,
-    /// Where the baseline is recorded, if it could be.
+    /// `None` if the baseline could not be recorded.
     record: Option<ProjectHome>,
 }
 
 impl LinkGuard {
-    /// Takes the baseline of a run in `root` and records it. Links that killed runs left behind are moved aside first.
-    /// Returns warnings, too.
-    ///
-    /// # Errors
-    /// The git directories cannot be read, a link cannot be moved, or a repository was replaced.
+    /// Records the baseline of a run, after quarantining links of killed runs. Also returns
+    /// warnings. Fails if a repository was replaced.
     pub fn start(home: Option<&Path>, root: &Path) -> io::Result<(LinkGuard, Vec<String>)> {
         let root = root.canonicalize()?;
-        let places = RepositoryPaths { directory: &root, git_dir: None };
-        let known = open_records(home, &places);
-        let moved = quarantine_new_links(&places, &known)?;
+        let paths = RepositoryPaths { directory: &root, git_dir: None };
+        let known = open_records(home, &paths);
+        let moved = quarantine_new_links(&paths, &known)?;
         let mut warnings: Vec<String> = warning(&moved).into_iter().collect();
         if let Some(home) = home {
-            // What cannot be written now is compared with once more.
+            // If this fails, the next run compares again.
             known.iter().for_each(|known| drop(remove_killed_runs(home, known)));
         }
         let git = baseline(&root)?;
@@ -140,32 +130,23 @@ impl LinkGuard {
         Ok((LinkGuard { known: RunBaseline { root, git, record: file }, record }, warnings))
     }
 
-    /// Moves links aside that were not there at the start. Returns warnings about them.
-    ///
-    /// # Errors
-    /// As [`start`](LinkGuard::start). git must not be called then.
+    /// Quarantines new links and returns warnings. If it fails, git must not be called.
     pub fn check(&self) -> io::Result<Vec<String>> {
-        let places = RepositoryPaths { directory: &self.known.root, git_dir: None };
-        let moved = quarantine_new_links(&places, std::slice::from_ref(&self.known))?;
+        let paths = RepositoryPaths { directory: &self.known.root, git_dir: None };
+        let moved = quarantine_new_links(&paths, std::slice::from_ref(&self.known))?;
         Ok(warning(&moved).into_iter().collect())
     }
 
-    /// Fails if an agent of another run is at work in the same repository. To be called after a check that found links:
-    /// that agent could put them back before git is started.
-    ///
-    /// # Errors
-    /// There is such a run.
+    /// Fails if an agent of another run works in the same repository: it could restore the links
+    /// before git starts.
     pub fn refuse_other_agents(&self, home: Option<&Path>) -> io::Result<()> {
-        let places = RepositoryPaths { directory: &self.known.root, git_dir: None };
-        find_conflicting_agent(&open_records(home, &places))
+        let paths = RepositoryPaths { directory: &self.known.root, git_dir: None };
+        find_conflicting_agent(&open_records(home, &paths))
             .map_or(Ok(()), |agent| Err(agent.error()))
     }
 
-    /// Checks for the last time, when nothing of the run is left, and records that. Without this the next ralph
-    /// compares with the record.
-    ///
-    /// # Errors
-    /// As [`check`](LinkGuard::check).
+    /// The last check, after everything of the run has ended. Without it, the next ralph compares
+    /// with the record.
     pub fn finish(self) -> io::Result<Vec<String>> {
         let warnings = self.check()?;
         if let Some(record) = self.record {
@@ -180,9 +161,9 @@ impl LinkGuard {
     }
 }
 
-/// The records of runs that are at work or were killed, as far as they are about the same repositories. Links of a
-/// repository without such runs are the user's.
-fn open_records(home: Option<&Path>, places: &RepositoryPaths<'_>) -> Vec<RunBaseline> {
+/// Records of active or killed runs in the same repositories. Without such runs, links are the
+/// user's.
+fn open_records(home: Option<&Path>, paths: &RepositoryPaths<'_>) -> Vec<RunBaseline> {
     let records = home.map(project_record::all_records).unwrap_or_default();
     let known = records.into_iter().filter_map(|record| {
         let git = record.git.filter(|git| !git.open_runs.is_empty())?;
@@ -191,13 +172,12 @@ fn open_records(home: Option<&Path>, places: &RepositoryPaths<'_>) -> Vec<RunBas
     });
     let mut known: Vec<RunBaseline> = known.collect();
     if !known.is_empty() {
-        let repositories = places.repositories();
+        let repositories = paths.repositories();
         known.retain(|known| known.shares_repository(&repositories));
     }
     known
 }
 
-/// Removes killed runs from the record of a project whose repository was just checked.
 fn remove_killed_runs(home: &Path, known: &RunBaseline) -> io::Result<()> {
     if known.git.open_runs.iter().any(|pid| process::has_exited(*pid)) {
         ProjectHome::new(home, &known.root).update(|record| {
@@ -209,7 +189,6 @@ fn remove_killed_runs(home: &Path, known: &RunBaseline) -> io::Result<()> {
     Ok(())
 }
 
-/// A run of another process that is at work in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ConflictingAgent {
     root: PathBuf,
@@ -237,24 +216,20 @@ fn find_conflicting_agent(known: &[RunBaseline]) -> Option<ConflictingAgent> {
     })
 }
 
-/// Whether a call of git changes the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GitAccess {
     Read,
     Write,
 }
 
-/// The paths that this process has moved aside, and how often.
+/// How often this process quarantined each path.
 static QUARANTINED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 
-/// Checks the repository of `directory`, or the one that is named, before git is called outside a run. Warnings are kept
-/// for [`take_warnings`].
+/// Checks before a git call outside a run. Queues warnings for [`take_warnings`].
 ///
-/// A link that comes back was made by a process that is still alive and could make it again after the check. Then git must
-/// not write. The same holds for any link that this process found while another run is at work in the repository.
-///
-/// # Errors
-/// As [`LinkGuard::check`], or git would write while links are being made.
+/// A link that comes back was made by a live process, which could make it again after the check.
+/// Then git must not write. Neither may it if any link was found while another run is active in the
+/// repository.
 pub(super) fn check_before_git(
     directory: &Path,
     git_dir: Option<&Path>,
@@ -262,9 +237,9 @@ pub(super) fn check_before_git(
 ) -> io::Result<()> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let directory = directory.canonicalize()?;
-    let places = RepositoryPaths { directory: &directory, git_dir };
-    let known = open_records(home.as_deref(), &places);
-    let moved = quarantine_new_links(&places, &known)?;
+    let paths = RepositoryPaths { directory: &directory, git_dir };
+    let known = open_records(home.as_deref(), &paths);
+    let moved = quarantine_new_links(&paths, &known)?;
     record_quarantined(&moved);
     if access == GitAccess::Read {
         return Ok(());
@@ -280,13 +255,13 @@ pub(super) fn check_before_git(
     }
 }
 
-/// Checks again after git has written. Links that are there now may have been followed.
+/// Checks again after git has written: new links may have been followed.
 pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let Ok(directory) = directory.canonicalize() else { return };
-    let places = RepositoryPaths { directory: &directory, git_dir };
-    let known = open_records(home.as_deref(), &places);
-    match quarantine_new_links(&places, &known) {
+    let paths = RepositoryPaths { directory: &directory, git_dir };
+    let known = open_records(home.as_deref(), &paths);
+    match quarantine_new_links(&paths, &known) {
         Ok(moved) if moved.is_empty() => {}
         Ok(moved) => {
             record_quarantined(&moved);
@@ -300,7 +275,7 @@ pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
     }
 }
 
-/// Counts what was moved. Keeps a warning about it, once for each path.
+/// Counts the links. Warns once per path.
 fn record_quarantined(moved: &[QuarantinedLink]) {
     let mut known = QUARANTINED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut is_first = |moved: &QuarantinedLink| {
@@ -314,22 +289,20 @@ fn record_quarantined(moved: &[QuarantinedLink]) {
 
 static PENDING_WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps warnings of a place that cannot print them, each of them once.
+/// Queues each warning once.
 pub fn queue_warnings(warnings: Vec<String>) {
-    let mut kept = PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pending = PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
     for warning in warnings {
-        if !kept.contains(&warning) {
-            kept.push(warning);
+        if !pending.contains(&warning) {
+            pending.push(warning);
         }
     }
 }
 
-/// The warnings that have not been printed yet.
 pub fn take_warnings() -> Vec<String> {
     std::mem::take(&mut *PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The git directories of `root` and all links in them.
 fn baseline(root: &Path) -> io::Result<GitBaseline> {
     let repositories = RepositoryPaths { directory: root, git_dir: None }.repositories();
     let mut links = list_entry_links(&repositories);
@@ -337,17 +310,17 @@ fn baseline(root: &Path) -> io::Result<GitBaseline> {
     Ok(GitBaseline { repositories, links, open_runs: Vec::new() })
 }
 
-/// Moves aside what is new by any of the baselines. The links called `.git` come first: what they lead to is no git
-/// directory of this project, and is not searched.
+/// Links called `.git` come first: their targets are no git directories of this project and are not
+/// searched.
 fn quarantine_new_links(
-    places: &RepositoryPaths<'_>,
+    paths: &RepositoryPaths<'_>,
     known: &[RunBaseline],
 ) -> io::Result<Vec<QuarantinedLink>> {
     if known.is_empty() {
         return Ok(Vec::new());
     }
     let mut moved = Vec::new();
-    let mut set_aside = |repositories: &Repositories, links: Links| {
+    let mut quarantine = |repositories: &Repositories, links: Links| {
         let is_new = |(path, target): &(PathBuf, PathBuf)| {
             known.iter().any(|known| known.is_new(path, target))
         };
@@ -361,11 +334,11 @@ fn quarantine_new_links(
         }
         io::Result::Ok(())
     };
-    let repositories = places.repositories();
-    set_aside(&repositories, list_entry_links(&repositories))?;
-    let repositories = places.repositories();
+    let repositories = paths.repositories();
+    quarantine(&repositories, list_entry_links(&repositories))?;
+    let repositories = paths.repositories();
     refuse_replaced(&repositories, known)?;
-    set_aside(&repositories, list_links(&repositories)?)?;
+    quarantine(&repositories, list_links(&repositories)?)?;
     Ok(moved)
 }
 
@@ -376,7 +349,7 @@ fn refuse_replaced(found: &Repositories, known: &[RunBaseline]) -> io::Result<()
         for known in known {
             let was = known.git.repositories.get(dot_git);
             let is_same = match was {
-                // A worktree may have been made anew under another name.
+                // A worktree may have been created again under another name.
                 Some(was) => {
                     let worktrees = was.common_dir.join("worktrees");
                     let is_worktree = |dirs: &GitDirs| dirs.git_dir.starts_with(&worktrees);
@@ -414,7 +387,6 @@ fn replaced_error(
     io::Error::other(LinkError { message, hint })
 }
 
-/// An error with a hint.
 #[derive(Debug)]
 struct LinkError {
     message: String,
@@ -429,10 +401,10 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
-/// The hint for an error of this module.
 pub fn hint(err: &io::Error) -> &str {
-    let refused = err.get_ref().and_then(|err| err.downcast_ref::<LinkError>());
-    refused.map_or("remove what is named there if it is not yours", |refused| &refused.hint)
+    let link_error = err.get_ref().and_then(|err| err.downcast_ref::<LinkError>());
+    link_error
+        .map_or("remove what is named there if it is not yours", |link_error| &link_error.hint)
 }
 
 fn display_path(path: &Path) -> String {
@@ -446,12 +418,11 @@ fn describe(path: &Path, target: &Path) -> String {
     }
 }
 
-/// Describes what was moved, in one message.
 fn warning(moved: &[QuarantinedLink]) -> Option<String> {
     if moved.is_empty() {
         return None;
     }
-    let mut named: Vec<String> = moved
+    let mut shown: Vec<String> = moved
         .iter()
         .take(MAX_NAMED)
         .map(|QuarantinedLink { path, target, to }| {
@@ -459,10 +430,10 @@ fn warning(moved: &[QuarantinedLink]) -> Option<String> {
         })
         .collect();
     if moved.len() > MAX_NAMED {
-        named.push(format!("{} more", moved.len() - MAX_NAMED));
+        shown.push(format!("{} more", moved.len() - MAX_NAMED));
     }
     let is_special = |moved: &QuarantinedLink| moved.target.as_os_str().is_empty();
-    let (what, why) = if !moved.iter().any(is_special) {
+    let (kind, why) = if !moved.iter().any(is_special) {
         ("symbolic links", "would follow them")
     } else if moved.iter().all(is_special) {
         ("pipes, sockets or devices", "could wait for them forever")
@@ -470,18 +441,18 @@ fn warning(moved: &[QuarantinedLink]) -> Option<String> {
         ("links and special files", "would follow or wait for them")
     };
     Some(format!(
-        "{what} that were not there when the run started were moved out of the git directory, because git {why}: {}",
-        named.join(", ")
+        "{kind} that were not there when the run started were moved out of the git directory, because git {why}: {}",
+        shown.join(", ")
     ))
 }
 
 impl RepositoryPaths<'_> {
-    /// Finds every `.git` in the directory and above it. git uses the first that it accepts, so all of them count.
+    /// git uses the first `.git` that it accepts, so all count.
     fn repositories(&self) -> Repositories {
         let mut found = Repositories::new();
         let mut add = |at: PathBuf, git_dir: PathBuf| {
             let common = read_git_file(&git_dir.join("commondir"));
-            let common = common.and_then(|it| git_dir.join(it.trim_end()).canonicalize().ok());
+            let common = common.and_then(|path| git_dir.join(path.trim_end()).canonicalize().ok());
             let common_dir = common.unwrap_or_else(|| git_dir.clone());
             found.insert(at, GitDirs { git_dir, common_dir });
         };
@@ -490,7 +461,7 @@ impl RepositoryPaths<'_> {
             let Ok(meta) = dot_git.symlink_metadata() else { continue };
             let git_dir =
                 if meta.is_dir() { Some(dot_git.clone()) } else { git_dir_target(&dot_git, top) };
-            // What leads nowhere is still there.
+            // A dangling `.git` counts, too.
             let git_dir = git_dir.unwrap_or_else(|| dot_git.clone());
             add(dot_git, git_dir);
         }
@@ -501,7 +472,6 @@ impl RepositoryPaths<'_> {
     }
 }
 
-/// The git directory that a link or a file called `.git` leads to.
 fn git_dir_target(dot_git: &Path, top: &Path) -> Option<PathBuf> {
     let real = dot_git.canonicalize().ok()?;
     if real.is_dir() {
@@ -511,13 +481,11 @@ fn git_dir_target(dot_git: &Path, top: &Path) -> Option<PathBuf> {
     top.join(text.trim_end().strip_prefix("gitdir: ")?).canonicalize().ok()
 }
 
-/// Lists the links that are called `.git`.
 fn list_entry_links(repositories: &Repositories) -> Links {
     let link = |path: &PathBuf| Some((path.clone(), std::fs::read_link(path).ok()?));
     repositories.keys().filter_map(link).collect()
 }
 
-/// Lists the symbolic links and special files in the git directories.
 fn list_links(repositories: &Repositories) -> io::Result<Links> {
     let mut links = Links::new();
     for top in top_dirs(repositories) {
@@ -535,17 +503,17 @@ fn unreadable(dir: &Path, err: Errno) -> io::Error {
     io::Error::other(format!("cannot look for links in {}: {why}", display_path(dir)))
 }
 
-/// The error for directories that are nested too deeply. It names the first of them: the whole path can be very long.
+/// Names only the first directories: the whole path can be very long.
 fn too_deep(top: &Path, path: &Path) -> io::Error {
-    let below = path.strip_prefix(top).unwrap_or(path);
-    let first: PathBuf = below.components().take(3).collect();
+    let relative = path.strip_prefix(top).unwrap_or(path);
+    let first: PathBuf = relative.components().take(3).collect();
     io::Error::other(format!(
         "{} is nested too deeply to be checked",
         display_path(&top.join(first))
     ))
 }
 
-/// The git directories, without those that are in another one.
+/// Git directories that are in no other one.
 fn top_dirs(repositories: &Repositories) -> Vec<&Path> {
     let dirs: BTreeSet<&Path> =
         repositories.values().flat_map(|dirs| [dirs.git_dir.as_path(), &dirs.common_dir]).collect();
@@ -553,7 +521,7 @@ fn top_dirs(repositories: &Repositories) -> Vec<&Path> {
     dirs.iter().copied().filter(|dir| !is_within(dir)).collect()
 }
 
-/// Adds the links and special files in a directory of the git directory `top`, and below it, without following any.
+/// Collects links and special files in a directory tree, without following any.
 fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result<()> {
     let failed = |err: Errno| unreadable(path, err);
     if path.components().count() > top.components().count() + MAX_DEPTH {
@@ -563,7 +531,7 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
     let opened = dir_handle::opened_up(dir, || rustix::fs::openat(dir, ".", flags, Mode::empty()));
     let opened = match opened {
         Ok(opened) => opened,
-        // git cannot follow a link in a directory that neither of them can enter.
+        // git cannot follow links in a directory that it cannot enter.
         Err(Errno::ACCESS)
             if rustix::fs::accessat(dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::empty())
                 .is_err() =>
@@ -572,7 +540,7 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
         }
         Err(err) => return Err(failed(err)),
     };
-    // Only the repository's own. A branch can be called `objects/ab/x`, which has a log of that name.
+    // Only the repository's own: a branch `objects/ab/x` has a log of that name.
     let is_objects = path == top.join("objects");
     for entry in Dir::new(opened).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -590,15 +558,14 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
         };
         match kind {
             FileType::RegularFile => {}
-            // git replaces loose objects and does not write through them.
+            // git replaces loose objects instead of writing through them.
             FileType::Directory if is_objects && is_object_dir(name) => {}
             FileType::Directory => match dir_handle::enter(dir, name) {
-                Ok(below) => walk(&below, &path.join(name), top, links)?,
-                // Another process has just replaced or removed it.
+                Ok(subdir) => walk(&subdir, &path.join(name), top, links)?,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(err) => return Err(unreadable(&path.join(name), err)),
             },
-            // git reads no such name at the top of a git directory: what was moved there stays.
+            // git reads no such name at the top of a git directory.
             _ if path == top && is_quarantined(name) => {}
             FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
                 Ok(target) => {
@@ -620,14 +587,14 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
     Ok(())
 }
 
-/// Whether this is a lock of Emacs, `.#NAME -> USER@HOST.PID`. It leads to no other directory.
+/// Emacs: `.#NAME -> USER@HOST.PID`, which leads to no other directory.
 fn is_editor_lock(name: &OsStr, target: &Path) -> bool {
     let target = target.as_os_str().as_bytes();
     name.as_bytes().starts_with(b".#") && target.contains(&b'@') && !target.contains(&b'/')
 }
 
-/// Whether this is a symbolic ref as git writes it with `core.preferSymlinkRefs`: `HEAD` or a link below `refs`, which
-/// leads to a path below `refs` of the same git directory. An agent can write to that path in any case.
+/// With `core.preferSymlinkRefs`, `HEAD` and links below `refs` lead below `refs` of the same git
+/// directory. An agent can write there anyway.
 fn is_symlink_ref(top: &Path, link: &Path, target: &Path) -> bool {
     let Some(parent) = link.parent() else { return false };
     let worktrees = top.join("worktrees");
@@ -639,7 +606,7 @@ fn is_symlink_ref(top: &Path, link: &Path, target: &Path) -> bool {
     is_ref && is_plain && parent.join(target).starts_with(&refs)
 }
 
-/// Whether this is a directory of loose objects: `objects/ab`.
+/// Such as `objects/ab`.
 fn is_object_dir(name: &OsStr) -> bool {
     name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
@@ -648,8 +615,8 @@ fn is_quarantined(name: &OsStr) -> bool {
     memchr::memmem::find(name.as_bytes(), FROM_SANDBOX.as_bytes()).is_some()
 }
 
-/// Moves a link to the top of its git directory, where git looks at no such name. (In `refs` or `worktrees` git would
-/// follow it under any name.) A link that was there with another target is restored. Returns the new path.
+/// Moves a link to the top of its git directory, where git ignores such names; in `refs` or
+/// `worktrees` it would follow any. Restores a changed link. Returns the new path.
 fn quarantine_link(
     repositories: &Repositories,
     path: &Path,
@@ -683,13 +650,12 @@ mod tests {
         git: PathBuf,
     }
 
-    /// A project with a git directory that has two links.
     fn scene() -> Scene {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         let git = dir.join("project/.git");
-        for below in ["objects/info", "objects/ab", "refs/heads", "logs/refs", "modules/a/refs"] {
-            fs::create_dir_all(git.join(below)).unwrap();
+        for subdir in ["objects/info", "objects/ab", "refs/heads", "logs/refs", "modules/a/refs"] {
+            fs::create_dir_all(git.join(subdir)).unwrap();
         }
         symlink("../elsewhere", git.join("kept")).unwrap();
         symlink("../elsewhere", git.join("logs/kept")).unwrap();
@@ -879,19 +845,17 @@ mod tests {
         fs::write(own.join("commondir"), "../..\n").unwrap();
         let (guard, _) = LinkGuard::start(Some(&scene.home), &tree).unwrap();
         drop(guard);
-        let check = |places: &RepositoryPaths<'_>| {
-            quarantine_new_links(places, &open_records(Some(&scene.home), places))
+        let check = |paths: &RepositoryPaths<'_>| {
+            quarantine_new_links(paths, &open_records(Some(&scene.home), paths))
         };
         let planted = scene.plant("packed-refs");
-        let places = RepositoryPaths { directory: &scene.root, git_dir: None };
-        assert_eq!(check(&places).unwrap().len(), 1);
+        let paths = RepositoryPaths { directory: &scene.root, git_dir: None };
+        assert_eq!(check(&paths).unwrap().len(), 1);
         assert!(!planted.is_symlink());
-        // A repository can be named, too.
         let planted = scene.plant("packed-refs");
-        let places = RepositoryPaths { directory: Path::new("/"), git_dir: Some(&scene.git) };
-        assert_eq!(check(&places).unwrap().len(), 1);
+        let paths = RepositoryPaths { directory: Path::new("/"), git_dir: Some(&scene.git) };
+        assert_eq!(check(&paths).unwrap().len(), 1);
         assert!(!planted.is_symlink());
-        // A run in the main worktree settles what was killed in another one.
         let record = ProjectHome::new(&scene.home, &tree);
         let gone = i32::MAX.unsigned_abs();
         record.update(|record| record.git.as_mut().unwrap().open_runs = vec![gone]).unwrap();
