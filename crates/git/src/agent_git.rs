@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{common_dir, git_dir, read_git_file, run_git, work_tree_root};
+use super::git_call::run_git;
+use super::repository::{common_dir, git_dir, read_git_file, work_tree_root};
 
 /// The directories that a commit writes to: the common one and the worktree's own. Without a
 /// repository, the one that `git init` would create.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ralph_store::safe_fs;
 
-use super::{git_dir, read_git_file};
+use super::repository::{git_dir, read_git_file};
 
 const MAX_TODO_BYTES: u64 = 4 << 20;
 

@@ -16,7 +16,7 @@ use ralph_process::CommandOutput;
 use ralph_process::trust::{self, AgentWritable};
 use ralph_store::project_record::ProjectRecord;
 
-use super::{common_dir, work_tree_root};
+use super::repository::{self, common_dir, work_tree_root};
 
 /// Lists the configuration with the file of each value.
 pub const LIST_CONFIG_ARGS: [&str; 4] = ["config", "--list", "-z", "--show-origin"];
@@ -33,7 +33,7 @@ impl ConfigRepository {
     pub fn find(directory: &Path, git_dir: Option<&Path>) -> Option<ConfigRepository> {
         let (top, git_dir) = match git_dir {
             Some(git_dir) => (directory.to_owned(), git_dir.to_owned()),
-            None => (work_tree_root(directory)?.to_owned(), super::git_dir(directory)?),
+            None => (work_tree_root(directory)?.to_owned(), repository::git_dir(directory)?),
         };
         let common_dir = common_dir(&git_dir).canonicalize().ok()?;
         Some(ConfigRepository { top: top.canonicalize().ok()?, common_dir })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
 
-use super::{common_dir, git_dir, work_tree_root};
+use super::repository::{common_dir, git_dir, work_tree_root};
 
 /// Refuses `GIT_DIR` and similar variables that name another repository: every git call of ralph
 /// and its agents would go there.

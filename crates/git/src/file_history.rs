@@ -6,6 +6,9 @@ use std::path::Path;
 
 use ralph_events::error::Error;
 
+use super::git_call::run_git;
+use super::repository::{is_repository, work_tree_root};
+
 const MAX_COMMITS: &str = "--max-count=1000";
 
 /// With commits that merges dropped, and under earlier names.
@@ -28,7 +31,7 @@ pub fn file_versions(
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(HistoryExtent::Complete);
     };
-    if super::work_tree_root(directory).is_none() || is_empty_repository(directory) {
+    if work_tree_root(directory).is_none() || is_empty_repository(directory) {
         return Ok(HistoryExtent::Complete);
     }
     let (mut seen, mut last) = (HashSet::new(), None);
@@ -36,20 +39,20 @@ pub fn file_versions(
         let words =
             ["--literal-pathspecs", "log", MAX_COMMITS, "--format=", "--raw", "--no-abbrev"];
         let words = words.iter().chain(history).map(OsStr::new).chain(["--".as_ref(), name]);
-        let log = super::run_git(&words.collect::<Vec<_>>(), directory)?;
+        let log = run_git(&words.collect::<Vec<_>>(), directory)?;
         for blob in log.lines().filter_map(new_blob) {
             if last.as_deref() == Some(blob) {
                 break;
             }
             if seen.insert(blob.to_owned())
-                && !keep_going(&super::run_git(&["cat-file", "blob", blob], directory)?)
+                && !keep_going(&run_git(&["cat-file", "blob", blob], directory)?)
             {
                 last = Some(blob.to_owned());
                 break;
             }
         }
     }
-    let is_shallow = super::run_git(&["rev-parse", "--is-shallow-repository"], directory)?;
+    let is_shallow = run_git(&["rev-parse", "--is-shallow-repository"], directory)?;
     Ok(if is_shallow.trim() == "true" && last.is_none() {
         HistoryExtent::Truncated
     } else {
@@ -58,8 +61,8 @@ pub fn file_versions(
 }
 
 fn is_empty_repository(directory: &Path) -> bool {
-    super::is_repository(directory)
-        && super::run_git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
+    is_repository(directory)
+        && run_git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
 }
 
 /// From a line of `git log --raw`: `:100644 100644 OLD NEW M\tpath`. `None` for a deletion.

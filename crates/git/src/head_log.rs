@@ -14,7 +14,7 @@ use ralph_events::text;
 use ralph_store::dir_identity::{DirChange, DirHandle};
 use ralph_store::safe_fs;
 
-use super::{git_dir, has_repository, head_commit, work_tree_root};
+use super::repository::{git_dir, has_repository, head_commit, work_tree_root};
 
 /// If more is new, only the end is read.
 const MAX_LOG_BYTES: u64 = 1 << 20;

@@ -26,7 +26,7 @@ use ralph_store::dir_handle::{self, FROM_SANDBOX};
 use ralph_store::home;
 use ralph_store::project_record::{self, GitBaseline, GitDirs, ProjectHome};
 
-use super::read_git_file;
+use super::repository::read_git_file;
 
 const MAX_DEPTH: usize = 64;
 

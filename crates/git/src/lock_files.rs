@@ -6,7 +6,7 @@ use std::time::Duration;
 use ralph_process as process;
 use ralph_process::LockUsers;
 
-use super::read_git_file;
+use super::repository::read_git_file;
 
 /// Programs other than git may hold a lock briefly, without keeping it open.
 pub(super) const STALE_LOCK_AGE: Duration = Duration::from_secs(60);

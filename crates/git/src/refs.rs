@@ -17,7 +17,7 @@ use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 use ralph_store::safe_fs;
 
-use super::{common_dir, git_dir, work_tree_root};
+use super::repository::{common_dir, git_dir, read_git_file, work_tree_root};
 
 /// Remote-tracking refs, and refs that git and jj keep for themselves.
 const IGNORED_REFS: [&[u8]; 3] = [b"refs/remotes", b"refs/prefetch", b"refs/jj"];
@@ -76,7 +76,7 @@ impl RefsHash {
         let mut trees = vec![(OsString::new(), common.to_owned(), main.map(Path::to_owned))];
         for tree in common.join("worktrees").read_dir().into_iter().flatten().flatten() {
             let state = tree.path();
-            let top = super::read_git_file(&state.join("gitdir"))
+            let top = read_git_file(&state.join("gitdir"))
                 .and_then(|file| Some(state.join(file.trim()).parent()?.to_owned()));
             trees.push((tree.file_name(), state, top));
             if trees.len() > MAX_WORKTREES {
