@@ -85,7 +85,6 @@ impl StagedSnapshot {
     }
 }
 
-/// Parses status output of any length.
 #[derive(Debug, Default)]
 pub struct StagedStatusReader {
     staged: StagedSnapshot,
@@ -173,7 +172,6 @@ mod tests {
 
     fn read(output: &str) -> Option<StagedSnapshot> {
         let mut reader = StagedStatusReader::default();
-        // In pieces, as from a pipe.
         for piece in output.replace('|', "\0").as_bytes().chunks(7) {
             reader.feed(piece);
         }

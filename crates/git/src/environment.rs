@@ -37,7 +37,6 @@ pub fn refuse_other_repository(
     Ok(())
 }
 
-/// Resolves as much as exists.
 fn canonical_path(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     let in_parent = || Some(parent?.join(path.file_name()?));

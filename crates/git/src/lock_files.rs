@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_contended_git_lock_is_waited_for() {
-        for (said, expected) in [
+        for (stderr, expected) in [
             ("fatal: Unable to create '/r/.git/index.lock': File exists.", true),
             ("error: could not lock config file .git/config: File exists", true),
             ("fatal: Konnte '/r/.git/HEAD.lock' nicht erstellen: Datei existiert bereits", true),
@@ -96,15 +96,15 @@ mod tests {
             ("fatal: cannot lock ref 'refs/heads/a/b': 'refs/heads/a' exists", false),
             ("fatal: not a git repository", false),
         ] {
-            assert_eq!(is_lock_error(said), expected, "{said}");
+            assert_eq!(is_lock_error(stderr), expected, "{stderr}");
         }
     }
 
     #[test]
     fn git_lock_path_is_parsed_only_from_git_directory() {
-        let found = |said: &str| blocking_lock(said).map(|path| path.display().to_string());
-        let said = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
-        assert_eq!(found(said).as_deref(), Some("/r/.git/HEAD.lock"));
+        let found = |stderr: &str| blocking_lock(stderr).map(|path| path.display().to_string());
+        let stderr = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
+        assert_eq!(found(stderr).as_deref(), Some("/r/.git/HEAD.lock"));
         for other in [
             "fatal: Unable to create '/r/.git/index.lock': Permission denied",
             "fatal: Unable to create '/home/me/work.lock': File exists.",

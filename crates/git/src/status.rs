@@ -58,7 +58,6 @@ pub fn parse_records(status: &str) -> impl Iterator<Item = StatusRecord<'_>> {
                 _ => continue,
             };
             if kind == "2" {
-                // The old name.
                 fields.next();
             }
             match line.splitn(words + 1, ' ').nth(words) {

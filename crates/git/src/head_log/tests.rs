@@ -104,7 +104,6 @@ fn head_log_position_survives_truncation() {
     assert_eq!(watch.new_commits(false), None);
     log.write_all(&line.as_bytes()[60..]).unwrap();
     assert_eq!(subjects(watch.new_commits(false)), ["whole"]);
-    // Another repository in its place.
     std::fs::remove_file(repository.log()).unwrap();
     repository.head = "0".repeat(40);
     repository.go("z", "commit (initial): afresh");

@@ -13,7 +13,6 @@ use super::walk::{Repositories, RepositoryPaths, list_entry_links, list_links};
 pub(super) struct RunBaseline {
     pub(super) root: PathBuf,
     pub(super) git: GitBaseline,
-    /// For messages.
     pub(super) record: Option<PathBuf>,
 }
 

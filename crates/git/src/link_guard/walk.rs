@@ -195,7 +195,6 @@ fn is_symlink_ref(top: &Path, link: &Path, target: &Path) -> bool {
     is_ref && is_plain && parent.join(target).starts_with(&refs)
 }
 
-/// Such as `objects/ab`.
 fn is_object_dir(name: &OsStr) -> bool {
     name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }

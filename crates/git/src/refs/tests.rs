@@ -50,7 +50,6 @@ fn refs_fingerprint_changes_only_with_relevant_refs() {
     let place = TestRepositories::new();
     place.linked("tree");
     fs::create_dir_all(place.path("tree/sub")).unwrap();
-    // From the main work tree, and from another.
     let looks = || [place.look("repo"), place.look("tree/sub")];
     let mut before = looks();
     for (file, text, seen) in [
@@ -130,7 +129,6 @@ fn refs_fingerprint_ignores_worktrees_of_other_runs() {
     assert_eq!(place.look("mine/part"), before);
     works_on("mine", "2");
     assert_ne!(place.look("mine/part"), before);
-    // A finished run is not active.
     drop((theirs, deep));
     let before = place.look("mine/part");
     works_on("theirs", "33");
