@@ -605,7 +605,7 @@ const ALLOWED: [(&str, &[&str]); 3] = [
         &[
             "process/",
             "sandbox/",
-            "git/src/lib.rs",
+            "git/src/scm_tasks.rs",
             "ralph/src/commands/agents.rs",
             "ralph/src/commands/sandbox.rs",
             "ralph/src/launch/",

@@ -1,20 +1,21 @@
-//! What an agent needs in order to commit: write access to the repository, and an identity.
+//! What an agent needs to commit: write access to the repository, and an identity.
 
 use std::path::{Path, PathBuf};
 
-use super::{common_dir, git_dir, read_git_file, run_git, work_tree_root};
+use super::git_call::run_git;
+use super::repository::{common_dir, git_dir, read_git_file, work_tree_root};
 
-/// Returns the directories that a commit in `directory` writes to: the one that all worktrees
-/// share, and the worktree's own. Where there is no repository yet, the one that `git init` would make.
+/// The directories that a commit writes to: the common one and the worktree's own. Without a
+/// repository, the one that `git init` would create.
 ///
-/// A `.git` that leads elsewhere counts only if the repository there names this work tree as its own. Agents can
-/// write such a file, and it must not open another repository to them.
+/// A `.git` that leads elsewhere counts only if that repository names this work tree: agents can
+/// write such a file, and must not gain another repository by it.
 pub fn git_directories(directory: &Path) -> Vec<PathBuf> {
     let Some(top) = work_tree_root(directory) else { return vec![directory.join(".git")] };
     let Some(own) = git_dir(directory).and_then(|own| own.canonicalize().ok()) else {
         return Vec::new();
     };
-    let is_inside = top.join(".git").symlink_metadata().is_ok_and(|about| about.is_dir());
+    let is_inside = top.join(".git").symlink_metadata().is_ok_and(|meta| meta.is_dir());
     if !is_inside && !claims_work_tree(&own, top) {
         return Vec::new();
     }
@@ -26,8 +27,7 @@ pub fn git_directories(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a git directory outside of the work tree `top` says that it belongs to it, as those of linked worktrees and
-/// of submodules do.
+/// Linked worktrees and submodules name their work tree.
 fn claims_work_tree(git_dir: &Path, top: &Path) -> bool {
     let is_same = |path: PathBuf, other: PathBuf| {
         path.canonicalize().is_ok_and(|path| other.canonicalize().is_ok_and(|other| path == other))
@@ -38,26 +38,25 @@ fn claims_work_tree(git_dir: &Path, top: &Path) -> bool {
     let config = git_dir.join("config");
     let words =
         ["config".as_ref(), "--file".as_ref(), config.as_os_str(), "core.worktree".as_ref()];
-    let told = run_git(&words, top);
-    told.is_ok_and(|told| is_same(git_dir.join(told.trim()), top.to_owned()))
+    let output = run_git(&words, top);
+    output.is_ok_and(|output| is_same(git_dir.join(output.trim()), top.to_owned()))
 }
 
-/// Returns the variables that make commits in `directory` those of the author and the committer whom git is configured
-/// for there. Agents may hide the user's configuration from git, and then a commit would fail. Empty for what is not
-/// configured.
+/// The configured author and committer. Agents may hide the user's configuration from git, and
+/// commits would fail.
 pub fn commit_identity_env(directory: &Path) -> Vec<(&'static str, String)> {
     let kinds = [
         ("GIT_AUTHOR_IDENT", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
         ("GIT_COMMITTER_IDENT", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
     ];
-    let known = kinds.into_iter().filter_map(|(ident, name, email)| {
-        // Without this, git would make an identity up from the names of the user and the host.
-        let told = run_git(&["-c", "user.useConfigOnly=true", "var", ident], directory).ok()?;
-        let (who, rest) = told.rsplit_once(" <")?;
+    let identities = kinds.into_iter().filter_map(|(variable, name, email)| {
+        // Otherwise git invents an identity from user and host names.
+        let ident = run_git(&["-c", "user.useConfigOnly=true", "var", variable], directory).ok()?;
+        let (who, rest) = ident.rsplit_once(" <")?;
         let (address, _) = rest.split_once('>')?;
         Some([(name, who.to_owned()), (email, address.to_owned())])
     });
-    known.flatten().collect()
+    identities.flatten().collect()
 }
 
 #[cfg(test)]
@@ -66,7 +65,6 @@ mod tests {
 
     use super::*;
 
-    /// A repository with one commit, in a directory of its own.
     fn repository(at: &Path) {
         fs::create_dir_all(at).unwrap();
         run(at, &["init", "--quiet", "-b", "main"]);
@@ -134,7 +132,7 @@ mod tests {
         let elsewhere = other.join(".git");
         fs::write(sub.join(".git"), format!("gitdir: {}\n", elsewhere.display())).unwrap();
         assert!(git_directories(&sub).is_empty());
-        // A git directory of the agent's own that names another as the common one is no better.
+        // A forged git directory with another's common directory.
         fs::write(sub.join(".git"), "gitdir: fake\n").unwrap();
         fs::write(sub.join("fake/gitdir"), sub.join(".git").to_str().unwrap()).unwrap();
         fs::write(sub.join("fake/commondir"), elsewhere.to_str().unwrap()).unwrap();

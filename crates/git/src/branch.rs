@@ -1,32 +1,28 @@
-//! Whether what is committed is on a branch, read from git's own files.
+//! Detects that commits are on no branch, from git's files.
 
 use std::path::Path;
 
 use ralph_store::safe_fs;
 
-use super::{git_dir, read_git_file};
+use super::repository::{git_dir, read_git_file};
 
-/// A longer todo list is not read.
 const MAX_TODO_BYTES: u64 = 4 << 20;
 
-/// Why commits are on no branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetachedReason {
-    /// Somebody has checked out a commit, or a tag.
+    /// A commit or tag was checked out.
     Detached,
-    /// A rebase is under way, of this branch if it is known.
     Rebase {
         branch: Option<String>,
-        /// Its todo list has only steps that execute nothing.
+        /// The todo list executes nothing.
         is_safe: bool,
     },
     Bisection,
 }
 
 impl DetachedReason {
-    /// What it means for a commit that was just made, and what to do about it.
     pub fn advice(&self) -> String {
-        let (why, what) = match self {
+        let (why, advice) = match self {
             DetachedReason::Detached => {
                 ("HEAD is detached".to_owned(), "`git switch -c NAME` there makes a branch of it")
             }
@@ -47,18 +43,16 @@ impl DetachedReason {
                 "`git switch -c NAME` there makes a branch of it, and `git bisect reset` would drop it",
             ),
         };
-        format!("{why}, so what ralph commits is on no branch: {what}")
+        format!("{why}, so what ralph commits is on no branch: {advice}")
     }
 }
 
-/// The branch that is checked out in the work tree of a directory.
 pub fn current_branch(directory: &Path) -> Option<String> {
     let head = read_git_file(&git_dir(directory)?.join("HEAD"))?;
     Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
 }
 
-/// Why commits in the work tree of a directory are on no branch; nothing if they are on one, or if the repository keeps
-/// its names in another way.
+/// `None` if commits are on a branch, or refs are stored in another format.
 pub fn detached_reason(directory: &Path) -> Option<DetachedReason> {
     let git = git_dir(directory)?;
     if read_git_file(&git.join("HEAD"))?.starts_with("ref: ") {
@@ -75,7 +69,8 @@ pub fn detached_reason(directory: &Path) -> Option<DetachedReason> {
     Some(if is_bisected { DetachedReason::Bisection } else { DetachedReason::Detached })
 }
 
-/// Whether `git rebase --continue` executes nothing that an agent may have written into the todo list.
+/// Whether `git rebase --continue` executes nothing from the todo list, which an agent may have
+/// written.
 fn is_safe_rebase(state: &Path) -> bool {
     const SAFE_REBASE_STEPS: [&str; 19] = [
         "pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label",
@@ -85,7 +80,7 @@ fn is_safe_rebase(state: &Path) -> bool {
         return false;
     }
     if state.ends_with("rebase-apply") {
-        // It applies patches, and has no todo list.
+        // Applies patches, without a todo list.
         return true;
     }
     let todo = safe_fs::read_own(&state.join("git-rebase-todo"), MAX_TODO_BYTES);

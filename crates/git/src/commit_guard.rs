@@ -1,50 +1,45 @@
-//! What is staged and what is in the work tree besides, so that one can tell later whether it is still the same.
+//! A snapshot of the index and work tree, to detect changes after staging.
 //!
-//! Once everything is staged, git itself tells of every change: of a file that was changed again, of a new one, of an
-//! index that is another, of a `HEAD` that moved. No file has to be read for that, and no lock is taken.
+//! Once everything is staged, `git status` shows every later change: a file, the index, `HEAD`. No
+//! file has to be read, and no lock is taken.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ralph_store::project::is_run_time_file;
 
-/// What git is asked besides [`status::WORDS`](super::status::WORDS). A file that was renamed is one that is gone and
-/// one that is new: so each is told in one field.
+/// Added to [`status::STATUS_ARGS`](super::status::STATUS_ARGS). Without renames, each file is one
+/// field.
 pub const STATUS_ARGS: &[&str] = &["--no-renames"];
 
-/// The mode of what is a repository of its own.
+/// The mode of a nested repository.
 const GITLINK_MODE: &str = "160000";
 
-/// How many files are named.
 const MAX_NAMED_FILES: usize = 5;
 
-/// What there was at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StagedSnapshot {
-    /// The commit that is checked out, and the branch.
     head: String,
     branch: String,
-    /// All that is staged, as a number.
+    /// Hash of the index.
     index: u64,
-    /// The files that differ from that, as a number, and the first of them.
+    /// Hash and first names of files that differ from the index.
     unstaged: u64,
     differing_files: Vec<String>,
     has_more_files: bool,
-    /// Repositories that are part of what is staged and were not before, the first of them.
+    /// Nested repositories that are staged for the first time.
     repositories: Vec<String>,
 }
 
-/// How something differs from what was there before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedChange {
-    /// What changed, in words.
     pub description: String,
-    /// What would be committed now is not what was staged, or not in the place where it was to be.
+    /// The commit would have other content or another parent or branch.
     pub commit_changed: bool,
 }
 
 impl StagedSnapshot {
-    /// The repositories inside of this one that are to be committed for the first time, but for those that are declared
-    /// in these `.gitmodules`: only which commit they are at is committed, and nobody could find it.
+    /// Nested repositories to be committed for the first time, except submodules. A commit records
+    /// only their commit id, which nobody else could find.
     pub fn new_repositories<'a>(&'a self, gitmodules: &'a str) -> impl Iterator<Item = &'a str> {
         let path = |line: &'a str| Some(line.trim().strip_prefix("path")?.trim_start());
         let is_declared = move |name: &str| {
@@ -54,51 +49,47 @@ impl StagedSnapshot {
         self.repositories.iter().map(String::as_str).filter(move |name| !is_declared(name))
     }
 
-    /// Whether the same would be committed in the same place.
     pub fn commits_same(&self, other: &StagedSnapshot) -> bool {
         (&self.head, &self.branch, self.index) == (&other.head, &other.branch, other.index)
     }
 
-    /// What is another than it was before.
     pub fn changes_since(&self, before: &StagedSnapshot) -> Option<StagedChange> {
-        let mut what = Vec::new();
+        let mut changes = Vec::new();
         if self.branch != before.branch {
-            what.push(match self.branch.as_str() {
+            changes.push(match self.branch.as_str() {
                 "(detached)" => "HEAD is on no branch any more".to_owned(),
                 branch => format!("{branch} was checked out"),
             });
         }
         if self.head != before.head {
-            what.push(format!("HEAD moved to {}", self.head.get(..8).unwrap_or(&self.head)));
+            changes.push(format!("HEAD moved to {}", self.head.get(..8).unwrap_or(&self.head)));
         }
-        // What is committed is staged no more, which goes without saying.
-        if self.index != before.index && what.is_empty() {
-            what.push("what is staged was changed".to_owned());
+        // A commit changes the index anyway.
+        if self.index != before.index && changes.is_empty() {
+            changes.push("what is staged was changed".to_owned());
         }
-        let moved = !what.is_empty();
+        let moved = !changes.is_empty();
         if self.unstaged != before.unstaged {
             let new =
                 self.differing_files.iter().filter(|file| !before.differing_files.contains(file));
             let files: Vec<&str> = new.map(String::as_str).collect();
             let more = if self.has_more_files { " and more" } else { "" };
-            what.push(match files.as_slice() {
+            changes.push(match files.as_slice() {
                 [] => "files were changed".to_owned(),
                 [file] if !self.has_more_files => format!("{file} was changed"),
                 files => format!("{}{more} were changed", files.join(", ")),
             });
         }
-        (!what.is_empty())
-            .then(|| StagedChange { description: what.join(" and "), commit_changed: moved })
+        (!changes.is_empty())
+            .then(|| StagedChange { description: changes.join(" and "), commit_changed: moved })
     }
 }
 
-/// Reads what git says, however much it is.
 #[derive(Debug, Default)]
 pub struct StagedStatusReader {
     staged: StagedSnapshot,
     index: DefaultHasher,
     unstaged: DefaultHasher,
-    /// The beginning of a field.
     partial_field: Vec<u8>,
 }
 
@@ -113,29 +104,29 @@ impl StagedStatusReader {
         self.partial_field.extend_from_slice(bytes);
     }
 
-    /// All that it said; nothing if it told of no commit and no branch, so that it was not to its end.
+    /// `None` if the output is incomplete.
     pub fn end(self) -> Option<StagedSnapshot> {
-        let StagedStatusReader { staged, index, unstaged: beside, partial_field: rest } = self;
-        let is_whole = rest.is_empty() && !staged.head.is_empty();
-        is_whole.then(|| StagedSnapshot {
+        let StagedStatusReader { staged, index, unstaged, partial_field } = self;
+        let is_complete = partial_field.is_empty() && !staged.head.is_empty();
+        is_complete.then(|| StagedSnapshot {
             index: index.finish(),
-            unstaged: beside.finish(),
+            unstaged: unstaged.finish(),
             ..staged
         })
     }
 
     fn field(&mut self, field: &str) {
-        let (kind, told) = field.split_once(' ').unwrap_or_default();
+        let (kind, rest) = field.split_once(' ').unwrap_or_default();
         match kind {
-            "#" => match told.split_once(' ') {
+            "#" => match rest.split_once(' ') {
                 Some(("branch.oid", id)) => id.clone_into(&mut self.staged.head),
                 Some(("branch.head", name)) => name.clone_into(&mut self.staged.branch),
                 _ => {}
             },
-            // The state in the index and in the work tree, a word on submodules, the modes in the commit, in the
-            // index and in the work tree, the objects of the first two.
+            // State, submodule state, modes (commit, index, work tree), objects (commit, index),
+            // path.
             "1" => {
-                let words: Vec<&str> = told.splitn(8, ' ').collect();
+                let words: Vec<&str> = rest.splitn(8, ' ').collect();
                 let &[state, _, before, mode, _, _, object, file] = words.as_slice() else {
                     return;
                 };
@@ -145,9 +136,12 @@ impl StagedStatusReader {
                 if !state.starts_with('.') {
                     (state.get(..1), mode, object, file).hash(&mut self.index);
                 }
-                let named = &mut self.staged.repositories;
-                if mode == GITLINK_MODE && before != GITLINK_MODE && named.len() < MAX_NAMED_FILES {
-                    named.push(file.to_owned());
+                let repositories = &mut self.staged.repositories;
+                if mode == GITLINK_MODE
+                    && before != GITLINK_MODE
+                    && repositories.len() < MAX_NAMED_FILES
+                {
+                    repositories.push(file.to_owned());
                 }
                 if !state.ends_with('.') {
                     field.hash(&mut self.unstaged);
@@ -155,9 +149,9 @@ impl StagedStatusReader {
                 }
             }
             "u" => field.hash(&mut self.index),
-            "?" if !is_run_time_file(told) => {
-                told.hash(&mut self.unstaged);
-                self.differs(told);
+            "?" if !is_run_time_file(rest) => {
+                rest.hash(&mut self.unstaged);
+                self.differs(rest);
             }
             _ => {}
         }
@@ -176,10 +170,9 @@ impl StagedStatusReader {
 mod tests {
     use super::*;
 
-    fn read(told: &str) -> Option<StagedSnapshot> {
+    fn read(output: &str) -> Option<StagedSnapshot> {
         let mut reader = StagedStatusReader::default();
-        // In pieces, as a pipe hands them over.
-        for piece in told.replace('|', "\0").as_bytes().chunks(7) {
+        for piece in output.replace('|', "\0").as_bytes().chunks(7) {
             reader.feed(piece);
         }
         reader.end()
@@ -191,17 +184,17 @@ mod tests {
     #[test]
     fn changes_after_staging_are_described_with_moved_head() {
         let before = read(BEFORE).unwrap();
-        let beside = |more: &str| format!("{BEFORE}{more}");
+        let with_more = |more: &str| format!("{BEFORE}{more}");
         let other = |from: &str, to: &str| BEFORE.replace(from, to);
         let many: String = (0..9).map(|n| format!("? f{n}|")).collect();
         for (after, expected) in [
             (BEFORE.to_owned(), None),
-            // What the agent's `git status` does to the index, and what ralph itself writes.
-            (beside("# stash 1|? .ralph/runs/x/events.jsonl|? .ralph/prompt_001.txt|"), None),
-            (beside("? sneaked|"), Some(("sneaked was changed", false))),
+            // Effects of an agent's `git status`, and ralph's own files.
+            (with_more("# stash 1|? .ralph/runs/x/events.jsonl|? .ralph/prompt_001.txt|"), None),
+            (with_more("? sneaked|"), Some(("sneaked was changed", false))),
             (other("M. ", "MM "), Some(("src/a b.rs was changed", false))),
             (other("A. ", "AD "), Some(("new was changed", false))),
-            (beside(&many), Some(("f0, f1, f2, f3, f4 and more were changed", false))),
+            (with_more(&many), Some(("f0, f1, f2, f3, f4 and more were changed", false))),
             (other("bb src", "dd src"), Some(("what is staged was changed", true))),
             (other("1 A. N... 000000 100644 100644 00 cc new|", ""), {
                 Some(("what is staged was changed", true))
@@ -215,18 +208,18 @@ mod tests {
             }),
         ] {
             let change = read(&after).unwrap().changes_since(&before);
-            let told =
+            let actual =
                 change.as_ref().map(|change| (change.description.as_str(), change.commit_changed));
-            assert_eq!(told, expected, "{after}");
+            assert_eq!(actual, expected, "{after}");
         }
     }
 
     #[test]
     fn new_nested_repository_is_detected_unless_submodule() {
-        let told = "# branch.oid 12|# branch.head main|\
+        let output = "# branch.oid 12|# branch.head main|\
             1 A. S... 000000 160000 160000 00 cc an app|1 M. SC.. 160000 160000 160000 aa bb known|\
             1 T. S... 100644 160000 160000 aa bb was a file|1 A. S... 000000 160000 160000 00 cc sub|";
-        let staged = read(told).unwrap();
+        let staged = read(output).unwrap();
         let modules = "[submodule \"x\"]\n\tpath = sub\n\turl = ../an app\n";
         let found: Vec<&str> = staged.new_repositories(modules).collect();
         assert_eq!(found, ["an app", "was a file"]);
@@ -234,8 +227,8 @@ mod tests {
 
     #[test]
     fn truncated_git_status_is_rejected() {
-        for told in ["", "1 M. N... 100644 100644 100644 aa bb a|", &BEFORE[..BEFORE.len() - 1]] {
-            assert_eq!(read(told), None, "{told}");
+        for output in ["", "1 M. N... 100644 100644 100644 aa bb a|", &BEFORE[..BEFORE.len() - 1]] {
+            assert_eq!(read(output), None, "{output}");
         }
         assert!(read("# branch.oid (initial)|# branch.head main|").is_some());
     }

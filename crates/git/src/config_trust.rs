@@ -1,11 +1,11 @@
 //! Keeps git from running hooks and reading configuration that agents can write.
 //!
-//! `.git/config` and `.git/hooks` are kept from an agent in a sandbox. But they can lead into the work tree:
-//! `core.hooksPath=.husky`, `include.path=../.gitconfig`, `.git/hooks/pre-commit -> ../../scripts/check`. When git writes
-//! outside the sandbox, such hooks are switched off, and such a configuration is an error: it can name a program by too
-//! many keys to switch them off one by one.
+//! The sandbox protects `.git/config` and `.git/hooks`, but they can lead into the work tree:
+//! `core.hooksPath=.husky`, `include.path=../.gitconfig`,
+//! `.git/hooks/pre-commit -> ../../scripts/check`. When git writes outside the sandbox, such hooks
+//! are disabled, and such configuration is an error: too many keys can name a program.
 //!
-//! An agent without a sandbox has the user's rights in any case, so this holds only for projects with a sandbox.
+//! An agent without a sandbox has the user's rights anyway, so this applies to sandboxed projects.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,32 +16,29 @@ use ralph_process::CommandOutput;
 use ralph_process::trust::{self, AgentWritable};
 use ralph_store::project_record::ProjectRecord;
 
-use super::{common_dir, work_tree_root};
+use super::repository::{self, common_dir, work_tree_root};
 
-/// Asks git for its whole configuration, with the file that each value comes from.
+/// Lists the configuration with the file of each value.
 pub const LIST_CONFIG_ARGS: [&str; 4] = ["config", "--list", "-z", "--show-origin"];
 
-/// The directories of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigRepository {
-    /// The directory that relative paths of git start from.
+    /// git's relative paths start here.
     pub(crate) top: PathBuf,
-    /// The directory that all worktrees share, without links.
+    /// Shared by all worktrees; without links.
     pub(crate) common_dir: PathBuf,
 }
 
 impl ConfigRepository {
-    /// The repository of `directory`, or the one that is named.
     pub fn find(directory: &Path, git_dir: Option<&Path>) -> Option<ConfigRepository> {
         let (top, git_dir) = match git_dir {
             Some(git_dir) => (directory.to_owned(), git_dir.to_owned()),
-            None => (work_tree_root(directory)?.to_owned(), super::git_dir(directory)?),
+            None => (work_tree_root(directory)?.to_owned(), repository::git_dir(directory)?),
         };
         let common_dir = common_dir(&git_dir).canonicalize().ok()?;
         Some(ConfigRepository { top: top.canonicalize().ok()?, common_dir })
     }
 
-    /// Whether the last run of a project in this repository had a sandbox.
     pub fn last_run_was_sandboxed(&self, records: &[ProjectRecord]) -> bool {
         let is_here = |record: &ProjectRecord| {
             let git = record.git.iter().flat_map(|git| git.repositories.values());
@@ -50,10 +47,7 @@ impl ConfigRepository {
         records.iter().any(|record| record.sandbox.is_some() && is_here(record))
     }
 
-    /// Decides by the output of git for [`LIST`] what git must not use.
-    ///
-    /// # Errors
-    /// Agents can write to a file of the configuration, or git cannot read one.
+    /// Parses the output of [`LIST_CONFIG_ARGS`]. Fails if agents can write a configuration file.
     pub fn restrict_from_output(&self, output: &CommandOutput) -> Result<ConfigRestriction, Error> {
         if !output.exit.success() {
             let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -102,7 +96,7 @@ impl ConfigRepository {
         Ok(ConfigRestriction { settings, warning: Some(warning) })
     }
 
-    /// Whether this is a configuration file that the sandbox keeps from agents.
+    /// Whether the sandbox protects this configuration file.
     fn is_protected(&self, file: &Path, writable: &AgentWritable) -> bool {
         let Some(dir) = file.parent().and_then(|dir| dir.canonicalize().ok()) else { return false };
         let worktrees = self.common_dir.join("worktrees");
@@ -134,18 +128,16 @@ impl ConfigRepository {
     }
 }
 
-/// One value of the configuration.
 struct GitConfigEntry {
-    /// The file that it comes from. `None` for the command line and the environment.
+    /// `None` for the command line and the environment.
     origin: Option<PathBuf>,
     key: String,
     value: OsString,
 }
 
-/// What git must not use when it writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigRestriction {
-    /// Settings for the command line (`-c`).
+    /// For `-c`.
     pub settings: Vec<OsString>,
     pub warning: Option<String>,
 }
@@ -154,7 +146,6 @@ fn is_include(key: &str) -> bool {
     key == "include.path" || (key.starts_with("includeif.") && key.ends_with(".path"))
 }
 
-/// A path of the configuration, with `~/` replaced.
 fn expand_home(value: &OsStr, home: Option<&Path>) -> PathBuf {
     match (value.as_bytes().strip_prefix(b"~/"), home) {
         (Some(below), Some(home)) => home.join(OsStr::from_bytes(below)),
@@ -162,8 +153,7 @@ fn expand_home(value: &OsStr, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Finds a hook in a trusted directory that is a link to what agents can write. Links to another hook beside it are
-/// fine.
+/// A link to another hook beside it is fine.
 fn untrusted_hook(hooks: &Path, writable: &AgentWritable) -> Option<PathBuf> {
     let entries = std::fs::read_dir(hooks).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).find(|path| {

@@ -1,17 +1,14 @@
-//! Variables that send git to another repository than the one a directory is in.
+//! Environment variables that redirect git to another repository.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
 
-use super::{common_dir, git_dir, work_tree_root};
+use super::repository::{common_dir, git_dir, work_tree_root};
 
-/// Refuses `GIT_DIR` and its kin unless they name the repository of this directory: every git that ralph or an agent
-/// starts would work on another one.
-///
-/// # Errors
-/// A variable names something else.
+/// Refuses `GIT_DIR` and similar variables that name another repository: every git call of ralph
+/// and its agents would go there.
 pub fn refuse_other_repository(
     directory: &Path,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -27,7 +24,7 @@ pub fn refuse_other_repository(
     ];
     for (name, expected) in expected {
         let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
-        // git resolves it from where it is started.
+        // git resolves it against its working directory.
         let named = canonical_path(&directory.join(&value));
         if expected.map(|path| canonical_path(&path)).as_ref() != Some(&named) {
             let (value, directory) = (Path::new(&value).display(), directory.display());
@@ -40,7 +37,6 @@ pub fn refuse_other_repository(
     Ok(())
 }
 
-/// The path without links, as far as it exists.
 fn canonical_path(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     let in_parent = || Some(parent?.join(path.file_name()?));
@@ -71,11 +67,11 @@ mod tests {
             ("GIT_COMMON_DIR", "../other/.git", false),
             ("GIT_AUTHOR_NAME", "me", true),
         ] {
-            let variable = |asked: &str| (asked == name).then(|| value.into());
+            let variable = |requested: &str| (requested == name).then(|| value.into());
             let result = refuse_other_repository(&top, variable);
             assert_eq!(result.is_ok(), accepted, "{name}={value}");
         }
-        let from_sub = |asked: &str| (asked == "GIT_DIR").then(|| "../.git".into());
+        let from_sub = |requested: &str| (requested == "GIT_DIR").then(|| "../.git".into());
         assert!(refuse_other_repository(&top.join("sub"), from_sub).is_ok());
         assert!(refuse_other_repository(temp.path(), from_sub).is_err(), "there is no repository");
     }

@@ -1,4 +1,4 @@
-//! Earlier versions of one file, from git's history.
+//! Earlier versions of a file from git's history.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -6,26 +6,24 @@ use std::path::Path;
 
 use ralph_events::error::Error;
 
-/// The number of commits that are looked at.
+use super::git_call::run_git;
+use super::repository::{is_repository, work_tree_root};
+
 const MAX_COMMITS: &str = "--max-count=1000";
 
-/// The histories of a file that are read: with all that merges left out, and under the names that it had before.
+/// With commits that merges dropped, and under earlier names.
 const HISTORY_ARGS: [&[&str]; 2] = [&["--full-history", "-m", "--no-renames"], &["--follow", "-m"]];
 
-/// How far the history of a file goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryExtent {
-    /// To its beginning, or to where the caller stopped.
+    /// Up to the first version, or where the caller stopped.
     Complete,
-    /// To where a shallow clone was cut off.
+    /// Cut off by a shallow clone.
     Truncated,
 }
 
-/// Hands the committed versions of a file to `keep_going`, the newest first, until it refuses one. Each content is
-/// handed out once. A file in no repository has none.
-///
-/// # Errors
-/// There is a repository, and git cannot read it.
+/// Passes committed versions to `keep_going`, newest first and without duplicates, until it returns
+/// false.
 pub fn file_versions(
     path: &Path,
     mut keep_going: impl FnMut(&str) -> bool,
@@ -33,7 +31,7 @@ pub fn file_versions(
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(HistoryExtent::Complete);
     };
-    if super::work_tree_root(directory).is_none() || is_empty_repository(directory) {
+    if work_tree_root(directory).is_none() || is_empty_repository(directory) {
         return Ok(HistoryExtent::Complete);
     }
     let (mut seen, mut last) = (HashSet::new(), None);
@@ -41,20 +39,20 @@ pub fn file_versions(
         let words =
             ["--literal-pathspecs", "log", MAX_COMMITS, "--format=", "--raw", "--no-abbrev"];
         let words = words.iter().chain(history).map(OsStr::new).chain(["--".as_ref(), name]);
-        let log = super::run_git(&words.collect::<Vec<_>>(), directory)?;
+        let log = run_git(&words.collect::<Vec<_>>(), directory)?;
         for blob in log.lines().filter_map(new_blob) {
             if last.as_deref() == Some(blob) {
                 break;
             }
             if seen.insert(blob.to_owned())
-                && !keep_going(&super::run_git(&["cat-file", "blob", blob], directory)?)
+                && !keep_going(&run_git(&["cat-file", "blob", blob], directory)?)
             {
                 last = Some(blob.to_owned());
                 break;
             }
         }
     }
-    let is_shallow = super::run_git(&["rev-parse", "--is-shallow-repository"], directory)?;
+    let is_shallow = run_git(&["rev-parse", "--is-shallow-repository"], directory)?;
     Ok(if is_shallow.trim() == "true" && last.is_none() {
         HistoryExtent::Truncated
     } else {
@@ -62,13 +60,12 @@ pub fn file_versions(
     })
 }
 
-/// Whether git knows the repository and says that nothing was committed.
 fn is_empty_repository(directory: &Path) -> bool {
-    super::is_repository(directory)
-        && super::run_git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
+    is_repository(directory)
+        && run_git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
 }
 
-/// The new content in a line of `git log --raw`: `:100644 100644 OLD NEW M\tpath`. `None` for a deletion.
+/// From a line of `git log --raw`: `:100644 100644 OLD NEW M\tpath`. `None` for a deletion.
 fn new_blob(line: &str) -> Option<&str> {
     let blob = line.strip_prefix(':')?.split(' ').nth(3)?;
     blob.bytes().any(|byte| byte != b'0').then_some(blob)

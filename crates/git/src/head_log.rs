@@ -1,10 +1,8 @@
-//! Which commits are made in a work tree, read from the log that git itself keeps of `HEAD` there.
+//! Reads the commits made in a work tree from the reflog of `HEAD`.
 //!
-//! Every commit is a line at the end of that file, in order, on whichever branch it was made, and it
-//! stays there when history is written anew. It is this work tree's alone: what others commit in
-//! theirs is in another file. So it takes no git process, and no guess by the clock, to tell what was
-//! committed between two looks. What a merge brought, and what was there when somebody had emptied the log, is
-//! told as one commit and since which: whoever reads it can ask git, which takes no part in a run.
+//! Every commit appends a line, on any branch, which stays when history is rewritten. Other work
+//! trees have their own logs. So finding new commits takes no git process and no clock. A merge or
+//! an emptied log yields one commit with the start of its range; readers can ask git for the rest.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -16,96 +14,90 @@ use ralph_events::text;
 use ralph_store::dir_identity::{DirChange, DirHandle};
 use ralph_store::safe_fs;
 
-use super::{git_dir, has_repository, head_commit, work_tree_root};
+use super::repository::{git_dir, has_repository, head_commit, work_tree_root};
 
-/// How much is read of what is new; of more than that, the end.
+/// If more is new, only the end is read.
 const MAX_LOG_BYTES: u64 = 1 << 20;
-/// How long a subject may be.
 const MAX_SUBJECT: usize = 200;
 
-/// What came of the repository since it was last looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCommits {
-    /// The commit that is checked out now.
     pub head: String,
-    /// What was committed, first things first.
+    /// Oldest first.
     pub commits: Vec<Commit>,
 }
 
-/// From when on something is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogPosition<'a> {
     Now,
-    /// There was no commit then.
+    /// Before the first commit.
     Ever,
-    /// This one was checked out then.
+    /// This commit was checked out.
     Commit(&'a str),
 }
 
-/// Looks at where `HEAD` goes.
 #[derive(Debug, Default)]
 pub struct HeadLog {
     root: PathBuf,
-    /// The log, once there is one, and how much of it is known.
     log: Option<PathBuf>,
     read_bytes: u64,
-    /// The last line that is known, by which the place is found again if git has cut the log short.
+    /// Finds the position again after git has truncated the log.
     last: Vec<u8>,
     head: Option<String>,
-    /// Where the work tree begins whose repository was there at the beginning.
+    /// Set if there was a repository at the start.
     top: Option<PathBuf>,
     is_missing: bool,
-    /// The directory of that repository. While it is open, no other gets its number.
+    /// Held open, so its inode is not reused.
     repository_dir: Option<(DirHandle, File)>,
 }
 
 impl HeadLog {
-    /// Where it stands now, with what was committed since then, if the log still tells when that was.
+    /// Also returns the commits since `since`, if the log still has that position.
     pub fn open(root: &Path, since: LogPosition<'_>) -> (HeadLog, Option<NewCommits>) {
-        let mut watch = HeadLog { root: root.to_owned(), ..HeadLog::default() };
-        watch.find_log();
-        watch.top = work_tree_root(root).filter(|top| has_repository(top)).map(Path::to_owned);
-        // That of a linked work tree is a file, which git may write anew.
-        let own = watch.top.as_ref().map(|top| top.join(".git")).filter(|own| own.is_dir());
-        watch.repository_dir =
+        let mut log = HeadLog { root: root.to_owned(), ..HeadLog::default() };
+        log.find_log();
+        log.top = work_tree_root(root).filter(|top| has_repository(top)).map(Path::to_owned);
+        // In a linked work tree, `.git` is a file that git may rewrite.
+        let own = log.top.as_ref().map(|top| top.join(".git")).filter(|own| own.is_dir());
+        log.repository_dir =
             own.and_then(|own| Some((DirHandle::new(&own), File::open(&own).ok()?)));
-        let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
-        watch.read_bytes = whole.len;
-        watch.remember(&whole.bytes);
-        let place = match since {
+        let chunk = log.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
+        log.read_bytes = chunk.len;
+        log.remember(&chunk.bytes);
+        let offset = match since {
             LogPosition::Now => None,
-            LogPosition::Ever => Some(0).filter(|_| whole.start == 0),
-            LogPosition::Commit(id) => parse_entries(&whole.bytes)
+            LogPosition::Ever => Some(0).filter(|_| chunk.start == 0),
+            LogPosition::Commit(id) => parse_entries(&chunk.bytes)
                 .filter(|(_, line)| line.new == id)
                 .last()
                 .map(|(end, _)| end),
         };
-        if let Some(end) = place {
-            watch.last.clear();
-            watch.read_bytes = whole.start + end as u64;
-            watch.remember(&whole.bytes[..end]);
+        if let Some(end) = offset {
+            log.last.clear();
+            log.read_bytes = chunk.start + end as u64;
+            log.remember(&chunk.bytes[..end]);
         }
-        let moved = watch.new_commits(true);
-        watch.head = head_commit(root);
-        let here = |head: &String| NewCommits { head: head.clone(), commits: Vec::new() };
-        let moved = moved.or_else(|| watch.head.as_ref().map(here));
-        (watch, moved)
+        let moved = log.new_commits(true);
+        log.head = head_commit(root);
+        let unchanged = |head: &String| NewCommits { head: head.clone(), commits: Vec::new() };
+        let moved = moved.or_else(|| log.head.as_ref().map(unchanged));
+        (log, moved)
     }
 
-    /// What is new. It costs next to nothing if nothing is, unless it is to be `thorough`: then a repository
-    /// is found that was not there before, and one that keeps no such log is asked where it stands.
+    /// Cheap if nothing is new. If `thorough`, also finds a new repository, and one without a
+    /// reflog.
     pub fn new_commits(&mut self, thorough: bool) -> Option<NewCommits> {
-        let found = !thorough || self.find_log();
+        let in_repository = !thorough || self.find_log();
         let size = |log: &PathBuf| std::fs::metadata(log).ok().map(|meta| meta.len());
         let size = self.log.as_ref().and_then(size);
         if thorough {
-            let found = self.log.as_ref().filter(|_| size.is_some());
+            let existing_log = self.log.as_ref().filter(|_| size.is_some());
             self.is_missing = self.top.as_ref().is_some_and(|top| {
-                // A log that is there is in a repository that is, unless it is elsewhere, as that of a linked work tree.
-                !found.is_some_and(|log| log.starts_with(top)) && !has_repository(top)
+                // A log in the work tree proves that its repository exists.
+                !existing_log.is_some_and(|log| log.starts_with(top)) && !has_repository(top)
             });
         }
-        if !found {
+        if !in_repository {
             self.head = None;
             return None;
         }
@@ -122,18 +114,18 @@ impl HeadLog {
         Some(NewCommits { head, commits })
     }
 
-    /// The repository that was there at the beginning and was not at the last thorough look.
+    /// Existed at the start, and was gone at the last thorough check.
     pub fn missing_repository(&self) -> Option<PathBuf> {
         self.top.as_ref().filter(|_| self.is_missing).map(|top| top.join(".git"))
     }
 
-    /// The repository that is in the place of the one that was there at the beginning.
+    /// Another repository in place of the first.
     pub fn replaced_repository(&self) -> Option<&Path> {
         let (own, _) = self.repository_dir.as_ref()?;
         (own.change() == DirChange::Replaced).then(|| own.path())
     }
 
-    /// Looks for the log until there is one, and tells whether there is a repository at all.
+    /// Returns whether there is a repository.
     fn find_log(&mut self) -> bool {
         if self.log.is_some() {
             return true;
@@ -148,44 +140,45 @@ impl HeadLog {
         let last = self.last.len() as u64;
         let mut part = read_from(log, self.read_bytes.saturating_sub(last))?;
         let mut new = part.bytes.as_slice();
-        let goes_on = part.start + last == self.read_bytes && new.starts_with(&self.last);
-        if goes_on {
+        let is_continued = part.start + last == self.read_bytes && new.starts_with(&self.last);
+        if is_continued {
             new = &new[self.last.len()..];
         } else {
-            // Git forgets old lines now and then, and writes the file anew.
+            // git expires old lines and rewrites the file.
             part = read_from(log, 0)?;
             new = &part.bytes;
-            let place = find_last(new, &self.last).map(|at| at + self.last.len());
-            match place.and_then(|end| new.get(end..)) {
+            let offset = find_last(new, &self.last).map(|at| at + self.last.len());
+            match offset.and_then(|end| new.get(end..)) {
                 Some(rest) => new = rest,
-                // It is another repository than before, and all of it is new.
+                // Another repository: everything is new.
                 None if new.iter().take_while(|byte| **byte == b'0').count() >= 40 => {}
                 None => match self.head_offset(new) {
-                    Some(place) => new = &new[place..],
-                    // Somebody has emptied it. What follows is told by it again.
+                    Some(offset) => new = &new[offset..],
+                    // The log was emptied.
                     None => {
                         let end =
                             new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                         self.last.clear();
                         self.read_bytes = part.len - (new.len() - end) as u64;
-                        let known = new[..end].to_vec();
-                        self.remember(&known);
+                        let complete = new[..end].to_vec();
+                        self.remember(&complete);
                         return Ok(self.commits_since_head());
                     }
                 },
             }
         }
-        // A line that is still being written is read when it is whole.
-        let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let unread = new.len() - whole;
-        let commits = parse_entries(&new[..whole]).filter_map(|(_, line)| line.commit()).collect();
-        let (new, known) = (new[..whole].to_vec(), part.len - unread as u64);
-        self.read_bytes = known;
+        // A partial last line is read later.
+        let complete_len = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let unread = new.len() - complete_len;
+        let commits =
+            parse_entries(&new[..complete_len]).filter_map(|(_, line)| line.commit()).collect();
+        let (new, read_bytes) = (new[..complete_len].to_vec(), part.len - unread as u64);
+        self.read_bytes = read_bytes;
         self.remember(&new);
         Ok(commits)
     }
 
-    /// Where in the log what is new begins, by what was checked out before.
+    /// The offset of new lines, by the previous `HEAD`.
     fn head_offset(&self, bytes: &[u8]) -> Option<usize> {
         let head = self.head.as_deref()?;
         let to =
@@ -197,7 +190,6 @@ impl HeadLog {
         })
     }
 
-    /// All that is there now and was not where `HEAD` was before, as one.
     fn commits_since_head(&self) -> Vec<Commit> {
         let new = head_commit(&self.root).filter(|new| self.head.as_ref() != Some(new));
         let commit = new.zip(self.head.clone()).map(|(id, since)| Commit {
@@ -218,7 +210,6 @@ impl HeadLog {
 
 #[derive(Debug, Default)]
 struct LogChunk {
-    /// Where in the file it begins, and how long the file is.
     start: u64,
     len: u64,
     bytes: Vec<u8>,
@@ -249,7 +240,7 @@ struct ReflogEntry<'a> {
     message: Cow<'a, str>,
 }
 
-/// The lines that can be read, and where each ends.
+/// Valid lines, with the offset of their ends.
 fn parse_entries(bytes: &[u8]) -> impl Iterator<Item = (usize, ReflogEntry<'_>)> {
     let mut end = 0;
     bytes.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
@@ -267,17 +258,16 @@ fn parse_entries(bytes: &[u8]) -> impl Iterator<Item = (usize, ReflogEntry<'_>)>
 }
 
 impl ReflogEntry<'_> {
-    /// The commit that was made or brought here by this move, if it was one that does.
     fn commit(&self) -> Option<Commit> {
         let message = self.message.as_ref();
         let (action, subject) = message.split_once(": ").unwrap_or((message, ""));
-        let step = |names: &[&str]| names.iter().any(|name| action.contains(name));
-        let rewrites = step(&["(amend)", "(squash)", "(fixup)", "(reword)"]);
+        let has_step = |names: &[&str]| names.iter().any(|name| action.contains(name));
+        let rewrites = has_step(&["(amend)", "(squash)", "(fixup)", "(reword)"]);
         let makes = ["commit", "cherry-pick", "revert", "am"]
             .iter()
             .any(|name| action == *name || action.starts_with(&format!("{name} (")))
             || rewrites
-            || step(&["(pick)", "(edit)", "(continue)", "(merge)"]);
+            || has_step(&["(pick)", "(edit)", "(continue)", "(merge)"]);
         let brings = subject.starts_with("Merge made by") || subject == "Fast-forward";
         let subject = match (makes, brings) {
             (true, _) => subject,
@@ -288,7 +278,7 @@ impl ReflogEntry<'_> {
             id: self.new.to_owned(),
             subject: text::truncate(subject, MAX_SUBJECT, "…").into_owned(),
             replaces: rewrites.then(|| self.old.to_owned()),
-            // The message is not the commit's, and there may be more of them.
+            // It may bring several commits, and the message is not theirs.
             since: (brings && !makes).then(|| self.old.to_owned()),
         })
     }

@@ -1,120 +1,61 @@
-//! Removes symbolic links that an agent left in the git directories of a project.
+//! Quarantines symbolic links that an agent put into the git directories of a project.
 //!
-//! git follows links in its own directories. `.git/logs/HEAD -> ~/.bashrc` makes it append to that file, and
-//! `.git/worktrees -> DIR` makes `git worktree prune` delete what is in `DIR`. git creates no links itself, except those
-//! of `core.preferSymlinkRefs`. So a link that was not there when the run started is moved aside before git is called
-//! outside the sandbox. The same holds for pipes, sockets and devices: git waits for the other end of a pipe.
+//! git follows links in its own directories. `.git/logs/HEAD -> ~/.bashrc` makes it append to that
+//! file, and `.git/worktrees -> DIR` makes `git worktree prune` delete the content of `DIR`. git
+//! creates no links itself, except with `core.preferSymlinkRefs`. So new links are moved aside
+//! before git is called outside the sandbox; so are pipes, sockets and devices, on which git could
+//! block.
 //!
-//! The links at the start of a run are kept in memory and in the project's record in `$RALPH_HOME`. If ralph is killed, the
-//! next ralph compares with the record.
+//! The links at the start of a run are also in the project's record in `$RALPH_HOME`, with which
+//! the next ralph compares if this one is killed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
-use std::fmt;
+mod messages;
+mod record;
+mod walk;
+
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use ralph_process as process;
-use ralph_store::dir_handle::{self, FROM_SANDBOX};
+use ralph_store::dir_handle;
 use ralph_store::home;
-use ralph_store::project_record::{self, GitBaseline, GitDirs, ProjectHome};
+use ralph_store::project_record::{GitBaseline, GitDirs, ProjectHome};
 
-use super::read_git_file;
+use messages::{LinkError, describe, display_path, replaced_error, warning};
+pub use messages::{hint, queue_warnings, take_warnings};
+use record::{RunBaseline, baseline, find_conflicting_agent, open_records, remove_killed_runs};
+use walk::{Links, Repositories, RepositoryPaths, list_entry_links, list_links, top_dirs};
 
-/// Directories nested more deeply than this are an error.
-const MAX_DEPTH: usize = 64;
-
-/// The number of links that a message names.
-const MAX_NAMED: usize = 5;
-
-/// The socket of `git fsmonitor--daemon`.
-const FSMONITOR_SOCKET: &str = "fsmonitor--daemon.ipc";
-
-/// What was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QuarantinedLink {
     path: PathBuf,
-    /// The target of a link, empty for a pipe, socket or device.
+    /// Empty for a pipe, socket or device.
     target: PathBuf,
-    /// Where it is now.
     to: PathBuf,
 }
 
-/// Links by path, with their targets. A pipe, socket or device has an empty target, which no link has.
-type Links = BTreeMap<PathBuf, PathBuf>;
-
-/// The repositories by the paths that lead to them: the `.git` of a work tree, or a git directory itself.
-type Repositories = BTreeMap<PathBuf, GitDirs>;
-
-/// Where git looks for a repository.
-#[derive(Debug, Clone, Copy)]
-struct RepositoryPaths<'a> {
-    /// The directory that git is called in, without links.
-    directory: &'a Path,
-    /// The repository that is named instead (`--git-dir`).
-    git_dir: Option<&'a Path>,
-}
-
-/// What one project's run started with: the record's baseline with the project's path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RunBaseline {
-    root: PathBuf,
-    git: GitBaseline,
-    /// The file of the record, for messages.
-    record: Option<PathBuf>,
-}
-
-impl RunBaseline {
-    /// Whether a link at `path` had to be there at the start of the run.
-    fn covers(&self, path: &Path) -> bool {
-        let dirs = self.git.repositories.values();
-        path.starts_with(&self.root)
-            || self.git.repositories.contains_key(path)
-            || dirs
-                .flat_map(|dirs| [&dirs.git_dir, &dirs.common_dir])
-                .any(|dir| path.starts_with(dir))
-    }
-
-    /// Whether it is about one of these repositories.
-    fn shares_repository(&self, repositories: &Repositories) -> bool {
-        repositories.iter().any(|(at, dirs)| {
-            [at, &dirs.git_dir, &dirs.common_dir].into_iter().any(|path| self.covers(path))
-        })
-    }
-
-    fn is_new(&self, path: &Path, target: &Path) -> bool {
-        self.covers(path) && self.git.links.get(path).is_none_or(|known| known != target)
-    }
-}
-
-/// Watches the git directories of a project during a run.
 #[derive(Debug)]
 pub struct LinkGuard {
     known: RunBaseline,
-    /// Where the baseline is recorded, if it could be.
+    /// `None` if the baseline could not be recorded.
     record: Option<ProjectHome>,
 }
 
 impl LinkGuard {
-    /// Takes the baseline of a run in `root` and records it. Links that killed runs left behind are moved aside first.
-    /// Returns warnings, too.
-    ///
-    /// # Errors
-    /// The git directories cannot be read, a link cannot be moved, or a repository was replaced.
+    /// Records the baseline of a run, after quarantining links of killed runs. Also returns
+    /// warnings. Fails if a repository was replaced.
     pub fn start(home: Option<&Path>, root: &Path) -> io::Result<(LinkGuard, Vec<String>)> {
         let root = root.canonicalize()?;
-        let places = RepositoryPaths { directory: &root, git_dir: None };
-        let known = open_records(home, &places);
-        let moved = quarantine_new_links(&places, &known)?;
+        let paths = RepositoryPaths { directory: &root, git_dir: None };
+        let known = open_records(home, &paths);
+        let moved = quarantine_new_links(&paths, &known)?;
         let mut warnings: Vec<String> = warning(&moved).into_iter().collect();
         if let Some(home) = home {
-            // What cannot be written now is compared with once more.
+            // If this fails, the next run compares again.
             known.iter().for_each(|known| drop(remove_killed_runs(home, known)));
         }
         let git = baseline(&root)?;
@@ -140,32 +81,23 @@ impl LinkGuard {
         Ok((LinkGuard { known: RunBaseline { root, git, record: file }, record }, warnings))
     }
 
-    /// Moves links aside that were not there at the start. Returns warnings about them.
-    ///
-    /// # Errors
-    /// As [`start`](LinkGuard::start). git must not be called then.
+    /// Quarantines new links and returns warnings. If it fails, git must not be called.
     pub fn check(&self) -> io::Result<Vec<String>> {
-        let places = RepositoryPaths { directory: &self.known.root, git_dir: None };
-        let moved = quarantine_new_links(&places, std::slice::from_ref(&self.known))?;
+        let paths = RepositoryPaths { directory: &self.known.root, git_dir: None };
+        let moved = quarantine_new_links(&paths, std::slice::from_ref(&self.known))?;
         Ok(warning(&moved).into_iter().collect())
     }
 
-    /// Fails if an agent of another run is at work in the same repository. To be called after a check that found links:
-    /// that agent could put them back before git is started.
-    ///
-    /// # Errors
-    /// There is such a run.
+    /// Fails if an agent of another run works in the same repository: it could restore the links
+    /// before git starts.
     pub fn refuse_other_agents(&self, home: Option<&Path>) -> io::Result<()> {
-        let places = RepositoryPaths { directory: &self.known.root, git_dir: None };
-        find_conflicting_agent(&open_records(home, &places))
+        let paths = RepositoryPaths { directory: &self.known.root, git_dir: None };
+        find_conflicting_agent(&open_records(home, &paths))
             .map_or(Ok(()), |agent| Err(agent.error()))
     }
 
-    /// Checks for the last time, when nothing of the run is left, and records that. Without this the next ralph
-    /// compares with the record.
-    ///
-    /// # Errors
-    /// As [`check`](LinkGuard::check).
+    /// The last check, after everything of the run has ended. Without it, the next ralph compares
+    /// with the record.
     pub fn finish(self) -> io::Result<Vec<String>> {
         let warnings = self.check()?;
         if let Some(record) = self.record {
@@ -180,81 +112,20 @@ impl LinkGuard {
     }
 }
 
-/// The records of runs that are at work or were killed, as far as they are about the same repositories. Links of a
-/// repository without such runs are the user's.
-fn open_records(home: Option<&Path>, places: &RepositoryPaths<'_>) -> Vec<RunBaseline> {
-    let records = home.map(project_record::all_records).unwrap_or_default();
-    let known = records.into_iter().filter_map(|record| {
-        let git = record.git.filter(|git| !git.open_runs.is_empty())?;
-        let file = home.map(|home| ProjectHome::new(home, &record.root).file());
-        Some(RunBaseline { git, root: record.root, record: file })
-    });
-    let mut known: Vec<RunBaseline> = known.collect();
-    if !known.is_empty() {
-        let repositories = places.repositories();
-        known.retain(|known| known.shares_repository(&repositories));
-    }
-    known
-}
-
-/// Removes killed runs from the record of a project whose repository was just checked.
-fn remove_killed_runs(home: &Path, known: &RunBaseline) -> io::Result<()> {
-    if known.git.open_runs.iter().any(|pid| process::has_exited(*pid)) {
-        ProjectHome::new(home, &known.root).update(|record| {
-            if let Some(git) = &mut record.git {
-                git.open_runs.retain(|pid| !process::has_exited(*pid));
-            }
-        })?;
-    }
-    Ok(())
-}
-
-/// A run of another process that is at work in a repository.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ConflictingAgent {
-    root: PathBuf,
-    pid: u32,
-}
-
-impl ConflictingAgent {
-    fn error(&self) -> io::Error {
-        let message = format!(
-            "the agent of the run in {} (process {}) puts links into the git directory",
-            display_path(&self.root),
-            self.pid
-        );
-        let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
-        io::Error::other(LinkError { message, hint: hint.to_owned() })
-    }
-}
-
-fn find_conflicting_agent(known: &[RunBaseline]) -> Option<ConflictingAgent> {
-    let me = std::process::id();
-    known.iter().find_map(|known| {
-        let is_other = |pid: &&u32| **pid != me && !process::has_exited(**pid);
-        let pid = *known.git.open_runs.iter().find(is_other)?;
-        Some(ConflictingAgent { root: known.root.clone(), pid })
-    })
-}
-
-/// Whether a call of git changes the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GitAccess {
     Read,
     Write,
 }
 
-/// The paths that this process has moved aside, and how often.
+/// How often this process quarantined each path.
 static QUARANTINED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 
-/// Checks the repository of `directory`, or the one that is named, before git is called outside a run. Warnings are kept
-/// for [`take_warnings`].
+/// Checks before a git call outside a run. Queues warnings for [`take_warnings`].
 ///
-/// A link that comes back was made by a process that is still alive and could make it again after the check. Then git must
-/// not write. The same holds for any link that this process found while another run is at work in the repository.
-///
-/// # Errors
-/// As [`LinkGuard::check`], or git would write while links are being made.
+/// A link that comes back was made by a live process, which could make it again after the check.
+/// Then git must not write. Neither may it if any link was found while another run is active in the
+/// repository.
 pub(super) fn check_before_git(
     directory: &Path,
     git_dir: Option<&Path>,
@@ -262,9 +133,9 @@ pub(super) fn check_before_git(
 ) -> io::Result<()> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let directory = directory.canonicalize()?;
-    let places = RepositoryPaths { directory: &directory, git_dir };
-    let known = open_records(home.as_deref(), &places);
-    let moved = quarantine_new_links(&places, &known)?;
+    let paths = RepositoryPaths { directory: &directory, git_dir };
+    let known = open_records(home.as_deref(), &paths);
+    let moved = quarantine_new_links(&paths, &known)?;
     record_quarantined(&moved);
     if access == GitAccess::Read {
         return Ok(());
@@ -280,13 +151,13 @@ pub(super) fn check_before_git(
     }
 }
 
-/// Checks again after git has written. Links that are there now may have been followed.
+/// Checks again after git has written: new links may have been followed.
 pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let Ok(directory) = directory.canonicalize() else { return };
-    let places = RepositoryPaths { directory: &directory, git_dir };
-    let known = open_records(home.as_deref(), &places);
-    match quarantine_new_links(&places, &known) {
+    let paths = RepositoryPaths { directory: &directory, git_dir };
+    let known = open_records(home.as_deref(), &paths);
+    match quarantine_new_links(&paths, &known) {
         Ok(moved) if moved.is_empty() => {}
         Ok(moved) => {
             record_quarantined(&moved);
@@ -300,7 +171,7 @@ pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
     }
 }
 
-/// Counts what was moved. Keeps a warning about it, once for each path.
+/// Counts the links. Warns once per path.
 fn record_quarantined(moved: &[QuarantinedLink]) {
     let mut known = QUARANTINED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut is_first = |moved: &QuarantinedLink| {
@@ -312,42 +183,17 @@ fn record_quarantined(moved: &[QuarantinedLink]) {
     queue_warnings(warning(&new).into_iter().collect());
 }
 
-static PENDING_WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Keeps warnings of a place that cannot print them, each of them once.
-pub fn queue_warnings(warnings: Vec<String>) {
-    let mut kept = PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    for warning in warnings {
-        if !kept.contains(&warning) {
-            kept.push(warning);
-        }
-    }
-}
-
-/// The warnings that have not been printed yet.
-pub fn take_warnings() -> Vec<String> {
-    std::mem::take(&mut *PENDING_WARNINGS.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// The git directories of `root` and all links in them.
-fn baseline(root: &Path) -> io::Result<GitBaseline> {
-    let repositories = RepositoryPaths { directory: root, git_dir: None }.repositories();
-    let mut links = list_entry_links(&repositories);
-    links.extend(list_links(&repositories)?);
-    Ok(GitBaseline { repositories, links, open_runs: Vec::new() })
-}
-
-/// Moves aside what is new by any of the baselines. The links called `.git` come first: what they lead to is no git
-/// directory of this project, and is not searched.
+/// Links called `.git` come first: their targets are no git directories of this project and are not
+/// searched.
 fn quarantine_new_links(
-    places: &RepositoryPaths<'_>,
+    paths: &RepositoryPaths<'_>,
     known: &[RunBaseline],
 ) -> io::Result<Vec<QuarantinedLink>> {
     if known.is_empty() {
         return Ok(Vec::new());
     }
     let mut moved = Vec::new();
-    let mut set_aside = |repositories: &Repositories, links: Links| {
+    let mut quarantine = |repositories: &Repositories, links: Links| {
         let is_new = |(path, target): &(PathBuf, PathBuf)| {
             known.iter().any(|known| known.is_new(path, target))
         };
@@ -361,11 +207,11 @@ fn quarantine_new_links(
         }
         io::Result::Ok(())
     };
-    let repositories = places.repositories();
-    set_aside(&repositories, list_entry_links(&repositories))?;
-    let repositories = places.repositories();
+    let repositories = paths.repositories();
+    quarantine(&repositories, list_entry_links(&repositories))?;
+    let repositories = paths.repositories();
     refuse_replaced(&repositories, known)?;
-    set_aside(&repositories, list_links(&repositories)?)?;
+    quarantine(&repositories, list_links(&repositories)?)?;
     Ok(moved)
 }
 
@@ -376,7 +222,7 @@ fn refuse_replaced(found: &Repositories, known: &[RunBaseline]) -> io::Result<()
         for known in known {
             let was = known.git.repositories.get(dot_git);
             let is_same = match was {
-                // A worktree may have been made anew under another name.
+                // A worktree may have been created again under another name.
                 Some(was) => {
                     let worktrees = was.common_dir.join("worktrees");
                     let is_worktree = |dirs: &GitDirs| dirs.git_dir.starts_with(&worktrees);
@@ -393,263 +239,8 @@ fn refuse_replaced(found: &Repositories, known: &[RunBaseline]) -> io::Result<()
     Ok(())
 }
 
-fn replaced_error(
-    dot_git: &Path,
-    was: Option<&GitDirs>,
-    now: &GitDirs,
-    record: Option<&Path>,
-) -> io::Error {
-    let was = was.map(|was| format!(", not to {} as before", display_path(&was.git_dir)));
-    let message = format!(
-        "{} was replaced since the run started: it leads to {} now{}",
-        display_path(dot_git),
-        display_path(&now.git_dir),
-        was.unwrap_or_default()
-    );
-    let restore = "restore it if the agent replaced it".to_owned();
-    let hint = record.map_or(restore.clone(), |record| {
-        let record = display_path(record);
-        format!("{restore}; if you did, remove the key \"git\" from {record}")
-    });
-    io::Error::other(LinkError { message, hint })
-}
-
-/// An error with a hint.
-#[derive(Debug)]
-struct LinkError {
-    message: String,
-    hint: String,
-}
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for LinkError {}
-
-/// The hint for an error of this module.
-pub fn hint(err: &io::Error) -> &str {
-    let refused = err.get_ref().and_then(|err| err.downcast_ref::<LinkError>());
-    refused.map_or("remove what is named there if it is not yours", |refused| &refused.hint)
-}
-
-fn display_path(path: &Path) -> String {
-    path.to_string_lossy().replace(char::is_control, "?")
-}
-
-fn describe(path: &Path, target: &Path) -> String {
-    match target.as_os_str().is_empty() {
-        true => format!("{} (a pipe, socket or device)", display_path(path)),
-        false => format!("{} -> {}", display_path(path), display_path(target)),
-    }
-}
-
-/// Describes what was moved, in one message.
-fn warning(moved: &[QuarantinedLink]) -> Option<String> {
-    if moved.is_empty() {
-        return None;
-    }
-    let mut named: Vec<String> = moved
-        .iter()
-        .take(MAX_NAMED)
-        .map(|QuarantinedLink { path, target, to }| {
-            format!("{} (now {})", describe(path, target), display_path(to))
-        })
-        .collect();
-    if moved.len() > MAX_NAMED {
-        named.push(format!("{} more", moved.len() - MAX_NAMED));
-    }
-    let is_special = |moved: &QuarantinedLink| moved.target.as_os_str().is_empty();
-    let (what, why) = if !moved.iter().any(is_special) {
-        ("symbolic links", "would follow them")
-    } else if moved.iter().all(is_special) {
-        ("pipes, sockets or devices", "could wait for them forever")
-    } else {
-        ("links and special files", "would follow or wait for them")
-    };
-    Some(format!(
-        "{what} that were not there when the run started were moved out of the git directory, because git {why}: {}",
-        named.join(", ")
-    ))
-}
-
-impl RepositoryPaths<'_> {
-    /// Finds every `.git` in the directory and above it. git uses the first that it accepts, so all of them count.
-    fn repositories(&self) -> Repositories {
-        let mut found = Repositories::new();
-        let mut add = |at: PathBuf, git_dir: PathBuf| {
-            let common = read_git_file(&git_dir.join("commondir"));
-            let common = common.and_then(|it| git_dir.join(it.trim_end()).canonicalize().ok());
-            let common_dir = common.unwrap_or_else(|| git_dir.clone());
-            found.insert(at, GitDirs { git_dir, common_dir });
-        };
-        for top in self.directory.ancestors() {
-            let dot_git = top.join(".git");
-            let Ok(meta) = dot_git.symlink_metadata() else { continue };
-            let git_dir =
-                if meta.is_dir() { Some(dot_git.clone()) } else { git_dir_target(&dot_git, top) };
-            // What leads nowhere is still there.
-            let git_dir = git_dir.unwrap_or_else(|| dot_git.clone());
-            add(dot_git, git_dir);
-        }
-        if let Some(git_dir) = self.git_dir.and_then(|git_dir| git_dir.canonicalize().ok()) {
-            add(git_dir.clone(), git_dir);
-        }
-        found
-    }
-}
-
-/// The git directory that a link or a file called `.git` leads to.
-fn git_dir_target(dot_git: &Path, top: &Path) -> Option<PathBuf> {
-    let real = dot_git.canonicalize().ok()?;
-    if real.is_dir() {
-        return Some(real);
-    }
-    let text = read_git_file(&real)?;
-    top.join(text.trim_end().strip_prefix("gitdir: ")?).canonicalize().ok()
-}
-
-/// Lists the links that are called `.git`.
-fn list_entry_links(repositories: &Repositories) -> Links {
-    let link = |path: &PathBuf| Some((path.clone(), std::fs::read_link(path).ok()?));
-    repositories.keys().filter_map(link).collect()
-}
-
-/// Lists the symbolic links and special files in the git directories.
-fn list_links(repositories: &Repositories) -> io::Result<Links> {
-    let mut links = Links::new();
-    for top in top_dirs(repositories) {
-        match dir_handle::open_dir(top) {
-            Ok(dir) => walk(&dir, top, top, &mut links)?,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(err) => return Err(unreadable(top, err)),
-        }
-    }
-    Ok(links)
-}
-
-fn unreadable(dir: &Path, err: Errno) -> io::Error {
-    let why = dir_handle::describe(err);
-    io::Error::other(format!("cannot look for links in {}: {why}", display_path(dir)))
-}
-
-/// The error for directories that are nested too deeply. It names the first of them: the whole path can be very long.
-fn too_deep(top: &Path, path: &Path) -> io::Error {
-    let below = path.strip_prefix(top).unwrap_or(path);
-    let first: PathBuf = below.components().take(3).collect();
-    io::Error::other(format!(
-        "{} is nested too deeply to be checked",
-        display_path(&top.join(first))
-    ))
-}
-
-/// The git directories, without those that are in another one.
-fn top_dirs(repositories: &Repositories) -> Vec<&Path> {
-    let dirs: BTreeSet<&Path> =
-        repositories.values().flat_map(|dirs| [dirs.git_dir.as_path(), &dirs.common_dir]).collect();
-    let is_within = |dir: &Path| dirs.iter().any(|other| *other != dir && dir.starts_with(other));
-    dirs.iter().copied().filter(|dir| !is_within(dir)).collect()
-}
-
-/// Adds the links and special files in a directory of the git directory `top`, and below it, without following any.
-fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result<()> {
-    let failed = |err: Errno| unreadable(path, err);
-    if path.components().count() > top.components().count() + MAX_DEPTH {
-        return Err(too_deep(top, path));
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = dir_handle::opened_up(dir, || rustix::fs::openat(dir, ".", flags, Mode::empty()));
-    let opened = match opened {
-        Ok(opened) => opened,
-        // git cannot follow a link in a directory that neither of them can enter.
-        Err(Errno::ACCESS)
-            if rustix::fs::accessat(dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::empty())
-                .is_err() =>
-        {
-            return Ok(());
-        }
-        Err(err) => return Err(failed(err)),
-    };
-    // Only the repository's own. A branch can be called `objects/ab/x`, which has a log of that name.
-    let is_objects = path == top.join("objects");
-    for entry in Dir::new(opened).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(Errno::NOENT) => continue,
-                Err(err) => return Err(failed(err)),
-            },
-            kind => kind,
-        };
-        match kind {
-            FileType::RegularFile => {}
-            // git replaces loose objects and does not write through them.
-            FileType::Directory if is_objects && is_object_dir(name) => {}
-            FileType::Directory => match dir_handle::enter(dir, name) {
-                Ok(below) => walk(&below, &path.join(name), top, links)?,
-                // Another process has just replaced or removed it.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(err) => return Err(unreadable(&path.join(name), err)),
-            },
-            // git reads no such name at the top of a git directory: what was moved there stays.
-            _ if path == top && is_quarantined(name) => {}
-            FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
-                Ok(target) => {
-                    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-                    let link = path.join(name);
-                    if !is_editor_lock(name, &target) && !is_symlink_ref(top, &link, &target) {
-                        links.insert(link, target);
-                    }
-                }
-                Err(Errno::NOENT | Errno::INVAL) => {}
-                Err(err) => return Err(failed(err)),
-            },
-            FileType::Socket if name == FSMONITOR_SOCKET => {}
-            _ => {
-                links.insert(path.join(name), PathBuf::new());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether this is a lock of Emacs, `.#NAME -> USER@HOST.PID`. It leads to no other directory.
-fn is_editor_lock(name: &OsStr, target: &Path) -> bool {
-    let target = target.as_os_str().as_bytes();
-    name.as_bytes().starts_with(b".#") && target.contains(&b'@') && !target.contains(&b'/')
-}
-
-/// Whether this is a symbolic ref as git writes it with `core.preferSymlinkRefs`: `HEAD` or a link below `refs`, which
-/// leads to a path below `refs` of the same git directory. An agent can write to that path in any case.
-fn is_symlink_ref(top: &Path, link: &Path, target: &Path) -> bool {
-    let Some(parent) = link.parent() else { return false };
-    let worktrees = top.join("worktrees");
-    let worktree = link.ancestors().find(|above| above.parent() == Some(&worktrees));
-    let git_dir = worktree.unwrap_or(top);
-    let refs = git_dir.join("refs");
-    let is_ref = link == git_dir.join("HEAD") || parent.starts_with(&refs);
-    let is_plain = target.components().all(|part| matches!(part, Component::Normal(_)));
-    is_ref && is_plain && parent.join(target).starts_with(&refs)
-}
-
-/// Whether this is a directory of loose objects: `objects/ab`.
-fn is_object_dir(name: &OsStr) -> bool {
-    name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
-}
-
-fn is_quarantined(name: &OsStr) -> bool {
-    memchr::memmem::find(name.as_bytes(), FROM_SANDBOX.as_bytes()).is_some()
-}
-
-/// Moves a link to the top of its git directory, where git looks at no such name. (In `refs` or `worktrees` git would
-/// follow it under any name.) A link that was there with another target is restored. Returns the new path.
+/// Moves a link to the top of its git directory, where git ignores such names; in `refs` or
+/// `worktrees` it would follow any. Restores a changed link. Returns the new path.
 fn quarantine_link(
     repositories: &Repositories,
     path: &Path,
@@ -670,239 +261,4 @@ fn quarantine_link(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    struct Scene {
-        _temp: tempfile::TempDir,
-        home: PathBuf,
-        root: PathBuf,
-        git: PathBuf,
-    }
-
-    /// A project with a git directory that has two links.
-    fn scene() -> Scene {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().canonicalize().unwrap();
-        let git = dir.join("project/.git");
-        for below in ["objects/info", "objects/ab", "refs/heads", "logs/refs", "modules/a/refs"] {
-            fs::create_dir_all(git.join(below)).unwrap();
-        }
-        symlink("../elsewhere", git.join("kept")).unwrap();
-        symlink("../elsewhere", git.join("logs/kept")).unwrap();
-        Scene { home: dir.join("home"), root: dir.join("project"), git, _temp: temp }
-    }
-
-    impl Scene {
-        fn start(&self) -> (LinkGuard, Vec<String>) {
-            LinkGuard::start(Some(&self.home), &self.root).unwrap()
-        }
-
-        fn plant(&self, name: &str) -> PathBuf {
-            symlink("/planted", self.git.join(name)).unwrap();
-            self.git.join(name)
-        }
-
-        fn open_runs(&self) -> usize {
-            project_record::all_records(&self.home)[0].git.as_ref().unwrap().open_runs.len()
-        }
-    }
-
-    #[test]
-    fn new_links_are_moved_to_top_of_git_directory() {
-        let scene = scene();
-        let (guard, warnings) = scene.start();
-        assert!(warnings.is_empty());
-        assert!(guard.check().unwrap().is_empty());
-        let names = ["HEAD", "logs/HEAD", "objects/info/x", "refs/heads/main", "modules/a/refs/x"];
-        let planted = names.map(|name| scene.plant(name));
-        let object = scene.plant("objects/ab/cd");
-        let warnings = guard.check().unwrap();
-        assert_eq!(warnings.len(), 1, "one warning for all");
-        assert!(warnings[0].contains("logs/HEAD -> /planted (now "), "{warnings:?}");
-        assert!(planted.iter().all(|path| !path.is_symlink()));
-        for name in ["HEAD", "HEAD.1", "x", "x.1", "main"] {
-            let (name, number) = name.split_once('.').unwrap_or((name, ""));
-            let dot = if number.is_empty() { "" } else { "." };
-            let moved = scene.git.join(format!("{name}.from-sandbox{dot}{number}"));
-            assert!(moved.is_symlink(), "{}", moved.display());
-        }
-        assert!(object.is_symlink(), "loose objects are replaced, not followed");
-        assert!(guard.check().unwrap().is_empty(), "what was moved stays there");
-        assert!(scene.git.join("kept").is_symlink() && scene.git.join("logs/kept").is_symlink());
-    }
-
-    #[test]
-    fn link_in_log_of_branch_named_objects_is_moved() {
-        let scene = scene();
-        let dirs = ["logs/refs/heads/objects/ab", "lfs/objects/ab", "modules/a/logs/objects/ab"];
-        dirs.iter().for_each(|dir| fs::create_dir_all(scene.git.join(dir)).unwrap());
-        fs::write(scene.git.join("modules/a/logs/HEAD"), "").unwrap();
-        let (guard, _) = scene.start();
-        let planted = dirs.map(|dir| scene.plant(&format!("{dir}/x")));
-        assert_eq!(guard.check().unwrap().len(), 1);
-        assert!(planted.iter().all(|path| !path.is_symlink()));
-    }
-
-    #[test]
-    fn new_pipes_and_sockets_are_moved_except_fsmonitor() {
-        use std::os::unix::net::UnixListener;
-        let scene = scene();
-        let mkfifo = |path: &Path| {
-            let mode = Mode::from_raw_mode(0o600);
-            rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).unwrap();
-        };
-        mkfifo(&scene.git.join("own"));
-        let (guard, _) = scene.start();
-        let pipes = ["index", "logs/HEAD", "refs/heads/main"].map(|name| scene.git.join(name));
-        pipes.iter().for_each(|path| mkfifo(path));
-        let _sockets =
-            ["socket", FSMONITOR_SOCKET].map(|name| UnixListener::bind(scene.git.join(name)));
-        let warnings = guard.check().unwrap();
-        assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].starts_with("pipes, sockets or devices that"), "{warnings:?}");
-        assert!(pipes.iter().all(|path| path.symlink_metadata().is_err()));
-        assert!(!scene.git.join("socket").exists() && scene.git.join(FSMONITOR_SOCKET).exists());
-        assert!(scene.git.join("own").exists(), "it was there when the run started");
-        assert!(guard.check().unwrap().is_empty());
-    }
-
-    #[test]
-    fn links_of_git_and_editors_are_kept() {
-        let scene = scene();
-        fs::create_dir_all(scene.git.join("worktrees/w")).unwrap();
-        fs::create_dir_all(scene.git.join("refs/remotes/origin")).unwrap();
-        let (guard, _) = scene.start();
-        for (name, target) in [
-            ("HEAD", "refs/heads/main"),
-            ("worktrees/w/HEAD", "refs/heads/w"),
-            ("refs/remotes/origin/HEAD", "refs/remotes/origin/main"),
-            (".#config", "me@host.1234:5678"),
-        ] {
-            symlink(target, scene.git.join(name)).unwrap();
-            assert!(guard.check().unwrap().is_empty(), "{name}");
-        }
-        for (name, target) in [
-            ("refs/heads/a", "../../hooks/x"),
-            ("refs/heads/b", "/planted"),
-            ("logs/HEAD", "refs/heads/main"),
-            ("worktrees/.#x", "/home/me@host"),
-            ("worktrees/w/logs", "refs/heads"),
-        ] {
-            symlink(target, scene.git.join(name)).unwrap();
-            assert_eq!(guard.check().unwrap().len(), 1, "{name}");
-        }
-    }
-
-    #[test]
-    fn too_deeply_nested_git_directory_is_named_in_error() {
-        let scene = scene();
-        let (guard, _) = scene.start();
-        fs::create_dir_all(scene.git.join("x/y/z").join("d/".repeat(MAX_DEPTH))).unwrap();
-        let error = guard.check().unwrap_err().to_string();
-        let named = format!("{} is nested too deeply", scene.git.join("x/y/z").display());
-        assert!(error.starts_with(&named), "{error}");
-    }
-
-    #[test]
-    fn write_is_refused_while_other_agent_works() {
-        let scene = scene();
-        let (guard, _) = scene.start();
-        guard.refuse_other_agents(Some(&scene.home)).unwrap();
-        let record = ProjectHome::new(&scene.home, &scene.root);
-        let parent = std::os::unix::process::parent_id();
-        record.update(|record| record.git.as_mut().unwrap().open_runs.push(parent)).unwrap();
-        let error = guard.refuse_other_agents(Some(&scene.home)).unwrap_err();
-        assert!(error.to_string().contains(&format!("(process {parent})")), "{error}");
-        assert!(hint(&error).contains("stop that run"), "{}", hint(&error));
-    }
-
-    #[test]
-    fn changed_link_is_restored_and_removed_link_stays_gone() {
-        let scene = scene();
-        let (guard, _) = scene.start();
-        fs::remove_file(scene.git.join("kept")).unwrap();
-        assert!(guard.check().unwrap().is_empty());
-        scene.plant("kept");
-        assert_eq!(guard.check().unwrap().len(), 1);
-        assert_eq!(fs::read_link(scene.git.join("kept")).unwrap(), Path::new("../elsewhere"));
-    }
-
-    #[test]
-    fn links_of_killed_run_are_moved_and_user_links_are_kept() {
-        let scene = scene();
-        let (guard, _) = scene.start();
-        drop(guard);
-        assert_eq!(scene.open_runs(), 1);
-        let planted = scene.plant("index");
-        let (guard, warnings) = scene.start();
-        assert!(warnings.len() == 1 && !planted.is_symlink(), "{warnings:?}");
-        assert!(guard.finish().unwrap().is_empty());
-        assert_eq!(scene.open_runs(), 0);
-        let own = scene.plant("index");
-        let (_, warnings) = scene.start();
-        assert!(warnings.is_empty() && own.is_symlink(), "{warnings:?}");
-    }
-
-    #[test]
-    fn replaced_git_directory_is_error_and_not_searched() {
-        let scene = scene();
-        let (guard, _) = scene.start();
-        let other = scene.root.join("other");
-        fs::rename(&scene.git, &other).unwrap();
-        fs::write(&scene.git, "gitdir: other\n").unwrap();
-        let error = guard.check().unwrap_err();
-        let record = ProjectHome::new(&scene.home, &scene.root).file();
-        assert!(hint(&error).contains(record.to_str().unwrap()), "{}", hint(&error));
-        let error = error.to_string();
-        assert!(error.contains("was replaced since the run started"), "{error}");
-        fs::remove_file(&scene.git).unwrap();
-        symlink("other", &scene.git).unwrap();
-        guard.check().unwrap();
-        assert!(!scene.git.is_symlink() && scene.root.join(".git.from-sandbox").is_symlink());
-        assert!(other.join("kept").is_symlink());
-        fs::rename(&other, &scene.git).unwrap();
-        assert!(guard.check().unwrap().is_empty());
-    }
-
-    #[test]
-    fn links_in_common_directory_count_for_every_worktree() {
-        let scene = scene();
-        let tree = scene.root.with_file_name("tree");
-        let own = scene.git.join("worktrees/tree");
-        fs::create_dir_all(&own).unwrap();
-        fs::create_dir(&tree).unwrap();
-        fs::write(tree.join(".git"), format!("gitdir: {}\n", own.display())).unwrap();
-        fs::write(own.join("commondir"), "../..\n").unwrap();
-        let (guard, _) = LinkGuard::start(Some(&scene.home), &tree).unwrap();
-        drop(guard);
-        let check = |places: &RepositoryPaths<'_>| {
-            quarantine_new_links(places, &open_records(Some(&scene.home), places))
-        };
-        let planted = scene.plant("packed-refs");
-        let places = RepositoryPaths { directory: &scene.root, git_dir: None };
-        assert_eq!(check(&places).unwrap().len(), 1);
-        assert!(!planted.is_symlink());
-        // A repository can be named, too.
-        let planted = scene.plant("packed-refs");
-        let places = RepositoryPaths { directory: Path::new("/"), git_dir: Some(&scene.git) };
-        assert_eq!(check(&places).unwrap().len(), 1);
-        assert!(!planted.is_symlink());
-        // A run in the main worktree settles what was killed in another one.
-        let record = ProjectHome::new(&scene.home, &tree);
-        let gone = i32::MAX.unsigned_abs();
-        record.update(|record| record.git.as_mut().unwrap().open_runs = vec![gone]).unwrap();
-        let planted = scene.plant("packed-refs");
-        let (guard, warnings) = scene.start();
-        assert!(warnings.len() == 1 && !planted.is_symlink(), "{warnings:?}");
-        guard.finish().unwrap();
-        let own = scene.plant("packed-refs");
-        assert!(
-            check(&RepositoryPaths { directory: &scene.root, git_dir: None }).unwrap().is_empty()
-        );
-        assert!(own.is_symlink());
-    }
-}
+mod tests;

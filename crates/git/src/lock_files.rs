@@ -1,4 +1,4 @@
-//! The locks that git takes while it changes something, and what becomes of those that a killed git leaves.
+//! git's lock files, and those that a killed git leaves behind.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,47 +6,43 @@ use std::time::Duration;
 use ralph_process as process;
 use ralph_process::LockUsers;
 
-use super::read_git_file;
+use super::repository::read_git_file;
 
-/// How old a lock is at least that was left behind. A program that is not git may hold one for a moment, too, and
-/// has it not always open.
+/// Programs other than git may hold a lock briefly, without keeping it open.
 pub(super) const STALE_LOCK_AGE: Duration = Duration::from_secs(60);
 
-/// Those of git that stay, and hold no lock meanwhile.
+/// Long-lived git processes that hold no lock.
 const GIT_DAEMONS: [&str; 3] = ["fsmonitor--daemon", "credential-cache--daemon", "daemon"];
 
-/// Whether git failed only because another git was busy with the same repository. The names of its lock
-/// files are the same in every language.
-pub fn is_lock_error(said: &str) -> bool {
-    let hopeless = ["Permission denied", "No space left", "Read-only"];
+/// Whether another git uses the repository. Lock file names are the same in every language.
+pub fn is_lock_error(stderr: &str) -> bool {
+    let permanent = ["Permission denied", "No space left", "Read-only"];
     let busy = [".lock'", "lock config file"];
-    // A worktree that another git is just making is there before it can be read.
-    let half_made = said.contains("worktrees/") && said.contains("commondir");
-    (busy.iter().any(|words| said.contains(words)) || half_made)
-        && !hopeless.iter().any(|words| said.contains(words))
+    // A worktree that is being created exists before it can be read.
+    let is_half_made = stderr.contains("worktrees/") && stderr.contains("commondir");
+    (busy.iter().any(|words| stderr.contains(words)) || is_half_made)
+        && !permanent.iter().any(|words| stderr.contains(words))
 }
 
-/// The lock that git could not take, as it told: a file inside of a repository's own directory.
-pub fn blocking_lock(said: &str) -> Option<PathBuf> {
-    let end = said.find(".lock'")? + ".lock".len();
-    let start = said.get(..end)?.rfind('\'')? + 1;
-    let path = PathBuf::from(said.get(start..end)?);
+/// The lock in git's error message, if inside a git directory.
+pub fn blocking_lock(stderr: &str) -> Option<PathBuf> {
+    let end = stderr.find(".lock'")? + ".lock".len();
+    let start = stderr.get(..end)?.rfind('\'')? + 1;
+    let path = PathBuf::from(stderr.get(start..end)?);
     let is_gits = path.is_absolute() && path.iter().any(|name| name == ".git");
-    (is_gits && is_lock_error(said)).then_some(path)
+    (is_gits && is_lock_error(stderr)).then_some(path)
 }
 
-/// Whether a lock of git's was left behind by one that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockStatus {
-    /// Somebody may be using it, or nobody can tell.
+    /// In use, or unknown.
     InUse,
-    /// Nobody is to be seen who uses it, but it is so new that this may be chance, for so many milliseconds more.
+    /// Apparently unused, but too new for so many milliseconds.
     MaybeStale(u64),
     Stale,
 }
 
-/// The same of a lock of the repository that `project` is in: it has been there for a while, nobody has it open, and
-/// no git is at work in the repository or in one of its work trees.
+/// Stale: old, not open, and no git works in the repository or its work trees.
 pub fn lock_status(lock: &Path, project: &Path) -> LockStatus {
     let Ok(meta) = lock.symlink_metadata() else { return LockStatus::InUse };
     let age = meta.modified().ok().and_then(|modified| modified.elapsed().ok());
@@ -54,12 +50,12 @@ pub fn lock_status(lock: &Path, project: &Path) -> LockStatus {
     match STALE_LOCK_AGE.saturating_sub(age).as_millis() {
         _ if may_be_used(lock, project) => LockStatus::InUse,
         0 => LockStatus::Stale,
-        left => LockStatus::MaybeStale(u64::try_from(left).unwrap_or(u64::MAX)),
+        remaining => LockStatus::MaybeStale(u64::try_from(remaining).unwrap_or(u64::MAX)),
     }
 }
 
 fn may_be_used(lock: &Path, project: &Path) -> bool {
-    // It was named by a program's words: nothing but a path without links is believed.
+    // The path comes from program output, so links are not trusted.
     if !lock.canonicalize().is_ok_and(|real| real == lock) {
         return true;
     }
@@ -70,15 +66,16 @@ fn may_be_used(lock: &Path, project: &Path) -> bool {
         let file = read_git_file(&tree.path().join("gitdir"))?;
         Path::new(file.trim()).parent()?.canonicalize().ok()
     });
-    let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
-    if !places.iter().any(|place| project.starts_with(place)) {
+    let work_trees: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
+    if !work_trees.iter().any(|tree| project.starts_with(tree)) {
         return true;
     }
-    let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
+    let location_flags =
+        &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
     let users = LockUsers {
         program: "git",
-        directories: &places,
-        location_flags: told_by,
+        directories: &work_trees,
+        location_flags,
         idle_programs: &GIT_DAEMONS,
     };
     process::may_be_in_use(lock, &users)
@@ -90,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_contended_git_lock_is_waited_for() {
-        for (said, expected) in [
+        for (stderr, expected) in [
             ("fatal: Unable to create '/r/.git/index.lock': File exists.", true),
             ("error: could not lock config file .git/config: File exists", true),
             ("fatal: Konnte '/r/.git/HEAD.lock' nicht erstellen: Datei existiert bereits", true),
@@ -99,15 +96,15 @@ mod tests {
             ("fatal: cannot lock ref 'refs/heads/a/b': 'refs/heads/a' exists", false),
             ("fatal: not a git repository", false),
         ] {
-            assert_eq!(is_lock_error(said), expected, "{said}");
+            assert_eq!(is_lock_error(stderr), expected, "{stderr}");
         }
     }
 
     #[test]
     fn git_lock_path_is_parsed_only_from_git_directory() {
-        let found = |said: &str| blocking_lock(said).map(|path| path.display().to_string());
-        let said = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
-        assert_eq!(found(said).as_deref(), Some("/r/.git/HEAD.lock"));
+        let found = |stderr: &str| blocking_lock(stderr).map(|path| path.display().to_string());
+        let stderr = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
+        assert_eq!(found(stderr).as_deref(), Some("/r/.git/HEAD.lock"));
         for other in [
             "fatal: Unable to create '/r/.git/index.lock': Permission denied",
             "fatal: Unable to create '/home/me/work.lock': File exists.",
@@ -144,14 +141,14 @@ mod tests {
         if !process::can_see_all_users(&path) {
             return assert_eq!(lock_status(&path, &project), LockStatus::InUse, "nobody can tell");
         }
-        // While another test's git does not tell where it works, it might be here.
+        // git processes of other tests may not reveal where they work.
         let settled = || {
-            let mut told = LockStatus::InUse;
+            let mut status = LockStatus::InUse;
             ralph_store::lock::holds_for(Duration::from_secs(60), || {
-                told = lock_status(&path, &project);
-                told == LockStatus::InUse
+                status = lock_status(&path, &project);
+                status == LockStatus::InUse
             });
-            told
+            status
         };
         assert_eq!(settled(), LockStatus::Stale);
         aged(40);

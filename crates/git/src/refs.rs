@@ -1,9 +1,8 @@
-//! What every name in a repository stands for, as a number that is another when one of them changed: branches,
-//! tags, stashes, and what is checked out and staged in other work trees. It is read from git's own files, so that
-//! nobody waits for one more process, and what git merely tidies up (`git pack-refs`) changes nothing.
+//! A fingerprint of all refs, and of `HEAD` and index in other work trees. Reading files is faster
+//! than git. `git pack-refs` does not change it.
 //!
-//! Some names are nobody's work: what a `git fetch` in the background knows of other repositories, and what tools
-//! keep for themselves. And what another run of ralph does in a work tree of its own is that run's progress, not this one's.
+//! Ignores refs that change without anyone's work (a background `git fetch`), and the work of other
+//! ralph runs.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -18,40 +17,37 @@ use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 use ralph_store::safe_fs;
 
-use super::{common_dir, git_dir, work_tree_root};
+use super::repository::{common_dir, git_dir, read_git_file, work_tree_root};
 
-/// Names that change by themselves: of other repositories, and of what git and jj remember for their own sake.
+/// Remote-tracking refs, and refs that git and jj keep for themselves.
 const IGNORED_REFS: [&[u8]; 3] = [b"refs/remotes", b"refs/prefetch", b"refs/jj"];
 
-/// How many names there may be in files of their own, and how many work trees.
 const MAX_REF_FILES: usize = 20_000;
 const MAX_WORKTREES: usize = 1_000;
-/// A list of names that is larger is known by its size and time.
+/// A larger file counts by size and time.
 const MAX_LIST: u64 = 64 << 20;
-/// No name in a file of its own stands for more than this.
 const MAX_VALUE: u64 = 4 << 10;
 
-/// What all of it looks like from a project; `None` if there are too many names for anybody to tell.
+/// `None` if there are too many refs.
 pub fn fingerprint(project: &Path) -> Option<u64> {
     let Some(own) = git_dir(project) else { return Some(0) };
     let common = common_dir(&own);
-    let mut print = RefsHash::default();
-    print.hash_other_worktrees(project, &own, &common)?;
-    let loose = print.hash_loose_refs(&common)?;
-    print.hash_packed_refs(&common.join("packed-refs"), &loose);
-    // The other format that git knows: whenever a name changes, so does the list of tables.
-    print.add(b"reftable", &read_small_file(&common.join("reftable/tables.list")));
-    // A stash below the newest is only here.
+    let mut refs = RefsHash::default();
+    refs.hash_other_worktrees(project, &own, &common)?;
+    let loose = refs.hash_loose_refs(&common)?;
+    refs.hash_packed_refs(&common.join("packed-refs"), &loose);
+    // The reftable format: the list of tables changes with every ref.
+    refs.add(b"reftable", &read_small_file(&common.join("reftable/tables.list")));
+    // Only the log has the older stashes.
     let stashes = common.join("logs/refs/stash").symlink_metadata();
-    print.add(b"stashes", &stashes.map_or(0, |log| log.len()));
-    Some(print.total)
+    refs.add(b"stashes", &stashes.map_or(0, |log| log.len()));
+    Some(refs.total)
 }
 
 #[derive(Debug, Default)]
 struct RefsHash {
-    /// In any order: a directory has none.
+    /// A sum, because directories have no order.
     total: u64,
-    /// The branches that other runs are working on.
     other_run_branches: HashSet<Vec<u8>>,
 }
 
@@ -63,23 +59,24 @@ impl RefsHash {
     }
 
     fn is_relevant(&self, name: &[u8]) -> bool {
-        let is_in = |above: &[u8]| {
-            name.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        let is_under = |prefix: &[u8]| {
+            name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         };
-        !self.other_run_branches.contains(name) && !IGNORED_REFS.iter().any(|above| is_in(above))
+        !self.other_run_branches.contains(name)
+            && !IGNORED_REFS.iter().any(|prefix| is_under(prefix))
     }
 
-    /// What is checked out and staged in the work trees that are not this one. Files that are only changed there
-    /// would have to be looked for, by a git in each.
+    /// `HEAD` and index of the other work trees. Unstaged changes there would need a git call in
+    /// each.
     fn hash_other_worktrees(&mut self, project: &Path, own: &Path, common: &Path) -> Option<()> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let (own, within) =
+        let (own, subdir) =
             (real(own), work_tree_root(project).and_then(|top| project.strip_prefix(top).ok()));
         let main = common.ends_with(".git").then(|| common.parent()).flatten();
         let mut trees = vec![(OsString::new(), common.to_owned(), main.map(Path::to_owned))];
         for tree in common.join("worktrees").read_dir().into_iter().flatten().flatten() {
             let state = tree.path();
-            let top = super::read_git_file(&state.join("gitdir"))
+            let top = read_git_file(&state.join("gitdir"))
                 .and_then(|file| Some(state.join(file.trim()).parent()?.to_owned()));
             trees.push((tree.file_name(), state, top));
             if trees.len() > MAX_WORKTREES {
@@ -93,7 +90,7 @@ impl RefsHash {
             let head = read_small_file(&state.join("HEAD"));
             let is_busy = |top: &PathBuf| {
                 has_running_run(top)
-                    || within.is_some_and(|within| has_running_run(&top.join(within)))
+                    || subdir.is_some_and(|subdir| has_running_run(&top.join(subdir)))
             };
             if top.as_ref().is_some_and(is_busy) {
                 let branch = head.as_deref().and_then(|head| head.strip_prefix(b"ref: "));
@@ -108,22 +105,22 @@ impl RefsHash {
         Some(())
     }
 
-    /// The names that have files of their own; all of them, also those that count for nothing.
+    /// Returns the names of all loose refs, ignored ones too.
     fn hash_loose_refs(&mut self, common: &Path) -> Option<HashSet<Vec<u8>>> {
         let mut names = HashSet::new();
-        let mut left = vec![b"refs".to_vec()];
-        while let Some(above) = left.pop() {
-            let directory = common.join(std::ffi::OsStr::from_bytes(&above));
+        let mut queue = vec![b"refs".to_vec()];
+        while let Some(parent) = queue.pop() {
+            let directory = common.join(std::ffi::OsStr::from_bytes(&parent));
             for entry in directory.read_dir().into_iter().flatten().flatten() {
-                let name = [&above[..], b"/", entry.file_name().as_bytes()].concat();
+                let name = [&parent[..], b"/", entry.file_name().as_bytes()].concat();
                 let Ok(kind) = entry.file_type() else { continue };
-                // A name that somebody is just changing.
+                // A ref that is being changed.
                 if name.ends_with(b".lock") {
                     continue;
                 }
                 if kind.is_dir() {
                     if self.is_relevant(&name) {
-                        left.push(name);
+                        queue.push(name);
                     }
                     continue;
                 }
@@ -144,7 +141,7 @@ impl RefsHash {
         Some(names)
     }
 
-    /// The names that are in git's list of them, but for those that have another meaning since.
+    /// Loose refs override packed ones.
     fn hash_packed_refs(&mut self, list: &Path, loose: &HashSet<Vec<u8>>) {
         let Ok(file) = safe_fs::open_file(list) else { return };
         let Ok(meta) = file.metadata() else { return };
@@ -161,14 +158,12 @@ impl RefsHash {
     }
 }
 
-/// What is in a small file.
 fn read_small_file(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     safe_fs::open_file(path).ok()?.take(MAX_VALUE).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Whether a run of ralph is at work in a directory.
 fn has_running_run(directory: &Path) -> bool {
     let project = Project::new(directory.to_owned());
     lock::read_holder(&project.lock_path()).is_some_and(|holder| {

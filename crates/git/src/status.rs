@@ -1,11 +1,11 @@
-//! What git says of a work tree, for whoever wants to know whether it changed.
+//! Asks git for the state of a work tree, and parses the answer.
 
 use ralph_store::project::is_run_time_file;
 
 pub const PROGRAM: &str = "git";
 
-/// What it is asked. No program that the repository names is run for it (a file system monitor, a submodule's), no
-/// lock is taken, and the names are those from the top of the repository.
+/// Runs no program that the repository names, and takes no lock. Paths start at the repository's
+/// root.
 pub const STATUS_ARGS: [&str; 6] = [
     "status",
     "--porcelain=v2",
@@ -15,17 +15,16 @@ pub const STATUS_ARGS: [&str; 6] = [
     "--ignore-submodules=dirty",
 ];
 
-/// What tells the files of a merge, a rebase or the like that has come to conflicts nobody has resolved. In the whole
-/// repository, whichever part of it the project is.
+/// Conflicts in the whole repository, whichever part of it the project is.
 pub const UNMERGED_ARGS: [&str; 5] = ["ls-files", "--unmerged", "-z", "--full-name", ":/"];
 
-/// The files that it tells of, each once. Nothing else that git may print is one.
-pub fn parse_unmerged(told: &str) -> Vec<&str> {
-    let mut files: Vec<&str> = told
+/// Each file once. Ignores any other output.
+pub fn parse_unmerged(output: &str) -> Vec<&str> {
+    let mut files: Vec<&str> = output
         .split('\0')
         .filter_map(|entry| {
             let (state, file) = entry.split_once('\t')?;
-            // A mode, an object, and which of the sides it is.
+            // Mode, object, stage.
             matches!(state.rsplit(' ').next(), Some("1" | "2" | "3")).then_some(file)
         })
         .collect();
@@ -33,22 +32,21 @@ pub fn parse_unmerged(told: &str) -> Vec<&str> {
     files
 }
 
-/// One thing that git says, and the file that it is about, if its content is not told by that.
+/// A status line, and its file if the line does not cover the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusRecord<'a> {
     pub line: &'a str,
     pub file: Option<&'a str>,
 }
 
-/// What there is to know of the work tree: the commit, the branch, and every file that differs from it,
-/// but for ralph's own.
+/// Skips ralph's own files.
 pub fn parse_records(status: &str) -> impl Iterator<Item = StatusRecord<'_>> {
     let mut fields = status.split('\0');
     std::iter::from_fn(move || {
         loop {
             let line = fields.next()?;
             let kind = line.split(' ').next().unwrap_or_default();
-            // The number of words before the name.
+            // Words before the path.
             let words = match kind {
                 "1" => 8,
                 "2" => 9,
@@ -60,7 +58,6 @@ pub fn parse_records(status: &str) -> impl Iterator<Item = StatusRecord<'_>> {
                 _ => continue,
             };
             if kind == "2" {
-                // What it was called before.
                 fields.next();
             }
             match line.splitn(words + 1, ' ').nth(words) {
@@ -84,7 +81,7 @@ mod tests {
             2 R. N... 100644 100644 100644 aa bb R100 new\0old\0\
             u UU N... 100644 100644 100644 100644 aa bb cc both\0\
             ? .ralph/guardrail_001_x.log\0? .ralph/runs/x\0? fresh file\0";
-        let files: Vec<Option<&str>> = parse_records(status).map(|said| said.file).collect();
+        let files: Vec<Option<&str>> = parse_records(status).map(|record| record.file).collect();
         let expected =
             [None, None, Some("src/a b.rs"), Some("new"), Some("both"), Some("fresh file")];
         assert_eq!(files, expected);
@@ -94,10 +91,10 @@ mod tests {
 
     #[test]
     fn conflicted_file_is_listed_once() {
-        let told = "warning: something else\n100644 aa 1\ta b|100644 bb 2\ta b|100644 cc 3\ta b|\
+        let output = "warning: something else\n100644 aa 1\ta b|100644 bb 2\ta b|100644 cc 3\ta b|\
             100644 aa 2\tours|100644 aa 3\tdir/theirs|";
-        let told = told.replace('|', "\0");
-        assert_eq!(parse_unmerged(&told), ["a b", "ours", "dir/theirs"]);
+        let output = output.replace('|', "\0");
+        assert_eq!(parse_unmerged(&output), ["a b", "ours", "dir/theirs"]);
         for nothing in ["", "warning: a\tb\n", "100644 aa 0\tmerged\0"] {
             assert_eq!(parse_unmerged(nothing), [""; 0], "{nothing}");
         }

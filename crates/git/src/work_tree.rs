@@ -1,5 +1,4 @@
-//! What files look like, as numbers that are others when something changed. They mean something only
-//! within one process.
+//! Fingerprints of files, comparable within one process.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
@@ -8,14 +7,12 @@ use std::path::Path;
 
 use ralph_store::{active_marker, safe_fs};
 
-/// A larger file is known by its size and time.
+/// A larger file counts by size and time.
 const MAX_CONTENT_BYTES: u64 = 1 << 20;
 
-/// Directories that are no part of anybody's work.
 const IGNORED_DIRS: [&str; 5] = [".git", ".hg", ".jj", ".svn", ".ralph"];
 
-/// What a file looks like, and how much had to be read for that, `budget` at most. A file that is not
-/// there looks like that, too.
+/// Returns the fingerprint, also of a missing file, and the bytes read, at most `budget`.
 pub fn file_fingerprint(path: &Path, budget: u64) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let mut read = 0;
@@ -45,15 +42,14 @@ fn content(path: &Path, is_file: bool, size: u64, budget: u64) -> Option<Vec<u8>
     Some(bytes)
 }
 
-/// What everything in a directory looks like, by names, sizes and times. `None` if there are more than
-/// `most` files, or they cannot be read: then nobody can tell.
-pub fn tree_fingerprint(root: &Path, most: usize) -> Option<u64> {
+/// By names, sizes and times. `None` beyond `max_files`, or if unreadable.
+pub fn tree_fingerprint(root: &Path, max_files: usize) -> Option<u64> {
     let (mut total, mut count) = (0_u64, 0);
-    let mut left = vec![root.to_owned()];
-    while let Some(directory) = left.pop() {
+    let mut queue = vec![root.to_owned()];
+    while let Some(directory) = queue.pop() {
         let entries = match std::fs::read_dir(&directory) {
             Ok(entries) => entries,
-            // Gone since, or somebody else's.
+            // Removed meanwhile.
             Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => return None,
         };
@@ -61,21 +57,21 @@ pub fn tree_fingerprint(root: &Path, most: usize) -> Option<u64> {
             let name = entry.file_name();
             let Ok(meta) = entry.metadata() else { continue };
             if name == active_marker::MARKER_FILE
-                || IGNORED_DIRS.iter().any(|skipped| name == *skipped)
+                || IGNORED_DIRS.iter().any(|ignored| name == *ignored)
             {
                 continue;
             }
             count += 1;
-            if count > most {
+            if count > max_files {
                 return None;
             }
             if meta.is_dir() {
-                left.push(entry.path());
+                queue.push(entry.path());
             } else {
                 let mut hasher = DefaultHasher::new();
                 entry.path().hash(&mut hasher);
                 (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode()).hash(&mut hasher);
-                // In any order: a directory has none.
+                // A sum, because directories have no order.
                 total = total.wrapping_add(hasher.finish());
             }
         }
@@ -91,16 +87,16 @@ mod tests {
     fn file_fingerprint_uses_content_within_size_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let look = || file_fingerprint(&path, 1 << 30);
-        let gone = look().0;
+        let fingerprint = || file_fingerprint(&path, 1 << 30);
+        let gone = fingerprint().0;
         std::fs::write(&path, "one").unwrap();
-        let one = look();
+        let one = fingerprint();
         assert_eq!(one.1, 3);
         std::fs::write(&path, "two").unwrap();
-        let two = look();
+        let two = fingerprint();
         assert!(gone != one.0 && one.0 != two.0);
         std::fs::write(&path, "one").unwrap();
-        assert_eq!(look(), one, "whenever it was written");
+        assert_eq!(fingerprint(), one, "whenever it was written");
         assert_eq!(file_fingerprint(&path, 2).1, 0, "there is no more to spend");
     }
 

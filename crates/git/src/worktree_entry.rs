@@ -1,7 +1,7 @@
-//! What a repository notes about one worktree: the directory `worktrees/NAME`.
+//! The entry of a worktree in its repository: `worktrees/NAME`.
 //!
-//! `git worktree prune` removes the notes of all worktrees that it cannot find, and follows links when it does. Here one
-//! entry is found and removed, and no link is followed.
+//! `git worktree prune` removes all entries without a worktree, and follows links. This module
+//! removes one entry and follows none.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,21 +15,13 @@ use rustix::io::Errno;
 
 use ralph_store::dir_handle::{enter, open_dir, opened_up};
 
-/// The longest path that `gitdir` may hold.
 const MAX_PATH: u64 = 8 << 10;
 
-/// Whether the repository has an entry for the worktree.
-///
-/// # Errors
-/// The entries cannot be read.
 pub fn exists(common_dir: &Path, worktree: &Path) -> io::Result<bool> {
     Ok(find(common_dir, worktree)?.is_some())
 }
 
-/// Removes the entry of a worktree that is gone. A locked one stays, as with `git worktree prune`.
-///
-/// # Errors
-/// The entries cannot be read, or the entry cannot be removed.
+/// Keeps a locked entry, as `git worktree prune` does.
 pub fn remove(common_dir: &Path, worktree: &Path) -> io::Result<()> {
     let Some((worktrees, name)) = find(common_dir, worktree)? else { return Ok(()) };
     let entry = enter(&worktrees, &name)?;
@@ -37,13 +29,13 @@ pub fn remove(common_dir: &Path, worktree: &Path) -> io::Result<()> {
         return Ok(());
     }
     remove_tree(&worktrees, &name)?;
-    // Other entries keep it.
+    // Fails while there are other entries.
     let common_dir = open_dir(&common_dir.canonicalize()?)?;
     let _ = rustix::fs::unlinkat(&common_dir, "worktrees", AtFlags::REMOVEDIR);
     Ok(())
 }
 
-/// The directory `worktrees`, and the name of the entry in it whose `gitdir` names the worktree.
+/// The directory `worktrees` and the entry's name.
 fn find(common_dir: &Path, worktree: &Path) -> io::Result<Option<(OwnedFd, OsString)>> {
     let path = common_dir.canonicalize()?.join("worktrees");
     let worktrees = match open_dir(&path) {
@@ -55,7 +47,7 @@ fn find(common_dir: &Path, worktree: &Path) -> io::Result<Option<(OwnedFd, OsStr
     for entry in list(&worktrees).map_err(|err| entry_error(&path, err))? {
         let Ok(dir) = enter(&worktrees, &entry) else { continue };
         let Some(gitdir) = read_gitdir(&dir) else { continue };
-        // It may be relative to the entry.
+        // May be relative to the entry.
         if normalize_path(&path.join(&entry).join(gitdir)) == wanted {
             return Ok(Some((worktrees, entry)));
         }
@@ -68,7 +60,7 @@ fn entry_error(path: &Path, err: Errno) -> io::Error {
     io::Error::new(err.kind(), format!("{}: {err}", path.display()))
 }
 
-/// A path whose last part need not exist, without links.
+/// Resolves links; the last component need not exist.
 fn canonical_path(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, path.file_name()) {
@@ -77,19 +69,18 @@ fn canonical_path(path: &Path) -> PathBuf {
     }
 }
 
-/// A path without `.` and `..`.
 fn normalize_path(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
+    let mut normalized = PathBuf::new();
     for part in path.components() {
         match part {
             Component::ParentDir => {
-                clean.pop();
+                normalized.pop();
             }
             Component::CurDir => {}
-            part => clean.push(part),
+            part => normalized.push(part),
         }
     }
-    clean
+    normalized
 }
 
 fn read_gitdir(entry: &OwnedFd) -> Option<PathBuf> {
@@ -116,12 +107,12 @@ fn list(dir: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// Removes a directory with everything in it. A link is removed, and what it leads to stays.
+/// Removes a directory tree without following links.
 fn remove_tree(dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    let below = enter(dir, name)?;
-    for entry in list(&below)? {
-        match opened_up(&below, || rustix::fs::unlinkat(&below, &entry, AtFlags::empty())) {
-            Err(Errno::ISDIR | Errno::PERM) => remove_tree(&below, &entry)?,
+    let subdir = enter(dir, name)?;
+    for entry in list(&subdir)? {
+        match opened_up(&subdir, || rustix::fs::unlinkat(&subdir, &entry, AtFlags::empty())) {
+            Err(Errno::ISDIR | Errno::PERM) => remove_tree(&subdir, &entry)?,
             other => other?,
         }
     }

@@ -1,5 +1,5 @@
-//! Access to directories that an agent may have tampered with: links are never followed, and a directory without the
-//! needed permissions gets them first.
+//! Access to directories that an agent may have tampered with. Never follows links; adds missing
+//! owner permissions.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,24 +9,21 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Opens a directory only as a location, for which its owner needs no permission on it.
+/// Opens a directory as a location only, which needs no permission on it.
 #[cfg(target_os = "linux")]
 const REACH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const REACH: OFlags = OFlags::RDONLY;
 
-/// The suffix of a file that was moved aside.
 pub const FROM_SANDBOX: &str = ".from-sandbox";
 
-/// How many numbered names are tried before random ones.
+/// Numbered names to try before random ones.
 const MAX_COUNTED: u32 = 100;
 
-/// The message of a system error.
 pub fn describe(err: Errno) -> String {
     std::io::Error::from(err).to_string()
 }
 
-/// The kind of file behind a name.
 #[derive(Debug)]
 pub enum Entry {
     Nothing,
@@ -36,10 +33,7 @@ pub enum Entry {
     Other,
 }
 
-/// Opens a directory without following any link on the way.
-///
-/// # Errors
-/// A component is a link or no directory, or the system refused it.
+/// Opens a directory; fails if a component is a link.
 pub fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
     let mut dir =
         rustix::fs::open("/", OFlags::DIRECTORY | OFlags::CLOEXEC | REACH, Mode::empty())?;
@@ -51,19 +45,12 @@ pub fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(dir)
 }
 
-/// Opens a directory in a directory, unless it is a link.
-///
-/// # Errors
-/// As above.
 pub fn enter(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | REACH;
     opened_up(dir, || rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
-/// Finds out what is behind a name in a directory, without following a link.
-///
-/// # Errors
-/// The system refused it. A name that does not exist is no error.
+/// Does not follow links. A missing entry is no error.
 pub fn look(dir: &OwnedFd, name: &OsStr) -> Result<Entry, Errno> {
     let stat = match opened_up(dir, || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
         Ok(stat) => stat,
@@ -82,19 +69,12 @@ pub fn look(dir: &OwnedFd, name: &OsStr) -> Result<Entry, Errno> {
     })
 }
 
-/// Renames `name`, whose path is `path`, in its directory. Returns the new path.
-///
-/// # Errors
-/// As for [`move_aside_into`].
 pub fn move_aside(dir: &OwnedFd, path: &Path, name: &OsStr) -> Result<PathBuf, Errno> {
     move_aside_into(dir, name, dir).map(|to| path.with_file_name(to))
 }
 
-/// Moves `name` from `dir` to `to_dir`, where it is called `NAME.from-sandbox` or, if that is taken, something longer.
-/// Returns the new name.
-///
-/// # Errors
-/// No name is free, or the system refused it.
+/// Moves `name` to `to_dir` as `NAME.from-sandbox`, or a longer name if that is taken. Returns the
+/// new name.
 pub fn move_aside_into(dir: &OwnedFd, name: &OsStr, to_dir: &OwnedFd) -> Result<OsString, Errno> {
     let named = |end: &str| {
         let mut to = name.to_owned();
@@ -103,7 +83,7 @@ pub fn move_aside_into(dir: &OwnedFd, name: &OsStr, to_dir: &OwnedFd) -> Result<
         to
     };
     let counted = (1..MAX_COUNTED).map(|nth| named(&format!(".{nth}")));
-    // An agent may have taken all numbered names, but it cannot guess a random one.
+    // An agent may have taken all numbered names, but cannot guess a random one.
     let drawn =
         (0..10).map(|_| named(&format!(".{:016x}", RandomState::new().build_hasher().finish())));
     for to in [named("")].into_iter().chain(counted).chain(drawn) {
@@ -115,16 +95,12 @@ pub fn move_aside_into(dir: &OwnedFd, name: &OsStr, to_dir: &OwnedFd) -> Result<
     Err(Errno::EXIST)
 }
 
-/// Runs `act`. If the directory's permissions forbid it, adds those of the owner and tries again.
-///
-/// # Errors
-/// The error of `act`.
+/// Runs `act`. If permissions forbid it, adds the owner's to `dir` and retries.
 pub fn opened_up<T>(dir: &OwnedFd, mut act: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match act() {
         Err(err @ (Errno::ACCESS | Errno::PERM)) => {
             let stat = rustix::fs::fstat(dir)?;
             let mode = Mode::from_raw_mode(stat.st_mode) | Mode::RWXU;
-            // Only the owner may do this.
             change_mode(dir, mode).map_err(|_| err)?;
             act()
         }
@@ -132,22 +108,15 @@ pub fn opened_up<T>(dir: &OwnedFd, mut act: impl FnMut() -> Result<T, Errno>) ->
     }
 }
 
-/// Sets the mode of an open directory or file.
-///
-/// # Errors
-/// The system refused it.
 #[cfg(target_os = "linux")]
 pub fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
-    // `fchmod` refuses a handle that is only a location. This path names the open file itself, so nobody can exchange it.
+    // `fchmod` refuses an `O_PATH` handle. This path names the open file itself, so it cannot be
+    // swapped.
     let name = format!("/proc/self/fd/{}", dir.as_raw_fd());
     rustix::fs::chmod(name, mode)
 }
 
-/// Sets the mode of an open directory or file.
-///
-/// # Errors
-/// The system refused it.
 #[cfg(not(target_os = "linux"))]
 pub fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::fchmod(dir, mode)

@@ -1,24 +1,22 @@
-//! Which directory is at a path: one that was moved away, or removed and made again, is not there any more.
+//! Detects that the directory at a path was moved away or replaced.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A directory as it was found, to tell later whether it is still where it was. Whoever holds it open sees to it that
-/// no other gets its number.
+/// A directory and its inode. Keep it open as well, else the inode number may be reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirHandle {
     path: PathBuf,
-    /// Nothing if nobody could tell.
+    /// Device and inode, if known.
     id: Option<(u64, u64)>,
 }
 
-/// What became of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirChange {
     Unchanged,
     Gone,
-    /// Another has its name.
+    /// Another directory has its name.
     Replaced,
 }
 
@@ -39,7 +37,7 @@ impl DirHandle {
             {
                 DirChange::Gone
             }
-            // What may not be looked at, or what a network does not tell now, is not gone for that.
+            // Permission or network errors do not mean that it is gone.
             _ => DirChange::Unchanged,
         }
     }
@@ -62,17 +60,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("project");
         std::fs::create_dir(&path).unwrap();
-        let place = DirHandle::new(&path);
+        let handle = DirHandle::new(&path);
         std::fs::write(path.join("file"), "").unwrap();
-        assert_eq!(place.change(), DirChange::Unchanged);
+        assert_eq!(handle.change(), DirChange::Unchanged);
         std::fs::rename(&path, dir.path().join("moved")).unwrap();
-        assert_eq!(place.change(), DirChange::Gone);
+        assert_eq!(handle.change(), DirChange::Gone);
         std::fs::create_dir(&path).unwrap();
-        assert_eq!(place.change(), DirChange::Replaced);
+        assert_eq!(handle.change(), DirChange::Replaced);
         std::fs::remove_dir(&path).unwrap();
         std::fs::rename(dir.path().join("moved"), &path).unwrap();
-        assert!(place.is_unchanged());
-        // What was not there, or could not be looked at, tells nothing later.
+        assert!(handle.is_unchanged());
+        // A directory that could not be read never counts as changed.
         assert!(DirHandle::new(&dir.path().join("nowhere")).is_unchanged());
     }
 }

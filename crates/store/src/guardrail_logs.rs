@@ -1,4 +1,4 @@
-//! The logs of guardrails: `guardrail_001_make_test.log`, kept with their run and known by a link beside it.
+//! Guardrail logs (`guardrail_001_make_test.log`), stored with their run and linked from `.ralph`.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,22 +9,19 @@ use super::private_files;
 use super::safe_fs;
 use super::save::with_parent_dir;
 
-/// How many logs of a run there are at most.
 const MAX_LOGS: usize = 1_000;
 
-/// The logs of a run, the oldest first: of the last two iterations always, of those before as many as there is
-/// room for.
+/// Oldest first. Keeps the last two iterations, and older ones while there is room.
 #[derive(Debug)]
 pub struct GuardrailLogs {
-    /// Where the run is kept.
     dir: PathBuf,
-    /// The name of each, and how large it is.
+    /// Name and size.
     logs: VecDeque<(String, u64)>,
     bytes_left: u64,
 }
 
 impl GuardrailLogs {
-    /// Those that are there. All of them together may take so much room.
+    /// `room` limits the total size.
     pub fn open(dir: &Path, room: u64) -> GuardrailLogs {
         let logs = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
             let name =
@@ -38,11 +35,7 @@ impl GuardrailLogs {
         GuardrailLogs { dir: dir.to_owned(), logs: kept, bytes_left: room }
     }
 
-    /// Begins the log that people look for at `path`, and makes room for it. That name is the same in every
-    /// run, so that it is only a link.
-    ///
-    /// # Errors
-    /// It cannot be made.
+    /// Creates a log, with a link at `path`: that name is the same in every run.
     pub fn start_log(&mut self, path: &Path) -> io::Result<File> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.measure_last();
@@ -50,13 +43,13 @@ impl GuardrailLogs {
         let kept = self.dir.join(&name);
         self.logs.push_back((name, 0));
         self.remove_oldest(path.parent().unwrap_or(path));
-        // What an agent may have left there, a link for instance, is not written to.
+        // Not written through: an agent may have left a link.
         let _ = std::fs::remove_file(&kept);
         let options = private_files::private_open_options().write(true).create_new(true).clone();
         private_files::create_in_project(&self.dir)?;
         let linked =
             options.open(&kept).and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
-        // Where there are no links, the well-known name matters more.
+        // Without hard links, the well-known name matters more.
         linked.or_else(|_| with_parent_dir(path, || options.open(path)))
     }
 
@@ -70,33 +63,33 @@ impl GuardrailLogs {
         let newest = self.logs.iter().rev().filter_map(|(name, _)| iteration_of(name));
         let mut last_two: Vec<String> = Vec::new();
         for iteration in newest {
-            if last_two.len() < 2 && !last_two.iter().any(|it| it == iteration) {
+            if last_two.len() < 2 && !last_two.iter().any(|seen| seen == iteration) {
                 last_two.push(iteration.to_owned());
             }
         }
         let mut size: u64 = self.logs.iter().map(|(_, size)| size).sum();
         while (size > self.bytes_left || self.logs.len() > MAX_LOGS)
             && let Some((name, _)) = self.logs.front()
-            && !iteration_of(name).is_some_and(|it| last_two.iter().any(|last| last == it))
-            && let Some((name, its_size)) = self.logs.pop_front()
+            && !iteration_of(name)
+                .is_some_and(|iteration| last_two.iter().any(|last| last == iteration))
+            && let Some((name, log_size)) = self.logs.pop_front()
         {
-            size = size.saturating_sub(its_size);
+            size = size.saturating_sub(log_size);
             remove(&self.dir.join(&name), links);
         }
     }
 }
 
-/// Removes the log of a run, and the link to it if there is still none of a later run.
+/// Removes a log and its link, unless the link belongs to a later run.
 pub fn remove(kept: &Path, links: &Path) {
     let link = links.join(kept.file_name().unwrap_or_default());
-    // What cannot be removed takes up room and does no other harm.
+    // Harmless if it fails.
     if safe_fs::open_file(kept).is_ok_and(|file| safe_fs::is_same_file(&file, &link)) {
         let _ = std::fs::remove_file(link);
     }
     let _ = std::fs::remove_file(kept);
 }
 
-/// Of which iteration a log is, if this is the name of one.
 pub fn iteration_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix("guardrail_")?.strip_suffix(".log")?;
     let (iteration, _) = rest.split_once('_')?;
@@ -137,13 +130,12 @@ mod tests {
         assert!((10..=11).contains(&kept.len()), "{kept:?}");
         assert_eq!(kept, names(ralph.path()), "a link for each, and no other");
         assert!(kept.contains(&"guardrail_020_b.log".to_owned()));
-        // A run that goes on knows what there is, and one that is done again is one.
+        // A resumed run counts existing logs.
         let mut logs = GuardrailLogs::open(&run, 1_000);
         write(&mut logs, 20, 100_000);
         write(&mut logs, 21, 100_000);
         let last = ["020_a", "020_b", "021_a", "021_b"].map(|it| format!("guardrail_{it}.log"));
         assert_eq!(names(&run), last);
-        // A link that is another run's stays.
         std::fs::remove_file(ralph.path().join("guardrail_020_a.log")).unwrap();
         std::fs::write(ralph.path().join("guardrail_020_a.log"), "of another").unwrap();
         write(&mut logs, 22, 1);

@@ -1,4 +1,4 @@
-//! Where ralph keeps what belongs to no project.
+//! ralph's own directory, outside all projects.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,8 @@ use super::private_files;
 use ralph_events::env_names::RALPH_HOME;
 use ralph_events::error::Error;
 
-/// `$RALPH_HOME`, or `.ralph` in the user's home; `None` if there is neither. `variable` looks a
-/// variable of the environment up. A relative path is no place that two processes would agree on, so
-/// it counts for nothing.
+/// `$RALPH_HOME`, or `.ralph` in the user's home. Ignores relative paths, which mean another
+/// directory in each process.
 pub fn ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name: &str| {
         variable(name).map(PathBuf::from).filter(|path: &PathBuf| Path::is_absolute(path))
@@ -17,10 +16,7 @@ pub fn ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
     path(RALPH_HOME).or_else(|| path("HOME").map(|home| home.join(".ralph")))
 }
 
-/// The same for what cannot do without it.
-///
-/// # Errors
-/// There is no such directory, or `RALPH_HOME` is not an absolute path.
+/// Like [`ralph_home`]. Fails without one, or if `RALPH_HOME` is relative.
 pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
     refuse_relative(&variable)?;
     ralph_home(variable).ok_or_else(|| {
@@ -29,10 +25,6 @@ pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result
     })
 }
 
-/// Refuses a relative `RALPH_HOME`, which would be another directory for each process.
-///
-/// # Errors
-/// It is one.
 pub fn refuse_relative(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Error> {
     let set = variable(RALPH_HOME).filter(|value| !value.is_empty()).map(PathBuf::from);
     match set.filter(|path| !path.is_absolute()) {
@@ -44,8 +36,8 @@ pub fn refuse_relative(variable: impl Fn(&str) -> Option<OsString>) -> Result<()
     }
 }
 
-/// Takes the access of other users away from ralph's own directory. One that `RALPH_HOME` names may hold other things,
-/// so that only what ralph keeps in it is changed.
+/// Removes access of other users. `RALPH_HOME` may hold other things, so only ralph's
+/// subdirectories change.
 pub fn restrict_access(variable: impl Fn(&str) -> Option<OsString>) {
     let Some(home) = ralph_home(&variable) else { return };
     if variable("HOME").is_some_and(|user| home == Path::new(&user).join(".ralph")) {
@@ -56,11 +48,11 @@ pub fn restrict_access(variable: impl Fn(&str) -> Option<OsString>) {
     }
 }
 
-/// Gives the user back the access to ralph's own files. An agent in landlock can change the modes of any file of the
-/// user's, and what ralph cannot read, it would not restore. Returns the paths that were changed.
+/// Restores the user's access to ralph's files, and returns the changed paths. An agent in landlock
+/// can change the mode of any file of the user, and ralph cannot restore what it cannot read.
 pub fn restore_access(home: &Path) -> Vec<PathBuf> {
     let mut restored = Vec::new();
-    // From the top: what is below a closed directory cannot be seen.
+    // Top down: entries of a closed directory are invisible.
     let above: Vec<&Path> = home.ancestors().collect();
     for dir in above.into_iter().rev() {
         restored.extend(private_files::restore_access(dir));
@@ -81,10 +73,9 @@ pub fn restore_access(home: &Path) -> Vec<PathBuf> {
     restored
 }
 
-/// Those of [`OWN`] that hold what is restored after a killed run.
+/// Directories whose content is restored after a killed run.
 const RECORD_DIRS: [&str; 2] = ["projects", "sandboxes"];
 
-/// The directories that ralph keeps in its own.
 const RALPH_DIRS: [&str; 8] =
     ["hooks", "in-use", "journals", "projects", "sandboxes", "starts", "tasks", "workers"];
 
@@ -94,7 +85,7 @@ mod tests {
 
     #[test]
     fn require_ralph_home_without_absolute_path_is_error() {
-        for (given, expected) in [
+        for (env, expected) in [
             (&[("RALPH_HOME", "/r")][..], Ok("/r")),
             (&[("RALPH_HOME", ""), ("HOME", "/h")], Ok("/h/.ralph")),
             (&[("RALPH_HOME", "r"), ("HOME", "/h")], Err("RALPH_HOME is not an absolute path: r")),
@@ -102,7 +93,7 @@ mod tests {
             (&[], Err("neither RALPH_HOME nor HOME is set")),
         ] {
             let variable = |name: &str| {
-                given.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+                env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };
             match (require_ralph_home(variable), expected) {
                 (Ok(home), Ok(expected)) => assert_eq!(home, Path::new(expected)),
@@ -110,14 +101,14 @@ mod tests {
                     assert!(error.message.contains(expected), "{error}");
                     assert_eq!(error.exit_code(), 2);
                 }
-                (home, _) => panic!("{given:?}: {home:?}"),
+                (home, _) => panic!("{env:?}: {home:?}"),
             }
         }
     }
 
     #[test]
     fn ralph_home_variable_overrides_user_home() {
-        for (given, expected) in [
+        for (env, expected) in [
             (&[("RALPH_HOME", "/r"), ("HOME", "/h")][..], Some("/r")),
             (&[("HOME", "/h")], Some("/h/.ralph")),
             (&[("RALPH_HOME", ""), ("HOME", "/h")], Some("/h/.ralph")),
@@ -125,9 +116,9 @@ mod tests {
             (&[], None),
         ] {
             let variable = |name: &str| {
-                given.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+                env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };
-            assert_eq!(ralph_home(variable), expected.map(PathBuf::from), "{given:?}");
+            assert_eq!(ralph_home(variable), expected.map(PathBuf::from), "{env:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The journals of runs that go on, under a second name: in ralph's own directory, where no `git clean` of an agent's
-//! comes by. Should a run be killed after its journal was removed from the project, that is put back from there.
+//! Second names (hard links) of open journals in ralph's home, out of reach of an agent's
+//! `git clean`. They restore the journal of a run that was killed after its journal had been removed.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -13,24 +13,19 @@ use super::project::Project;
 use super::runs::{self, RunDir, is_id};
 use super::safe_fs;
 
-/// In ralph's own directory.
 const JOURNALS: &str = "journals";
 
-/// What nobody comes back for, because its project is gone, is kept for so many runs.
-const MOST: usize = 100;
+/// Limit of copies whose project is gone.
+const MAX_COPIES: usize = 100;
 
-/// How far into a journal it is told where its run began.
-const BEGINNING: usize = 50;
+/// Number of journal entries in which `RunStarted` must appear.
+const MAX_ENTRIES_BEFORE_START: usize = 50;
 
-/// The second name of a run's journal.
 pub fn second_name(home: &Path, run: &str) -> PathBuf {
     home.join(JOURNALS).join(run).with_extension("jsonl")
 }
 
-/// Gives a journal its second name.
-///
-/// # Errors
-/// What the file system said: another one cannot have it.
+/// Fails across file systems.
 pub(super) fn link(journal: &Path, second: &Path) -> io::Result<()> {
     make_directory_of(second)?;
     match std::fs::remove_file(second) {
@@ -39,24 +34,18 @@ pub(super) fn link(journal: &Path, second: &Path) -> io::Result<()> {
     }
 }
 
-/// Keeps a whole copy of a journal that has no name left in its project.
-///
-/// # Errors
-/// What the file system said. Nothing is there then.
+/// Copies a journal that was removed from its project.
 pub(super) fn save(journal: &mut File, second: &Path) -> io::Result<()> {
     make_directory_of(second)?;
     copy(journal, second)
 }
 
-/// What is beside the second name that a journal could not have.
+/// Records the start of a run whose journal could not be linked.
 pub(super) fn begun(second: &Path) -> PathBuf {
     second.with_extension("begun")
 }
 
-/// Notes that a run has begun, with its first words, and holds the note as long as the run goes on.
-///
-/// # Errors
-/// What the file system said.
+/// Writes the first journal lines to the start file, and locks it while the run lasts.
 pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> {
     make_directory_of(second)?;
     let path = begun(second);
@@ -65,19 +54,18 @@ pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> 
         .create(true)
         .truncate(true)
         .open(&path)?;
-    // A file system without locks is no reason not to run.
+    // Not all file systems have locks.
     let _ = note.lock();
     note.write_all(first_words).inspect_err(|_| remove(&path))?;
     Ok(note)
 }
 
 fn make_directory_of(second: &Path) -> io::Result<()> {
-    // What agents print is nobody else's business.
+    // Agent output is private.
     let directory = second.parent().unwrap_or(second);
     private_files::create_dir_all(directory)
 }
 
-/// Copies a journal, however large, all or nothing.
 fn copy(journal: &mut File, to: &Path) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(to.parent().unwrap_or(to))?;
     journal.rewind()?;
@@ -87,49 +75,48 @@ fn copy(journal: &mut File, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A run whose journal had been removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
     PutBack(String),
-    /// There is none to put back.
+    /// No copy is left.
     Lost(String),
 }
 
-/// Puts back what was removed from a project of the journals of runs that were cut off then, with the note that tells
-/// of such a run, and tells whose. What is where it belongs needs no second name any more.
+/// Restores removed journals of killed runs, and their lock notes. Removes copies that are no
+/// longer needed.
 pub fn put_back(project: &Project, home: &Path) -> Vec<Removed> {
     let mut put_back = Vec::new();
     let names = second_names(home, ".jsonl");
-    let (many, mut left) = (names.len() > MOST, Vec::new());
+    let (is_over_limit, mut unclaimed) = (names.len() > MAX_COPIES, Vec::new());
     for (run, second) in names {
-        let Ok(mut kept) = safe_fs::open_file(&second) else { continue };
-        // Whoever writes it sees to it.
-        if matches!(kept.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        let Ok(mut journal) = safe_fs::open_file(&second) else { continue };
+        // Its writer restores it.
+        if matches!(journal.try_lock_shared(), Err(TryLockError::WouldBlock)) {
             continue;
         }
-        let started = starts(&second, &run).take(BEGINNING).find_map(|start| start);
+        let started = starts(&second, &run).take(MAX_ENTRIES_BEFORE_START).find_map(|start| start);
         let Some((began_in, _)) = started else {
-            // Killed before its first word.
-            if kept.metadata().is_ok_and(|meta| meta.len() == 0) {
+            // Killed before its first line.
+            if journal.metadata().is_ok_and(|meta| meta.len() == 0) {
                 remove(&second);
             } else {
-                left.push(second);
+                unclaimed.push(second);
             }
             continue;
         };
         if !is_same(&began_in, project.root()) {
-            left.push(second);
+            unclaimed.push(second);
             continue;
         }
         let dir = RunDir { path: project.runs_dir().join(&run), id: run };
-        if is_in_place(&kept, &dir) {
+        if is_in_place(&journal, &dir) {
             remove(&second);
             continue;
         }
-        // Another run at work there may be about to remove what is made.
+        // An active run might remove it again.
         let Ok(_idle) = lock::lock_briefly(project.root(), &project.lock_path()) else { continue };
-        // What does not succeed on a disk that is full or may not be written is for the next one.
-        if put_back_one(project, &mut kept, &second, &dir).is_ok() {
+        // If the disk is full, the next start tries again.
+        if restore_journal(project, &mut journal, &second, &dir).is_ok() {
             if let Some((_, last)) = starts(&second, &dir.id).flatten().last() {
                 leave_note(project, &last);
             }
@@ -137,22 +124,21 @@ pub fn put_back(project: &Project, home: &Path) -> Vec<Removed> {
             put_back.push(Removed::PutBack(dir.id));
         }
     }
-    // Those that have been put back just now are not lost.
     let lost = second_names(home, ".begun")
         .into_iter()
         .filter_map(|(run, begun)| is_lost(project, &run, &begun).then_some(Removed::Lost(run)));
     put_back.extend(lost);
     let mut begun = second_names(home, ".begun");
-    begun.truncate(begun.len().saturating_sub(MOST));
+    begun.truncate(begun.len().saturating_sub(MAX_COPIES));
     begun.iter().for_each(|(_, begun)| remove(begun));
-    if many {
-        let surplus = left.len().saturating_sub(MOST);
-        left.iter().take(surplus).for_each(|second| remove(second));
+    if is_over_limit {
+        let surplus = unclaimed.len().saturating_sub(MAX_COPIES);
+        unclaimed.iter().take(surplus).for_each(|second| remove(second));
     }
     put_back
 }
 
-/// The oldest first.
+/// Oldest first.
 fn second_names(home: &Path, ending: &str) -> Vec<(String, PathBuf)> {
     let entries = std::fs::read_dir(home.join(JOURNALS)).into_iter().flatten().flatten();
     let mut names: Vec<(String, PathBuf)> = entries
@@ -165,8 +151,8 @@ fn second_names(home: &Path, ending: &str) -> Vec<(String, PathBuf)> {
     names
 }
 
-/// Whether a run of this project had begun, was cut off, and has no journal. That is noted where whoever would go on
-/// with it finds it: what it has used is not known, and is not nothing.
+/// Whether a run of this project was killed and has no journal. Marks its directory, since resume
+/// must not assume that it used nothing.
 fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
     let Ok(note) = safe_fs::open_file(begun) else { return false };
     if matches!(note.try_lock_shared(), Err(TryLockError::WouldBlock)) {
@@ -194,7 +180,7 @@ fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
     noted.is_ok()
 }
 
-/// Whoever comes next ends what the run has left running.
+/// The next start kills what the run left running.
 fn leave_note(project: &Project, holder: &Holder) {
     let note = project.lock_path();
     if lock::read_holder(&note).is_none() {
@@ -203,11 +189,11 @@ fn leave_note(project: &Project, holder: &Holder) {
 }
 
 pub(super) fn remove(second: &Path) {
-    // What stays takes up room and does no other harm.
+    // Harmless if it fails.
     let _ = std::fs::remove_file(second);
 }
 
-/// What a journal tells of each start of its run, among its other entries: where, and by whom.
+/// Directory and holder of each `RunStarted`; `None` for other entries.
 fn starts(journal: &Path, run: &str) -> impl Iterator<Item = Option<(PathBuf, Holder)>> {
     let entries = runs::read_journal(journal).into_iter().flatten();
     entries.map(move |entry| match entry.event {
@@ -223,24 +209,28 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| one == other)
 }
 
-/// The journal is in the project, or somebody has put a copy there that tells as much: journals only grow.
-fn is_in_place(kept: &File, dir: &RunDir) -> bool {
-    let size = kept.metadata().map_or(0, |meta| meta.len());
-    let is_whole = |meta: std::fs::Metadata| meta.is_file() && meta.len() >= size;
-    safe_fs::is_same_file(kept, &dir.journal())
-        || dir.journal().symlink_metadata().is_ok_and(is_whole)
+/// Journals only grow, so a copy at least as long is complete.
+fn is_in_place(journal: &File, dir: &RunDir) -> bool {
+    let size = journal.metadata().map_or(0, |meta| meta.len());
+    let is_complete = |meta: std::fs::Metadata| meta.is_file() && meta.len() >= size;
+    safe_fs::is_same_file(journal, &dir.journal())
+        || dir.journal().symlink_metadata().is_ok_and(is_complete)
 }
 
-fn put_back_one(project: &Project, kept: &mut File, second: &Path, dir: &RunDir) -> io::Result<()> {
+fn restore_journal(
+    project: &Project,
+    journal: &mut File,
+    second: &Path,
+    dir: &RunDir,
+) -> io::Result<()> {
     project.prepare()?;
-    let journal = dir.journal();
-    safe_fs::check_inside(project.root(), &journal)?;
+    let target = dir.journal();
+    safe_fs::check_inside(project.root(), &target)?;
     dir.create()?;
-    if journal.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
-        std::fs::remove_file(&journal)?;
+    if target.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
+        std::fs::remove_file(&target)?;
     }
-    // A link takes no room, and is there at once.
-    std::fs::hard_link(second, &journal).or_else(|_| copy(kept, &journal))
+    std::fs::hard_link(second, &target).or_else(|_| copy(journal, &target))
 }
 
 #[cfg(test)]
@@ -250,7 +240,6 @@ mod tests {
 
     const RUN: &str = "20261115-202752-0a1b";
 
-    /// A run that has begun in a project of its own, and was not cut off yet.
     fn begun(dir: &Path) -> (Project, PathBuf, RunFiles) {
         let (root, home) = (dir.join("project"), dir.join("home"));
         let project = Project::new(root.clone());
@@ -324,7 +313,7 @@ mod tests {
         let text = std::fs::read(&journal).unwrap();
         // As on another file system.
         std::fs::remove_file(second_name(&home, RUN)).unwrap();
-        let files = files.without_a_link();
+        let files = files.without_link();
         std::fs::remove_dir_all(project.ralph_dir()).unwrap();
         files.close().unwrap();
         assert_eq!(put_back(&project, &home), [Removed::PutBack(RUN.to_owned())]);
@@ -339,7 +328,7 @@ mod tests {
         assert!(files.is_removed());
         assert!(!files.put_back_beside_agent(project.root()).unwrap());
         assert!(!files.is_removed() && kept(&home) == 1);
-        // And by it the other, in the same file.
+        // The second name restores the first, as the same file.
         std::fs::remove_dir_all(project.ralph_dir()).unwrap();
         assert!(files.put_back_beside_agent(project.root()).unwrap() && !files.is_removed());
         files.append_journal(b"more\n").unwrap();
@@ -356,7 +345,7 @@ mod tests {
         let line = std::fs::read(run.journal()).unwrap();
         // As on another file system.
         std::fs::remove_file(second_name(&home, RUN)).unwrap();
-        let mut files = files.without_a_link();
+        let mut files = files.without_link();
         files.append_journal(&line).unwrap();
         std::fs::remove_dir_all(project.ralph_dir()).unwrap();
         assert_eq!(put_back(&project, &home), [], "it goes on");
@@ -365,20 +354,19 @@ mod tests {
         assert!(run.has_spent() && run.has_started());
         assert_eq!(lock::read_holder(&project.lock_path()).unwrap().run, RUN);
         assert_eq!(put_back(&project, &home), [], "it is said once");
-        // One whose journal is in its place is not.
         let dir = tempfile::tempdir().unwrap();
         let (project, home, files) = begun(dir.path());
         std::fs::remove_file(second_name(&home, RUN)).unwrap();
-        let mut files = files.without_a_link();
+        let mut files = files.without_link();
         files.append_journal(&line).unwrap();
         drop(files);
         assert_eq!(put_back(&project, &home), []);
         let count = || std::fs::read_dir(home.join(JOURNALS)).unwrap().count();
-        // The line was written in another project.
+        // The line names another project.
         assert_eq!(count(), 1);
         let mut files = RunFiles::reopen(run_of(&project), 100).unwrap();
         files.keep_also_at(second_name(&home, RUN));
-        let mut files = files.without_a_link();
+        let mut files = files.without_link();
         files.append_journal(&line).unwrap();
         files.close().unwrap();
         assert_eq!(count(), 0);

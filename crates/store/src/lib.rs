@@ -1,4 +1,10 @@
-//! What ralph keeps on disk, and the one place that writes it.
+//! Project and run directories: locks, atomic saves, records, journal files, and access to files
+//! that an agent can tamper with.
+//!
+//! Every file of ralph's own is written by way of this crate. It knows nothing of agents, git,
+//! processes or task lists.
+
+#![forbid(unsafe_code)]
 
 pub mod active_marker;
 pub mod dir_handle;

@@ -1,8 +1,8 @@
-//! One run at a time in a directory.
+//! Locks that allow one run at a time in a directory.
 //!
-//! The lock is the operating system's, on the directory itself: it ends with the process that holds
-//! it, however that process ends, and no `git clean` can remove it. A file holds a note of who has it.
-//! The note is wiped at a proper end, so that a note without a lock tells of a run that was cut off.
+//! The lock is the kernel's, on the directory itself, so it ends with its process and no
+//! `git clean` can remove it. A note in a file names the holder. A clean release empties the note:
+//! a note without a lock belongs to a killed run.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use super::private_files;
 use super::safe_fs;
 
-/// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
@@ -23,29 +22,25 @@ pub struct Holder {
     pub command: String,
 }
 
-/// A held lock. It is released when this is dropped.
+/// Released when dropped.
 #[derive(Debug)]
 pub struct Lock {
-    /// What is locked: the directory, or the note where a file system has no locks for directories.
+    /// The directory, or the note where the file system cannot lock directories.
     file: File,
-    /// Those who share a lock leave no note: none of them could say who was there last.
+    /// `None` for a shared lock, which has no single holder.
     holder_file: Option<File>,
 }
 
-/// What became of an attempt to take a lock.
 #[derive(Debug)]
 pub enum LockAttempt {
-    /// It is ours. `cut_off` held it before and never gave it back.
+    /// `cut_off` is the previous holder if it never released the lock.
     Acquired { lock: Lock, cut_off: Option<Holder> },
-    /// Somebody else has it, and may have said who they are.
+    /// The holder, if its note can be read.
     Held(Option<Holder>),
 }
 
 impl Lock {
-    /// Tries to take the lock of `directory` without waiting. `note` is the file that says who has it.
-    ///
-    /// # Errors
-    /// The note cannot be written, or nothing can be locked.
+    /// Tries to lock `directory` without waiting, and names `me` in the file `note`.
     pub fn try_lock(directory: &Path, note: &Path, me: &Holder) -> io::Result<LockAttempt> {
         let mut note = open_note(note)?;
         let mut held = File::open(directory)?;
@@ -65,11 +60,6 @@ impl Lock {
         Ok(LockAttempt::Acquired { lock, cut_off })
     }
 
-    /// Tries to take a share of the lock of `directory`: others may have one, too, but nobody can have
-    /// it alone meanwhile.
-    ///
-    /// # Errors
-    /// Nothing can be locked.
     pub fn try_lock_shared(directory: &Path, note: &Path) -> io::Result<LockAttempt> {
         let mut held = File::open(directory)?;
         let mut locked = held.try_lock_shared();
@@ -87,21 +77,16 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back: with a note that all is well, or with the note of a run that was cut off
-    /// earlier and that nobody has been told of yet.
+    /// Empties the note, or leaves that of a killed run that has not been reported yet.
     pub fn release(mut self, cut_off: Option<&Holder>) -> io::Result<()> {
         self.write_note(cut_off)
     }
 
-    /// Whether the note is there, if there is to be one.
     pub fn is_noted_at(&self, note: &Path) -> bool {
         self.holder_file.as_ref().is_none_or(|ours| safe_fs::is_same_file(ours, note))
     }
 
-    /// Writes the note again if its file was removed, and tells whether it had to.
-    ///
-    /// # Errors
-    /// The file cannot be made.
+    /// Rewrites the note if its file was removed. Returns whether it was.
     pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
         if self.is_noted_at(note) {
             return Ok(false);
@@ -111,10 +96,7 @@ impl Lock {
         Ok(true)
     }
 
-    /// The same while an agent is at work in `root`, who may put a link there at any moment.
-    ///
-    /// # Errors
-    /// As above.
+    /// Like [`restore`](Lock::restore), while an agent in `root` may create links at any time.
     pub fn restore_beside_agent(
         &mut self,
         root: &Path,
@@ -131,8 +113,7 @@ impl Lock {
 
     fn write_note(&mut self, holder: Option<&Holder>) -> io::Result<()> {
         let text = holder.map(serde_json::to_string).transpose()?.unwrap_or_default();
-        // Overwritten first and cut to its length then: on a full disk the old note stays, rather
-        // than none.
+        // Overwritten before it is truncated: on a full disk, the old note survives.
         let Some(note) = &mut self.holder_file else { return Ok(()) };
         note.rewind()?;
         note.write_all(text.as_bytes())?;
@@ -140,36 +121,32 @@ impl Lock {
     }
 }
 
-/// Free at once: a program that is just being started has a copy of what is open here until it is that program.
+/// Unlocks explicitly: a child between fork and exec has a copy of the descriptor.
 impl Drop for Lock {
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// Waits until nobody else holds `directory`, for `patience` at most, and holds it until the answer is
-/// dropped: for a change of a moment.
-///
-/// # Errors
-/// It is held for longer than that, or is not there.
-pub fn lock_within(directory: &Path, patience: Duration) -> io::Result<File> {
-    // A pipe of that name is not waited for.
+/// Locks `directory` until the result is dropped; `TimedOut` after `timeout`.
+pub fn lock_within(directory: &Path, timeout: Duration) -> io::Result<File> {
+    // Does not block on a named pipe.
     let held = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(directory)?;
-    // A file system without locks is no reason not to work.
+    // File systems without locks are accepted.
     let is_held = || matches!(held.try_lock(), Err(TryLockError::WouldBlock));
-    if holds_for(patience, is_held) {
+    if holds_for(timeout, is_held) {
         let message = "another command holds its lock";
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     Ok(held)
 }
 
-/// Whether something is so for as long as that. It is asked again and again: nobody tells when a lock is
-/// let go, unless one waits for it without an end.
-pub fn holds_for(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + patience;
-    while is_so() {
-        if Instant::now() >= until {
+/// Polls `condition` until it is false; true after `timeout`. The kernel has no lock with a
+/// timeout.
+pub fn holds_for(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
+    while condition() {
+        if Instant::now() >= deadline {
             return true;
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -177,11 +154,8 @@ pub fn holds_for(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Takes the lock of `directory` without a note, for a command that is over in a moment and leaves
-/// nothing that anybody would have to be told of. `None` where there are no locks.
-///
-/// # Errors
-/// Somebody else has it, and may have said who they are in `note`.
+/// Locks `directory` without a note, for a short command. `Ok(None)` without lock support; the
+/// error is the holder.
 pub fn lock_briefly(directory: &Path, note: &Path) -> Result<Option<File>, Option<Holder>> {
     let Ok(held) = File::open(directory) else { return Ok(None) };
     match held.try_lock() {
@@ -191,22 +165,19 @@ pub fn lock_briefly(directory: &Path, note: &Path) -> Result<Option<File>, Optio
     }
 }
 
-/// Who the note says has the lock, or had it and was cut off.
+/// The holder named in the note, alive or killed.
 pub fn read_holder(note: &Path) -> Option<Holder> {
     read_note(&mut safe_fs::open_file(note).ok()?)
 }
 
-/// Notes that a run had the lock and was cut off, where the note was removed: for whoever keeps the project idle.
-///
-/// # Errors
-/// It cannot be written.
+/// Rewrites the note of a killed run. The caller keeps the project idle.
 pub(super) fn leave_note(note: &Path, cut_off: &Holder) -> io::Result<()> {
     let mut file = open_note(note)?;
     file.set_len(0)?;
     file.write_all(serde_json::to_string(cut_off)?.as_bytes())
 }
 
-/// Opens the note, or makes it. What an agent may have put in its place, a link or a pipe, is taken away.
+/// Opens or creates the note, and removes any link or pipe that an agent put in its place.
 pub(super) fn open_note(path: &Path) -> io::Result<File> {
     if path.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
         std::fs::remove_file(path)?;
@@ -219,7 +190,7 @@ pub(super) fn open_note(path: &Path) -> io::Result<File> {
 fn read_note(file: &mut File) -> Option<Holder> {
     let mut text = String::new();
     file.take(64 * 1024).read_to_string(&mut text).ok()?;
-    // What follows the first value is the end of an older note.
+    // Bytes after the first value are the rest of an older, longer note.
     serde_json::Deserializer::from_str(&text).into_iter().next()?.ok()
 }
 
@@ -255,7 +226,7 @@ mod tests {
     fn lock_reports_holder_that_died() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        // Dropping without a release is what a kill does.
+        // A killed process drops the lock without releasing it.
         drop(Lock::try_lock(dir.path(), &path, &holder("a")).unwrap());
         match Lock::try_lock(dir.path(), &path, &holder("b")).unwrap() {
             LockAttempt::Acquired { cut_off: Some(who), .. } => assert_eq!(who, holder("a")),

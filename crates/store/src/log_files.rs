@@ -1,4 +1,4 @@
-//! The logs of sessions, for people: `.ralph/logs/session-YYYYMMDD-HHMMSS.log`.
+//! Session logs for people: `.ralph/logs/session-YYYYMMDD-HHMMSS.log`.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -11,26 +11,22 @@ use super::private_files;
 use super::project::Project;
 use super::safe_fs::{self, is_same_file};
 
-/// A log that is being written.
 #[derive(Debug)]
 pub struct LogFile {
-    /// Which is not made again for its sake.
+    /// Not created again for a log.
     project: DirHandle,
     path: PathBuf,
     file: File,
 }
 
 impl LogFile {
-    /// Begins a log in a project. Its name is the time; if another began in the same second, it is that of the
-    /// next one that is free, so that names are in the order of the sessions.
-    ///
-    /// # Errors
-    /// The directory cannot be made or written.
+    /// Names the log by the time. If that is taken, uses the next free second, so names sort in
+    /// session order.
     pub fn create(project: &Project, now: DateTime) -> io::Result<LogFile> {
         let dir = project.logs_dir();
         private_files::create_in_project(&dir)?;
-        for later in 0.. {
-            let Ok(time) = now.checked_add(jiff::Span::new().seconds(later)) else { break };
+        for offset in 0.. {
+            let Ok(time) = now.checked_add(jiff::Span::new().seconds(offset)) else { break };
             let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
             match new_file(&path) {
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
@@ -50,16 +46,14 @@ impl LogFile {
         &self.path
     }
 
-    /// Puts the log back where it was if somebody has removed it, as `git clean -fdx` does.
-    ///
-    /// # Errors
-    /// It cannot be put back, or an agent has put a link in the place of its directory that leads out of the project.
+    /// Restores a removed log (`git clean -fdx`). Refuses a directory that has become a link out of
+    /// the project.
     pub fn restore(&mut self) -> io::Result<()> {
         if is_same_file(&self.file, &self.path) {
             return Ok(());
         }
         if !self.project.is_unchanged() {
-            // What the run says of that is all that there is to say.
+            // The run reports this itself.
             return Ok(());
         }
         safe_fs::check_inside(self.project.path(), &self.path)?;
@@ -88,7 +82,7 @@ impl Write for LogFile {
     }
 }
 
-/// A log of one command that may print without an end: the beginning of it.
+/// Keeps the beginning of endless output.
 #[derive(Debug)]
 pub struct BoundedLog {
     file: File,
@@ -100,17 +94,14 @@ impl BoundedLog {
         BoundedLog { file, bytes_left: room }
     }
 
-    /// Adds what fits. Where it is full, it says so.
-    ///
-    /// # Errors
-    /// The file cannot be written.
+    /// Appends what fits, then a notice.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.bytes_left == 0 {
             return Ok(());
         }
-        let fits = bytes.len().min(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
-        self.file.write_all(&bytes[..fits])?;
-        self.bytes_left -= fits as u64;
+        let fitting = bytes.len().min(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
+        self.file.write_all(&bytes[..fitting])?;
+        self.bytes_left -= fitting as u64;
         if self.bytes_left == 0 {
             self.file.write_all(TRUNCATED_NOTICE)?;
         }
@@ -121,10 +112,6 @@ impl BoundedLog {
 const TRUNCATED_NOTICE: &[u8] =
     b"\n[ralph] this log is full (runs.maxRawMegabytes): what was printed after this is left out\n";
 
-/// Removes the oldest logs beyond `keep`.
-///
-/// # Errors
-/// The directory cannot be read.
 pub fn prune(dir: &Path, keep: usize) -> io::Result<()> {
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -135,14 +122,14 @@ pub fn prune(dir: &Path, keep: usize) -> io::Result<()> {
                 && Path::new(name).extension().is_some_and(|it| it == "log")
         });
         if is_log {
-            // By the time of the last word: the numbers behind equal names do not sort.
+            // By modification time: numbers after equal names do not sort.
             let time = entry.metadata().and_then(|meta| meta.modified());
             logs.push((time.unwrap_or(std::time::UNIX_EPOCH), name));
         }
     }
     logs.sort_unstable();
     for (_, name) in &logs[..logs.len().saturating_sub(keep)] {
-        // One that cannot be removed must not keep the others.
+        // One failure does not stop the rest.
         let _ = std::fs::remove_file(dir.join(name));
     }
     Ok(())
@@ -197,7 +184,7 @@ mod tests {
         log.restore().unwrap();
         log.write_all(b"three\n").unwrap();
         assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "one\ntwo\nthree\n");
-        // Not by way of a link that an agent has left there.
+        // Links left by an agent are not followed.
         std::fs::remove_dir_all(&logs).unwrap();
         std::os::unix::fs::symlink(dir.path(), &logs).unwrap();
         assert_eq!(log.restore().unwrap_err().kind(), io::ErrorKind::PermissionDenied);

@@ -1,11 +1,11 @@
-//! Names for branches and directories, derived from the user's name for the work.
+//! Branch and directory names derived from the user's name for the work.
 
 use ralph_events::text;
 
-/// Longer ones would not fit into a file name together with what is put around them.
+/// Leaves room in a file name for prefixes and suffixes.
 const MAX_CHARS: usize = 60;
 
-/// The branch for work of this name: `ralph/NAME`, with what git allows in it.
+/// `ralph/NAME`, reduced to characters that git allows.
 pub fn branch_name(name: &str) -> String {
     let name = name.strip_prefix("ralph/").unwrap_or(name);
     let parts: Vec<String> = name.split('/').filter_map(sanitize).collect();
@@ -15,19 +15,19 @@ pub fn branch_name(name: &str) -> String {
     }
 }
 
-/// The name as one part of a path; of a branch without what all of them begin with.
+/// The name as one path component, without a leading `ralph/`.
 pub fn label(name: &str) -> String {
     try_label(name).unwrap_or_else(|| "work".to_owned())
 }
 
-/// The same; `None` if nothing in it can be part of a path.
+/// Like [`label`]; `None` if no character is usable.
 pub fn try_label(name: &str) -> Option<String> {
     let name = name.strip_prefix("ralph/").unwrap_or(name);
     sanitize(&name.replace('/', "-"))
 }
 
-/// One part of a branch or of a path: letters and digits of any language, and `-`, `_`, `.` where
-/// git and file systems take them.
+/// Keeps letters and digits of any language, and `-`, `_`, `.` where git and file systems accept
+/// them.
 fn sanitize(name: &str) -> Option<String> {
     let mut part = String::new();
     for c in text::prefix(name, 4 * MAX_CHARS).chars() {
@@ -38,7 +38,7 @@ fn sanitize(name: &str) -> Option<String> {
     }
     let trim = |part: &str| part.trim_matches(['-', '.']).to_owned();
     let mut part = trim(text::prefix(&trim(&part), MAX_CHARS));
-    // git keeps these for itself.
+    // Reserved by git.
     while let Some(rest) = part.strip_suffix(".lock") {
         part = trim(rest);
     }

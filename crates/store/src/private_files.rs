@@ -1,33 +1,24 @@
-//! Files and directories that only the user can read: what agents print may hold anything.
+//! Files and directories that only the user can read, because agent output may hold secrets.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The access that others have by a mode.
 const GROUP_AND_OTHERS: u32 = 0o077;
 
-/// Options to open a file. One that is created is for the user only, whatever the umask is.
+/// Options that create files for the user only, whatever the umask.
 pub fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Creates a directory with its parents, for the user only.
-///
-/// # Errors
-/// What the file system said.
 pub fn create_dir_all(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Creates a directory inside the `.ralph` of a project, for the user only. `.ralph` itself holds settings that are
-/// shared by version control, and is created as any other directory.
-///
-/// # Errors
-/// What the file system said.
+/// `.ralph` itself gets the usual mode: its settings are shared by version control.
 pub fn create_in_project(path: &Path) -> io::Result<()> {
     if let Some(shared) = path.ancestors().find(|dir| dir.ends_with(".ralph")) {
         fs::create_dir_all(shared)?;
@@ -35,8 +26,7 @@ pub fn create_in_project(path: &Path) -> io::Result<()> {
     create_dir_all(path)
 }
 
-/// Takes the access of others away from a file or directory that an older version created. Links are not followed, and
-/// what belongs to another user stays as it is.
+/// Removes access that an older version granted. Does not follow links.
 pub fn restrict_access(path: &Path) {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     if let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -44,17 +34,17 @@ pub fn restrict_access(path: &Path) {
     }
 }
 
-/// The same for a file that is open.
 pub fn restrict_file_access(file: &File) {
     let Ok(meta) = file.metadata() else { return };
     let mode = meta.permissions().mode();
     if (meta.is_file() || meta.is_dir()) && mode & GROUP_AND_OTHERS != 0 {
-        // A file system without modes has nothing to change.
+        // Some file systems have no modes.
         let _ = file.set_permissions(Permissions::from_mode(mode & 0o7777 & !GROUP_AND_OTHERS));
     }
 }
 
-/// Gives the user back the access to a file or directory of their own that was taken from them. Links are not followed.
+/// Gives the user back access to their own file. Does not follow links. Returns the path if it
+/// changed.
 pub fn restore_access(path: &Path) -> Option<PathBuf> {
     let meta = path.symlink_metadata().ok()?;
     let needed = match meta.file_type() {

@@ -1,12 +1,10 @@
-//! The `.ralph` directory of a project.
-
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::save::save_atomically;
 use super::{active_marker, lock, private_files, safe_fs};
 
-/// Run-time files that have no place in version control. Settings, prompts and plans are not here.
+/// Run-time files that do not belong in version control, unlike settings, prompts and plans.
 const GITIGNORE: &str = "\
 # Written by ralph: run-time files and what is only for this machine.
 /runs/
@@ -19,45 +17,43 @@ const GITIGNORE: &str = "\
 /side_*.txt
 ";
 
-/// In the `.ralph` directory: the stories of a task list as they were before an agent lost them.
+/// Stories as they were before an agent removed them.
 pub const REMOVED_STORIES_FILE: &str = "tasks.before.json";
 
-/// Whether a path, relative to the repository, is that of a file which ralph writes for itself while it
-/// runs: nobody's work, whether or not git was told to ignore it.
+/// Whether a repository-relative path is a run-time file, ignored by git or not.
 pub fn is_run_time_file(path: &str) -> bool {
     if path.rsplit('/').next() == Some(active_marker::MARKER_FILE) {
         return true;
     }
-    let inside = match path.strip_prefix(".ralph/") {
-        Some(inside) => inside,
+    let relative = match path.strip_prefix(".ralph/") {
+        Some(relative) => relative,
         None => match path.split_once("/.ralph/") {
-            Some((_, inside)) => inside,
+            Some((_, relative)) => relative,
             None => return false,
         },
     };
-    // The whole directory, if nothing in it was ever committed.
-    if inside.is_empty() || inside == ".gitignore" {
+    // git lists the directory itself if none of its files is tracked.
+    if relative.is_empty() || relative == ".gitignore" {
         return true;
     }
     GITIGNORE.lines().filter_map(|line| line.strip_prefix('/')).any(|pattern| {
         match (pattern.strip_suffix('/'), pattern.split_once('*')) {
             (Some(directory), _) => {
-                inside.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+                relative.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
             }
-            (None, Some((start, end))) => inside.starts_with(start) && inside.ends_with(end),
-            (None, None) => inside == pattern,
+            (None, Some((start, end))) => relative.starts_with(start) && relative.ends_with(end),
+            (None, None) => relative == pattern,
         }
     })
 }
 
-/// A project that ralph works in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
     root: PathBuf,
 }
 
 impl Project {
-    /// `root` is taken as it is: resolve it first.
+    /// `root` must be resolved already.
     pub fn new(root: PathBuf) -> Self {
         Project { root }
     }
@@ -66,7 +62,6 @@ impl Project {
         &self.root
     }
 
-    /// The directory of everything that is ralph's.
     pub fn ralph_dir(&self) -> PathBuf {
         self.root.join(".ralph")
     }
@@ -79,14 +74,14 @@ impl Project {
         self.ralph_dir().join("logs")
     }
 
-    /// The plan that `ralph plan` writes and `ralph build` works off, by its path in the project.
+    /// The plan that `ralph plan` writes and `ralph build` works through.
     pub const PLAN_FILE: &'static str = ".ralph/implementation_plan.md";
 
     pub fn lock_path(&self) -> PathBuf {
         self.ralph_dir().join("lock")
     }
 
-    /// Makes everything that a run will write to, so that nobody else can put something in its place.
+    /// Creates all paths that a run writes to, so an agent cannot create them first.
     pub fn prepare_all(&self) -> io::Result<()> {
         self.prepare()?;
         for dir in [self.runs_dir(), self.logs_dir()] {
@@ -96,7 +91,7 @@ impl Project {
         lock::open_note(&self.lock_path()).map(drop)
     }
 
-    /// Takes the access of other users away from what older versions let them read.
+    /// Older versions let other users read these files.
     pub fn restrict_access(&self) {
         let dir = self.ralph_dir();
         let files = std::fs::read_dir(&dir).into_iter().flatten().flatten().filter(|entry| {
@@ -112,17 +107,16 @@ impl Project {
             .for_each(|dir| private_files::restrict_access(dir));
     }
 
-    /// Makes the directory if it is missing, and keeps its run-time files out of version control.
     pub fn prepare(&self) -> io::Result<()> {
-        let dir = self.ralph_dir();
-        for place in [&dir, &self.runs_dir(), &self.logs_dir()] {
-            safe_fs::check_inside(&self.root, &place.join("file"))?;
+        let ralph_dir = self.ralph_dir();
+        for dir in [&ralph_dir, &self.runs_dir(), &self.logs_dir()] {
+            safe_fs::check_inside(&self.root, &dir.join("file"))?;
         }
-        std::fs::create_dir_all(&dir)?;
-        let ignore = dir.join(".gitignore");
+        std::fs::create_dir_all(&ralph_dir)?;
+        let ignore = ralph_dir.join(".gitignore");
         match std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore) {
             Ok(mut file) => file.write_all(GITIGNORE.as_bytes()).inspect_err(|_| {
-                // One that says nothing would be taken for the user's. If it stays, the next start sees to it.
+                // An empty file would look like the user's.
                 let _ = std::fs::remove_file(&ignore);
             }),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
@@ -136,8 +130,8 @@ impl Project {
         }
     }
 
-    /// The same while an agent is at work, who may put a link there at any moment. What is half written then is
-    /// whole once the agent has ended.
+    /// Like [`prepare`](Project::prepare), while an agent may create links. A truncated file is
+    /// completed later.
     pub fn prepare_beside_agent(&self) -> io::Result<()> {
         match safe_fs::make_whole(&self.root, &self.ralph_dir().join(".gitignore"), GITIGNORE) {
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -145,22 +139,22 @@ impl Project {
         }
     }
 
-    /// Whether what was prepared is still there, by one look: for whoever has prepared it before and asks often. An
-    /// ignore file that is shorter than ours may be torn, and is to be looked into.
+    /// A cheap check for frequent calls. A shorter ignore file may be truncated.
     pub fn is_prepared(&self) -> bool {
         let ignore = self.ralph_dir().join(".gitignore").symlink_metadata();
         ignore.is_ok_and(|meta| !meta.is_file() || meta.len() >= GITIGNORE.len() as u64)
     }
 }
 
-/// Whether an ignore file is the beginning of ours, and no more: whoever wrote it was killed there, or the disk was
-/// full. Nobody means to keep nothing, or the half of it, out of version control.
+/// Whether an ignore file is a proper prefix of ralph's: its writer was killed, or the disk was
+/// full.
 fn is_truncated_gitignore(path: &Path) -> bool {
     let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
-    let most = GITIGNORE.len() as u64;
-    let there = || safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, most));
+    let max_bytes = GITIGNORE.len() as u64;
+    let content =
+        || safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, max_bytes));
     is_file
-        && there().is_ok_and(|bytes| {
+        && content().is_ok_and(|bytes| {
             bytes.len() < GITIGNORE.len() && GITIGNORE.as_bytes().starts_with(&bytes)
         })
 }
@@ -227,7 +221,7 @@ mod tests {
         project.prepare_beside_agent().unwrap();
         assert!(project.is_prepared());
         assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE);
-        // What somebody has put in its place, and what it leads to, is theirs.
+        // A link of the user is kept, with its target.
         std::fs::remove_file(&ignore).unwrap();
         let theirs = dir.path().join("theirs");
         std::fs::write(&theirs, "").unwrap();

@@ -1,4 +1,4 @@
-//! What ralph remembers about a project, outside its work tree and out of the agent's reach:
+//! Data about a project outside the agent's reach:
 //! `$RALPH_HOME/projects/<label>-<hash of the path>/project.json`.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ const FILE: &str = "project.json";
 const LOCK: &str = "record.lock";
 
 impl ProjectRecord {
-    /// The record of the same project at its present path.
     fn relocated(&self, moved: &Relocation) -> ProjectRecord {
         let path = |path: &PathBuf| moved.apply(path);
         let git = self.git.as_ref().map(|git| GitBaseline {
@@ -29,7 +28,7 @@ impl ProjectRecord {
                     (path(at), GitDirs { git_dir: path(git_dir), common_dir: path(common_dir) })
                 })
                 .collect(),
-            // The links still say what they said.
+            // Link targets did not change.
             links: git.links.iter().map(|(at, target)| (path(at), target.clone())).collect(),
             open_runs: git.open_runs.clone(),
         });
@@ -42,50 +41,48 @@ impl ProjectRecord {
     }
 }
 
-/// The content of `project.json`. Keys of newer versions are kept.
+/// The content of `project.json`. Unknown keys of newer versions are kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProjectRecord {
     /// The project's path without links.
     pub root: PathBuf,
-    /// The sandbox backend of the last run that had one.
+    /// The sandbox backend of the last sandboxed run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// Directories outside `root` that an agent of this project could write to.
+    /// Directories outside `root` that an agent of this project could write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent_writable: Vec<PathBuf>,
-    /// The git directories as they were when the last run started.
+    /// The git directories at the start of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitBaseline>,
-    /// The identity of the directory at `root`, by which it is found when it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<DirIdentity>,
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
-/// The git directories of a project at the start of a run, by paths without links.
+/// Git directories at the start of a run, by paths without links.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitBaseline {
-    /// Where each `.git` of the project's directory and of those above it leads.
+    /// Targets of each `.git` in the project's directory and its parents.
     #[serde(default)]
     pub repositories: BTreeMap<PathBuf, GitDirs>,
-    /// The symbolic links in these directories, and their targets.
+    /// Symbolic links in these directories, with targets.
     #[serde(default)]
     pub links: BTreeMap<PathBuf, PathBuf>,
-    /// The processes of runs that have not ended with a check of these directories: they are at work or were killed.
+    /// Processes of runs that have not yet checked these directories at their end: active or
+    /// killed.
     #[serde(default)]
     pub open_runs: Vec<u32>,
 }
 
-/// The directories of one repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitDirs {
     pub git_dir: PathBuf,
-    /// The directory that all worktrees share. The same as `git_dir` where there is only one.
+    /// Shared by all worktrees; the same as `git_dir` without worktrees.
     pub common_dir: PathBuf,
 }
 
-/// The directory of one project in `$RALPH_HOME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectHome {
     dir: PathBuf,
@@ -105,24 +102,17 @@ impl ProjectHome {
         &self.dir
     }
 
-    /// The path of `project.json`.
     pub fn file(&self) -> PathBuf {
         self.dir.join(FILE)
     }
 
-    /// Reads the record. A project without one has an empty record.
-    ///
-    /// # Errors
-    /// The file cannot be read or parsed; the message names it.
+    /// Empty if there is none. Errors name the file.
     pub fn load(&self) -> io::Result<ProjectRecord> {
         let empty = ProjectRecord { root: self.root.clone(), ..ProjectRecord::default() };
         Ok(read_record(&self.file())?.unwrap_or(empty))
     }
 
-    /// Changes the record under a lock. Writes only if it changed.
-    ///
-    /// # Errors
-    /// As [`load`](ProjectHome::load), or the file cannot be written.
+    /// Locks the record. Writes only if it changed.
     pub fn update(&self, change: impl FnOnce(&mut ProjectRecord)) -> io::Result<ProjectRecord> {
         private_files::create_dir_all(&self.dir)?;
         let mut options = private_files::private_open_options();
@@ -138,17 +128,14 @@ impl ProjectHome {
     }
 }
 
-/// The records of all projects on this machine. Those that cannot be read are left out.
+/// Skips unreadable ones.
 pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
     let dirs = fs::read_dir(projects_dir(home)).into_iter().flatten().flatten();
     dirs.filter_map(|entry| read_record(&entry.path().join(FILE)).ok().flatten()).collect()
 }
 
-/// If the project at `root`, or one that it is in, was moved there, its record and those of the projects inside it
-/// are used from now on.
-///
-/// # Errors
-/// A record cannot be read or written.
+/// If the project at `root`, or one around it, was moved there, transfers its record and those
+/// inside it.
 pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<()> {
     let records = all_records(home);
     let moved = records
@@ -163,13 +150,12 @@ pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<()> {
             relocated.agent_writable.dedup();
             *there = relocated.clone();
         })?;
-        // It stands for that path only.
         ProjectHome::new(home, &record.root).update(|record| record.identity = None)?;
     }
     Ok(())
 }
 
-/// The present paths of projects that were moved, as far as they hold one of these directories.
+/// Present paths of moved projects that contain one of `dirs`.
 pub fn moved_roots(records: &[ProjectRecord], dirs: &[PathBuf]) -> Vec<PathBuf> {
     let found = records.iter().filter_map(|record| {
         let above = dirs.iter().flat_map(|dir| dir.ancestors());
@@ -187,7 +173,7 @@ fn read_record(path: &Path) -> io::Result<Option<ProjectRecord>> {
     let named = |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", path.display()));
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|err| named(err.into())),
-        // A home that is no directory holds no record either.
+        // A home that is no directory has no records.
         Err(err)
             if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
@@ -197,7 +183,7 @@ fn read_record(path: &Path) -> io::Result<Option<ProjectRecord>> {
     }
 }
 
-/// FNV-1a: a hash that is the same in every version of this program.
+/// FNV-1a, which is the same in every version of this program.
 pub fn fnv64(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -272,7 +258,6 @@ mod tests {
             assert_eq!(git.links[&new.join(".git/x")], old.join("y"));
             assert_eq!(git.open_runs, [1]);
         }
-        // And back again.
         fs::rename(&new, &old).unwrap();
         ProjectHome::new(&home, &new).update(|record| record.sandbox = None).unwrap();
         adopt_moved_project(&home, &nested).unwrap();

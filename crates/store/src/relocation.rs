@@ -1,5 +1,3 @@
-//! Recognizes directories that were moved.
-
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -8,18 +6,17 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-/// The identity of a directory, which it keeps when it is moved within its file system.
+/// The identity of a directory, which survives a move within its file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirIdentity {
     device: u64,
     inode: u64,
-    /// Nanoseconds since 1970, if the file system knows. Inode numbers are used again.
+    /// Nanoseconds since 1970, if known. Inode numbers are reused.
     #[serde(default)]
     created: Option<u64>,
 }
 
 impl DirIdentity {
-    /// `None` if there is no directory at `path`.
     pub fn read_at(path: &Path) -> Option<DirIdentity> {
         DirIdentity::read(path).ok().flatten()
     }
@@ -32,8 +29,8 @@ impl DirIdentity {
         Ok(meta.is_dir().then_some(identity))
     }
 
-    /// Whether the directory is no longer at `path`: there is none, or certainly another one. Device numbers change
-    /// when the machine restarts, so that a directory on another device may be the same.
+    /// Whether `path` is missing or certainly another directory. Device numbers change at a reboot
+    /// and prove nothing.
     pub fn is_gone_from(&self, path: &Path) -> bool {
         match DirIdentity::read(path) {
             Ok(Some(now)) => now.device == self.device && now != *self,
@@ -44,7 +41,7 @@ impl DirIdentity {
         }
     }
 
-    /// Finds the directory that was at `from` among other paths, if it is no longer there.
+    /// Finds the directory among `candidates` if it is gone from `from`.
     pub fn find_moved<'p>(
         &self,
         from: &Path,
@@ -59,7 +56,6 @@ impl DirIdentity {
     }
 }
 
-/// A directory that was moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relocation {
     from: PathBuf,
@@ -67,7 +63,7 @@ pub struct Relocation {
 }
 
 impl Relocation {
-    /// If directories above `from` are gone as well, they were moved with it.
+    /// Missing parents of `from` were moved with it.
     fn new(mut from: &Path, mut to: &Path) -> Relocation {
         while from.file_name() == to.file_name()
             && let (Some(above), Some(now)) = (from.parent(), to.parent())
@@ -78,7 +74,6 @@ impl Relocation {
         Relocation { from: from.to_owned(), to: to.to_owned() }
     }
 
-    /// The present path of what was at `path`.
     pub fn apply(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.from) {
             Ok(below) => self.to.join(below).components().collect(),

@@ -1,4 +1,4 @@
-//! The files that a run writes, and how its journal outlives whoever removes it.
+//! The files of a run, and the restoration of a removed journal.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Seek, Write};
@@ -11,21 +11,20 @@ use super::runs::RunDir;
 use super::safe_fs::{self, is_same_file};
 use ralph_events::journal;
 
-/// The files that a run writes.
 #[derive(Debug)]
 pub struct RunFiles {
     pub dir: RunDir,
     journal: File,
     journal_size: u64,
-    /// What was half written when the run was left.
+    /// Size of the partial line that a killed run left.
     truncated_bytes: u64,
     raw: RawLog,
-    /// Room on the disk for the last words.
+    /// Disk space for the last events.
     reserve: Option<File>,
     second: Option<SecondName>,
 }
 
-/// Free at once, as a [`super::lock::Lock`] is.
+/// Unlocks explicitly, as [`super::lock::Lock`] does.
 impl Drop for RunFiles {
     fn drop(&mut self) {
         let begun = self.second.as_ref().and_then(|second| second.begun.as_ref());
@@ -35,21 +34,18 @@ impl Drop for RunFiles {
     }
 }
 
-/// The name of a journal where no agent removes it.
+/// The hard link to a journal outside the project.
 #[derive(Debug)]
 struct SecondName {
     path: PathBuf,
-    /// It has that name; otherwise it would, were it on the same file system.
+    /// False if `path` is on another file system.
     is_linked: bool,
-    /// There it is noted that it has begun, at least.
+    /// The start of the run, recorded where no link is possible.
     begun: Option<File>,
 }
 
 impl RunFiles {
-    /// Makes the files of a new run. `max_raw` is how many bytes of the agent's output are kept.
-    ///
-    /// # Errors
-    /// They cannot be made.
+    /// `max_raw` limits the agent output that is kept.
     pub fn create(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
         dir.create()?;
         let journal = new_journal(&dir.journal())?;
@@ -66,10 +62,7 @@ impl RunFiles {
         })
     }
 
-    /// Goes on with the files of a run that was left. What was half written is cut off.
-    ///
-    /// # Errors
-    /// The journal is not there, or cannot be written.
+    /// Cuts off a partial last line. Fails if there is no journal.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
         let journal =
             safe_fs::open_own(OpenOptions::new().read(true).append(true), &dir.journal())?;
@@ -79,16 +72,13 @@ impl RunFiles {
         RunFiles::reopen_journal(dir, journal, max_raw)
     }
 
-    /// The same for a word that is added to a run that is over.
-    ///
-    /// # Errors
-    /// As above, or somebody is at work on it, with `WouldBlock`.
+    /// Reopens a finished run to add an event. Fails with `WouldBlock` if it is in use.
     pub fn reopen_if_free(dir: RunDir) -> io::Result<RunFiles> {
         let journal =
             safe_fs::open_own(OpenOptions::new().read(true).append(true), &dir.journal())?;
         match journal.try_lock() {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            // A file system without locks.
+            // No locks on this file system.
             Ok(()) | Err(TryLockError::Error(_)) => RunFiles::reopen_journal(dir, journal, 0),
         }
     }
@@ -99,7 +89,7 @@ impl RunFiles {
         let torn = metadata.len().saturating_sub(journal_size);
         if torn > 0 {
             journal.set_len(journal_size)?;
-            // When the run was last there is told by this, too, should nothing more come of this start.
+            // The time tells when the run was last alive.
             let _ = metadata.modified().and_then(|time| journal.set_modified(time));
         }
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
@@ -116,21 +106,17 @@ impl RunFiles {
         })
     }
 
-    /// Gives the journal this name, too, as long as the run goes on. On another file system it cannot have one there.
+    /// Links the journal to `path` while the run lasts, if that is on the same file system.
     pub fn keep_also_at(&mut self, path: PathBuf) {
-        // Where nobody counts names, nobody can tell that one was lost.
-        let are_counted = || self.journal.metadata().is_ok_and(|meta| meta.nlink() > 1);
-        let is_linked = journal_copies::link(&self.dir.journal(), &path).is_ok() && are_counted();
+        // Some file systems do not count links, so a lost one would go unnoticed.
+        let has_two_links = || self.journal.metadata().is_ok_and(|meta| meta.nlink() > 1);
+        let is_linked = journal_copies::link(&self.dir.journal(), &path).is_ok() && has_two_links();
         let begun = self.second.take().and_then(|second| second.begun);
         self.second = Some(SecondName { path, is_linked, begun });
     }
 
-    /// Ends with the files: a journal that is in its place needs no other name, and one that is not is not lost.
-    ///
-    /// # Errors
-    /// The journal cannot be kept.
+    /// Removes the second name if the journal is in place, else makes sure that a copy survives.
     pub fn close(mut self) -> io::Result<()> {
-        // The last word of a run is worth waiting for the disk.
         let _ = self.sync();
         let is_in_place = self.is_in_place();
         let Some(SecondName { path, is_linked, begun }) = self.second.take() else { return Ok(()) };
@@ -145,42 +131,34 @@ impl RunFiles {
         Ok(())
     }
 
-    /// As it is where the second name would be on another file system.
+    /// As on another file system.
     #[cfg(test)]
-    pub(super) fn without_a_link(mut self) -> Self {
+    pub(super) fn without_link(mut self) -> Self {
         if let Some(second) = &mut self.second {
             second.is_linked = false;
         }
         self
     }
 
-    /// Where the journal has its second name, if it still has.
     fn linked_at(&self) -> Option<PathBuf> {
         let second = self.second.as_ref().filter(|second| second.is_linked)?;
         is_same_file(&self.journal, &second.path).then(|| second.path.clone())
     }
 
-    /// How much the journal holds.
     pub fn journal_size(&self) -> u64 {
         self.journal_size
     }
 
-    /// How much was half written when the run was left.
     pub fn truncated_bytes(&self) -> u64 {
         self.truncated_bytes
     }
 
-    /// Whether the journal is where it belongs.
     pub fn is_in_place(&self) -> bool {
         is_same_file(&self.journal, &self.dir.journal())
     }
 
-    /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
-    /// does), and tells whether it had to. A file that has its name by now is a copy of what it held before
-    /// (`git stash pop`), or nothing to go by.
-    ///
-    /// # Errors
-    /// It cannot be put back, or what has its name is no file.
+    /// Restores a removed journal (`git clean -fdx`), also if an older copy has its name
+    /// (`git stash pop`). Returns whether it was gone.
     pub fn restore(&mut self) -> io::Result<bool> {
         let path = self.dir.journal();
         if self.is_in_place() {
@@ -200,15 +178,11 @@ impl RunFiles {
         Ok(true)
     }
 
-    /// Where the journal is kept if it cannot be put back.
+    /// Where the journal is kept if it cannot be restored.
     pub fn kept_at(&self) -> Option<&Path> {
         self.second.as_ref().map(|second| second.path.as_path())
     }
 
-    /// The journal to read from its beginning, wherever it is by now.
-    ///
-    /// # Errors
-    /// What the file system said.
     pub fn read_journal(&self) -> io::Result<File> {
         safe_fs::open_file(&self.dir.journal()).or_else(|err| match self.linked_at() {
             Some(second) => safe_fs::open_file(&second),
@@ -216,27 +190,24 @@ impl RunFiles {
         })
     }
 
-    /// Whether the journal has lost a name: it may be that in the project. Asked after every write, so that it has to cost nothing; one that
-    /// was moved is found by [`RunFiles::restore`].
+    /// Whether the journal lost a link. Called after every write, so it must be cheap. A moved
+    /// journal is found by [`RunFiles::restore`].
     pub fn is_removed(&self) -> bool {
-        let names = 1 + u64::from(self.second.as_ref().is_some_and(|second| second.is_linked));
-        self.journal.metadata().is_ok_and(|meta| meta.nlink() < names)
+        let expected_links =
+            1 + u64::from(self.second.as_ref().is_some_and(|second| second.is_linked));
+        self.journal.metadata().is_ok_and(|meta| meta.nlink() < expected_links)
     }
 
-    /// Puts the journal back while an agent is at work in `root`, who may put a link there at any moment, and tells
-    /// whether it had to.
-    ///
-    /// # Errors
-    /// It cannot be put back, or something else has its name.
+    /// Like [`restore`](RunFiles::restore), while an agent in `root` may create links.
     pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<bool> {
         let path = self.dir.journal();
         if self.is_in_place() {
-            // It is the other name that it has lost.
-            self.name_again();
+            // Only the second name is lost.
+            self.relink();
             return Ok(false);
         }
         match self.linked_at() {
-            // That takes no room, and is there at once. Where it does not succeed, the other name is there still.
+            // A link needs no space and is atomic. If it fails, the second name remains.
             Some(second) => {
                 safe_fs::make_link(root, &path, &second)?;
                 self.rotate_raw();
@@ -246,7 +217,7 @@ impl RunFiles {
         Ok(true)
     }
 
-    /// Goes on in a copy of the journal, which has its name, in `root`, only once it is whole.
+    /// Continues in a copy, which gets the name when complete.
     fn copy_to(&mut self, root: &Path) -> io::Result<()> {
         let journal = &mut self.journal;
         let copy = safe_fs::make_filled(root, &self.dir.journal(), |copy| {
@@ -258,24 +229,23 @@ impl RunFiles {
         })?;
         self.journal = copy;
         self.rotate_raw();
-        self.name_again();
+        self.relink();
         Ok(())
     }
 
-    fn name_again(&mut self) {
+    fn relink(&mut self) {
         if let Some(path) = self.second.as_ref().map(|second| second.path.clone()) {
             self.keep_also_at(path);
         }
     }
 
-    /// The newest of the agent's bytes go to a new file; the older ones are gone.
+    /// Starts a new raw log; the old one is gone.
     fn rotate_raw(&mut self) {
         self.raw.file = None;
         self.raw.size = 0;
     }
 
-    /// Adds whole lines. If they do not all fit, none of them is kept: what is written later, once
-    /// there is room again, must not become part of a torn line.
+    /// Appends complete lines, all or none: a torn line would corrupt the one written after it.
     pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
         let written = self.journal.write_all(lines);
         match &written {
@@ -293,7 +263,7 @@ impl RunFiles {
         written
     }
 
-    /// Gives up what was set aside for the last words, on a disk that is full; says whether there was anything.
+    /// Returns whether there was a reserve.
     pub fn release_reserve(&mut self) -> bool {
         self.reserve.take().is_some()
     }
@@ -302,22 +272,20 @@ impl RunFiles {
         self.raw.append(bytes)
     }
 
-    /// Waits until the journal is safe from a power cut.
     pub fn sync(&self) -> io::Result<()> {
         self.journal.sync_data()
     }
 
-    /// A second handle of the journal, for a thread that syncs it.
+    /// For the thread that syncs it.
     pub fn journal_handle(&self) -> io::Result<File> {
         self.journal.try_clone()
     }
 }
 
-/// What is set aside for the last words of a run: why it ended, and what it had used.
+/// For the end of a run: its reason and usage.
 const RESERVE: u64 = 64 * 1024;
 
-/// A file without a name that takes up room, until it is closed or this process is gone. A file system that cannot
-/// promise room, or has none, goes without.
+/// An unnamed file that holds disk space until closed. `None` if the file system cannot.
 fn allocate_reserve(directory: &Path) -> Option<File> {
     let path = directory.join("reserve");
     let file =
@@ -337,15 +305,12 @@ fn new_journal(path: &Path) -> io::Result<File> {
     Ok(journal)
 }
 
-/// Others tell by this lock that the run is going on. The journal is new, so that whoever has it locked
-/// is only looking whether it is, and done in an instant. A file system without locks is no reason not
-/// to run.
+/// Marks the run as active. Only waits for brief lock tests of readers.
 fn lock_journal(journal: &File) {
     let _ = journal.lock();
 }
 
-/// The agent's bytes as they came, the newest of them: when one file is half of what is allowed, it is
-/// set aside and takes the place of the one that was set aside before.
+/// The newest agent output. At half of the limit, the file is renamed over the previous one.
 #[derive(Debug)]
 struct RawLog {
     path: PathBuf,
@@ -412,7 +377,7 @@ mod tests {
             done.send(()).unwrap();
             journal
         });
-        // Whoever does not wait for the lock is done by then; who does waits for what comes next.
+        // Time for an attempt that does not wait.
         let _ = is_done.recv_timeout(std::time::Duration::from_millis(100));
         prober.unlock().unwrap();
         let _journal = holder.join().unwrap();
@@ -433,7 +398,6 @@ mod tests {
         files.append_raw(b"raw").unwrap();
         assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
         assert!(files.dir.is_running(), "the lock moves along");
-        // What somebody has put in its place is not the journal.
         std::fs::rename(files.dir.journal(), dir.path().join("moved")).unwrap();
         std::fs::write(files.dir.journal(), "one\n").unwrap();
         assert!(files.restore().unwrap());

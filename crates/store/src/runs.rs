@@ -1,4 +1,4 @@
-//! The runs of a project: a directory each, under `.ralph/runs`.
+//! The run directories of a project, under `.ralph/runs`.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek};
@@ -14,22 +14,19 @@ use super::private_files;
 use super::safe_fs;
 use ralph_events::journal::{self, Entries};
 
-/// The name of a run: when it began, and something that tells apart two that began together. Names
-/// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by
-/// them.
+/// Start time and random digits. Ids sort by time to the millisecond, which decides which run is
+/// the last.
 pub fn new_id(now_ms: i64) -> String {
     use std::hash::{BuildHasher, Hasher};
-    /// So many names fit into each millisecond of four hexadecimal digits.
+    /// Ids per millisecond in four hexadecimal digits.
     const IDS_PER_MS: u64 = 0x1_0000 / 1000;
     let time = Timestamp::from_millisecond(now_ms).unwrap_or_default();
     let millisecond = u64::try_from(time.as_millisecond().rem_euclid(1000)).unwrap_or_default();
-    // The standard library's hasher is seeded at random: enough for a name.
     let random = std::hash::RandomState::new().build_hasher().finish() % IDS_PER_MS;
     let suffix = millisecond * IDS_PER_MS + random;
     format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
-/// Whether a word is the name of a run.
 pub fn is_id(name: &str) -> bool {
     let shape = |c: char| match c {
         '0'..='9' => '0',
@@ -44,22 +41,17 @@ pub fn is_id(name: &str) -> bool {
         })
 }
 
-/// Reads the journal at `path` from the beginning. Nothing but a regular file is opened.
-///
-/// # Errors
-/// It cannot be opened.
 pub fn read_journal(path: &Path) -> io::Result<Entries<File>> {
     safe_fs::open_file(path).map(journal::entries)
 }
 
-/// How much of a journal is read to find its end: only short events follow the end of a run.
+/// Only short events follow the end of a run.
 const JOURNAL_TAIL: u64 = 64 * 1024;
 
-/// Whether the run of the journal at `path` has ended and was not started again.
 pub fn has_ended(path: &Path) -> bool {
     let Ok(mut file) = safe_fs::open_file(path) else { return false };
     let Ok(length) = file.seek(io::SeekFrom::End(0)) else { return false };
-    // The first line of the tail may be torn, and is then skipped.
+    // A torn first line of the tail is skipped.
     if file.seek(io::SeekFrom::Start(length.saturating_sub(JOURNAL_TAIL))).is_err() {
         return false;
     }
@@ -70,7 +62,6 @@ pub fn has_ended(path: &Path) -> bool {
     })
 }
 
-/// One run on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     pub id: String,
@@ -82,10 +73,6 @@ impl RunDir {
         self.path.join("events.jsonl")
     }
 
-    /// Reads its journal from the beginning.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn read_journal(&self) -> io::Result<Entries<File>> {
         read_journal(&self.journal())
     }
@@ -94,19 +81,15 @@ impl RunDir {
         self.path.join("raw.ndjson")
     }
 
-    /// How much of its journal is whole lines; nothing of one that cannot be read. It only ever grows, so that two
-    /// who find the same have found the same run.
+    /// Bytes of complete lines; 0 if unreadable. Journals only grow, so equal sizes mean equal
+    /// content.
     pub fn journal_size(&self) -> u64 {
         safe_fs::open_file(&self.journal())
             .and_then(|mut file| journal::complete_lines_len(&mut file))
             .unwrap_or_default()
     }
 
-    /// Fails if this directory is a link, or if a link on the way leads out of the project `root`: what is written here
-    /// would be elsewhere.
-    ///
-    /// # Errors
-    /// `PermissionDenied`, or what the file system said.
+    /// Fails with `PermissionDenied` if this is a link, or a link on its path leads out of `root`.
     pub fn refuse_links(&self, root: &Path) -> io::Result<()> {
         if self.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
             let message = format!("{} is a symbolic link", self.path.display());
@@ -115,32 +98,27 @@ impl RunDir {
         safe_fs::check_inside(root, &self.journal())
     }
 
-    /// Makes its directory.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn create(&self) -> io::Result<()> {
         private_files::create_in_project(&self.path)
     }
 
-    /// Something of it is known, or was. What was cut off before its first word is no run.
+    /// Whether the run got as far as its first line, even if its journal is gone.
     pub fn has_started(&self) -> bool {
-        let tells = |meta: std::fs::Metadata| !meta.is_file() || meta.len() > 0;
-        self.journal().symlink_metadata().is_ok_and(tells) || self.has_spent() || self.is_running()
+        let has_content = |meta: std::fs::Metadata| !meta.is_file() || meta.len() > 0;
+        self.journal().symlink_metadata().is_ok_and(has_content)
+            || self.has_spent()
+            || self.is_running()
     }
 
-    /// What an agent printed is there, or what a guardrail did: there was a journal before that, and it told more.
+    /// Whether there is agent or guardrail output, which proves that there was a journal.
     pub fn has_spent(&self) -> bool {
-        let tells =
+        let is_output =
             |name: &str| name.ends_with(".ndjson") || guardrail_logs::iteration_of(name).is_some();
         let entries = self.path.read_dir().into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(tells))
+        entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(is_output))
     }
 
-    /// Notes that there was something, where nothing else tells it any more.
-    ///
-    /// # Errors
-    /// It cannot be noted.
+    /// Creates an empty raw log as such proof.
     pub(super) fn note_spent(&self) -> io::Result<()> {
         safe_fs::open_own(
             private_files::private_open_options().append(true).create(true),
@@ -149,7 +127,7 @@ impl RunDir {
         .map(drop)
     }
 
-    /// Nothing has become of it, and nobody is about to begin it.
+    /// Whether the run is empty and too old to be starting.
     fn never_started(&self) -> bool {
         let is_old = |path: &Path| {
             let age = path.metadata().and_then(|meta| meta.modified()).ok();
@@ -158,29 +136,29 @@ impl RunDir {
         !self.has_started() && is_old(&self.path)
     }
 
-    /// It has begun, and its journal does not end with the end of a run whose work is complete.
-    fn is_left(&self) -> bool {
+    /// Whether the run started and its journal does not end with completed work.
+    fn is_resumable(&self) -> bool {
         if !self.has_started() {
             return false;
         }
         let tail = self.tail().unwrap_or_default();
-        let mut is_left = true;
+        let mut is_open = true;
         for entry in journal::entries(&tail[..]) {
             match entry.event {
-                Event::RunStarted { .. } => is_left = true,
+                Event::RunStarted { .. } => is_open = true,
                 Event::RunEnded { outcome, .. } => {
-                    is_left = !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
+                    is_open = !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
                 }
                 _ => {}
             }
         }
-        is_left
+        is_open
     }
 
-    /// The end of the run, if somebody was to be told of it and that is not known to have been done.
+    /// The run's end, if a notification was due and is not recorded as sent.
     pub fn untold_end(&self) -> Option<Entry<'static>> {
         let tail = self.tail().ok()?;
-        // Most have none, which is soon found out.
+        // Skips parsing for most runs.
         memchr::memmem::find(&tail, br#","notify":true"#)?;
         let mut untold = None;
         for entry in journal::entries(&tail[..]) {
@@ -195,7 +173,6 @@ impl RunDir {
         untold
     }
 
-    /// The end of the journal.
     fn tail(&self) -> io::Result<Vec<u8>> {
         let mut file = safe_fs::open_file(&self.journal())?;
         let size = file.metadata()?.len();
@@ -205,7 +182,6 @@ impl RunDir {
         Ok(bytes)
     }
 
-    /// What the journal begins with.
     pub fn first_words(&self) -> FirstWords {
         const JOURNAL_PREFIX: &[u8] = br#"{"time":""#;
         let mut file = match safe_fs::open_file(&self.journal()) {
@@ -231,35 +207,32 @@ impl RunDir {
         }
     }
 
-    /// Whether a process is writing this run's journal.
     pub fn is_running(&self) -> bool {
-        // A file system without locks tells nothing, and has nothing to protect by them.
+        // Without locks, nothing counts as running.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         safe_fs::open_file(&self.journal()).is_ok_and(held)
     }
 }
 
-/// A first line that is longer is not one that was just being written.
+/// A longer first line was not torn by a crash.
 const MAX_PARTIAL_LINE: u64 = 256 * 1024;
 
-/// How much of a journal is looked at for its end.
 const TAIL_BYTES: u64 = 8 * 1024;
 
-/// A run that has written nothing after so long never will.
+/// A run that is still empty after this time was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What a journal begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstWords {
-    /// There is none, or nothing in it.
+    /// No journal, or an empty one.
     None,
-    /// The beginning of the first line, and nothing else: whoever wrote it was cut off there.
+    /// Its writer was killed.
     Torn,
-    /// Lines, or something that cannot be read.
+    /// Complete lines, or something unreadable.
     Other,
 }
 
-/// All runs, the oldest first.
+/// Oldest first.
 pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
     let mut runs = Vec::new();
     let entries = match std::fs::read_dir(runs_dir) {
@@ -276,28 +249,28 @@ pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
     Ok(runs)
 }
 
-/// Removes the oldest runs beyond `keep`, but none that is being written, not the one to `spare`, and not the last
-/// one that somebody may want to go on with. What was cut off before it began goes, too.
+/// Removes the oldest runs beyond `keep`, and those that never started. Keeps running ones,
+/// `spare`, and the last resumable one.
 pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()> {
     let is_spared = |run: &RunDir| spare == Some(run.id.as_str());
     let (mut runs, never): (Vec<RunDir>, Vec<RunDir>) =
         list(runs_dir)?.into_iter().partition(|run| is_spared(run) || !run.never_started());
     let newer = runs.split_off(runs.len().saturating_sub(keep));
-    if let Some(last) = runs.iter().rposition(RunDir::is_left)
-        && !newer.iter().any(|run| run.is_left() && !run.is_running())
+    if let Some(last) = runs.iter().rposition(RunDir::is_resumable)
+        && !newer.iter().any(|run| run.is_resumable() && !run.is_running())
     {
         runs.remove(last);
     }
     for run in runs.iter().chain(&never) {
         if !is_spared(run) && !run.is_running() {
-            // One that cannot be removed must not keep the others.
+            // One failure does not stop the rest.
             let _ = remove(run);
         }
     }
     Ok(())
 }
 
-/// Removes a run, with the links to its logs, or the file that has its name.
+/// Removes a run and the links to its logs, or a file with its name.
 pub fn remove(run: &RunDir) -> io::Result<()> {
     if let Some(links) = run.path.parent().and_then(Path::parent) {
         for log in run.path.read_dir().into_iter().flatten().flatten() {
@@ -349,8 +322,9 @@ mod tests {
         files.truncate(1);
         std::fs::create_dir(dir.path().join("mine")).unwrap();
         prune(dir.path(), 2, Some(&ids[2])).unwrap();
-        let left: Vec<String> = list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
-        assert_eq!(left, [&ids[0], &ids[2], &ids[3], &ids[4]].map(Clone::clone));
+        let remaining: Vec<String> =
+            list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
+        assert_eq!(remaining, [&ids[0], &ids[2], &ids[3], &ids[4]].map(Clone::clone));
         assert!(dir.path().join("mine").exists());
     }
 
@@ -377,17 +351,17 @@ mod tests {
         }
         let never = run(dir.path(), &ids[5]);
         never.create().unwrap();
-        let left =
+        let remaining =
             || -> Vec<String> { list(dir.path()).unwrap().into_iter().map(|run| run.id).collect() };
-        // It may be about to begin.
+        // It may be about to start.
         prune(dir.path(), 5, None).unwrap();
-        assert_eq!(left(), ids[1..]);
+        assert_eq!(remaining(), ids[1..]);
         let old = std::time::SystemTime::now() - 2 * START_TIMEOUT;
         File::open(&never.path).unwrap().set_modified(old).unwrap();
         prune(dir.path(), 2, None).unwrap();
-        assert_eq!(left(), [&ids[1], &ids[3], &ids[4]].map(Clone::clone));
+        assert_eq!(remaining(), [&ids[1], &ids[3], &ids[4]].map(Clone::clone));
         write(&ids[5], &[started]);
         prune(dir.path(), 2, None).unwrap();
-        assert_eq!(left(), ids[4..]);
+        assert_eq!(remaining(), ids[4..]);
     }
 }

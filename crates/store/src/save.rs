@@ -1,4 +1,4 @@
-//! Saving a file so that a crash leaves either the old content or the new one, never a part.
+//! Atomic saves: after a crash, a file has either its old content or the new one.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -6,32 +6,20 @@ use std::path::{Path, PathBuf};
 
 use super::safe_fs;
 
-/// Puts `bytes` in the place of the file at `path`, all or nothing.
+/// Replaces the file at `path` by a synced temporary file.
 ///
-/// The content goes to a temporary file in the same directory, which must exist, then to the disk,
-/// and then takes the name. The permissions of a file that is replaced are kept. A symbolic link is
-/// replaced, not followed: nobody can make us write outside of the directory by leaving a link there.
-///
-/// # Errors
-/// What the file system said. The old file is then as it was and no temporary file is left.
+/// Keeps the mode of an existing file. Replaces a symbolic link instead of following it, so a
+/// planted link cannot redirect the write.
 pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     save_as(path, bytes, FileAccessMode::KeepMode)
 }
 
-/// The same for what is nobody else's business, such as keys: only the user can read it, whoever could
-/// read what was there before.
-///
-/// # Errors
-/// As above.
+/// Readable by the user only, even if the old file was not.
 pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
     save_as(path, bytes, FileAccessMode::UserOnly)
 }
 
-/// The same for what means nothing any more once the machine has gone down, such as a request to a process:
-/// the disk is not waited for. Only the user can read it.
-///
-/// # Errors
-/// As above.
+/// Like [`save_privately`], without a sync: for data that is worthless after a reboot.
 pub fn save_without_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_temp(path, bytes, FileAccessMode::UserOnly)?
         .persist(path)
@@ -39,10 +27,9 @@ pub fn save_without_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Who may read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileAccessMode {
-    /// Those who could read what is replaced, or, for a new file, whoever the umask lets.
+    /// The mode of the replaced file, or that of the umask.
     KeepMode,
     UserOnly,
 }
@@ -54,18 +41,14 @@ fn save_as(path: &Path, bytes: &[u8], readers: FileAccessMode) -> io::Result<()>
     Ok(())
 }
 
-/// The file that a path leads to by symbolic links, there or not: what to save where a link is the
-/// user's own, and what it leads to is what they mean. The name of a link is not taken by a file then.
-///
-/// # Errors
-/// The links go in a circle, or cannot be read.
+/// Follows links to an existing or missing file, where a link of the user must not be replaced.
+/// Fails on a cycle.
 pub fn resolve_link(path: &Path) -> io::Result<PathBuf> {
     const MAX_LINKS: usize = 40;
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
             Ok(target) => path = directory_of(&path).join(target),
-            // Not a link, or nothing at all.
             Err(err)
                 if matches!(err.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) =>
             {
@@ -77,35 +60,31 @@ pub fn resolve_link(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// Removes what savings that were killed have left in a directory. One that is under way takes moments.
+/// Removes temporary files of killed saves. A save takes moments.
 pub fn remove_stale_temp_files(directory: &Path) {
     const STALE_TEMP_AGE: std::time::Duration = std::time::Duration::from_secs(60);
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes());
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
         if is_ours && age().is_some_and(|age| age > STALE_TEMP_AGE) {
-            // What cannot be removed takes up room and does no other harm.
+            // Harmless if it fails.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// What the names of contents begin with that have not got their own yet.
+/// Prefix of temporary file names.
 const TEMP_PREFIX: &str = ".ralph-save-";
 
-/// A file that is to be saved together with others.
 #[derive(Debug, Clone)]
 pub struct PendingSave {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
-    /// It may take the place of one that is there.
+    /// Whether an existing file may be replaced.
     pub replace: bool,
 }
 
-/// Saves several files of a project, all of them or none, and none that a link leads out of it.
-///
-/// # Errors
-/// As [`save_all`].
+/// Like [`save_all`]; refuses links out of the project.
 pub fn save_all_in_project(root: &Path, files: &[PendingSave]) -> Result<(), (PathBuf, io::Error)> {
     for file in files {
         safe_fs::check_inside(root, &file.path).map_err(|err| (file.path.clone(), err))?;
@@ -113,16 +92,13 @@ pub fn save_all_in_project(root: &Path, files: &[PendingSave]) -> Result<(), (Pa
     save_all(files)
 }
 
-/// Saves several files, all of them or none.
-///
-/// # Errors
-/// What the file system said, and of which file. Nothing is then changed.
+/// Saves all files or none. The error names the file.
 pub fn save_all(files: &[PendingSave]) -> Result<(), (PathBuf, io::Error)> {
-    let mut made = Vec::new();
-    let saved = save_each(files, &mut made);
-    if saved.is_err() {
-        for (undo, path) in made.into_iter().rev() {
-            // What cannot be undone either is beyond us; what failed first is what is told.
+    let mut undo_log = Vec::new();
+    let result = save_each(files, &mut undo_log);
+    if result.is_err() {
+        for (undo, path) in undo_log.into_iter().rev() {
+            // The first error is the one to report.
             let _ = match undo {
                 Undo::RemoveDirectory => fs::remove_dir(path),
                 Undo::RemoveFile => fs::remove_file(path),
@@ -130,10 +106,9 @@ pub fn save_all(files: &[PendingSave]) -> Result<(), (PathBuf, io::Error)> {
             };
         }
     }
-    saved
+    result
 }
 
-/// What would make something unmade that was done to a path.
 enum Undo {
     RemoveDirectory,
     RemoveFile,
@@ -142,19 +117,19 @@ enum Undo {
 
 fn save_each(
     files: &[PendingSave],
-    made: &mut Vec<(Undo, PathBuf)>,
+    undo_log: &mut Vec<(Undo, PathBuf)>,
 ) -> Result<(), (PathBuf, io::Error)> {
     let mut ready = Vec::new();
     for PendingSave { path, bytes, replace } in files {
         let failed = |error| (path.clone(), error);
-        // From the outermost one on that is missing.
+        // Outermost first.
         let missing = path.ancestors().skip(1).take_while(|directory| !directory.exists());
         for directory in missing.collect::<Vec<_>>().into_iter().rev() {
             if directory.as_os_str().is_empty() {
                 continue;
             }
             fs::create_dir(directory).map_err(failed)?;
-            made.push((Undo::RemoveDirectory, directory.to_owned()));
+            undo_log.push((Undo::RemoveDirectory, directory.to_owned()));
         }
         ready.push((
             path,
@@ -162,7 +137,7 @@ fn save_each(
             write_temp_beside(path, bytes, FileAccessMode::KeepMode).map_err(failed)?,
         ));
     }
-    // All of it is on the disk by now; what is left is to give it its names.
+    // Only the renames remain.
     for (path, replace, file) in ready {
         let failed = |error| (path.clone(), error);
         let old =
@@ -173,7 +148,7 @@ fn save_each(
             };
         let named = if replace { file.persist(path) } else { file.persist_noclobber(path) };
         named.map_err(|error| failed(error.error))?;
-        made.push((old.map_or(Undo::RemoveFile, Undo::Restore), path.clone()));
+        undo_log.push((old.map_or(Undo::RemoveFile, Undo::Restore), path.clone()));
         sync_directory_of(path);
     }
     Ok(())
@@ -186,7 +161,6 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// The content of a file beside it, on the disk, without its name.
 fn write_temp_beside(
     path: &Path,
     bytes: &[u8],
@@ -207,7 +181,7 @@ fn write_temp(
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        // What any new file gets; the process's umask still applies.
+        // The umask still applies.
         let mode = if readers == FileAccessMode::UserOnly { 0o600 } else { 0o666 };
         builder.permissions(fs::Permissions::from_mode(mode));
     }
@@ -223,18 +197,13 @@ fn write_temp(
 }
 
 fn sync_directory_of(path: &Path) {
-    // The name is in the directory, and it is lost in a power failure unless that is synced too.
-    // Some file systems cannot do it, and the content is safe by now.
+    // Without this, a power failure can lose the name. Some file systems refuse it.
     if let Ok(directory) = File::open(directory_of(path)) {
         let _ = directory.sync_all();
     }
 }
 
-/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
-/// it for rubbish.
-///
-/// # Errors
-/// What kept it from being written.
+/// Creates a missing parent directory: agents that clean up remove it.
 pub fn with_parent_dir<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match (write(), path.parent()) {
         (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
@@ -290,7 +259,7 @@ mod tests {
             replace,
         };
         save_all(&[file("a", "1", false), file("b", "2", false)]).unwrap();
-        // The last one cannot be written: its name is that of a directory with something in it.
+        // Fails: its name is that of a non-empty directory.
         fs::create_dir_all(at("d/full")).unwrap();
         for replace in [false, true] {
             let files = [
@@ -315,7 +284,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         save_atomically(&path, b"1").unwrap();
-        // Readable by its owner at least, and never executable.
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode & 0o711, 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

@@ -1,6 +1,6 @@
-//! How a run was started: what it takes to go on with it later, beside its journal.
+//! The command line and settings of a run, from which it can be resumed.
 //!
-//! Both files are for the user only, since settings may hold keys for the agent's environment.
+//! Both files are private: settings may hold keys for the agent's environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,31 +16,26 @@ use super::runs::{self, RunDir};
 use super::safe_fs::{open_file, read_limited};
 use super::save::save_privately;
 
-/// A note that is larger is none.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
 
-/// Where the starts of all runs are kept, in ralph's own directory.
 const STARTS_DIR: &str = "starts";
 
-/// Of how many runs.
 const MAX_STARTS: usize = 1_000;
 
-/// The command line of a run, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRecord {
-    /// From the program's name on.
     args: Vec<ArgWord>,
-    /// What paths in it are relative to.
+    /// The directory that relative paths in `args` refer to.
     directory: ArgWord,
-    /// What the agent is asked, if it came by a pipe and cannot be read again.
+    /// Set if it was piped in and cannot be read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The values of what its templates name, but for those of the environment.
+    /// Template variables that do not come from the environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<BTreeMap<String, String>>,
 }
 
-/// A word of a command line. JSON has no place for one that is no text, so that it is a list of bytes.
+/// An argument. Arguments that are not UTF-8 are stored as a list of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum ArgWord {
@@ -80,12 +75,10 @@ impl StartRecord {
         }
     }
 
-    /// The command line, from the program's name on.
     pub fn args(&self) -> Vec<OsString> {
         self.args.iter().map(ArgWord::get).collect()
     }
 
-    /// The directory that paths in it are relative to.
     pub fn directory(&self) -> PathBuf {
         self.directory.get().into()
     }
@@ -100,27 +93,26 @@ impl RunDir {
         self.path.join("settings.json")
     }
 
-    /// The same run where agents cannot reach it, in ralph's own directory.
+    /// The copy in ralph's home, which agents cannot reach.
     fn out_of_reach(&self, home: &Path) -> RunDir {
         RunDir { id: self.id.clone(), path: home.join(STARTS_DIR).join(&self.id) }
     }
 
-    /// Where it is told how the run was started: out of reach, if that was kept there.
-    fn told(&self, home: Option<&Path>) -> RunDir {
-        let there = home.map(|home| self.out_of_reach(home));
-        there.filter(|there| there.run_settings_path().exists()).unwrap_or_else(|| self.clone())
+    /// Ralph's home if it has the record, else the project.
+    fn record_dir(&self, home: Option<&Path>) -> RunDir {
+        let out_of_reach = home.map(|home| self.out_of_reach(home));
+        out_of_reach
+            .filter(|out_of_reach| out_of_reach.run_settings_path().exists())
+            .unwrap_or_else(|| self.clone())
     }
 
-    /// The settings that the run works by, as a file of settings.
     pub fn settings_path(&self, home: Option<&Path>) -> PathBuf {
-        self.told(home).run_settings_path()
+        self.record_dir(home).run_settings_path()
     }
 
-    /// Keeps how the run was started. It is there once the settings are. What counts is in `home`; what is beside
-    /// the journal is for people, and for where there is no such place. Tells why it is not in `home`.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// Saves the record; the settings, written last, mark it complete. The copy in `home` is
+    /// authoritative, the one in the project is for people and for machines without a home. Returns
+    /// a warning if `home` cannot be written.
     pub fn save_start(
         &self,
         note: &StartRecord,
@@ -133,20 +125,21 @@ impl RunDir {
         };
         let mut why_not = None;
         if let Some(home) = home {
-            let there = self.out_of_reach(home);
+            let out_of_reach = self.out_of_reach(home);
             let starts = home.join(STARTS_DIR);
             forget_oldest(&starts);
-            if let Err(err) = private_files::create_dir_all(&there.path).and_then(|()| save(&there))
+            if let Err(err) =
+                private_files::create_dir_all(&out_of_reach.path).and_then(|()| save(&out_of_reach))
             {
-                // A half of it tells nothing.
-                let _ = std::fs::remove_dir_all(&there.path);
+                // A partial record is useless.
+                let _ = std::fs::remove_dir_all(&out_of_reach.path);
                 let _ = std::fs::remove_dir(&starts);
                 let is_full =
                     matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
                 why_not = Some(if is_full || starts.is_dir() {
-                    unkept(&there.path, &err, is_full)
+                    home_unwritable_warning(&out_of_reach.path, &err, is_full)
                 } else {
-                    without_home(home, &err)
+                    no_home_warning(home, &err)
                 });
             }
         }
@@ -154,34 +147,30 @@ impl RunDir {
         Ok(why_not)
     }
 
-    /// Keeps the settings that the run works by from now on.
-    ///
-    /// # Errors
-    /// They cannot be written.
     pub fn save_settings(&self, settings: &Value, home: Option<&Path>) -> io::Result<()> {
-        if let Some(there) = home.map(|home| self.out_of_reach(home))
-            && there.path.is_dir()
+        if let Some(out_of_reach) = home.map(|home| self.out_of_reach(home))
+            && out_of_reach.path.is_dir()
         {
-            save_json(&there.run_settings_path(), settings)?;
+            save_json(&out_of_reach.run_settings_path(), settings)?;
         }
         save_json(&self.run_settings_path(), settings)
     }
 
-    /// How the run was started; `None` if nobody noted it.
+    /// `None` if there is no record.
     ///
     /// # Errors
-    /// It cannot be read, or only the project tells it, though `home` keeps that of every run: whoever can write
-    /// in the project may have made it up.
+    /// `PermissionDenied` if only the project has a record although `home` has one of every run: an
+    /// agent may have forged it.
     pub fn read_start(&self, home: Option<&Path>) -> io::Result<Option<StartRecord>> {
-        let told = self.told(home);
-        if !told.run_settings_path().exists() {
+        let source = self.record_dir(home);
+        if !source.run_settings_path().exists() {
             return Ok(None);
         }
-        if told == *self && home.is_some_and(|home| home.join(STARTS_DIR).is_dir()) {
+        if source == *self && home.is_some_and(|home| home.join(STARTS_DIR).is_dir()) {
             let message = "it is told only in the project, where an agent may have written it";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
-        let note = told.record_path();
+        let note = source.record_path();
         match open_file(&note).and_then(|file| read_limited(file, MAX_RECORD_BYTES)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -190,7 +179,7 @@ impl RunDir {
     }
 }
 
-fn unkept(path: &Path, err: &io::Error, is_full: bool) -> String {
+fn home_unwritable_warning(path: &Path, err: &io::Error, is_full: bool) -> String {
     let remedy = if is_full { "make room there" } else { "make it writable" };
     format!(
         "how this run was started cannot be kept in {}: {err}; should it be cut off, `ralph resume` may refuse to \
@@ -199,8 +188,8 @@ fn unkept(path: &Path, err: &io::Error, is_full: bool) -> String {
     )
 }
 
-/// Where there is no such place at all, what is in the project counts.
-fn without_home(home: &Path, err: &io::Error) -> String {
+/// Without a home, the copy in the project counts.
+fn no_home_warning(home: &Path, err: &io::Error) -> String {
     format!(
         "ralph cannot write to its own directory, {}: {err}; what it takes to go on with this run, its journal \
          included, is only in the project, where an agent may change or remove it (make it writable, or name \
@@ -209,12 +198,12 @@ fn without_home(home: &Path, err: &io::Error) -> String {
     )
 }
 
-/// Makes room for one more.
+/// Makes room for one more record.
 fn forget_oldest(starts: &Path) {
     let mut runs = runs::list(starts).unwrap_or_default();
     runs.truncate((runs.len() + 1).saturating_sub(MAX_STARTS));
     for run in runs {
-        // What cannot be removed takes up room and does no other harm.
+        // Harmless if it fails.
         let _ = std::fs::remove_dir_all(run.path);
     }
 }
@@ -280,7 +269,7 @@ mod tests {
         assert_eq!(began.read_start(home).unwrap(), Some(note.clone()));
         let settings = std::fs::read_to_string(began.settings_path(home)).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&settings).unwrap(), json!({"a": 2}));
-        // A run that never was.
+        // A forged run.
         let planted = run("20261115-202752-0a1c");
         planted.save_start(&note, &json!({}), None).unwrap();
         let err = planted.read_start(home).unwrap_err();
@@ -296,8 +285,11 @@ mod tests {
         let (_, note) = example();
         let home = dir.path().join("file");
         std::fs::write(&home, "").unwrap();
-        let said = run.save_start(&note, &json!({}), Some(&home)).unwrap().unwrap();
-        assert!(said.contains(home.to_str().unwrap()) && said.contains("RALPH_HOME"), "{said}");
+        let warning = run.save_start(&note, &json!({}), Some(&home)).unwrap().unwrap();
+        assert!(
+            warning.contains(home.to_str().unwrap()) && warning.contains("RALPH_HOME"),
+            "{warning}"
+        );
         assert_eq!(run.read_start(Some(&home)).unwrap(), Some(note.clone()));
         assert_eq!(run.save_start(&note, &json!({}), None).unwrap(), None, "there is none");
         assert_eq!(run.save_start(&note, &json!({}), Some(dir.path())).unwrap(), None);

@@ -1,5 +1,4 @@
-//! The documents of a task list: what is to be done, what is done, what was learned, what each
-//! iteration is asked.
+//! The documents of a task list: requirements, tasks, progress log and prompt.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +10,7 @@ use crate::edit;
 use ralph_store::save::{remove_stale_temp_files, save_atomically};
 use ralph_store::{lock, safe_fs};
 
-/// Where they are unless somebody says otherwise.
+/// The default directory, in the project's root.
 pub const DIRECTORY: &str = "ralph";
 
 pub const PRD: &str = "prd.md";
@@ -19,18 +18,15 @@ pub const TASKS: &str = "tasks.json";
 pub const PROGRESS: &str = "progress.txt";
 pub const PROMPT: &str = "prompt.md";
 
-/// A list of more than this is not read: no list is so long, and a loop must not end for lack of
-/// memory because of something that took its name.
+/// Protects the loop from running out of memory on a file that is no task list.
 const MAX_TASKS: u64 = 64 << 20;
 
-/// A file that ends too early may be in the middle of being written: so many looks, so far apart.
+/// Retries for a file that is being written.
 const READ_RETRIES: u32 = 4;
 const READ_RETRY_DELAY: Duration = Duration::from_millis(25);
 
-/// How long somebody else may be changing the list.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The documents of one project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Documents {
     root: PathBuf,
@@ -38,10 +34,10 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// `dir` is as somebody gave it, from the project's root on.
+    /// `dir` is relative to `root`.
     pub fn new(root: &Path, dir: Option<&Path>) -> Documents {
         let dir = root.join(dir.unwrap_or(Path::new(DIRECTORY)));
-        // `.` and the like would be told to the agent, and compared with.
+        // Normalized, because it is shown to the agent and compared.
         let dir = dir.components().collect();
         Documents { root: root.to_owned(), dir }
     }
@@ -54,7 +50,7 @@ impl Documents {
         self.dir.join(name)
     }
 
-    /// The directory as people are told of it: from the project's root on.
+    /// The directory relative to the project's root, for messages.
     pub fn display_dir(&self) -> String {
         let dir = self.dir.strip_prefix(&self.root).unwrap_or(&self.dir).to_string_lossy();
         if dir.is_empty() { ".".to_owned() } else { dir.into_owned() }
@@ -67,7 +63,7 @@ impl Documents {
         }
     }
 
-    /// A command of ours that is about these documents, `ralph tasks` say, as it has to be typed.
+    /// A ralph command as the user has to type it for these documents.
     pub fn command_line(&self, words: &str) -> String {
         match self.display_dir().as_str() {
             DIRECTORY => words.to_owned(),
@@ -75,34 +71,23 @@ impl Documents {
         }
     }
 
-    /// Keeps everybody else from changing them until the answer is dropped.
-    ///
-    /// # Errors
-    /// There are none, or somebody has been at it for too long.
+    /// Locks the documents until the result is dropped. Fails if there are none, or after a
+    /// timeout.
     pub fn lock(&self) -> io::Result<File> {
         lock::lock_within(&self.dir, LOCK_TIMEOUT)
     }
 
-    /// Reads a document as it is.
-    ///
-    /// # Errors
-    /// It is not there, no file, or elsewhere by a link.
+    /// Refuses links out of the project.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         safe_fs::read_within(&self.root, &self.path(name), MAX_TASKS)
     }
 
-    /// Reads the task list.
-    ///
-    /// # Errors
-    /// It is not there, or no file.
     pub fn read_tasks(&self) -> io::Result<Vec<u8>> {
         read_tasks(&self.root, &self.path(TASKS))
     }
 
-    /// Changes the task list, while nobody else does.
-    ///
-    /// # Errors
-    /// What the file system says, and inside of that what `change` says. The file is then as it was.
+    /// Changes the task list under the lock. The inner error is that of `change`; the file is then
+    /// unchanged.
     pub fn change_tasks<E>(
         &self,
         change: impl FnOnce(&str) -> Result<String, E>,
@@ -114,7 +99,7 @@ impl Documents {
         })?;
         match change(&text) {
             Ok(changed) if changed != text => {
-                // A list that is kept elsewhere in the project stays there.
+                // Follows a link within the project.
                 let path = safe_fs::resolve_within(&self.root, &self.path(TASKS))?;
                 remove_stale_temp_files(path.parent().unwrap_or(&self.dir));
                 save_atomically(&path, changed.as_bytes()).map(Ok)
@@ -125,15 +110,11 @@ impl Documents {
     }
 }
 
-/// Reads a task list in a project that an agent may be writing at this moment.
-///
-/// # Errors
-/// It is not there, no file, too large or elsewhere by a link.
+/// Reads a task list that an agent may be writing at this moment.
 pub fn read_tasks(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
     read_until_complete(|| safe_fs::read_within(root, path, MAX_TASKS))
 }
 
-/// Looks again while what is read ends too early, a few times.
 fn read_until_complete(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut bytes = read()?;
     for _ in 1..READ_RETRIES {
@@ -151,7 +132,7 @@ const PROGRESS_TEMPLATE: &str = include_str!("templates/progress-template.md");
 const PROMPT_TEMPLATE: &str = include_str!("templates/prompt.md");
 const TASKS_TEMPLATE: &str = include_str!("templates/tasks-template.json");
 
-/// The templates of the documents, by file name. The plugin has a copy of each.
+/// The plugin has a copy of each.
 pub const TEMPLATES: [(&str, &str); 4] = [
     ("prd-template.md", PRD_TEMPLATE),
     ("progress-template.md", PROGRESS_TEMPLATE),
@@ -159,10 +140,9 @@ pub const TEMPLATES: [(&str, &str); 4] = [
     ("tasks-template.json", TASKS_TEMPLATE),
 ];
 
-/// The list without the story of the template, if that is all that is in it: it shows what a story
-/// looks like, and is none.
+/// Removes the example story of the template. `None` if there is another story.
 pub fn without_placeholder(text: &str) -> Option<String> {
-    // Of thousands of stories none need be looked at to know that there is more than one.
+    // Avoids parsing a long list.
     if text.matches("\"passes\"").nth(1).is_some() {
         return None;
     }
@@ -171,35 +151,31 @@ pub fn without_placeholder(text: &str) -> Option<String> {
     if is_placeholder { edit::set(text, &[("userStories", serde_json::json!([]))]) } else { None }
 }
 
-/// The documents of work that is new.
 #[derive(Debug, Clone, Copy)]
 pub struct NewDocuments<'a> {
-    /// What the work is called.
     pub name: &'a str,
     pub branch: &'a str,
-    /// The day, as people write it.
     pub date: &'a str,
 }
 
 impl Documents {
-    /// The documents as they are at the beginning, each with its name.
     pub fn initial_documents(&self, fresh: NewDocuments<'_>) -> [(&'static str, String); 4] {
         let title = fresh.name.split_whitespace().collect::<Vec<_>>().join(" ");
-        // The name comes last: it may hold anything, even what looks like a place for something else.
-        let named = |template: &str| {
+        // The name is inserted last: it may look like a placeholder.
+        let fill = |template: &str| {
             template.replace("{{DATE}}", fresh.date).replace("{{PROJECT_NAME}}", &title)
         };
         let tasks = TASKS_TEMPLATE;
         let fields = [("project", fresh.name.into()), ("branchName", fresh.branch.into())];
         [
-            (PRD, named(PRD_TEMPLATE)),
+            (PRD, fill(PRD_TEMPLATE)),
             (TASKS, edit::set(tasks, &fields).unwrap_or_else(|| tasks.to_owned())),
-            (PROGRESS, named(PROGRESS_TEMPLATE)),
+            (PROGRESS, fill(PROGRESS_TEMPLATE)),
             (PROMPT, self.prompt()),
         ]
     }
 
-    /// What each iteration is asked if nobody has written anything else.
+    /// The default prompt of an iteration.
     pub fn prompt(&self) -> String {
         let prompt = ["next", "set"].iter().fold(PROMPT_TEMPLATE.to_owned(), |prompt, command| {
             let command = format!("ralph tasks {command}");
@@ -268,7 +244,7 @@ mod tests {
         std::fs::remove_dir(documents.path(TASKS)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", documents.path(TASKS)).unwrap();
         assert_eq!(kind(&documents), io::ErrorKind::PermissionDenied);
-        // Named by another path it is no part of the project, and still no file.
+        // A path outside the project, which is still no regular file.
         assert_eq!(
             kind(&Documents::new(&dir.path().join("p"), Some(dir.path()))),
             io::ErrorKind::InvalidInput
@@ -277,13 +253,12 @@ mod tests {
 
     #[test]
     fn partly_written_task_list_is_read_again() {
-        let looks = |contents: &[&str]| {
+        let read = |contents: &[&str]| {
             let mut contents = contents.iter();
             read_until_complete(|| Ok(contents.next().unwrap().as_bytes().to_vec())).unwrap()
         };
-        assert_eq!(looks(&["", "{\"a\": ", "{\"a\": 1}"]), b"{\"a\": 1}");
-        assert_eq!(looks(&["{\"a\" 1}"]), b"{\"a\" 1}", "that does not get better by waiting");
-        // Torn for good: whoever wants to parse it says what is wrong.
-        assert_eq!(looks(&["{", "{", "{", "{"]), b"{");
+        assert_eq!(read(&["", "{\"a\": ", "{\"a\": 1}"]), b"{\"a\": 1}");
+        assert_eq!(read(&["{\"a\" 1}"]), b"{\"a\" 1}", "that does not get better by waiting");
+        assert_eq!(read(&["{", "{", "{", "{"]), b"{");
     }
 }

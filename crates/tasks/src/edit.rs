@@ -1,5 +1,5 @@
-//! Changing a task list by its text: what is not changed stays as it was written, to the character.
-//! So a person's layout, keys that only they know, and a reviewable difference survive every edit.
+//! Edits the text of a task list in place. Every other character stays, so layout, unknown keys and
+//! small diffs survive.
 
 use std::ops::Range;
 
@@ -9,25 +9,24 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// A field and its new value.
 pub type FieldChange<'a> = (&'a str, Value);
 
-/// Sets fields of the list itself. `None` if the text is not one JSON object.
+/// `None` if the text is no JSON object.
 pub fn set(text: &str, changes: &[FieldChange<'_>]) -> Option<String> {
     apply(text, whole_range(text), changes)
 }
 
-/// Sets fields of a story. `None` if there is no such story.
+/// `None` if there is no such story.
 pub fn set_in_story(text: &str, id: &str, changes: &[FieldChange<'_>]) -> Option<String> {
     let stories = element_ranges(text, field_range(text, whole_range(text), "userStories")?)?;
-    let is_it = |span: &Range<usize>| {
+    let is_wanted = |span: &Range<usize>| {
         let value = field_range(text, span.clone(), "id").and_then(|id| text.get(id));
         value.and_then(|value| serde_json::from_str::<String>(value).ok()).as_deref() == Some(id)
     };
-    apply(text, stories.into_iter().find(is_it)?, changes)
+    apply(text, stories.into_iter().find(is_wanted)?, changes)
 }
 
-/// Adds a story at the end of the list. `None` if there is no list.
+/// `None` if there is no list.
 pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
     let array = field_range(text, whole_range(text), "userStories")?;
     let stories = element_ranges(text, array.clone())?;
@@ -45,7 +44,7 @@ pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
                 let eol = line_end(text);
                 (format!("{eol}{indent}{unit}"), format!("{eol}{indent}"))
             };
-            // What is between the brackets is only space, and is replaced.
+            // Only white space is between the brackets.
             let text = format!("{}{}", text.get(..inner.start)?, text.get(inner.end..)?);
             let story = render_value(&Value::Object(story.clone()), &gap, unit);
             return splice(&text, inner.start..inner.start, &format!("{gap}{story}{end}"));
@@ -65,7 +64,7 @@ fn apply(text: &str, object: Range<usize>, changes: &[FieldChange<'_>]) -> Optio
     let mut text = text.to_owned();
     let before = text.len() - length;
     for (key, value) in changes {
-        // Edits change its length and nothing outside of it.
+        // Edits only change the length of the object.
         let object = object.start..object.start + (text.len() - before);
         text = set_field(&text, object, key, value)?;
     }
@@ -75,7 +74,7 @@ fn apply(text: &str, object: Range<usize>, changes: &[FieldChange<'_>]) -> Optio
 fn set_field(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option<String> {
     let fields = field_ranges(text, object.clone())?;
     let unit = indent_unit(text);
-    // The last of several with one name is the one that counts.
+    // Of duplicate keys, the last one counts.
     if let Some((_, span)) = fields.iter().rev().find(|(name, _)| name == key) {
         let line = format!("{}{}", line_end(text), indent_of_line(text, span.start));
         let gap = if first_gap(text, &object)?.contains('\n') { line } else { String::new() };
@@ -94,15 +93,14 @@ fn set_field(text: &str, object: Range<usize>, key: &str, value: &Value) -> Opti
     splice(text, at..at, &format!("{comma}{space}{name}: {value}"))
 }
 
-/// The space between an object's brace and its first key: what stands before each of its keys.
+/// The white space before the first key, which precedes each key.
 fn first_gap<'a>(text: &'a str, object: &Range<usize>) -> Option<&'a str> {
     let inner = text.get(object.clone())?.trim_start().strip_prefix('{')?;
     let gap = inner.len() - inner.trim_start().len();
     inner.get(..gap)
 }
 
-/// A value as text, indented for a place that `gap` leads to; on one line if there is no line break
-/// in the gap.
+/// Renders a value, indented for a position after `gap`; on one line if `gap` has no line break.
 fn render_value(value: &Value, gap: &str, unit: &str) -> String {
     let Some((before, indent)) = gap.rsplit_once('\n') else { return one_line_value(value) };
     let eol = if before.ends_with('\r') { "\r\n" } else { "\n" };
@@ -112,11 +110,10 @@ fn render_value(value: &Value, gap: &str, unit: &str) -> String {
     if serde::Serialize::serialize(value, &mut serializer).is_err() {
         return value.to_string();
     }
-    // A line break inside of a string is written as `\n`, so that every one here is between values.
+    // Line breaks in strings are escaped, so all of these are between values.
     String::from_utf8_lossy(&bytes).replace('\n', &format!("{eol}{indent}"))
 }
 
-/// A value on one line as a person writes it.
 fn one_line_value(value: &Value) -> String {
     match value {
         Value::Array(values) => {
@@ -132,13 +129,12 @@ fn one_line_value(value: &Value) -> String {
     }
 }
 
-/// What a level of the file is indented by; nothing if it is written on one line.
+/// The indentation of one level; empty if the file is one line.
 fn indent_unit(text: &str) -> &str {
     let gap = first_gap(text, &whole_range(text)).unwrap_or_default();
     gap.rsplit_once('\n').map_or("", |(_, indent)| indent)
 }
 
-/// What ends the lines of a text.
 fn line_end(text: &str) -> &'static str {
     match text.split_once('\n') {
         Some((line, _)) if line.ends_with('\r') => "\r\n",
@@ -146,7 +142,6 @@ fn line_end(text: &str) -> &'static str {
     }
 }
 
-/// The indentation of the line that a place is in.
 fn indent_of_line(text: &str, at: usize) -> &str {
     let head = text.get(..at).unwrap_or_default();
     let line = head.rfind('\n').map_or(0, |end| end + 1);
@@ -159,27 +154,24 @@ fn splice(text: &str, span: Range<usize>, new: &str) -> Option<String> {
     Some(format!("{}{new}{}", text.get(..span.start)?, text.get(span.end..)?))
 }
 
-/// Where the value of a field is, if the text there is an object that has it.
 fn field_range(text: &str, object: Range<usize>, key: &str) -> Option<Range<usize>> {
     let mut fields = field_ranges(text, object)?;
     fields.reverse();
     fields.into_iter().find(|(name, _)| name == key).map(|(_, span)| span)
 }
 
-/// The fields of an object with the places of their values.
 fn field_ranges(text: &str, object: Range<usize>) -> Option<Vec<(String, Range<usize>)>> {
     let part = text.get(object)?;
     let JsonFields(fields) = serde_json::from_str(part).ok()?;
     fields.into_iter().map(|(name, value)| Some((name, range_of(text, value)?))).collect()
 }
 
-/// The places of an array's elements.
 fn element_ranges(text: &str, array: Range<usize>) -> Option<Vec<Range<usize>>> {
     let values: Vec<&RawValue> = serde_json::from_str(text.get(array)?).ok()?;
     values.into_iter().map(|value| range_of(text, value)).collect()
 }
 
-/// Where in a text a value is that was read from it.
+/// The position of a value that was read from `text`.
 fn range_of(text: &str, value: &RawValue) -> Option<Range<usize>> {
     let value = value.get();
     let start = (value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
@@ -187,7 +179,7 @@ fn range_of(text: &str, value: &RawValue) -> Option<Range<usize>> {
     (text.get(span.clone()) == Some(value)).then_some(span)
 }
 
-/// An object that is not read further than to its fields.
+/// An object whose values are not parsed.
 struct JsonFields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> serde::Deserialize<'de> for JsonFields<'de> {
@@ -212,7 +204,6 @@ impl<'de> serde::Deserialize<'de> for JsonFields<'de> {
     }
 }
 
-/// The whole text as one value, for whoever wants to look at what an edit made of it.
 pub fn value(text: &str) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_str(text.get(whole_range(text))?);
     Value::deserialize(&mut deserializer).ok()

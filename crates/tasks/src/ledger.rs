@@ -1,8 +1,7 @@
-//! What a run remembers of its task list, so that the list can be judged by more than itself.
+//! What a run remembers of its task list, to detect removed stories and weakened criteria.
 //!
-//! An agent may split and reorder stories. What it may not do is get rid of one: a story that was
-//! there at any time in the run may be gone only if another names it in `replaces`, and what it was to
-//! be judged by goes on in those that stand for it.
+//! An agent may split and reorder stories, but not drop one. A story may disappear only if another
+//! names it in `replaces` and takes over its acceptance criteria.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,75 +11,84 @@ use serde_json::{Map, Value};
 use super::changes::{self, ListChanges};
 use super::{InvalidTaskList, Story, TaskList, TaskProblem, first_problems, order, parse};
 
-/// How many stories are named one by one.
 const MAX_NAMED: usize = 10;
 
-/// The memory of a run. It is kept where the agent cannot write.
+/// Stored where the agent cannot write.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
-    /// Those of the run's start, which are run whatever the list says since.
+    /// Commands at the start of the run, which are run whatever the list says later.
     verify_commands: Vec<String>,
-    /// Those of the list when it was last read.
+    /// Commands of the list when last read.
     #[serde(default)]
     last_commands: Vec<String>,
-    /// The acceptance criteria that the stories of the run's start had then.
+    /// Acceptance criteria at the start of the run, by story.
     #[serde(default)]
     criteria: BTreeMap<String, Vec<String>>,
-    /// Every story there ever was, as it was last seen, by its id.
+    /// Every story ever seen, in its last version, by id.
     stories: Map<String, Value>,
-    /// The ids of those that were in the list when it was last read, in its order.
+    /// Ids in the list when last read, in order.
     last: Vec<String>,
-    /// The stories that passed when all checks last did.
+    /// Stories that passed when all checks last passed.
     verified: BTreeSet<String>,
-    /// The stories that passed when an iteration last came to its end, or that the list's owner marked,
-    /// and that have not been seen open since. A mark of any other is in doubt.
+    /// Stories that passed when an iteration last finished, or that the user marked, and that were
+    /// not open since. Other marks are doubtful.
     #[serde(default)]
     settled: BTreeSet<String>,
-    /// Stories that took the place of open ones, passed at once, and have not been seen open since.
+    /// Stories that replaced open ones, passed at once, and were never open.
     #[serde(default)]
     never_open: BTreeSet<String>,
-    /// The run came to its end, and this is what the list was then: whatever is different later was
-    /// not done by its agents.
+    /// The run ended with this state, so later changes are not its agents'.
     #[serde(default)]
     closed: bool,
-    /// Counts what was changed here.
     #[serde(skip)]
     revision: u64,
 }
 
-/// Something about a list that the agent has to be told.
+/// A problem of the list that the agent is told about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskFinding {
-    /// The file is no task list any more; here are its stories as they were.
-    InvalidList { problems: Vec<TaskProblem>, stories: Vec<Value> },
-    /// A story is gone; here it is as it was.
-    StoryRemoved { id: String, title: String, story: Value },
-    /// A story took the place of open ones and passed at once.
-    AddedAsPassing { id: String, replaced: Vec<String> },
-    /// A story that passes without notes, or dependencies that make no sense.
+    InvalidList {
+        problems: Vec<TaskProblem>,
+        stories: Vec<Value>,
+    },
+    StoryRemoved {
+        id: String,
+        title: String,
+        story: Value,
+    },
+    AddedAsPassing {
+        id: String,
+        replaced: Vec<String>,
+    },
+    /// A passing story without notes, or a bad dependency.
     Problem(TaskProblem),
-    /// A story has lost acceptance criteria that it had when the run began.
-    CriteriaRemoved { id: String, lost: Vec<String> },
-    /// A story was replaced, and these acceptance criteria of it are in none of the stories that stand for
-    /// it.
-    CriteriaLostInReplacement { id: String, title: String, by: Vec<String>, lost: Vec<String> },
+    /// Criteria of the run's start are missing.
+    CriteriaRemoved {
+        id: String,
+        lost: Vec<String>,
+    },
+    /// No replacement has these criteria.
+    CriteriaLostInReplacement {
+        id: String,
+        title: String,
+        by: Vec<String>,
+        lost: Vec<String>,
+    },
     VerifyCommandsChanged {
-        these_are_run: Vec<String>,
-        /// Some of them are not in the list any more.
+        commands_run: Vec<String>,
+        /// Whether commands were removed, not only added.
         lost: bool,
     },
 }
 
 impl TaskFinding {
-    /// Whether the work cannot be complete because of this. Commands that were only added weaken
-    /// nothing.
+    /// Whether this prevents completion. Added commands do not.
     pub fn vetoes(&self) -> bool {
         !matches!(self, TaskFinding::VerifyCommandsChanged { lost: false, .. })
     }
 }
 
-/// In one line, for people.
 impl std::fmt::Display for TaskFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -99,52 +107,51 @@ impl std::fmt::Display for TaskFinding {
             }
             TaskFinding::Problem(problem) => problem.fmt(f),
             TaskFinding::CriteriaRemoved { id, lost } => {
-                let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+                let lost: Vec<String> =
+                    lost.iter().map(|criterion| format!("{criterion:?}")).collect();
                 write!(f, "{id}: acceptanceCriteria: was changed; gone is {}", lost.join(", "))
             }
             TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
-                let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+                let lost: Vec<String> =
+                    lost.iter().map(|criterion| format!("{criterion:?}")).collect();
                 let (by, lost) = (changes::first_few(by), lost.join(", "));
                 write!(
                     f,
                     "{id} ({title}) was replaced by {by} without its acceptanceCriteria {lost}"
                 )
             }
-            TaskFinding::VerifyCommandsChanged { these_are_run, .. }
-                if these_are_run.is_empty() =>
-            {
+            TaskFinding::VerifyCommandsChanged { commands_run, .. } if commands_run.is_empty() => {
                 f.write_str("verifyCommands: was changed; this run goes on without any")
             }
-            TaskFinding::VerifyCommandsChanged { these_are_run, .. } => {
-                let run = changes::quote_commands(these_are_run);
+            TaskFinding::VerifyCommandsChanged { commands_run, .. } => {
+                let run = changes::quote_commands(commands_run);
                 write!(f, "verifyCommands: was changed; this run goes on with {run}")
             }
         }
     }
 }
 
-/// A look at the list.
+/// The result of comparing the list with the ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerReview {
     pub findings: Vec<TaskFinding>,
-    /// `None` if it could not be read.
+    /// `None` if the list is invalid.
     pub progress: Option<TaskProgress>,
-    /// Stories that have been marked as passing since all checks last passed.
+    /// Marked since all checks last passed.
     pub unverified: Vec<String>,
-    /// Stories that have been marked as passing since an iteration last came to its end.
+    /// Marked since an iteration last finished.
     pub doubtful: Vec<String>,
-    /// The file in which the stories are that are too many to be told of.
+    /// Removed stories that are too many for the prompt.
     pub removed_stories_file: Option<String>,
 }
 
-/// How far the work is, by the list's own account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskProgress {
     pub done: usize,
     pub total: usize,
-    /// The story to work on, by id and title.
+    /// Id and title.
     pub next: Option<(String, String)>,
-    /// Some of those that do not pass, by their ids, and how many more there are.
+    /// Ids of some stories that do not pass; `more_open` counts the rest.
     pub open: Vec<String>,
     pub more_open: usize,
 }
@@ -167,7 +174,6 @@ impl TaskProgress {
 }
 
 impl Ledger {
-    /// The memory of a run that begins with this list, of which nothing else is known.
     pub fn new(list: &TaskList) -> Ledger {
         let criteria = |story: &Story| (story.id.clone(), story.acceptance_criteria.clone());
         let mut ledger = Ledger {
@@ -187,19 +193,18 @@ impl Ledger {
         ledger
     }
 
-    /// The same of a list whose marks nobody can tell who made, so that all of them are in doubt.
+    /// A ledger for a list whose marks have unknown authors: all are doubtful.
     pub fn with_marks_in_doubt(list: &TaskList) -> (Ledger, ListChanges) {
         let ledger = Ledger { settled: BTreeSet::new(), ..Ledger::new(list) };
-        let since = ListChanges {
+        let changes = ListChanges {
             unverified: passing_ids(list).cloned().collect(),
             ..ListChanges::default()
         };
-        (ledger, since)
+        (ledger, changes)
     }
 
-    /// Rebuilds the memory of a list from its earlier versions, the newest first, when no run has left one.
-    /// Stories of any version are known, and the commands of the oldest one check the work. Marks and acceptance criteria
-    /// are those of the list itself.
+    /// Rebuilds a ledger from earlier versions of the list, newest first: stories of all versions,
+    /// commands of the oldest, marks and criteria of the list itself.
     pub fn from_versions(list: &TaskList, versions: &[TaskList]) -> Ledger {
         let mut ledger = Ledger::new(list);
         let stories = versions.iter().flat_map(|version| &version.stories);
@@ -211,7 +216,7 @@ impl Ledger {
         ledger
     }
 
-    /// Adds the stories of another ledger that this one does not know.
+    /// Adds stories that are only in `other`.
     #[must_use]
     pub fn merged_with(mut self, other: &Ledger) -> Ledger {
         self.merge(other.stories.iter());
@@ -226,23 +231,22 @@ impl Ledger {
         }
     }
 
-    /// The memory of a run that begins with this list, by what the run before remembered; and what was
-    /// done to the list since. After a run that came to its end that was its owner's doing, and holds.
-    /// After one that was cut off nobody can tell an agent's doing from anybody else's, so that nothing
-    /// is forgiven. `has_checks`: there are commands that prove what the list says.
+    /// The ledger for the next run, and the changes since the previous one. After a run that ended,
+    /// changes are the user's and stand. After a killed run, they may be an agent's. `has_checks`:
+    /// there are commands that prove what the list says.
     pub fn after_previous_run(
         mut self,
         list: &TaskList,
         has_checks: bool,
     ) -> (Ledger, ListChanges) {
-        let mut since = ListChanges { cut_off: !self.closed, ..ListChanges::default() };
+        let mut changes = ListChanges { cut_off: !self.closed, ..ListChanges::default() };
         let lost_before: HashMap<String, Vec<String>> = self
             .lost_criteria(&self.list())
             .into_iter()
             .map(|story| (story.id, story.lost))
             .collect();
         let last = std::mem::take(&mut self.last);
-        let gone: HashSet<String> = self
+        let missing: HashSet<String> = self
             .unaccounted_stories(last.iter().map(String::as_str))
             .map(|(id, _)| id.clone())
             .collect();
@@ -251,16 +255,17 @@ impl Ledger {
         let commands = std::mem::take(&mut self.last_commands);
         let never_open = self.never_open.clone();
         self.record(list);
-        if !since.cut_off {
+        if !changes.cut_off {
             self.never_open.retain(|id| never_open.contains(id));
             for finding in self.removed_stories(list) {
                 if let TaskFinding::StoryRemoved { id, title, .. } = finding
-                    && !gone.contains(&id)
+                    && !missing.contains(&id)
                 {
-                    since.dropped.push((id, title));
+                    changes.dropped.push((id, title));
                 }
             }
-            let dropped: HashSet<&str> = since.dropped.iter().map(|(id, _)| id.as_str()).collect();
+            let dropped: HashSet<&str> =
+                changes.dropped.iter().map(|(id, _)| id.as_str()).collect();
             self.stories.retain(|id, _| !dropped.contains(id.as_str()));
             for story in self.lost_criteria(list) {
                 let before = lost_before.get(&story.id).map_or(&[][..], Vec::as_slice);
@@ -268,13 +273,15 @@ impl Ledger {
                     continue;
                 }
                 if let Some(criteria) = self.criteria.get_mut(&story.id) {
-                    criteria.retain(|it| before.contains(it) || !story.lost.contains(it));
+                    criteria.retain(|criterion| {
+                        before.contains(criterion) || !story.lost.contains(criterion)
+                    });
                 }
-                since.rewritten.push(story.id);
+                changes.rewritten.push(story.id);
             }
             if list.verify_commands != commands {
-                since.removed_commands = difference(&self.verify_commands, &list.verify_commands);
-                since.added_commands = difference(&list.verify_commands, &self.verify_commands);
+                changes.removed_commands = difference(&self.verify_commands, &list.verify_commands);
+                changes.added_commands = difference(&list.verify_commands, &self.verify_commands);
                 self.verify_commands.clone_from(&list.verify_commands);
             }
         }
@@ -282,41 +289,38 @@ impl Ledger {
             let seen = seen.get(&story.id);
             let now = &story.acceptance_criteria;
             let unchanged = seen.is_some_and(|seen| seen.criteria == *now);
-            if !self.criteria.contains_key(&story.id) || !(since.cut_off || unchanged) {
+            if !self.criteria.contains_key(&story.id) || !(changes.cut_off || unchanged) {
                 if seen.is_some_and(|seen| !difference(&seen.criteria, now).is_empty()) {
-                    since.rewritten.push(story.id.clone());
+                    changes.rewritten.push(story.id.clone());
                 }
                 self.criteria.insert(story.id.clone(), now.clone());
             }
             if story.passes && !self.verified.contains(&story.id) {
-                let by_agent = since.cut_off || seen.is_some_and(|seen| seen.passes);
+                let by_agent = changes.cut_off || seen.is_some_and(|seen| seen.passes);
                 if !by_agent {
                     self.verified.insert(story.id.clone());
                     self.settled.insert(story.id.clone());
-                } else if since.cut_off || !has_checks || !self.settled.contains(&story.id) {
+                } else if changes.cut_off || !has_checks || !self.settled.contains(&story.id) {
                     self.settled.remove(&story.id);
-                    since.unverified.push(story.id.clone());
+                    changes.unverified.push(story.id.clone());
                 }
             }
         }
         self.closed = false;
         self.revision += 1;
-        (self, since)
+        (self, changes)
     }
 
-    /// The memory of a run that goes on. Whoever changed the list while it stood still, it is the same run:
-    /// nothing is forgiven.
+    /// Changes since the run stopped count as its own.
     pub fn reopened(mut self) -> Ledger {
         self.closed = false;
         self
     }
 
-    /// The commands that check the work of this run.
     pub fn verify_commands(&self) -> &[String] {
         &self.verify_commands
     }
 
-    /// The run has come to its end, and this is what the list is then.
     pub fn finish_run(&mut self, list: &Result<TaskList, InvalidTaskList>) {
         if let Ok(list) = list {
             self.record(list);
@@ -329,7 +333,6 @@ impl Ledger {
         self.stories.contains_key(id)
     }
 
-    /// What a story was when it was last seen.
     fn last_seen(&self, id: &str) -> Option<(String, StoryRecord)> {
         let story = self.stories.get(id)?;
         let criteria = story.get("acceptanceCriteria").and_then(Value::as_array);
@@ -338,7 +341,6 @@ impl Ledger {
         Some((id.to_owned(), StoryRecord { passes, criteria: criteria.collect() }))
     }
 
-    /// The list as it was last seen, as far as a run has to know it.
     pub fn list(&self) -> TaskList {
         let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
         let document = serde_json::json!({
@@ -357,7 +359,7 @@ impl Ledger {
         })
     }
 
-    /// Judges what the list is now by what it was, and remembers what is new in it.
+    /// Compares the list with the ledger, then records it.
     pub fn review(&mut self, list: &Result<TaskList, InvalidTaskList>) -> LedgerReview {
         let list = match list {
             Ok(list) => list,
@@ -396,28 +398,28 @@ impl Ledger {
         }));
         if list.verify_commands != self.verify_commands {
             let lost = !difference(&self.verify_commands, &list.verify_commands).is_empty();
-            let these_are_run = self.verify_commands.clone();
-            findings.push(TaskFinding::VerifyCommandsChanged { these_are_run, lost });
+            let commands_run = self.verify_commands.clone();
+            findings.push(TaskFinding::VerifyCommandsChanged { commands_run, lost });
         }
-        let gone =
-            findings.iter().filter(|it| matches!(it, TaskFinding::StoryRemoved { .. })).count();
+        let removed_count = findings
+            .iter()
+            .filter(|finding| matches!(finding, TaskFinding::StoryRemoved { .. }))
+            .count();
         let mut progress = TaskProgress::of(list);
-        // What is gone is still owed.
-        progress.total += gone;
-        let besides = |known: &BTreeSet<String>| {
+        // Removed stories still count as work.
+        progress.total += removed_count;
+        let passing_except = |known: &BTreeSet<String>| {
             passing_ids(list).filter(|id| !known.contains(*id)).cloned().collect::<Vec<_>>()
         };
         LedgerReview {
             findings,
             progress: Some(progress),
-            unverified: besides(&self.verified),
-            doubtful: besides(&self.settled),
+            unverified: passing_except(&self.verified),
+            doubtful: passing_except(&self.settled),
             removed_stories_file: None,
         }
     }
 
-    /// An iteration came to its end with this list; all checks may have passed on the work that it tells
-    /// of.
     pub fn iteration_ended(&mut self, list: &TaskList, checks_passed: bool) {
         let passing: BTreeSet<String> = passing_ids(list).cloned().collect();
         if checks_passed && self.verified != passing {
@@ -430,26 +432,28 @@ impl Ledger {
         }
     }
 
-    /// Another number than before if there is anything that was not there before.
+    /// Changes whenever the ledger does.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Which stories of the list stand for others that are gone from it, a line each.
     pub fn replacements(&self, list: &TaskList) -> Vec<String> {
-        let there: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
+        let present: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
         let line = |story: &Story| {
-            let gone = story.replaces.iter().filter(|id| !there.contains(id.as_str()));
-            let gone: Vec<String> =
-                gone.filter(|id| self.stories.contains_key(*id)).cloned().collect();
-            (!gone.is_empty()).then(|| {
-                format!("{} replaces {}", story.id, changes::first_few(&self.with_titles(&gone)))
+            let replaced = story.replaces.iter().filter(|id| !present.contains(id.as_str()));
+            let replaced: Vec<String> =
+                replaced.filter(|id| self.stories.contains_key(*id)).cloned().collect();
+            (!replaced.is_empty()).then(|| {
+                format!(
+                    "{} replaces {}",
+                    story.id,
+                    changes::first_few(&self.with_titles(&replaced))
+                )
             })
         };
         list.stories.iter().filter_map(line).collect()
     }
 
-    /// Stories by id and title, as far as they are known.
     fn with_titles(&self, ids: &[String]) -> Vec<String> {
         let titled = |id: &String| {
             self.title(id).map_or_else(|| id.clone(), |title| format!("{id} ({title})"))
@@ -461,52 +465,51 @@ impl Ledger {
         self.stories.get(id)?.get("title")?.as_str().map(str::to_owned)
     }
 
-    /// The stories that were replaced, with those acceptance criteria that are in none of the stories of
-    /// the list that stand for them, word for word. Of a story that nobody stands for, all of it is
-    /// missed, and not told here.
+    /// Replaced stories with criteria that no replacement has, word for word. Stories without a
+    /// replacement count as removed instead.
     fn lost_criteria(&self, list: &TaskList) -> Vec<LostCriteria> {
-        let there: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
-        let gone = |id: &&str| !there.contains(id);
-        if !self.criteria.keys().any(|id| gone(&id.as_str())) {
+        let present: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
+        let is_gone = |id: &&str| !present.contains(id);
+        if !self.criteria.keys().any(|id| is_gone(&id.as_str())) {
             return Vec::new();
         }
-        let mut heirs: BTreeMap<&str, Vec<&Story>> = BTreeMap::new();
+        let mut replacements: BTreeMap<&str, Vec<&Story>> = BTreeMap::new();
         for story in list.stories.iter().filter(|story| !story.replaces.is_empty()) {
-            for id in self.replacement_chain(story.replaces.iter().map(String::as_str), gone) {
-                heirs.entry(id).or_default().push(story);
+            for id in self.replacement_chain(story.replaces.iter().map(String::as_str), is_gone) {
+                replacements.entry(id).or_default().push(story);
             }
         }
-        let lost = |(id, heirs): (&str, Vec<&Story>)| {
-            let carried: HashSet<&String> =
-                heirs.iter().flat_map(|story| &story.acceptance_criteria).collect();
+        let lost = |(id, replacements): (&str, Vec<&Story>)| {
+            let kept: HashSet<&String> =
+                replacements.iter().flat_map(|story| &story.acceptance_criteria).collect();
             let criteria = self.criteria.get(id)?.iter();
-            let lost: Vec<String> = criteria.filter(|it| !carried.contains(it)).cloned().collect();
-            let by = heirs.iter().map(|story| story.id.clone()).collect();
+            let lost: Vec<String> =
+                criteria.filter(|criterion| !kept.contains(criterion)).cloned().collect();
+            let by = replacements.iter().map(|story| story.id.clone()).collect();
             (!lost.is_empty()).then(|| LostCriteria { id: id.to_owned(), by, lost })
         };
-        heirs.into_iter().filter_map(lost).collect()
+        replacements.into_iter().filter_map(lost).collect()
     }
 
-    /// These stories and all that they stand for, one after the other, as far as they are `asked` for.
+    /// These stories and all that they replace, transitively.
     fn replacement_chain<'a>(
         &'a self,
         ids: impl Iterator<Item = &'a str>,
-        asked: impl Fn(&&'a str) -> bool,
+        include: impl Fn(&&'a str) -> bool,
     ) -> HashSet<&'a str> {
-        let mut all: HashSet<&str> = HashSet::new();
-        let mut ask: Vec<&str> = ids.filter(|id| asked(id)).collect();
-        while let Some(id) = ask.pop() {
-            if !all.insert(id) {
+        let mut chain: HashSet<&str> = HashSet::new();
+        let mut queue: Vec<&str> = ids.filter(|id| include(id)).collect();
+        while let Some(id) = queue.pop() {
+            if !chain.insert(id) {
                 continue;
             }
             let replaces = self.stories.get(id).and_then(|story| story.get("replaces"));
             let replaces = replaces.and_then(Value::as_array).into_iter().flatten();
-            ask.extend(replaces.filter_map(Value::as_str).filter(|id| asked(id)));
+            queue.extend(replaces.filter_map(Value::as_str).filter(|id| include(id)));
         }
-        all
+        chain
     }
 
-    /// Notes who takes the place of open stories without ever having been open.
     fn remember_replacements(&mut self, list: &TaskList) {
         for story in &list.stories {
             let changed = if story.passes {
@@ -518,16 +521,16 @@ impl Ledger {
         }
     }
 
-    /// Whether a story names one that is open, by what was last seen, and did not before.
+    /// Whether a story newly names an open one in `replaces`.
     fn replaces_open_story(&self, story: &Story) -> bool {
-        let before = self.stories.get(&story.id).and_then(|it| it.get("replaces")?.as_array());
-        let is_news = |id: &str| !before.is_some_and(|ids| ids.iter().any(|it| it == id));
+        let previous = self.stories.get(&story.id).and_then(|it| it.get("replaces")?.as_array());
+        let is_new = |id: &str| !previous.is_some_and(|ids| ids.iter().any(|it| it == id));
         let is_open = |id: &str| {
             let passes = |story: &Value| story.get("passes").and_then(Value::as_bool);
             let story = self.stories.get(id);
             story.is_some_and(|it| passes(it) != Some(true)) || self.never_open.contains(id)
         };
-        story.replaces.iter().any(|id| *id != story.id && is_news(id) && is_open(id))
+        story.replaces.iter().any(|id| *id != story.id && is_new(id) && is_open(id))
     }
 
     fn record(&mut self, list: &TaskList) {
@@ -538,7 +541,7 @@ impl Ledger {
                 self.revision += 1;
             }
         }
-        // What was open in between has to be found out again.
+        // A story that was open in between must be verified again.
         let passing: HashSet<&String> = passing_ids(list).collect();
         for known in [&mut self.settled, &mut self.verified] {
             let before = known.len();
@@ -567,8 +570,7 @@ impl Ledger {
             .collect()
     }
 
-    /// The stories that a list with these ids has not and that nobody stands in for: neither a story of
-    /// the list nor one that has itself been replaced since.
+    /// Stories that are neither in a list with these ids nor replaced by one of them.
     fn unaccounted_stories<'a>(
         &'a self,
         ids: impl Iterator<Item = &'a str>,
@@ -578,25 +580,22 @@ impl Ledger {
     }
 }
 
-/// What a story was.
 struct StoryRecord {
     passes: bool,
     criteria: Vec<String>,
 }
 
-/// A story that was replaced, by which, and what of it is lost.
 struct LostCriteria {
     id: String,
     by: Vec<String>,
     lost: Vec<String>,
 }
 
-/// The stories that pass, by their ids.
 fn passing_ids(list: &TaskList) -> impl Iterator<Item = &String> {
     list.stories.iter().filter(|story| story.passes).map(|story| &story.id)
 }
 
-/// Those of `old` that `new` has not.
+/// Items of `old` that are not in `new`.
 fn difference(old: &[String], new: &[String]) -> Vec<String> {
-    old.iter().filter(|it| !new.contains(it)).cloned().collect()
+    old.iter().filter(|item| !new.contains(item)).cloned().collect()
 }

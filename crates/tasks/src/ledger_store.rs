@@ -1,6 +1,6 @@
-//! The memory of task lists. Each run keeps the ledger of its list in two places: in
-//! `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write, and in its own run directory, which
-//! moves with the project and outlives a full or fresh `$RALPH_HOME`.
+//! Ledger files. Each run saves its ledger twice: in
+//! `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write, and in its
+//! run directory, which moves with the project and survives a full or new `$RALPH_HOME`.
 
 use std::borrow::Cow;
 use std::io;
@@ -18,45 +18,35 @@ use ralph_store::runs::{self, is_id};
 use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;
 
-/// The name of the copy in a run directory.
 const RUN_LEDGER_FILE: &str = "ledger.json";
 
-/// The content of a ledger file.
 #[derive(Debug, Serialize)]
 pub struct LedgerFileContent<'a> {
-    /// The path of the list.
     pub list: Cow<'a, str>,
-    /// The path of the list from the project's root, which still holds after the project was moved.
+    /// Relative to the project's root, so it holds after a move.
     pub name: Cow<'a, str>,
     #[serde(flatten)]
     pub ledger: &'a Ledger,
 }
 
-/// Where the ledgers of one list are.
 #[derive(Debug, Clone)]
 pub struct LedgerPaths {
-    /// Directories in `$RALPH_HOME`; new ledgers go into the first.
+    /// New ledgers go into the first.
     home: Vec<PathBuf>,
     project: Project,
     list: PathBuf,
 }
 
 impl LedgerPaths {
-    /// The places for a list. `home` is `$RALPH_HOME`, if there is one.
     pub fn new(home: Option<&Path>, project: &Project, list: &Path) -> LedgerPaths {
         let home = home.map_or_else(Vec::new, |home| ledger_dirs(home, project.root(), list));
         LedgerPaths { home, project: project.clone(), list: list.to_owned() }
     }
 
-    /// The directory for new ledgers.
     pub fn ledger_dir(&self) -> Option<&Path> {
         self.home.first().map(PathBuf::as_path)
     }
 
-    /// The ledger of a run.
-    ///
-    /// # Errors
-    /// It does not exist, or cannot be read.
     pub fn read(&self, run: &str) -> io::Result<Ledger> {
         let home = self.home.iter().map(|directory| path(directory, run));
         let mut paths = home.chain([run_ledger_path(&self.project.runs_dir().join(run))]);
@@ -64,8 +54,8 @@ impl LedgerPaths {
         Ok(serde_json::from_value(read_value(&path)?)?)
     }
 
-    /// The ledger of the last run, and which run that was. A ledger in `$RALPH_HOME` is out of the agent's reach, so the
-    /// copy of a later run adds to it and does not replace it. Files that cannot be read are named, and older ones used.
+    /// Loads the last ledger. A copy in a run directory may be an agent's work, so it adds to the
+    /// one in `$RALPH_HOME` but does not replace it. Skips and reports unreadable files.
     pub fn load_last(&self) -> LastLedger {
         let mut unreadable = Vec::new();
         let home = first_readable(self.home_files(), &mut unreadable);
@@ -84,7 +74,6 @@ impl LedgerPaths {
         LastLedger { last, unreadable }
     }
 
-    /// The newest file that holds a ledger.
     pub fn newest_file(&self) -> Option<PathBuf> {
         let mut files: Vec<_> = self.home_files().into_iter().chain(self.run_files(None)).collect();
         files.sort_by(|a, b| b.0.cmp(&a.0));
@@ -92,7 +81,7 @@ impl LedgerPaths {
         files.into_iter().map(|(_, path)| path).find(|path| holds_ledger(path))
     }
 
-    /// The files in `$RALPH_HOME` with their runs, the newest first.
+    /// Newest first, by run.
     fn home_files(&self) -> Vec<(String, PathBuf)> {
         let stem = |path: PathBuf| {
             let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -103,7 +92,7 @@ impl LedgerPaths {
         all
     }
 
-    /// The files for this list in run directories, the newest first.
+    /// Newest first.
     fn run_files(&self, newer_than: Option<&str>) -> Vec<(String, PathBuf)> {
         let root = self.project.root();
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| canonicalize_parent(path));
@@ -112,20 +101,17 @@ impl LedgerPaths {
                 let name = value.get("name").and_then(|name| name.as_str());
                 name.is_some_and(|name| real(&root.join(name)) == real(&self.list))
             }
-            // It may be of this list: the caller reports that it cannot be read.
+            // Possibly of this list; the caller reports that it is unreadable.
             Err(_) => true,
         };
         let runs = runs::list(&self.project.runs_dir()).unwrap_or_default();
         let newer =
-            runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|it| *run.id > *it));
+            runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|id| *run.id > *id));
         let ledgers = newer.map(|run| (run.id, run_ledger_path(&run.path)));
         ledgers.filter(|(_, path)| path.is_file() && is_of_list(path)).collect()
     }
 
-    /// Remembers a list that the user accepted, without a run.
-    ///
-    /// # Errors
-    /// There is no `$RALPH_HOME`, or it cannot be written.
+    /// Saves a list that the user accepted, without a run.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
         let directory = self.ledger_dir().ok_or(io::ErrorKind::NotFound)?;
         let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
@@ -138,10 +124,8 @@ impl LedgerPaths {
         )
     }
 
-    /// Marks that a new list begins here: earlier ledgers do not apply to it. The ledgers in `$RALPH_HOME` stay.
-    ///
-    /// # Errors
-    /// A marker cannot be written; the message names it.
+    /// Starts a new list: earlier ledgers no longer apply, but stay in `$RALPH_HOME`. Errors name
+    /// the file.
     pub fn reset(&self) -> io::Result<()> {
         let named = |path: &Path, err: io::Error| {
             io::Error::new(err.kind(), format!("{}: {err}", path.display()))
@@ -158,30 +142,25 @@ impl LedgerPaths {
     }
 }
 
-/// What earlier runs have left.
 #[derive(Debug)]
 pub struct LastLedger {
     pub last: LastRun,
-    /// Files that cannot be read, and why.
+    /// Path and reason.
     pub unreadable: Vec<String>,
 }
 
-/// What is known of a list from earlier runs on this machine.
 #[derive(Debug)]
 pub enum LastRun {
     Run(String, Box<Ledger>),
-    /// The list was begun anew after the last run.
     Reset,
-    /// No run has left a ledger.
     Unknown,
 }
 
-/// The ledger file in a run directory.
 pub fn run_ledger_path(run_dir: &Path) -> PathBuf {
     run_dir.join(RUN_LEDGER_FILE)
 }
 
-/// The first of these files that can be read, with its run. The ledger is `None` in the marker of a reset.
+/// The ledger is `None` for a reset marker.
 fn first_readable(
     files: Vec<(String, PathBuf)>,
     unreadable: &mut Vec<String>,
@@ -204,15 +183,13 @@ fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
 }
 
 fn read_value(path: &Path) -> io::Result<serde_json::Value> {
-    /// No list that anyone works through has a larger ledger.
     const MAX_BYTES: u64 = 256 << 20;
     let bytes = safe_fs::read_limited(safe_fs::open_file(path)?, MAX_BYTES)?;
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// Where what is remembered of a list is kept: in `home`, by the project's name and by the list's path,
-/// since many projects have the same name. A list that is reached by symbolic links is the one that they
-/// lead to.
+/// The directory for a list's ledgers. Hashes the list's path without links, because project names
+/// are not unique.
 pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     named_ledger_dir(
@@ -222,35 +199,34 @@ pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
     )
 }
 
-/// What stands for a list while somebody works it off, whatever project they come from: the directory of
-/// the documents itself is locked for each change of a moment, by the agent, too.
+/// The directory to lock while a list is worked on. Its own directory is locked for each edit, by
+/// agents too.
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
     let list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
     home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
 }
 
-/// Where something may be remembered of a list, the place for what is new first: a name may have become
-/// a link since, and what was known under it holds still.
+/// The directory for new ledgers first. A path may have become a link since.
 fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
     let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let mut places = vec![ledger_dir(home, root, list)];
-    // Version 0.1 kept them elsewhere.
+    let mut dirs = vec![ledger_dir(home, root, list)];
+    // Version 0.1 used other directories.
     let real_list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
-    for place in [
+    for dir in [
         named_ledger_dir(home, &real_root, &canonicalize_parent(list)),
         named_ledger_dir(home, root, list),
         named_ledger_dir_0_1(home, &real_root, &real_list),
         named_ledger_dir_0_1(home, &real_root, &canonicalize_parent(list)),
         named_ledger_dir_0_1(home, root, list),
     ] {
-        if !places.contains(&place) {
-            places.push(place);
+        if !dirs.contains(&dir) {
+            dirs.push(dir);
         }
     }
-    places
+    dirs
 }
 
-/// The path without links in all but its last name.
+/// Resolves links in all but the last component.
 fn canonicalize_parent(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
@@ -267,53 +243,49 @@ fn named_ledger_dir_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
     home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
 }
 
-/// Why nothing new can be remembered in this place, if that is so.
 pub fn unwritable_reason(directory: &Path) -> Option<io::Error> {
-    let there = directory.ancestors().find(|above| above.symlink_metadata().is_ok())?;
+    let existing = directory.ancestors().find(|above| above.symlink_metadata().is_ok())?;
     let flags = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    let refused =
-        |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", there.display()));
-    match there.metadata() {
-        Ok(meta) if !meta.is_dir() => Some(refused(io::ErrorKind::NotADirectory.into())),
-        Ok(_) => rustix::fs::access(there, flags).err().map(|err| refused(err.into())),
-        Err(err) => Some(refused(err)),
+    let with_path =
+        |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", existing.display()));
+    match existing.metadata() {
+        Ok(meta) if !meta.is_dir() => Some(with_path(io::ErrorKind::NotADirectory.into())),
+        Ok(_) => rustix::fs::access(existing, flags).err().map(|err| with_path(err.into())),
+        Err(err) => Some(with_path(err)),
     }
 }
 
-/// The file of a run.
 pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))
 }
 
-/// Leaves the marker of a reset. The files of old runs stay.
 fn mark_reset(directory: &Path) -> io::Result<()> {
     private_files::create_dir_all(directory)?;
     let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
     save_atomically(&path(directory, &name), b"null\n")
 }
 
-/// Removes the oldest ones so that with one more there are no more than `keep`, but never the last. What
-/// cannot be removed takes up room and does no other harm.
+/// Makes room for one more of `keep` ledgers; never removes the last. Failures are harmless.
 pub fn prune(directory: &Path, keep: usize) {
     for path in files(directory).iter().rev().skip(keep.saturating_sub(1).max(1)) {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// The files of runs, the oldest first.
+/// Oldest first.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let mut ours: Vec<_> = entries
+    let mut paths: Vec<_> = entries
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| {
             let name = path.file_stem().and_then(|name| name.to_str());
-            name.is_some_and(is_id) && path.extension().is_some_and(|it| it == "json")
+            name.is_some_and(is_id) && path.extension().is_some_and(|extension| extension == "json")
         })
         .collect();
-    // Their names tell when they began.
-    ours.sort_unstable();
-    ours
+    // Names sort by time.
+    paths.sort_unstable();
+    paths
 }
 
 #[cfg(test)]
@@ -333,12 +305,12 @@ mod tests {
         for name in names {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
-        let there = || names.map(|name| dir.path().join(name).exists());
+        let exists = || names.map(|name| dir.path().join(name).exists());
         prune(dir.path(), 3);
-        assert_eq!(there(), [false, true, true, true]);
+        assert_eq!(exists(), [false, true, true, true]);
         prune(dir.path(), 0);
         assert_eq!(
-            there(),
+            exists(),
             [false, false, true, true],
             "the last is what the next run is judged by"
         );
@@ -350,13 +322,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
         let project = Project::new("/p/it's mine".into());
-        let places = LedgerPaths::new(Some(home.path()), &project, list);
-        let dir = places.ledger_dir().unwrap().to_owned();
+        let paths = LedgerPaths::new(Some(home.path()), &project, list);
+        let dir = paths.ledger_dir().unwrap().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
         assert_ne!(dir, ledger_dir(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
-        assert!(matches!(places.load_last().last, LastRun::Unknown));
-        places.reset().unwrap();
-        assert!(matches!(places.load_last().last, LastRun::Reset), "also where nothing was known");
+        assert!(matches!(paths.load_last().last, LastRun::Unknown));
+        paths.reset().unwrap();
+        assert!(matches!(paths.load_last().last, LastRun::Reset), "also where nothing was known");
         std::fs::remove_dir_all(&dir).unwrap();
         let ledger = Ledger::new(
             &parse(br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#)
@@ -369,13 +341,13 @@ mod tests {
         let file = serde_json::to_vec(&file).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
-        assert!(matches!(places.load_last().last, LastRun::Run(last, _) if last == run));
-        places.reset().unwrap();
-        assert!(matches!(places.load_last().last, LastRun::Reset));
+        assert!(matches!(paths.load_last().last, LastRun::Run(last, _) if last == run));
+        paths.reset().unwrap();
+        assert!(matches!(paths.load_last().last, LastRun::Reset));
         std::fs::write(dir.join("20991113-202752-0a1b.json"), "{").unwrap();
-        let remembered = places.load_last();
-        assert!(matches!(remembered.last, LastRun::Reset), "the older one counts");
-        assert!(remembered.unreadable[0].contains("20991113"), "{remembered:?}");
+        let loaded = paths.load_last();
+        assert!(matches!(loaded.last, LastRun::Reset), "the older one counts");
+        assert!(loaded.unreadable[0].contains("20991113"), "{loaded:?}");
     }
 
     #[test]
@@ -397,14 +369,14 @@ mod tests {
         let [first, second, third] =
             ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
         let run_dir = |run: &str| project.runs_dir().join(run);
-        let places = LedgerPaths::new(Some(&home), &project, &list);
-        let last = || match places.load_last().last {
+        let paths = LedgerPaths::new(Some(&home), &project, &list);
+        let last = || match paths.load_last().last {
             LastRun::Run(run, _) => Some(run),
             LastRun::Reset | LastRun::Unknown => None,
         };
-        save(path(places.ledger_dir().unwrap(), &first), "ralph/tasks.json");
+        save(path(paths.ledger_dir().unwrap(), &first), "ralph/tasks.json");
         save(run_ledger_path(&run_dir(&first)), "ralph/tasks.json");
-        assert_eq!(places.newest_file(), Some(path(places.ledger_dir().unwrap(), &first)));
+        assert_eq!(paths.newest_file(), Some(path(paths.ledger_dir().unwrap(), &first)));
         save(run_ledger_path(&run_dir(&second)), "ralph/tasks.json");
         save(run_ledger_path(&run_dir(&third)), "other/tasks.json");
         assert_eq!(last(), Some(second.clone()), "a full home has none of the second run");
@@ -416,8 +388,8 @@ mod tests {
         let other = LedgerPaths::new(None, &project, &root.join("other/tasks.json"));
         assert!(matches!(other.load_last().last, LastRun::Run(run, _) if run == third));
         std::fs::write(run_ledger_path(&run_dir(&second)), "{").unwrap();
-        let remembered = fresh.load_last();
-        assert!(remembered.unreadable[0].contains(&second), "{remembered:?}");
-        assert!(matches!(remembered.last, LastRun::Run(run, _) if run == first));
+        let loaded = fresh.load_last();
+        assert!(loaded.unreadable[0].contains(&second), "{loaded:?}");
+        assert!(matches!(loaded.last, LastRun::Run(run, _) if run == first));
     }
 }

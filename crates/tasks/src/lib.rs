@@ -1,9 +1,12 @@
-//! The task list: stories that an agent works off, and what counts as a list at all.
+//! Task lists: parsing, order, changes between runs, proof of completion, archive and templates.
 //!
-//! An agent writes this file, so nothing in it is taken on trust. [`parse`] says what is wrong by
-//! story and field; [`order`] tells what is next; [`ledger`] remembers what was there, so that a story
-//! cannot be got rid of by leaving it out; [`changes`] tells what was changed between two runs; [`verdict`] says whether the work is done; [`edit`] changes a
-//! value and leaves every other character of the file alone.
+//! Agents write this file, so nothing in it is trusted. [`ledger`] remembers every story, so none
+//! can be dropped silently, and [`verdict`] decides whether the work is done. [`edit`] changes
+//! values and keeps the rest of the file as it is.
+//!
+//! The crate knows nothing of agents, git or the loop.
+
+#![forbid(unsafe_code)]
 
 pub mod archive;
 pub mod changes;
@@ -20,18 +23,17 @@ use serde_json::Value;
 
 pub use parse::{is_truncated, parse};
 
-/// A list that has the shape of one.
+/// A valid task list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskList {
     pub project: String,
     pub branch_name: String,
     pub description: String,
-    /// Commands that must succeed before a story counts as passing.
+    /// Must succeed before a story counts as passing.
     pub verify_commands: Vec<String>,
     pub stories: Vec<Story>,
 }
 
-/// One piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Story {
     pub id: String,
@@ -43,16 +45,15 @@ pub struct Story {
     pub passes: bool,
     pub notes: String,
     pub depends_on: Vec<String>,
-    /// Stories that this one stands for, so that they may leave the list.
+    /// Stories that this one replaces, which may therefore leave the list.
     pub replaces: Vec<String>,
-    /// All of it as it was written, with what only its author knows.
+    /// The story as written, with unknown keys.
     pub source: Value,
 }
 
-/// Something that is wrong with a list: where, and what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskProblem {
-    /// The story, by its id if it has one, else by its place.
+    /// The story's id, or its index if it has none.
     pub story: Option<String>,
     pub field: Option<&'static str>,
     pub message: String,
@@ -77,12 +78,11 @@ impl std::fmt::Display for TaskProblem {
     }
 }
 
-/// Why a text is no task list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidTaskList {
-    /// What is wrong, never nothing.
+    /// Never empty.
     pub problems: Vec<TaskProblem>,
-    /// It ends too early, as a file does that is being written.
+    /// The text ends early, as in a file that is being written.
     pub is_truncated: bool,
 }
 
@@ -91,13 +91,12 @@ impl TaskList {
         self.stories.iter().filter(|story| story.passes).count()
     }
 
-    /// Whether the work is done, by the list alone. A list without stories promises nothing.
+    /// An empty list is not complete.
     pub fn is_complete(&self) -> bool {
         !self.stories.is_empty() && self.stories.iter().all(|story| story.passes)
     }
 
-    /// What a list of the right shape can still have wrong: stories that pass and do not say what was
-    /// done, and dependencies that lead nowhere or in a circle.
+    /// Passing stories without notes, and bad dependencies.
     pub fn problems(&self) -> Vec<TaskProblem> {
         let undocumented = self.stories.iter().filter(|story| story.lacks_notes());
         let mut problems: Vec<TaskProblem> = undocumented
@@ -120,8 +119,7 @@ impl Story {
     }
 }
 
-/// The first few of many problems, a line each: a list of thousands of stories can be wrong in
-/// thousands of places for one reason.
+/// One mistake can affect thousands of stories.
 pub fn first_problems(problems: &[TaskProblem]) -> Vec<String> {
     const MAX_PROBLEMS: usize = 10;
     let mut lines: Vec<String> =

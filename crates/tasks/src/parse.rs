@@ -1,4 +1,4 @@
-//! From text to a task list, with every complaint that there is.
+//! Parses a task list and reports every problem.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,13 @@ use serde_json::{Map, Value};
 use super::{InvalidTaskList, Story, TaskList, TaskProblem};
 use ralph_events::text;
 
-/// How much of a wrong value is repeated.
 const MAX_SHOWN: usize = 40;
 
-/// Reads a task list.
-///
-/// # Errors
-/// Everything that is wrong with it, not only the first thing.
+/// The error has all problems, not only the first.
 pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
-    let broken = |message: String, torn| {
+    let broken = |message: String, is_truncated| {
         let problem = TaskProblem { story: None, field: None, message };
-        InvalidTaskList { problems: vec![problem], is_truncated: torn }
+        InvalidTaskList { problems: vec![problem], is_truncated }
     };
     let bytes = strip_bom(bytes);
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] = bytes {
@@ -41,28 +37,28 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
     let description = top.text("description", Requirement::Required);
     let verify_commands = top.texts("verifyCommands", Requirement::Optional);
     top.list("userStories", Requirement::Required);
-    // Taken, not copied: there may be thousands.
+    // Moved, not cloned: there may be thousands.
     let entries = match document.remove("userStories") {
         Some(Value::Array(entries)) => entries,
         _ => Vec::new(),
     };
     let mut stories: Vec<Story> = Vec::with_capacity(entries.len());
-    let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
+    let mut seen: HashMap<String, usize> = HashMap::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
-        let place = format!("userStories[{index}]");
+        let position = format!("userStories[{index}]");
         let Value::Object(object) = &entry else {
             let message = format!("must be an object, not {}", preview_value(&entry));
-            problems.push(TaskProblem { story: Some(place), field: None, message });
+            problems.push(TaskProblem { story: Some(position), field: None, message });
             continue;
         };
         let id = object.get("id").and_then(Value::as_str).filter(|id| !id.trim().is_empty());
         if let Some(id) = id
-            && let Some(first) = places.insert(id.to_owned(), index)
+            && let Some(first) = seen.insert(id.to_owned(), index)
         {
             let message = format!("is {id:?}, as that of userStories[{first}]; give it another");
-            problems.push(TaskProblem::for_story(&place, "id", message));
+            problems.push(TaskProblem::for_story(&position, "id", message));
         }
-        let name = id.map_or(place, |id| text::truncate(id, MAX_SHOWN, "…").into_owned());
+        let name = id.map_or(position, |id| text::truncate(id, MAX_SHOWN, "…").into_owned());
         let story = parse_story(object, name, &mut problems);
         stories.push(Story { source: entry, ..story });
     }
@@ -73,18 +69,16 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
     }
 }
 
-/// Whether a text ends too early, as a file does that is being written.
 pub fn is_truncated(bytes: &[u8]) -> bool {
-    let whole = serde_json::from_slice::<serde::de::IgnoredAny>(strip_bom(bytes));
-    whole.is_err_and(|err| err.is_eof())
+    let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(strip_bom(bytes));
+    parsed.is_err_and(|err| err.is_eof())
 }
 
-/// Some editors begin a file with a mark.
 fn strip_bom(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
-/// A story, but for its source.
+/// All but `source`.
 fn parse_story(
     object: &Map<String, Value>,
     name: String,
@@ -107,14 +101,13 @@ fn parse_story(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requirement {
-    /// It may be missing, or `null`.
+    /// May be missing or `null`.
     Optional,
     Required,
-    /// Required, and with something in it.
     NotBlank,
 }
 
-/// The fields of an object, and what is wrong with them.
+/// Reads fields of an object and collects problems.
 struct FieldReader<'a, 'p> {
     object: &'a Map<String, Value>,
     story: Option<String>,
@@ -220,7 +213,6 @@ impl<'a> FieldReader<'a, '_> {
     }
 }
 
-/// A value as it is repeated in a complaint.
 fn preview_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "an array".to_owned(),

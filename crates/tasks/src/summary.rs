@@ -1,16 +1,15 @@
-//! What is to be known of finished work at a glance.
+//! The summary page of an archive.
 
 use std::fmt::Write as _;
 
 use super::{InvalidTaskList, TaskList};
 
-/// When the work began, by its log.
+/// The start date in the progress log.
 pub fn start_date(progress: &str) -> Option<&str> {
     let line = progress.lines().find_map(|line| line.trim().strip_prefix("Started:"))?;
     Some(line.trim()).filter(|date| !date.is_empty())
 }
 
-/// The page that an archive begins with.
 pub fn render(
     list: &Result<TaskList, InvalidTaskList>,
     started: Option<&str>,
@@ -44,7 +43,7 @@ pub fn render(
         page.push_str("\n| Story | Title | Complete | Notes |\n|---|---|---|---|\n");
         for story in &list.stories {
             let complete = if story.passes { "yes" } else { "no" };
-            let [id, title, notes] = [&story.id, &story.title, &story.notes].map(|it| cell(it));
+            let [id, title, notes] = [&story.id, &story.title, &story.notes].map(|text| cell(text));
             let _ = writeln!(page, "| {id} | {title} | {complete} | {notes} |");
         }
     }
@@ -60,7 +59,7 @@ pub fn render(
     page
 }
 
-/// A text that may hold anything, as a cell of a table.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

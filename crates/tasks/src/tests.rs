@@ -48,7 +48,6 @@ fn after(id: &str, others: &[&str]) -> Value {
     story(id, &json!({"dependsOn": others}))
 }
 
-/// Everything that is wrong with a text, a line each.
 fn complaints(text: &[u8]) -> Vec<String> {
     match parse(text) {
         Ok(list) => list.problems().iter().map(ToString::to_string).collect(),
@@ -153,8 +152,8 @@ fn invalid_json_error_has_position_and_detects_truncation() {
     ] {
         let broken = parse(text).unwrap_err();
         assert_eq!(broken.is_truncated, torn, "{text:?}");
-        let told = broken.problems[0].to_string();
-        assert!(told.contains(says), "{told}");
+        let message = broken.problems[0].to_string();
+        assert!(message.contains(says), "{message}");
     }
 }
 
@@ -163,8 +162,8 @@ fn task_list_errors_are_reported_together() {
     let mut first = open("US-1");
     first["passes"] = json!("no");
     first["priority"] = json!(null);
-    let told = complaints(document(&[first, json!(3), passing("US-2")]).to_string().as_bytes());
-    assert_eq!(told.len(), 3, "{told:?}");
+    let problems = complaints(document(&[first, json!(3), passing("US-2")]).to_string().as_bytes());
+    assert_eq!(problems.len(), 3, "{problems:?}");
 }
 
 #[test]
@@ -223,7 +222,7 @@ fn long_dependency_chain_and_cycle_are_handled() {
     assert_eq!(circle.problems().len(), 1);
 }
 
-/// Random lists, with dependencies that may lead anywhere.
+/// Random lists with arbitrary dependencies.
 fn any_list() -> impl Strategy<Value = TaskList> {
     let facts = (any::<bool>(), 0..3_i8, prop::collection::vec(0..8_usize, 0..3));
     prop::collection::vec(facts, 0..8).prop_map(|stories| {
@@ -264,7 +263,7 @@ proptest! {
 
     #[test]
     fn ledger_reports_nothing_when_stories_are_only_added(histories in prop::collection::vec(any_list(), 1..5)) {
-        // Each list is added to the one before, so that nothing ever goes.
+        // Lists only grow, so nothing is ever removed.
         let mut stories: Vec<Value> = Vec::new();
         let mut ledger = None;
         for (n, more) in histories.iter().enumerate() {
@@ -280,8 +279,7 @@ proptest! {
         }
     }
 
-    /// Whatever agents do to a list, one after the other, and whenever their run is killed: one that is complete
-    /// has lost nothing.
+    /// Whatever agents do, and whenever runs are killed, a complete list has lost nothing.
     #[test]
     fn ledger_completes_only_if_no_story_was_lost(
         start in any_list(),
@@ -294,7 +292,7 @@ proptest! {
             story["dependsOn"] = json!([]);
         }
         let mut ledger = Ledger::new(&list(&stories));
-        // Who stands for whom, by what was ever written.
+        // Replacements by everything ever written.
         let mut ever: std::collections::BTreeMap<String, Vec<String>> = Default::default();
         for (n, (kind, at, other)) in steps.into_iter().enumerate() {
             let id = |stories: &[Value], at: prop::sample::Index| match stories.len() {
@@ -317,7 +315,7 @@ proptest! {
                 ever.insert(story.id.clone(), story.replaces.clone());
             }
             if kind % 7 == 0 {
-                // The run is killed here, and another one begins.
+                // The run is killed and the next one starts.
                 ledger = ledger.after_previous_run(&now, checks).0;
             }
             let review = ledger.review(&Ok(now.clone()));

@@ -1,4 +1,4 @@
-//! What the task list says to the agent's claim, and what the next agent is told of it.
+//! The task list's answer to the agent's claim of completion, and the feedback for the next prompt.
 
 use serde_json::Value;
 
@@ -8,30 +8,27 @@ use super::ledger::{LedgerReview, TaskFinding};
 use ralph_events::event::{FailAction, Feedback};
 use ralph_events::text;
 
-/// How many findings of one kind are told in full: an agent that emptied the list of ten thousand
-/// stories is not helped by all of them.
+/// An agent that emptied a list of ten thousand stories needs no more.
 const MAX_FINDINGS: usize = 20;
-/// How many characters of a story that is gone are told.
+/// Characters shown of a removed story.
 const MAX_STORY: usize = 4_000;
-/// How many reasons are told in one line.
 const MAX_REASONS: usize = 4;
-/// A list that is longer than this is not repeated to whoever has to repair it.
+/// Longer lists are not repeated in the prompt.
 const MAX_LIST: usize = 16_000;
 
-/// The task list's answer to the agent's claim of completion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskVerdict {
     /// The result of the completion rule stands.
     Stands,
-    /// Every story passes, whether or not the agent said so.
+    /// Every story passes, whatever the agent said.
     Complete,
-    /// The work is not complete. `feedback` goes into the next prompt, after that of the guardrails.
+    /// `feedback` goes into the next prompt, after that of the guardrails.
     Veto { reason: String, feedback: Vec<Feedback> },
 }
 
-/// What an agent is told before it begins, `name` being the list's file.
+/// Feedback before an iteration. `name` is the list's file.
 pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
-    let mut told = findings_feedback(review, name);
+    let mut feedback = findings_feedback(review, name);
     if !review.doubtful.is_empty() {
         let message = format!(
             "Marked as passing in {name}, by an attempt that did not come to its end or that no check \
@@ -39,9 +36,9 @@ pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
              those that do not back to false.",
             story_list(&review.doubtful, 0)
         );
-        told.push(Feedback { action: FailAction::Append, message });
+        feedback.push(Feedback { action: FailAction::Append, message });
     }
-    told
+    feedback
 }
 
 fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
@@ -49,8 +46,8 @@ fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
         return Vec::new();
     }
     let mut message = format!("Before anything else, put {name} right:");
-    let told = review.findings.iter().take(MAX_FINDINGS);
-    for finding in told {
+    let shown = review.findings.iter().take(MAX_FINDINGS);
+    for finding in shown {
         message.push_str("\n- ");
         message.push_str(&finding_advice(finding, review.removed_stories_file.as_deref()));
     }
@@ -63,7 +60,7 @@ fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
     vec![Feedback { action: FailAction::Append, message }]
 }
 
-/// The stories that a briefing has to give back and that are too many for it.
+/// Stories that must be restored but do not fit into the prompt.
 pub fn overflowing_stories(review: &LedgerReview) -> Option<Vec<&Value>> {
     let stories: Vec<&Value> = review
         .findings
@@ -74,26 +71,25 @@ pub fn overflowing_stories(review: &LedgerReview) -> Option<Vec<&Value>> {
             _ => Vec::new(),
         })
         .collect();
-    let is_told = match review.findings.as_slice() {
+    let fits = match review.findings.as_slice() {
         [TaskFinding::InvalidList { stories, .. }] => stories_text(stories).is_some(),
         findings => {
-            let is_whole = |story: &&Value| format!("{story:#}").len() <= MAX_STORY;
-            findings.len() <= MAX_FINDINGS && stories.iter().all(is_whole)
+            let is_short = |story: &&Value| format!("{story:#}").len() <= MAX_STORY;
+            findings.len() <= MAX_FINDINGS && stories.iter().all(is_short)
         }
     };
-    (!stories.is_empty() && !is_told).then_some(stories)
+    (!stories.is_empty() && !fits).then_some(stories)
 }
 
-/// The stories as they are told, if they are not too many.
 fn stories_text(stories: &[Value]) -> Option<String> {
     serde_json::to_string_pretty(stories).ok().filter(|text| text.len() <= MAX_LIST)
 }
 
-fn finding_advice(finding: &TaskFinding, kept_in: Option<&str>) -> String {
+fn finding_advice(finding: &TaskFinding, backup_file: Option<&str>) -> String {
     match finding {
         TaskFinding::InvalidList { problems, stories } => {
             let n = stories.len();
-            let stories = match (stories_text(stories), kept_in) {
+            let stories = match (stories_text(stories), backup_file) {
                 _ if stories.is_empty() => "It had no stories.".to_owned(),
                 (Some(text), _) => format!("These were its stories:\n{text}"),
                 (None, Some(file)) => {
@@ -120,7 +116,7 @@ fn finding_advice(finding: &TaskFinding, kept_in: Option<&str>) -> String {
         ),
         TaskFinding::Problem(problem) => format!("{problem}."),
         TaskFinding::CriteriaRemoved { id, lost } => {
-            let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+            let lost: Vec<String> = lost.iter().map(|criterion| format!("{criterion:?}")).collect();
             format!(
                 "The acceptance criteria of {id} were changed. They are what the story is judged by: \
                  add to them if you must, and put back what is gone: {}",
@@ -128,7 +124,7 @@ fn finding_advice(finding: &TaskFinding, kept_in: Option<&str>) -> String {
             )
         }
         TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
-            let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+            let lost: Vec<String> = lost.iter().map(|criterion| format!("{criterion:?}")).collect();
             format!(
                 "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
                  along. Each has to be in one of the stories that replace it, word for word. Add to them \
@@ -137,9 +133,9 @@ fn finding_advice(finding: &TaskFinding, kept_in: Option<&str>) -> String {
                 text::truncate(&lost.join(", "), MAX_STORY, "…")
             )
         }
-        TaskFinding::VerifyCommandsChanged { these_are_run, .. } => {
+        TaskFinding::VerifyCommandsChanged { commands_run, .. } => {
             let commands: Vec<String> =
-                these_are_run.iter().map(|command| format!("`{command}`")).collect();
+                commands_run.iter().map(|command| format!("`{command}`")).collect();
             let commands =
                 if commands.is_empty() { "none".to_owned() } else { commands.join(", ") };
             format!(
@@ -150,8 +146,7 @@ fn finding_advice(finding: &TaskFinding, kept_in: Option<&str>) -> String {
     }
 }
 
-/// Whether there is nothing to do, asked before the first iteration of a list of which every story is
-/// marked as passing.
+/// Before the first iteration, for a list in which every story passes already.
 pub fn initial_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -> TaskVerdict {
     if !checks_passed {
         let message = format!(
@@ -166,12 +161,12 @@ pub fn initial_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -
     without_doubtful_marks(review, final_verdict(review, false, true, name))
 }
 
-/// What is said after an iteration that did not come to its end: what it marked itself does not count.
+/// After an iteration that did not finish: its own marks do not count.
 pub fn unfinished_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -> TaskVerdict {
     without_doubtful_marks(review, final_verdict(review, false, checks_passed, name))
 }
 
-/// Nothing is complete by marks that are in doubt. The next agent is told of them before it begins.
+/// Turns completion into a veto if marks are doubtful. The next briefing names them.
 fn without_doubtful_marks(review: &LedgerReview, verdict: TaskVerdict) -> TaskVerdict {
     if verdict != TaskVerdict::Complete || review.doubtful.is_empty() {
         return verdict;
@@ -183,7 +178,7 @@ fn without_doubtful_marks(review: &LedgerReview, verdict: TaskVerdict) -> TaskVe
     TaskVerdict::Veto { reason, feedback: Vec::new() }
 }
 
-/// Whether the work is complete, after an iteration that came to its end. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
+/// After an iteration that finished.
 pub fn final_verdict(
     review: &LedgerReview,
     claimed: bool,
@@ -192,8 +187,8 @@ pub fn final_verdict(
 ) -> TaskVerdict {
     let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
-        // What failed is told by the guardrails; this is only for what was marked all the same.
-        let told = match review.unverified.as_slice() {
+        // The guardrails report the failure; this adds stories marked in spite of it.
+        let feedback_items = match review.unverified.as_slice() {
             [] => Vec::new(),
             ids => {
                 let (ids, were, it) = match ids {
@@ -206,12 +201,16 @@ pub fn final_verdict(
                 ))
             }
         };
-        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback: told };
+        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback: feedback_items };
     }
-    let vetoes: Vec<String> =
-        review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string).collect();
+    let vetoes: Vec<String> = review
+        .findings
+        .iter()
+        .filter(|finding| finding.vetoes())
+        .map(ToString::to_string)
+        .collect();
     if !vetoes.is_empty() {
-        // What is wrong is told before the next agent begins, by what the list is then.
+        // The next briefing explains it, from the list as it is then.
         let reason = format!("{name}: {}", first_few(&vetoes));
         return TaskVerdict::Veto { reason, feedback: Vec::new() };
     }
@@ -235,14 +234,13 @@ pub fn final_verdict(
             } else {
                 "Work on the next one; say that all is complete only when every story passes."
             };
-            let told = format!("You said that the work is complete, but {reason}. {advice}");
-            TaskVerdict::Veto { reason, feedback: feedback(told) }
+            let message = format!("You said that the work is complete, but {reason}. {advice}");
+            TaskVerdict::Veto { reason, feedback: feedback(message) }
         }
         _ => TaskVerdict::Stands,
     }
 }
 
-/// The first few of what speaks against it, as one reason.
 pub fn first_few(reasons: &[String]) -> String {
     let shown = reasons.iter().take(MAX_REASONS).cloned().collect::<Vec<_>>().join("; ");
     match reasons.len().saturating_sub(MAX_REASONS) {

@@ -3,7 +3,7 @@ use std::io::Write;
 
 use super::*;
 
-/// A repository as far as it matters here: no git is needed to read what git wrote.
+/// Files of a repository, written without git.
 struct Repository {
     dir: tempfile::TempDir,
     head: String,
@@ -24,7 +24,7 @@ impl Repository {
         self.dir.path().join(".git/logs/HEAD")
     }
 
-    /// `HEAD` goes to a commit of this name.
+    /// Moves `HEAD` to a commit of this name.
     fn go(&mut self, name: &str, message: &str) {
         let old = std::mem::replace(&mut self.head, id(name));
         let line = format!("{old} {} A B <a@b> 1794774472 +0100\t{message}\n", self.head);
@@ -49,7 +49,7 @@ fn head_log_reports_each_commit_once() {
     let (mut watch, begin) = repository.watch(LogPosition::Now);
     assert_eq!(begin, Some(NewCommits { head: id("a"), commits: Vec::new() }));
     assert_eq!(watch.new_commits(true), None);
-    for (name, message, told) in [
+    for (name, message, expected) in [
         ("b", "commit: fix: the parser", Some("fix: the parser")),
         ("c", "commit (amend): better", Some("better")),
         ("d", "checkout: moving from main to x", None),
@@ -72,7 +72,7 @@ fn head_log_reports_each_commit_once() {
         repository.go(name, message);
         let moved = watch.new_commits(false);
         assert_eq!(moved.as_ref().map(|moved| moved.head.clone()), Some(id(name)), "{message}");
-        assert_eq!(subjects(moved), Vec::from_iter(told), "{message}");
+        assert_eq!(subjects(moved), Vec::from_iter(expected), "{message}");
         assert_eq!(watch.new_commits(false), None);
     }
     repository.go("p", "commit: one");
@@ -97,14 +97,13 @@ fn head_log_position_survives_truncation() {
     assert_eq!(watch.new_commits(true), None);
     repository.go("d", "commit: new");
     assert_eq!(subjects(watch.new_commits(false)), ["new"]);
-    // Half a line is read when it is whole.
+    // A partial line is read when complete.
     let mut log = OpenOptions::new().append(true).open(repository.log()).unwrap();
     let line = format!("{} {} A <a> 1 +0000\tcommit: whole\n", id("d"), id("e"));
     log.write_all(&line.as_bytes()[..60]).unwrap();
     assert_eq!(watch.new_commits(false), None);
     log.write_all(&line.as_bytes()[60..]).unwrap();
     assert_eq!(subjects(watch.new_commits(false)), ["whole"]);
-    // Another repository in the place of this one.
     std::fs::remove_file(repository.log()).unwrap();
     repository.head = "0".repeat(40);
     repository.go("z", "commit (initial): afresh");
@@ -151,7 +150,7 @@ fn removed_repository_is_reported_as_lost() {
     let (at, aside) = (repository.dir.path().to_owned(), tempfile::tempdir().unwrap());
     let below = at.join("below");
     std::fs::create_dir(&below).unwrap();
-    // What was no repository at the beginning is not missed, and neither is one that came later.
+    // Not missing: there was no repository at the start.
     let (mut watch, _) = repository.watch(LogPosition::Now);
     repository.go("a", "commit (initial): one");
     watch.new_commits(true);
@@ -169,11 +168,11 @@ fn removed_repository_is_reported_as_lost() {
         assert_eq!(watch.missing_repository(), None, "not looked for all the time");
         watch.new_commits(true);
         assert_eq!(watch.missing_repository(), Some(at.join(".git")));
-        // What only has its name is none.
+        // An empty `.git` is no repository.
         std::fs::create_dir(at.join(".git")).unwrap();
         watch.new_commits(true);
         assert_eq!(watch.missing_repository(), Some(at.join(".git")));
-        // A new one is one, and another.
+        // A new repository is a replacement.
         std::fs::write(at.join(".git/HEAD"), "ref: refs/heads/main").unwrap();
         watch.new_commits(true);
         assert_eq!(
@@ -186,7 +185,7 @@ fn removed_repository_is_reported_as_lost() {
         assert_eq!((watch.missing_repository(), watch.replaced_repository()), (None, None));
     }
 
-    // A linked work tree has its log elsewhere. And one above is another repository.
+    // A linked work tree has its log elsewhere.
     let linked = below.join("tree");
     std::fs::create_dir(&linked).unwrap();
     std::fs::write(linked.join(".git"), format!("gitdir: {}", at.join(".git").display())).unwrap();
@@ -198,7 +197,6 @@ fn removed_repository_is_reported_as_lost() {
     assert_eq!(watch.missing_repository(), Some(linked.join(".git")));
 }
 
-/// git, in a repository of its own.
 fn git(dir: &Path, words: &[&str]) -> String {
     let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
     let mut command = std::process::Command::new("git");
@@ -216,44 +214,44 @@ fn head_log_without_reflog_lines_reports_commit_range() {
     git(at, &["init", "-q", "-b", "main"]);
     commit("base");
     let (mut watch, _) = HeadLog::open(at, LogPosition::Now);
-    let told = |watch: &mut HeadLog| {
+    let commits = |watch: &mut HeadLog| {
         let moved = watch.new_commits(true).unwrap();
-        let told = moved.commits.into_iter().map(|commit| match commit.since {
+        let commits = moved.commits.into_iter().map(|commit| match commit.since {
             Some(since) => format!("{} after {}", subject(at, &commit.id), subject(at, &since)),
             None => commit.subject,
         });
-        told.collect::<Vec<String>>()
+        commits.collect::<Vec<String>>()
     };
-    // Emptied after a commit, and before another.
+    // Emptied after one commit, before the next.
     commit("one");
     let empty = || git(at, &["reflog", "expire", "--expire=now", "--all"]);
     empty();
-    assert_eq!(told(&mut watch), ["one after base"]);
+    assert_eq!(commits(&mut watch), ["one after base"]);
     commit("two");
     commit("three");
-    assert_eq!(told(&mut watch), ["two", "three"]);
+    assert_eq!(commits(&mut watch), ["two", "three"]);
     empty();
     commit("four");
-    assert_eq!(told(&mut watch), ["four"], "nobody looked in between");
+    assert_eq!(commits(&mut watch), ["four"], "nobody looked in between");
     commit("five");
     empty();
     commit("six");
-    assert_eq!(told(&mut watch), ["six after four"]);
+    assert_eq!(commits(&mut watch), ["six after four"]);
     commit("seven");
-    assert_eq!(told(&mut watch), ["seven"]);
+    assert_eq!(commits(&mut watch), ["seven"]);
 
     git(at, &["checkout", "-q", "-b", "side"]);
     commit("eight");
     commit("nine");
     git(at, &["checkout", "-q", "main"]);
-    assert_eq!(told(&mut watch), ["eight", "nine"]);
+    assert_eq!(commits(&mut watch), ["eight", "nine"]);
     git(at, &["merge", "-q", "side"]);
-    assert_eq!(told(&mut watch), ["nine after seven"]);
+    assert_eq!(commits(&mut watch), ["nine after seven"]);
     git(at, &["checkout", "-q", "-b", "more"]);
     commit("ten");
     git(at, &["checkout", "-q", "main"]);
     git(at, &["merge", "-q", "--no-ff", "-m", "Take more in", "more"]);
-    assert_eq!(told(&mut watch), ["ten", "Take more in after nine"]);
+    assert_eq!(commits(&mut watch), ["ten", "Take more in after nine"]);
 }
 
 fn subject(at: &Path, id: &str) -> String {

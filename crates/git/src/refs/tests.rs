@@ -7,7 +7,7 @@ use super::*;
 use ralph_store::lock::{Holder, Lock, LockAttempt};
 use ralph_store::run_files::RunFiles;
 
-/// Repositories as far as it matters here: no git is needed to read what git wrote.
+/// Files of repositories, written without git.
 struct TestRepositories {
     dir: tempfile::TempDir,
 }
@@ -30,7 +30,6 @@ impl TestRepositories {
         fs::write(path, text).unwrap();
     }
 
-    /// A work tree of `repo` beside it, on a branch of the same name.
     fn linked(&self, name: &str) {
         let top = self.path(name);
         self.write(&format!("{name}/.git"), &format!("gitdir: ../repo/.git/worktrees/{name}\n"));
@@ -51,7 +50,6 @@ fn refs_fingerprint_changes_only_with_relevant_refs() {
     let place = TestRepositories::new();
     place.linked("tree");
     fs::create_dir_all(place.path("tree/sub")).unwrap();
-    // From the main work tree, and from within another.
     let looks = || [place.look("repo"), place.look("tree/sub")];
     let mut before = looks();
     for (file, text, seen) in [
@@ -65,7 +63,7 @@ fn refs_fingerprint_changes_only_with_relevant_refs() {
         ("packed-refs", "# pack-refs with: peeled\n3333 refs/tags/v2\n^1111\n", [true, true]),
         ("reftable/tables.list", "0x01-0x02-abc.ref", [true, true]),
         ("worktrees/new/HEAD", "2222", [true, true]),
-        // Its own is told of by git itself.
+        // `git status` covers a work tree's own.
         ("worktrees/tree/HEAD", "2222", [true, false]),
         ("worktrees/tree/index", "staged", [true, false]),
         ("index", "staged", [false, true]),
@@ -123,7 +121,7 @@ fn refs_fingerprint_ignores_worktrees_of_other_runs() {
         place.write(&format!("repo/.git/worktrees/{tree}/index"), id);
     };
     fs::create_dir_all(place.path("mine/part")).unwrap();
-    // Theirs is as deep in its work tree as this one, or at the top of it.
+    // At the same depth as this one, and at the top.
     let (theirs, deep) = (run(place.path("theirs")), run(place.path("deep/part")));
     let before = place.look("mine/part");
     works_on("theirs", "2");
@@ -131,7 +129,6 @@ fn refs_fingerprint_ignores_worktrees_of_other_runs() {
     assert_eq!(place.look("mine/part"), before);
     works_on("mine", "2");
     assert_ne!(place.look("mine/part"), before);
-    // A run that is over, however it ended, is not at work.
     drop((theirs, deep));
     let before = place.look("mine/part");
     works_on("theirs", "33");
@@ -141,7 +138,7 @@ fn refs_fingerprint_ignores_worktrees_of_other_runs() {
 fn names() -> impl Strategy<Value = BTreeMap<String, (u8, bool, Option<u8>)>> {
     let name =
         prop::sample::select(vec!["heads/a", "heads/b/c", "tags/t", "stash", "notes/n", "x"]);
-    // What it stands for, whether that is in a file of its own, and what is in the list besides.
+    // Value, whether it is loose, and a value in the packed list.
     let meaning = (0..4_u8, any::<bool>(), prop::option::of(0..4_u8));
     prop::collection::btree_map(name.prop_map(|name| format!("refs/{name}")), meaning, 0..6)
 }
@@ -149,7 +146,7 @@ fn names() -> impl Strategy<Value = BTreeMap<String, (u8, bool, Option<u8>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Only what the names stand for counts, wherever git keeps that.
+    /// Only values count, loose or packed.
     #[test]
     fn refs_fingerprint_is_same_for_loose_and_packed_refs(one in names(), other in names()) {
         let look = |names: &BTreeMap<String, (u8, bool, Option<u8>)>| {

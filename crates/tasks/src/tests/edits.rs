@@ -1,5 +1,3 @@
-//! Changes of the text.
-
 use super::*;
 use serde_json::Map;
 

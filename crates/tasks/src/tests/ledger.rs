@@ -1,8 +1,6 @@
-//! What a run remembers, and what it says to a list by that.
-
 use super::*;
 
-/// What a run that began with `start` and has seen `then` says to `now`.
+/// A run started with `start` and has seen `then`.
 fn findings(start: &[Value], then: &[Value], now: &[Value]) -> Vec<String> {
     let mut ledger = Ledger::new(&list(start));
     ledger.review(&Ok(list(then)));
@@ -42,8 +40,8 @@ fn removed_story_is_reported_unless_replaced() {
             [gone("b"), gone("c")].concat(),
         ),
     ];
-    for (what, then, now, expected) in cases {
-        assert_eq!(findings(&start, then, now), expected, "{what}");
+    for (case, then, now, expected) in cases {
+        assert_eq!(findings(&start, then, now), expected, "{case}");
     }
 }
 
@@ -54,7 +52,7 @@ fn replacement_of_open_story_must_be_open_first() {
     };
     let done = |id: &str| story(id, &json!({"passes": true, "notes": "done"}));
     let start = [open("a"), open("b")];
-    let told = |id: &str, others: &str| {
+    let finding = |id: &str, others: &str| {
         vec![format!(
             "{id} took the place of {others} and was never open, so that it does not count yet"
         )]
@@ -63,26 +61,26 @@ fn replacement_of_open_story_must_be_open_first() {
     let at_once = [replacing("x", true, &["a", "b"])];
     type Case<'a> = (&'a str, &'a [Value], &'a [Value], Vec<String>);
     let cases: [Case<'_>; 7] = [
-        ("at once", &start, &at_once, told("x", both)),
-        ("and left so", &at_once, &at_once, told("x", both)),
+        ("at once", &start, &at_once, finding("x", both)),
+        ("and left so", &at_once, &at_once, finding("x", both)),
         ("was open", &[replacing("x", false, &["a", "b"])], &at_once, vec![]),
         ("those passed", &[done("a"), done("b")], &at_once, vec![]),
-        ("an old one", &start, &[replacing("a", true, &["b"])], told("a", "b (Title of b)")),
+        ("an old one", &start, &[replacing("a", true, &["b"])], finding("a", "b (Title of b)")),
         (
             "one after the other",
             &at_once,
             &[replacing("y", true, &["x"])],
-            told("y", "x (Title of x)"),
+            finding("y", "x (Title of x)"),
         ),
         (
             "dropped first",
             &[done("a")],
             &[done("a"), replacing("x", true, &["b"])],
-            told("x", "b (Title of b)"),
+            finding("x", "b (Title of b)"),
         ),
     ];
-    for (what, then, now, expected) in cases {
-        assert_eq!(findings(&start, then, now), expected, "{what}");
+    for (case, then, now, expected) in cases {
+        assert_eq!(findings(&start, then, now), expected, "{case}");
     }
     assert_eq!(findings(&at_once, &at_once, &at_once), [""; 0], "its owner wrote it so");
 }
@@ -141,26 +139,29 @@ fn replacement_must_keep_acceptance_criteria() {
             vec![],
         ),
     ];
-    for (what, then, now, expected) in cases {
-        assert_eq!(findings(&start, then, now), expected, "{what}");
+    for (case, then, now, expected) in cases {
+        assert_eq!(findings(&start, then, now), expected, "{case}");
     }
     let mut ledger = Ledger::new(&list(&start));
     let eased = list(&[with("z", &["three"], &["a", "b"])]);
     let review = ledger.review(&Ok(eased.clone()));
     assert!(matches!(final_verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
-    let told = &briefing(&review, "t")[0].message;
-    assert!(told.contains("a (Title of a)") && told.contains("\"one\", \"two\""), "{told}");
-    // What an agent did is not forgiven by the next run, and what its owner did is told once.
+    let message = &briefing(&review, "t")[0].message;
+    assert!(
+        message.contains("a (Title of a)") && message.contains("\"one\", \"two\""),
+        "{message}"
+    );
+    // The next run does not forgive an agent's change, and reports the user's once.
     let (doc, eased) = (document(&start), document(&[with("z", &["three"], &["a", "b"])]));
     let found = [lost("a", "z", "\"one\", \"two\"")];
-    let told = ["acceptance criteria were changed: a".to_owned()];
-    for (what, seen, closed, told, found) in [
+    let changed = ["acceptance criteria were changed: a".to_owned()];
+    for (case, seen, closed, changed, found) in [
         ("the agent", &eased, true, &[][..], &found[..]),
         ("somebody", &doc, false, &[], &found),
-        ("the owner", &doc, true, &told, &[]),
+        ("the owner", &doc, true, &changed, &[]),
     ] {
-        let (is_told, is_found, _) = again(&doc, seen, closed, &eased, true);
-        assert_eq!((&is_told[..], &is_found[..]), (told, found), "{what}");
+        let (actual_changes, actual_findings, _) = again(&doc, seen, closed, &eased, true);
+        assert_eq!((&actual_changes[..], &actual_findings[..]), (changed, found), "{case}");
     }
 }
 
@@ -184,9 +185,9 @@ fn unreadable_list_is_reported_and_stories_are_remembered() {
     let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
     let review = ledger.review(&parse(b"{"));
     assert!(matches!(review.findings.as_slice(), [TaskFinding::InvalidList { .. }]));
-    let told = &briefing(&review, "ralph/tasks.json")[0].message;
+    let message = &briefing(&review, "ralph/tasks.json")[0].message;
     for part in ["ralph/tasks.json", "not valid JSON", "\"id\": \"a\"", "\"id\": \"b\""] {
-        assert!(told.contains(part), "{told}");
+        assert!(message.contains(part), "{message}");
     }
     assert!(matches!(final_verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
     assert_eq!(ledger.review(&Ok(list(&[open("a")]))).findings.len(), 1);
@@ -198,8 +199,8 @@ fn briefing_contains_lost_story() {
     lost["mine"] = json!("kept");
     let mut ledger = Ledger::new(&list(&[open("a"), lost]));
     let review = ledger.review(&Ok(list(&[open("a")])));
-    let told = &briefing(&review, "t")[0].message;
-    assert!(told.contains("\"mine\": \"kept\""), "{told}");
+    let message = &briefing(&review, "t")[0].message;
+    assert!(message.contains("\"mine\": \"kept\""), "{message}");
 }
 
 #[test]
@@ -218,14 +219,14 @@ fn many_lost_stories_are_restored_through_file() {
         ("a long one is gone", &[long, open("a")], Ok(list(&[open("a")])), 1),
         ("none were there", &[], broken(), 0),
     ];
-    for (what, start, now, kept) in cases {
+    for (case, start, now, kept) in cases {
         let mut review = Ledger::new(&list(start)).review(&now);
         let stories = overflowing_stories(&review).map_or(0, |stories| stories.len());
-        assert_eq!(stories, kept, "{what}");
+        assert_eq!(stories, kept, "{case}");
         if kept > 1 {
             review.removed_stories_file = Some("there.json".to_owned());
-            let told = &briefing(&review, "t")[0].message;
-            assert!(told.contains("there.json") && !told.contains("git may"), "{told}");
+            let message = &briefing(&review, "t")[0].message;
+            assert!(message.contains("there.json") && !message.contains("git may"), "{message}");
         }
     }
 }
@@ -274,7 +275,7 @@ fn original_acceptance_criteria_must_not_be_removed() {
         let complete = final_verdict(&review, true, true, "t") == TaskVerdict::Complete;
         assert_eq!(complete, lost.is_empty(), "{now:?}");
     }
-    // What an agent added itself it may think over.
+    // An agent may change criteria that it added itself.
     let mut ledger = Ledger::new(&list(&[open("b")]));
     let both =
         |criteria: &str| list(&[open("b"), story("a", &json!({"acceptanceCriteria": [criteria]}))]);
@@ -288,7 +289,7 @@ fn work_is_complete_when_all_stories_pass_without_findings() {
     enum Is {
         Complete,
         Goes,
-        /// With this reason, and whether the verdict itself has something to tell the agent.
+        /// The reason, and whether the verdict has feedback.
         Vetoed(&'static str, bool),
     }
     let undocumented = story("a", &json!({"passes": true}));
@@ -324,8 +325,7 @@ fn work_is_complete_when_all_stories_pass_without_findings() {
         ),
         ("a check fails", &[passing("a")], true, false, Is::Vetoed("a check failed", true)),
     ];
-    for (what, stories, claimed, checks, expected) in cases {
-        // The run began when nothing was there yet.
+    for (case, stories, claimed, checks, expected) in cases {
         let mut ledger = Ledger::new(&list(&[]));
         let review = ledger.review(&Ok(list(stories)));
         let is = match final_verdict(&review, claimed, checks, "t") {
@@ -335,7 +335,7 @@ fn work_is_complete_when_all_stories_pass_without_findings() {
                 Is::Vetoed(String::leak(reason), !feedback.is_empty())
             }
         };
-        assert_eq!(is, expected, "{what}");
+        assert_eq!(is, expected, "{case}");
     }
 }
 
@@ -350,8 +350,8 @@ fn story_is_unverified_until_checks_pass() {
     assert_eq!(ledger.review(&Ok(now)).unverified, [""; 0]);
 }
 
-/// What a run knows that begins with `now`, after one that began with `start`, saw `seen` last, and came to
-/// its end if `closed`: what its owner is told, what is found, what is in doubt.
+/// The user's changes, findings and doubtful stories of a run that starts with `now` after one that
+/// started with `start`, last saw `seen`, and ended if `closed`.
 fn again(
     start: &Value,
     seen: &Value,
@@ -410,10 +410,10 @@ fn list_changes_between_runs_are_accepted_but_not_during() {
         ),
         ("criteria, somebody", &start, false, &eased, &[], &[lost]),
     ];
-    for (what, seen, closed, now, told, found) in cases {
-        let (is_told, is_found, doubtful) = again(&start, seen, closed, now, true);
-        assert_eq!((is_told, is_found), (owned(told), owned(found)), "{what}");
-        assert_eq!(doubtful, [""; 0], "{what}");
+    for (case, seen, closed, now, changed, found) in cases {
+        let (actual_changes, actual_findings, doubtful) = again(&start, seen, closed, now, true);
+        assert_eq!((actual_changes, actual_findings), (owned(changed), owned(found)), "{case}");
+        assert_eq!(doubtful, [""; 0], "{case}");
     }
 }
 
@@ -425,7 +425,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
 fn story_marked_in_unfinished_iteration_is_doubtful() {
     let start = document(&[open("a")]);
     let done = document(&[passing("a")]);
-    for (what, seen, closed, has_checks, doubtful) in [
+    for (case, seen, closed, has_checks, doubtful) in [
         ("the run was killed", &start, false, true, true),
         ("it was killed after a look", &done, false, true, true),
         ("it was interrupted, and there are checks", &done, true, true, true),
@@ -433,7 +433,7 @@ fn story_marked_in_unfinished_iteration_is_doubtful() {
         ("its owner marked it", &start, true, false, false),
     ] {
         let (_, found, in_doubt) = again(&start, seen, closed, &done, has_checks);
-        assert_eq!(!in_doubt.is_empty(), doubtful, "{what}");
+        assert_eq!(!in_doubt.is_empty(), doubtful, "{case}");
         assert_eq!(found, [""; 0]);
     }
 }
@@ -442,7 +442,7 @@ fn story_marked_in_unfinished_iteration_is_doubtful() {
 fn story_mark_is_doubtful_until_iteration_ends() {
     let (neither, one) = (list(&[open("a"), open("b")]), list(&[passing("a"), open("b")]));
     let both = list(&[passing("a"), passing("b")]);
-    // Lists that are seen one after the other, and whether an iteration came to its end with them.
+    // Lists in the order seen, and whether an iteration finished with them.
     type Case<'a> = (&'a str, &'a [(&'a TaskList, bool)], &'a [&'a str]);
     let cases: [Case<'_>; 6] = [
         ("marked", &[(&both, false)], &["a", "b"]),
@@ -452,31 +452,31 @@ fn story_mark_is_doubtful_until_iteration_ends() {
         ("taken back and marked again", &[(&both, true), (&one, false), (&both, false)], &["b"]),
         ("taken back", &[(&both, false), (&neither, false)], &[]),
     ];
-    for (what, seen, doubtful) in cases {
+    for (case, seen, doubtful) in cases {
         let mut ledger = Ledger::new(&neither);
         let mut last = None;
         for (list, ended) in seen {
             ledger.review(&Ok((*list).clone()));
             if *ended {
-                // A check may fail: this is not what it is about.
+                // The result of checks does not matter here.
                 ledger.iteration_ended(list, false);
             }
             last = Some(*list);
         }
         let last = last.unwrap().clone();
         let review = ledger.review(&Ok(last.clone()));
-        assert_eq!(review.doubtful, owned(doubtful), "{what}");
-        let told = briefing(&review, "t").iter().any(|it| it.message.contains("its end"));
-        assert_eq!(told, !doubtful.is_empty(), "{what}");
+        assert_eq!(review.doubtful, owned(doubtful), "{case}");
+        let is_mentioned = briefing(&review, "t").iter().any(|it| it.message.contains("its end"));
+        assert_eq!(is_mentioned, !doubtful.is_empty(), "{case}");
         let complete = last.is_complete() && doubtful.is_empty();
         assert_eq!(
             unfinished_verdict(&review, true, "t") == TaskVerdict::Complete,
             complete,
-            "{what}"
+            "{case}"
         );
-        // It is the same for whoever comes after the run.
+        // The next run agrees.
         ledger.finish_run(&Ok(last.clone()));
-        assert_eq!(ledger.after_previous_run(&last, true).1.unverified, owned(doubtful), "{what}");
+        assert_eq!(ledger.after_previous_run(&last, true).1.unverified, owned(doubtful), "{case}");
     }
     let (mut ledger, since) = Ledger::with_marks_in_doubt(&one);
     assert_eq!(since.unverified, ["a"]);
@@ -500,6 +500,6 @@ fn opening_check_completes_only_without_objections() {
         let verdict = initial_verdict(&review, checks, "t");
         assert!(matches!(verdict, TaskVerdict::Veto { .. }), "{verdict:?}");
     }
-    // It was taken back meanwhile.
+    // The mark was withdrawn meanwhile.
     assert_eq!(initial_verdict(&review(done, &[open("a")]), true, "t"), TaskVerdict::Stands);
 }
