@@ -4,39 +4,12 @@
 //! something is deleted, read or written.
 
 use super::awk;
+use super::data::DATA;
 use super::rules::{Hit, flag_values};
 use super::shell::{Octal, decode, parse};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 use super::{Family, Tier};
-
-/// Interpreters and the flags that code stands behind.
-const INTERPRETERS: &[(&[&str], &[&str])] = &[
-    (&["python", "pypy"], &["-c"]),
-    (&["perl"], &["-e", "-E"]),
-    (
-        &[
-            "ruby",
-            "lua",
-            "luajit",
-            "rscript",
-            "r",
-            "julia",
-            "elixir",
-            "groovy",
-            "osascript",
-            "ghc",
-            "scala",
-            "guile",
-        ],
-        &["-e"],
-    ),
-    (&["node", "nodejs", "bun"], &["-e", "-p", "--eval", "--print"]),
-    (&["deno"], &["eval"]),
-    (&["php"], &["-r"]),
-    (&["expect", "tclsh"], &["-c"]),
-    (&["emacs"], &["--eval", "-eval"]),
-];
 
 /// Looks into the code that a program is given.
 pub(super) fn check_code(
@@ -85,7 +58,7 @@ pub(super) fn check_code(
         }
         _ => {}
     }
-    let Some((_, flags)) = INTERPRETERS.iter().find(|(names, _)| names.contains(&name)) else {
+    let Some(flags) = DATA.interpreters.get(name) else {
         return;
     };
     let mut found = false;
@@ -262,92 +235,10 @@ fn run_code(
     scan_source(walk, argv, code);
 }
 
-/// What starts programs, in one language or another.
-const PROCESS_STARTERS: &[&str] = &[
-    "system",
-    "popen",
-    "subprocess",
-    "exec",
-    "spawn",
-    "child_process",
-    "passthru",
-    "proc_open",
-    "qx",
-    "open3",
-    "do shell script",
-    "shell",
-    "getoutput",
-    "`",
-    "%x",
-    "getline",
-    "| \"",
-    "|\"",
-];
-
-/// What starts programs by a text that stands right behind it.
-const SHELL_CALLS: &[&str] = &[
-    "system",
-    "popen",
-    "exec",
-    "execsync",
-    "spawn",
-    "spawnsync",
-    "passthru",
-    "proc_open",
-    "qx",
-    "shell_exec",
-    "getoutput",
-    "check_output",
-    "check_call",
-    "do shell script",
-    "subprocess.run",
-    "subprocess.call",
-];
-
-/// What deletes directories.
-const DELETE_CALLS: &[&str] = &[
-    "rmtree",
-    "rmsync",
-    "rm_rf",
-    "rm_r(",
-    "remove_tree",
-    "rimraf",
-    "removesync",
-    "remove_dir_all",
-    "fs.rm(",
-    "rmdirsync",
-    "deletetree",
-    "remove-item",
-    "remove_entry",
-    "fileutils.rm",
-    "removedirs",
-    "emptydir",
-];
-
-const DECODE_CALLS: &[&str] = &[
-    "b64decode",
-    "base64",
-    "atob(",
-    "fromcharcode",
-    "unhexlify",
-    "fromhex",
-    "rot13",
-    "rot_13",
-    "marshal",
-    "pack(\"h",
-    "pack('h",
-    "decode64",
-    "chr(",
-    "zlib",
-    "bytes([",
-];
-
-const EVAL_CALLS: &[&str] =
-    &["exec(", "eval(", "eval ", "function(", "system(", "popen(", "__import__", "run("];
-
 fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     let lower = code.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(&word.to_ascii_lowercase()));
+    let calls = |names: &[String]| names.iter().any(|name| lower.contains(name));
     let texts = literals(code);
     let connects =
         has(&["socket", "fsockopen", "tcpsocket", "net.connect", "net.socket", "createconnection"]);
@@ -357,7 +248,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             Hit::deny(Family::Remote, "it connects a shell to another machine", "leave it"),
         );
     }
-    if has(DECODE_CALLS) && has(EVAL_CALLS) {
+    if calls(&DATA.code_calls.decode) && calls(&DATA.code_calls.evaluate) {
         walk.report(
             argv,
             Hit::deny(
@@ -370,7 +261,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
         walk.report(argv, Hit::deny(Family::Resources, "it starts itself without end", "leave it"));
     }
-    if has(DELETE_CALLS) {
+    if calls(&DATA.code_calls.delete) {
         let paths: Vec<Argument> = match texts.len() {
             0 => vec![Argument::known(UNKNOWN.to_string())],
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
@@ -403,7 +294,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     for hit in hits {
         walk.report(argv, hit);
     }
-    if has(PROCESS_STARTERS) {
+    if calls(&DATA.code_calls.start_process) {
         let mut row: Vec<Argument> = Vec::new();
         let mut listed = false;
         for Literal {
@@ -523,7 +414,8 @@ fn literals(code: &str) -> Vec<Literal> {
         }
         let opens = between.trim_end().ends_with(['(', '[']);
         let before = between.trim_end_matches(['(', '[', ' ']).to_ascii_lowercase();
-        let called = mark == "`" || SHELL_CALLS.iter().any(|call| before.ends_with(call));
+        let called =
+            mark == "`" || DATA.code_calls.run_shell.iter().any(|call| before.ends_with(call));
         rest = body.get(end + mark.len()..).unwrap_or_default();
         let text = decode(body.get(..end).unwrap_or_default(), Octal::Bare);
         all.push(Literal {

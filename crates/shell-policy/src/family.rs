@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::Deserialize;
+
 macro_rules! families {
     ($($(#[$doc:meta])* $name:ident = $slug:literal, $title:literal;)+) => {
         /// A group of commands that do the same sort of harm.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
         pub enum Family {
-            $($(#[$doc])* $name,)+
+            $($(#[$doc])* #[serde(rename = $slug)] $name,)+
         }
 
         impl Family {
@@ -72,7 +74,8 @@ impl fmt::Display for Family {
 }
 
 /// How much a rule minds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// It may go on, and is told that this was noticed.
     Warn,

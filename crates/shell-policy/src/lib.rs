@@ -13,6 +13,7 @@ mod bombs;
 mod braces;
 mod code;
 mod container;
+mod data;
 mod decode;
 mod expand;
 mod family;

@@ -1,70 +1,16 @@
 //! Commands that other programs are given to run: in flags, in variables, in makefiles.
 
+use super::data::DATA;
 use super::rules::{self, flag_values};
 use super::shell::parse;
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 
-/// Flags whose value is run as a command, by program.
-const COMMAND_FLAGS: &[(&[&str], &[&str])] = &[
-    (
-        &["tar", "bsdtar"],
-        &[
-            "--to-command",
-            "--use-compress-program",
-            "-I",
-            "--info-script",
-            "--new-volume-script",
-            "--rsh-command",
-            "--checkpoint-action",
-        ],
-    ),
-    (&["mysql", "mariadb"], &["--pager"]),
-    (&["rsync"], &["-e", "--rsh"]),
-    (&["split"], &["--filter"]),
-    (&["zip"], &["--unzip-command", "-TT"]),
-    (&["rg"], &["--pre"]),
-    (&["sort"], &["--compress-program"]),
-    (&["man"], &["-P", "--pager"]),
-    (&["git"], &["--upload-pack", "--receive-pack", "--open-files-in-pager"]),
-    (&["ssh", "scp", "sftp", "autossh"], &["-o"]),
-    (&["fzf", "sk"], &["--preview"]),
-    (&["hyperfine"], &["-p", "--prepare", "-s", "--setup", "-c", "--cleanup"]),
-    (&["nodemon"], &["-x", "--exec"]),
-    (&["cargo"], &["-s", "--shell"]),
-    (&["compgen", "complete", "mapfile", "readarray"], &["-C"]),
-];
-
 /// What stands before the command in such a value.
 const COMMAND_PREFIXES: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
 
-/// Variables whose value programs run as a command.
-const COMMAND_VARIABLES: &[&str] = &[
-    "PAGER",
-    "*_PAGER",
-    "MANPAGER",
-    "EDITOR",
-    "*_EDITOR",
-    "VISUAL",
-    "FCEDIT",
-    "HGEDITOR",
-    "BROWSER",
-    "RSYNC_RSH",
-    "GIT_SSH_COMMAND",
-    "GIT_SSH",
-    "FZF_DEFAULT_COMMAND",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-];
-
-/// Variables of make's that hold a program, with which recipes begin.
-const MAKE_TOOL_VARIABLES: &[&str] = &[
-    "CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RM", "CP", "MV", "INSTALL", "MAKE", "PYTHON",
-    "NODE", "GO", "CARGO", "STRIP", "RANLIB", "LEX", "YACC",
-];
-
 pub(super) fn is_command_variable(name: &str) -> bool {
-    COMMAND_VARIABLES.iter().any(|known| super::value::glob_match(known, name))
+    DATA.command_variables.iter().any(|known| super::value::glob_match(known, name))
 }
 
 impl ShellWalker<'_> {
@@ -76,8 +22,7 @@ impl ShellWalker<'_> {
                 self.run_expansions(argv, &words.text, words.origin);
             }
         }
-        let Some((_, flags)) = COMMAND_FLAGS.iter().find(|(programs, _)| programs.contains(&name))
-        else {
+        let Some(flags) = DATA.command_flags.get(name) else {
             return;
         };
         for value in flag_values(args, flags) {
@@ -135,7 +80,7 @@ impl ShellWalker<'_> {
             let Some((name, value)) = arg.text.split_once('=') else { continue };
             let name = name.trim_end_matches([':', '?', '+']);
             let is_shell = value.contains([';', '|', '&', '`']) || value.contains("$(");
-            if (is_shell || MAKE_TOOL_VARIABLES.contains(&name)) && !name.starts_with('-') {
+            if (is_shell || DATA.make_tool_variables.contains(&name)) && !name.starts_with('-') {
                 let script = recipe_as_shell(value);
                 if parse(&script).error.is_none() {
                     self.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));

@@ -1,5 +1,6 @@
 //! PowerShell's command line. What it is told to run is read as if it were bash's.
 
+use super::data::DATA;
 use super::value::{Argument, KnownOutput, TextOrigin};
 use super::walk::ShellWalker;
 
@@ -10,19 +11,6 @@ impl ShellWalker<'_> {
         argv: &[Argument],
         stdin: Option<&KnownOutput>,
     ) -> KnownOutput {
-        const FLAGS_WITH_VALUES: &[&str] = &[
-            "-executionpolicy",
-            "-ep",
-            "-version",
-            "-workingdirectory",
-            "-wd",
-            "-outputformat",
-            "-inputformat",
-            "-windowstyle",
-            "-configurationname",
-            "-settingsfile",
-            "-psconsolefile",
-        ];
         let mut rest = argv.get(1..).unwrap_or_default();
         while let [flag, tail @ ..] = rest {
             let text = flag.text.to_ascii_lowercase();
@@ -54,7 +42,7 @@ impl ShellWalker<'_> {
                     self.run_joined_words(argv, rest)
                 };
             }
-            let valued = text != "-i" && FLAGS_WITH_VALUES.iter().any(|name| is(name));
+            let valued = text != "-i" && DATA.powershell_option_values.iter().any(|name| is(name));
             rest = if valued { tail.get(1..).unwrap_or_default() } else { tail };
         }
         match stdin.cloned().filter(|input| *input != KnownOutput::file()) {

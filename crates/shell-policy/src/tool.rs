@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::data::DATA;
 use super::run::shell_quote;
 use super::shell::parse;
 
@@ -31,26 +32,6 @@ const SHELLS: &[&str] = &["Bash"];
 
 // The names of inputs below are in lower case and without `_` and `-`: see `normalized`.
 
-/// Inputs that hold the path of a file or a list of paths, in any tool.
-const FILE_INPUTS: &[&str] = &[
-    "filepath",
-    "filepaths",
-    "notebookpath",
-    "file",
-    "files",
-    "filename",
-    "targetfile",
-    "sourcefile",
-    "oldpath",
-    "newpath",
-    "absolutepath",
-    "relativepath",
-    "outputpath",
-    "outputfile",
-    "destinationpath",
-    "sourcepath",
-];
-
 /// Inputs that hold a path, or something else in tools that have nothing to do with files.
 const PATH_INPUTS: &[&str] =
     &["path", "paths", "uri", "uris", "source", "destination", "dest", "dst", "directory", "dir"];
@@ -60,19 +41,6 @@ const FILE_TOOL_PATH_INPUTS: &[&str] = &["to"];
 
 /// Inputs that hold a path only if it is a `file:` address.
 const URL_INPUTS: &[&str] = &["url", "urls"];
-
-/// Inputs that only tools for files have.
-const FILE_TOOL_INPUTS: &[&str] = &[
-    "content",
-    "contents",
-    "filetext",
-    "oldstring",
-    "newstring",
-    "oldtext",
-    "newtext",
-    "edits",
-    "encoding",
-];
 
 /// Inputs that hold a command line, or the words of one.
 const COMMAND_INPUTS: &[&str] =
@@ -97,7 +65,7 @@ const MAX_NESTED: usize = 5;
 pub fn is_known_input(key: &str) -> bool {
     let key = normalized(key);
     let tables = [
-        FILE_INPUTS,
+        DATA.tool_file_inputs.as_slice(),
         PATH_INPUTS,
         FILE_TOOL_PATH_INPUTS,
         URL_INPUTS,
@@ -112,7 +80,7 @@ pub fn is_known_input(key: &str) -> bool {
 
 /// Whether the name of an input tells that a tool is one for files, whatever its value.
 pub fn is_file_hint(key: &str) -> bool {
-    FILE_TOOL_INPUTS.contains(&normalized(key).as_str())
+    DATA.tool_file_hints.contains(&normalized(key).as_str())
 }
 
 /// The name of an input as it is in the tables: `filePath`, `file_path` and `FILE-PATH` are alike.
@@ -127,45 +95,6 @@ const IGNORED_TOOLS: &[&str] = &["Skill", "SlashCommand", "WebFetch", "WebSearch
 /// Names of tools from elsewhere (MCP servers) that only look.
 const READ_ONLY_VERBS: &[&str] =
     &["read", "get", "list", "search", "find", "view", "stat", "tree", "info"];
-
-/// Words in the names of MCP tools that are for files.
-const FILE_WORDS: &[&str] = &[
-    "file",
-    "files",
-    "fs",
-    "filesystem",
-    "directory",
-    "dir",
-    "folder",
-    "read",
-    "write",
-    "edit",
-    "delete",
-    "remove",
-    "move",
-    "copy",
-    "rename",
-    "save",
-    "append",
-    "patch",
-    "create",
-    "mkdir",
-    "list",
-    "tree",
-    "view",
-    "open",
-    "search",
-    "grep",
-    "replace",
-    "editor",
-    "ide",
-];
-
-/// Words in the names of MCP tools whose paths are those of addresses.
-const WEB_WORDS: &[&str] = &[
-    "http", "https", "api", "rest", "router", "route", "navigate", "browser", "web", "request",
-    "fetch", "page", "url",
-];
 
 type Inputs = serde_json::Map<String, Value>;
 
@@ -190,7 +119,7 @@ pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
     for (key, value) in scopes.iter().flat_map(|scope| scope.iter()) {
         let key = normalized(key);
         let is_in = |table: &[&str]| table.contains(&key.as_str());
-        let is_path = is_in(FILE_INPUTS)
+        let is_path = is_in(&DATA.tool_file_inputs)
             || is_in(PATH_INPUTS) && for_files != Some(false)
             || is_in(FILE_TOOL_PATH_INPUTS) && for_files == Some(true);
         names_a_file |= is_path && value.is_string();
@@ -233,7 +162,7 @@ fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs
                     ARGUMENT_INPUTS,
                     COMMAND_INPUTS,
                     COMMAND_LISTS,
-                    FILE_INPUTS,
+                    DATA.tool_file_inputs.as_slice(),
                     PATH_INPUTS,
                 ];
                 if tables.iter().any(|keys| keys.contains(&key.as_str())) {
@@ -252,8 +181,8 @@ fn is_for_files(name: &str, scopes: &[&Inputs]) -> Option<bool> {
     let hinted = scopes
         .iter()
         .flat_map(|scope| scope.keys())
-        .any(|key| is_file_hint(key) || FILE_INPUTS.contains(&normalized(key).as_str()));
-    Some(!has(WEB_WORDS) && (hinted || has(FILE_WORDS)))
+        .any(|key| is_file_hint(key) || DATA.tool_file_inputs.contains(&normalized(key).as_str()));
+    Some(!has(&DATA.tool_web_words) && (hinted || has(&DATA.tool_file_words)))
 }
 
 /// The words of `files__readFile-now`, in lower case.

@@ -1,7 +1,10 @@
 //! Programs that run other programs: what they run is judged as if it stood there alone.
 
+use serde::Deserialize;
+
 use super::Family;
 use super::code;
+use super::data::{DATA, Words};
 use super::find;
 use super::rules::{Hit, flag_values, valued_options};
 use super::run::{program_name, shell_quote};
@@ -9,112 +12,17 @@ use super::value::{Argument, KnownOutput, TextOrigin, is_known};
 use super::walk::ShellWalker;
 
 /// A program that takes options, then a few operands of its own, then a command.
-struct WrapperProgram {
-    names: &'static [&'static str],
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+pub(super) struct WrapperProgram {
+    programs: Words,
     /// Options whose value is the next word.
-    options_with_values: &'static [&'static str],
+    #[serde(default)]
+    option_values: Words,
     /// How many operands come before the command.
+    #[serde(default)]
     operands: usize,
 }
-
-const fn wrapper_program(
-    names: &'static [&'static str],
-    valued: &'static [&'static str],
-    operands: usize,
-) -> WrapperProgram {
-    WrapperProgram { names, options_with_values: valued, operands }
-}
-
-const WRAPPERS: &[WrapperProgram] = &[
-    wrapper_program(
-        &["nohup", "setsid", "builtin", "noglob", "nocorrect", "-", "unbuffer", "time", "busybox"],
-        &["-f", "-o"],
-        0,
-    ),
-    wrapper_program(
-        &["toybox", "torsocks", "torify", "proxychains", "proxychains4", "rlwrap"],
-        &[],
-        0,
-    ),
-    wrapper_program(
-        &["catchsegv", "tini", "dumb-init", "ssh-agent", "dbus-launch", "chronic"],
-        &[],
-        0,
-    ),
-    wrapper_program(&["ccache", "sccache", "distcc", "bear", "scan-build", "shx"], &["-o"], 0),
-    wrapper_program(&["cross-env", "cross-env-shell", "env-cmd", "dotenvx"], &["-f", "-e"], 0),
-    wrapper_program(&["sshpass"], &["-p", "-f", "-d"], 0),
-    wrapper_program(&["gosu", "su-exec"], &[], 1),
-    wrapper_program(
-        &["dbus-run-session", "xvfb-run", "caffeinate", "ts", "fakeroot", "eatmydata"],
-        &["-t", "-s", "-n", "-w"],
-        0,
-    ),
-    wrapper_program(&["command"], &[], 0),
-    wrapper_program(&["exec"], &["-a"], 0),
-    wrapper_program(
-        &["sudo"],
-        &["-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "-U", "--user", "--group"],
-        0,
-    ),
-    wrapper_program(&["doas"], &["-u", "-C"], 0),
-    wrapper_program(&["pkexec"], &["--user"], 0),
-    wrapper_program(&["nice"], &["-n", "--adjustment"], 0),
-    wrapper_program(&["ionice"], &["-c", "-n", "-p", "--class", "--classdata"], 0),
-    wrapper_program(&["chrt", "taskset", "setarch", "faketime"], &["-p", "-l"], 1),
-    wrapper_program(
-        &["cpulimit"],
-        &["-l", "-p", "-e", "-P", "--limit", "--pid", "--exe", "--path"],
-        0,
-    ),
-    wrapper_program(&["daemonize"], &["-c", "-e", "-E", "-l", "-o", "-p", "-u"], 0),
-    wrapper_program(
-        &["proot"],
-        &["-r", "-b", "-q", "-w", "-k", "-i", "-R", "--rootfs", "--bind", "--cwd"],
-        0,
-    ),
-    wrapper_program(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
-    wrapper_program(&["timeout", "gtimeout"], &["-s", "-k", "--signal", "--kill-after"], 1),
-    wrapper_program(
-        &["strace", "ltrace", "dtruss"],
-        &["-e", "-o", "-p", "-s", "-u", "-E", "-P", "-S"],
-        0,
-    ),
-    wrapper_program(&["perf"], &["-e", "-o", "-F"], 1),
-    wrapper_program(&["valgrind", "firejail", "bwrap", "rr"], &[], 0),
-    wrapper_program(&["chroot"], &[], 1),
-    wrapper_program(&["unshare", "nsenter"], &["-t", "-S", "-G", "--target"], 0),
-    wrapper_program(
-        &["systemd-run", "systemd-inhibit"],
-        &["-p", "-u", "--unit", "-E", "--what", "--who", "--why"],
-        0,
-    ),
-    wrapper_program(&["runuser"], &["-u", "-g", "-G"], 0),
-    wrapper_program(&["setpriv", "prlimit", "numactl", "chpst", "softlimit"], &["-u", "-m"], 0),
-];
-
-/// `tool subcommand … command`: two words, then options, then a command.
-const RUNNERS: &[(&str, &[&str])] = &[
-    ("uv", &["run"]),
-    ("poetry", &["run"]),
-    ("pipenv", &["run"]),
-    ("pdm", &["run"]),
-    ("hatch", &["run"]),
-    ("bundle", &["exec"]),
-    ("rbenv", &["exec"]),
-    ("pyenv", &["exec"]),
-    ("asdf", &["exec"]),
-    ("mise", &["exec", "x"]),
-    ("npm", &["exec", "x"]),
-    ("pnpm", &["exec", "dlx"]),
-    ("yarn", &["exec", "dlx"]),
-    ("bun", &["x"]),
-    ("conda", &["run"]),
-    ("dotenv", &["run"]),
-    ("op", &["run"]),
-    ("doppler", &["run"]),
-    ("nix", &["develop", "shell"]),
-];
 
 const SHELLS: &[&str] =
     &["bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "tcsh", "csh"];
@@ -139,12 +47,13 @@ impl ShellWalker<'_> {
         if ["pwsh", "powershell"].contains(&name) {
             return Some(self.check_powershell(argv, stdin));
         }
-        if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
+        if let Some(wrapper) = DATA.wrappers.iter().find(|wrapper| wrapper.programs.contains(&name))
+        {
             if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
                 let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
                 return Some(KnownOutput::known(found));
             }
-            let mut rest = skip_options(args, wrapper.options_with_values);
+            let mut rest = skip_options(args, &wrapper.option_values);
             rest = rest.get(wrapper.operands..).unwrap_or_default();
             // sudo and doas take assignments, too.
             while let [first, tail @ ..] = rest
@@ -160,7 +69,7 @@ impl ShellWalker<'_> {
                 _ => self.run(rest, stdin),
             });
         }
-        if let Some((_, subcommands)) = RUNNERS.iter().find(|(tool, _)| *tool == name)
+        if let Some(subcommands) = DATA.runners.get(name)
             && let Some(at) = args.iter().position(|arg| subcommands.contains(&arg.text.as_str()))
         {
             let rest = args.get(at + 1..).unwrap_or_default();

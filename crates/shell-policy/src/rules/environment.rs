@@ -3,37 +3,11 @@
 use super::{CommandContext, Hit};
 use crate::Family::{Environment, Publishing};
 use crate::Tier;
+use crate::data::DATA;
 use crate::run::program_name;
 use crate::value::{Argument, is_known};
 
 const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in its own options";
-
-/// Variables that make programs load or run something, whatever the value.
-const HIJACK_VARIABLES: &[&str] = &[
-    "LD_PRELOAD",
-    "LD_AUDIT",
-    "DYLD_INSERT_LIBRARIES",
-    "BASH_ENV",
-    "ENV",
-    "PROMPT_COMMAND",
-    "ZDOTDIR",
-    "PYTHONSTARTUP",
-    "PYTHONHOME",
-    "PERL5OPT",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PROXY_COMMAND",
-    "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM",
-    "GIT_EXEC_PATH",
-    "GIT_TEMPLATE_DIR",
-    "GIT_ASKPASS",
-    "SSH_ASKPASS",
-    "LESSOPEN",
-    "PS0",
-    "BASH_FUNC_*",
-    "GCONV_PATH",
-    "SUDO_ASKPASS",
-];
 
 /// Where everybody may put a file.
 const SHARED_DIRS: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
@@ -46,7 +20,7 @@ pub(crate) fn check_assignment(
 ) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
     let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED));
-    if HIJACK_VARIABLES.iter().any(|known| crate::value::glob_match(known, name)) {
+    if DATA.hijack_variables.iter().any(|known| crate::value::glob_match(known, name)) {
         // Nothing is loaded that way, which is often what it is for.
         if value.is_empty() {
             return None;

@@ -2,62 +2,9 @@
 //! programs are paths that they write.
 
 use super::places::DeleteScope;
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
-use crate::Family::{Disks, Files, Obfuscation, Privilege, Resources, Secrets};
+use super::{CommandInvocation, Hit};
+use crate::Family::{Files, Obfuscation, Privilege, Resources, Secrets};
 use crate::value::Argument;
-
-const LEAVE_DISKS: &str = "leave the disks of this machine alone; work on files in the project";
-
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Disks, &["mkfs*", "mke2fs", "mkswap", "newfs", "wipefs", "blkdiscard", "badblocks"])
-        .reason("it formats or erases a disk", LEAVE_DISKS),
-    deny(Disks, &["fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "partx", "kpartx"])
-        .unless(&["-l", "--list"])
-        .reason("it changes the partitions of a disk", LEAVE_DISKS),
-    deny(
-        Disks,
-        &["cryptsetup", "hdparm", "nvme", "mdadm", "losetup", "dmsetup", "tune2fs", "resize2fs"],
-    )
-    .reason("it changes a disk or how it is read", LEAVE_DISKS),
-    deny(Disks, &["lvremove", "vgremove", "pvremove", "lvreduce", "pvcreate", "vgcreate"])
-        .reason("it removes or changes volumes", LEAVE_DISKS),
-    deny(Disks, &["zpool", "zfs", "btrfs"])
-        .subcommands(&["destroy", "labelclear", "rollback", "subvolume delete", "device remove"])
-        .reason("it destroys a file system", LEAVE_DISKS),
-    deny(Disks, &["diskutil"])
-        .subcommands(&[
-            "erase*",
-            "partition*",
-            "zero*",
-            "random*",
-            "secure*",
-            "apfs delete*",
-            "reformat",
-        ])
-        .reason("it erases a disk", LEAVE_DISKS),
-    deny(
-        Disks,
-        &[
-            "grub-install",
-            "grub2-install",
-            "update-grub",
-            "grub-mkconfig",
-            "efibootmgr",
-            "bootctl",
-            "bcdedit",
-            "bless",
-            "lilo",
-            "nvram",
-        ],
-    )
-    .reason("it changes how the machine starts", LEAVE_DISKS),
-    deny(Disks, &["format", "diskpart"]).reason("it formats or changes a disk", LEAVE_DISKS),
-    deny(Resources, &["stress", "stress-ng", "memtester", "cpuburn"])
-        .reason("it uses up the machine", "measure with a small, bounded load"),
-    warn(Files, &["dropbox-trash", "trash-empty"])
-        .reason("it empties the trash for good", "leave what is in the trash"),
-];
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {

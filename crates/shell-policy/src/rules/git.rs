@@ -1,151 +1,14 @@
 //! Destructive git: losing commits or uncommitted work, rewriting what others have.
 
 use super::places::DeleteScope;
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
+use super::{CommandInvocation, Hit};
 use crate::Family::{Environment, Exfiltration, Git, Persistence};
+use crate::data::DATA;
 use crate::value::Argument;
 
 const COMMIT: &str =
     "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
 const PUSH_WITHOUT_FORCE: &str = "push without force to a branch of your own";
-const HISTORY: &str = "leave the history; add a commit that mends it";
-
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Git, &["git"])
-        .subcommands(&["reset"])
-        .flags(&["--hard", "--merge"])
-        .reason("uncommitted work is lost for good", COMMIT),
-    deny(Git, &["git"])
-        .subcommands(&["push", "send-pack"])
-        .flags(&[
-            "-f",
-            "--force",
-            "--force-with-lease",
-            "--force-if-includes",
-            "--mirror",
-            "--prune",
-        ])
-        .unless(&["--dry-run"])
-        .reason("commits that others may have are overwritten", PUSH_WITHOUT_FORCE),
-    // It overwrites by itself what has moved, so that only what is deleted is told by a flag.
-    deny(Git, &["jj"])
-        .subcommands(&["git push"])
-        .flags(&["--deleted", "--all", "--tracked"])
-        .unless(&["--dry-run"])
-        .reason("commits that others may have are overwritten", PUSH_WITHOUT_FORCE),
-    warn(Git, &["jj"]).subcommands(&["git push"]).unless(&["--dry-run"]).reason(
-        "it overwrites what it pushes to if the history was rewritten",
-        "look with `jj git push --dry-run` first",
-    ),
-    deny(Git, &["jj"])
-        .subcommands(&["op abandon", "operation abandon", "util gc"])
-        .reason("what could still be brought back is gone", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["push"])
-        .flags(&["-d", "--delete"])
-        .reason("a branch that others may use is deleted", PUSH_WITHOUT_FORCE),
-    deny(Git, &["git"])
-        .subcommands(&["filter-branch", "filter-repo", "replace"])
-        .reason("the whole history is rewritten", HISTORY),
-    deny(Git, &["git-filter-repo", "bfg"]).reason("the whole history is rewritten", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["reflog expire", "reflog delete", "prune", "stash clear", "update-ref"])
-        .unless(&["-n", "--dry-run"])
-        .reason("what could still be brought back is gone", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["gc"])
-        .flags(&["--prune"])
-        .reason("what could still be brought back is gone", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["checkout", "switch"])
-        .flags(&["-f", "--force", "--discard-changes"])
-        .reason("uncommitted work is lost for good", COMMIT),
-    warn(Git, &["git"]).subcommands(&["clean"]).unless(&["-n", "--dry-run"]).reason(
-        "files that git does not know are deleted for good",
-        "look with `git clean -n` first",
-    ),
-    deny(Git, &["git"])
-        .subcommands(&["branch"])
-        .flags(&["-f", "--force"])
-        .unless(&["-d", "-D", "--delete", "-m", "-M", "-c", "-C"])
-        .reason(
-            "a branch is moved, and commits that were only on it are lost",
-            "make a branch of another name",
-        ),
-    warn(Git, &["git"]).subcommands(&["branch"]).flags(&["-D", "-f", "--force", "-M"]).reason(
-        "a branch is deleted or replaced, merged or not",
-        "use `git branch -d`, which looks first",
-    ),
-    warn(Git, &["git"])
-        .subcommands(&["checkout", "switch"])
-        .flags(&["-B", "-C", "--force-create"])
-        .reason(
-            "a branch is moved, and commits that were only on it are lost",
-            "make a branch of another name",
-        ),
-    warn(Git, &["git"])
-        .subcommands(&["stash drop", "stash pop"])
-        .flags(&["--force", "--index"])
-        .reason("stashed work may be lost", "apply it first"),
-    warn(Git, &["git"])
-        .subcommands(&["stash drop"])
-        .reason("stashed work is lost", "apply it first"),
-    warn(Git, &["git"])
-        .subcommands(&["tag"])
-        .flags(&["-d", "--delete", "-f", "--force"])
-        .reason("a tag that others may rely on is changed", "make a new tag"),
-    warn(Git, &["git"])
-        .subcommands(&["worktree remove", "worktree prune"])
-        .flags(&["-f", "--force"])
-        .reason("another worktree with its work is deleted", "look what is in it first"),
-    warn(Git, &["git"])
-        .subcommands(&["commit", "push", "merge", "rebase", "am"])
-        .flags(&["--no-verify"])
-        .reason(
-            "the project's own checks are passed over",
-            "let them run, and mend what they find",
-        ),
-    warn(Git, &["git"]).subcommands(&["commit"]).flags(&["-n"]).reason(
-        "the project's own checks are passed over",
-        "let them run, and mend what they find",
-    ),
-    deny(Git, &["git"])
-        .subcommands(&["read-tree", "checkout-index"])
-        .flags(&["--reset", "-f", "--force"])
-        .reason("uncommitted work is lost for good", COMMIT),
-    deny(Environment, &["git"])
-        .subcommands(&["config"])
-        .flags(&["--global", "--system"])
-        .unless(&["--get", "--list", "-l", "--get-all", "--get-regexp", "--show-origin"])
-        .reason(
-            "it changes git for every project of this user",
-            "set it for this repository alone",
-        ),
-    warn(Exfiltration, &["git"])
-        .subcommands(&["remote add", "remote set-url"])
-        .reason("the project can then be pushed elsewhere", "push to the remotes that are there"),
-];
-
-/// Settings that make git run a program.
-const COMMAND_SETTINGS: &[&str] = &[
-    "core.hookspath",
-    "core.sshcommand",
-    "core.fsmonitor",
-    "core.pager",
-    "core.editor",
-    "core.gitproxy",
-    "core.askpass",
-    "credential.helper",
-    "diff.external",
-    "sequence.editor",
-    "gpg.program",
-    "init.templatedir",
-    "core.attributesfile",
-    "core.worktree",
-    "include.path",
-    "uploadpack.packobjectshook",
-];
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.name != "git" {
@@ -329,7 +192,7 @@ fn skips_certificate_check(key: &str, value: &str) -> bool {
 
 pub(super) fn runs_command(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    COMMAND_SETTINGS.contains(&key.as_str())
+    DATA.git_command_settings.contains(&key.as_str())
         || key.starts_with("alias.")
         || key.starts_with("filter.")
         || key.starts_with("url.")
@@ -341,20 +204,6 @@ pub(super) fn runs_command(key: &str) -> bool {
 /// Values that people set so that git asks and pages nothing, and aliases of git's own commands.
 fn is_noninteractive_value(setting: &str) -> bool {
     let Some((key, value)) = setting.split_once('=') else { return false };
-    const NONINTERACTIVE_VALUES: &[&str] = &[
-        "",
-        "cat",
-        "true",
-        "less",
-        "less -R",
-        "false",
-        ":",
-        "vim",
-        "vi",
-        "nano",
-        "code --wait",
-        "delta",
-    ];
-    NONINTERACTIVE_VALUES.contains(&value)
+    DATA.git_noninteractive_values.contains(&value)
         || (key.to_ascii_lowercase().starts_with("alias.") && !value.starts_with('!'))
 }

@@ -19,6 +19,7 @@ mod table;
 use std::borrow::Cow;
 use std::path::Path;
 
+use super::data::DATA;
 use super::links::LinkTable;
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::{Context, Family, Tier};
@@ -26,7 +27,7 @@ use super::{Context, Family, Tier};
 pub(super) use environment::check_assignment;
 pub(super) use network::{dns_leak_hit, is_resolver};
 pub(super) use places::judge_path;
-pub(super) use protected::FileAccess;
+pub(super) use protected::{FileAccess, ProtectedPath};
 pub(super) use secrets::{is_secret_name, printed_secret_hit};
 pub(super) use table::{CommandRule, valued_options};
 
@@ -201,7 +202,7 @@ fn flag_matches(flag: &str, text: &str) -> bool {
 /// All that rules have to say of a command.
 pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     let mut hits = Vec::new();
-    for rule in rule_tables().flatten() {
+    for rule in DATA.commands.iter() {
         hits.extend(rule.check(command));
     }
     for function in [
@@ -222,25 +223,11 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     hits
 }
 
-fn rule_tables() -> impl Iterator<Item = &'static [CommandRule]> {
-    [
-        files::RULES,
-        network::RULES,
-        secrets::RULES,
-        system::RULES,
-        publishing::RULES,
-        git::RULES,
-        databases::RULES,
-        cloud::RULES,
-    ]
-    .into_iter()
-}
-
 /// The programs that rules know by name, the worst first.
 pub(super) fn programs() -> impl Iterator<Item = &'static str> {
     ["rm", "dd", "sh", "bash", "cat"]
         .into_iter()
-        .chain(rule_tables().flatten().flat_map(|rule| rule.programs.iter().copied()))
+        .chain(DATA.commands.iter().flat_map(|rule| rule.programs.iter().copied()))
 }
 
 #[cfg(test)]
@@ -249,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_rule_has_reason_and_alternative() {
-        for rule in rule_tables().flatten() {
+        for rule in DATA.commands.iter() {
             assert!(!rule.programs.is_empty());
             for text in [rule.reason, rule.suggestion] {
                 assert!(!text.is_empty(), "{:?}", rule.programs);

@@ -1,163 +1,17 @@
 //! Exfiltration; reverse shells and remote access.
 
 use super::files::is_remote;
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
+use super::{CommandInvocation, Hit};
 use crate::Family::{Containers, Environment, Exfiltration, Remote};
+use crate::data::DATA;
 use crate::value::{Argument, TextOrigin, UNKNOWN, UNKNOWN_NAME};
 
-const TLS_CHECK_DISABLED: &str = "from now on nobody checks who is at the other end";
 const KEEP_TLS_CHECK: &str =
     "leave the check on, and name the certificate of a server that you trust";
 const TUNNEL: &str = "it opens this machine to others";
 const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
 
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
-        .flags(&["-e", "-c", "--exec", "--sh-exec", "--lua-exec"])
-        .reason("it hands a shell to whoever is at the other end", "leave it"),
-    deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
-        .flags(&["-l", "--listen"])
-        .reason("it listens for connections", SERVE),
-    deny(
-        Remote,
-        &[
-            "ngrok",
-            "localtunnel",
-            "lt",
-            "bore",
-            "frpc",
-            "chisel",
-            "cloudflared",
-            "sshuttle",
-            "tailscale",
-            "zerotier-cli",
-            "serveo",
-            "pagekite",
-            "gost",
-            "rathole",
-        ],
-    )
-    .reason(TUNNEL, SERVE),
-    deny(
-        Remote,
-        &[
-            "sshd",
-            "dropbear",
-            "telnetd",
-            "in.telnetd",
-            "x11vnc",
-            "vncserver",
-            "xrdp",
-            "teamviewer",
-            "anydesk",
-            "rustdesk",
-            "ttyd",
-            "gotty",
-            "tmate",
-            "wetty",
-        ],
-    )
-    .reason("it lets others in", "leave it"),
-    deny(Remote, &["ssh", "autossh"])
-        .flags(&["-R", "-D", "-w"])
-        .reason("it opens a tunnel", "run what you need here"),
-    deny(
-        Remote,
-        &[
-            "msfvenom",
-            "msfconsole",
-            "pwncat",
-            "evil-winrm",
-            "hydra",
-            "sqlmap",
-            "nmap",
-            "masscan",
-            "responder",
-        ],
-    )
-    .reason("it is a tool for breaking in", "leave it"),
-    warn(Remote, &["ssh", "autossh", "mosh", "telnet", "rsh", "rlogin", "sftp"])
-        .unless(&["-V", "-Q", "-G"])
-        .reason("it works on another machine, which nothing here guards", "work on this machine"),
-    warn(Remote, &["ssh-copy-id"]).reason("it lets this machine's key into another", "leave it"),
-    deny(
-        Exfiltration,
-        &[
-            "pastebinit",
-            "wormhole",
-            "magic-wormhole",
-            "croc",
-            "ffsend",
-            "transfer",
-            "0x0",
-            "termbin",
-        ],
-    )
-    .reason("it sends local data to others", "keep it here and name the file in your answer"),
-    deny(Exfiltration, &["mail", "mailx", "mutt", "sendmail", "swaks", "msmtp"])
-        .reason("it sends mail", "put what you have to say into your answer"),
-    deny(Exfiltration, &["gh"])
-        .subcommands(&["gist create"])
-        .reason("it publishes local data as a gist", "put it into a file of the project"),
-    deny(Exfiltration, &["rclone"])
-        .subcommands(&["copy", "sync", "move", "copyto", "moveto", "rcat"])
-        .reason(
-            "it copies data to a remote store",
-            "keep it here and name the file in your answer",
-        ),
-    deny(Exfiltration, &["ftp", "lftp", "ncftpput", "tftp", "smbclient"]).reason(
-        "it moves data to another machine",
-        "keep it here and name the file in your answer",
-    ),
-    warn(Environment, &["npm", "pnpm", "yarn"])
-        .subcommands(&[
-            "config set strict-ssl false",
-            "config set strict-ssl=false",
-            "set strict-ssl false",
-            "set strict-ssl=false",
-            "config set enableStrictSsl false",
-        ])
-        .reason(TLS_CHECK_DISABLED, KEEP_TLS_CHECK),
-    warn(Environment, &["conda", "mamba", "bundle", "composer", "poetry", "go"])
-        .subcommands(&[
-            "config ssl_verify false",
-            "config ssl_verify_mode 0",
-            "config set ssl_verify_mode 0",
-            "config secure-http false",
-            "config disable-tls true",
-            "config certificates.* false",
-            "env GOINSECURE=*",
-        ])
-        .reason(TLS_CHECK_DISABLED, KEEP_TLS_CHECK),
-    deny(Exfiltration, &["tcpdump", "tshark", "wireshark", "ettercap", "mitmproxy", "dsniff"])
-        .reason("it listens in on the network", "log in the program itself"),
-];
-
 const KEEP_LOCAL: &str = "keep it here and name the file in your answer";
-
-/// Programs that have a name looked up.
-const RESOLVERS: &[&str] = &[
-    "dig",
-    "nslookup",
-    "host",
-    "ping",
-    "ping6",
-    "fping",
-    "drill",
-    "delv",
-    "kdig",
-    "dog",
-    "doggo",
-    "getent",
-    "resolvectl",
-    "systemd-resolve",
-    "traceroute",
-    "tracepath",
-    "mtr",
-    "dns-sd",
-    "whois",
-];
 
 /// Whether a host name has in it what another command printed. The whole of a name may come from there, and so
 /// may names that stay on this network.
@@ -176,26 +30,12 @@ fn carries_command_output(host: &Argument) -> bool {
 }
 
 pub(crate) fn is_resolver(name: &str) -> bool {
-    RESOLVERS.contains(&name)
+    DATA.resolvers.contains(&name)
 }
 
 pub(crate) fn dns_leak_hit() -> Hit {
     Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP_LOCAL)
 }
-
-/// Flags by which programs talk to a server without a look at its certificate.
-const INSECURE_FLAGS: &[(&[&str], &[&str])] = &[
-    (&["curl"], &["--insecure", "--proxy-insecure", "--doh-insecure"]),
-    (&["wget", "wget2"], &["--no-check-certificate"]),
-    (&["http", "https", "xh", "xhs"], &["--verify=no", "--verify=false"]),
-    (&["aws"], &["--no-verify-ssl"]),
-    (&["aria2c"], &["--check-certificate=false"]),
-    (&["npm", "pnpm", "yarn"], &["--strict-ssl=false", "--no-strict-ssl"]),
-    (
-        &["kubectl", "oc", "helm", "k"],
-        &["--insecure-skip-tls-verify", "--insecure-skip-tls-verify=true"],
-    ),
-];
 
 /// Letters of curl's whose value may follow at once: `-ofile`.
 const CURL_VALUES: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
@@ -205,8 +45,8 @@ pub(super) fn unverified_tls_hit() -> Hit {
 }
 
 fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
-    let flags = INSECURE_FLAGS.iter().find(|(programs, _)| command.is(programs));
-    let said = |text: &str| flags.is_some_and(|(_, flags)| flags.contains(&text));
+    let flags = DATA.insecure_flags.get(command.name).unwrap_or_default();
+    let said = |text: &str| flags.contains(&text);
     let short = |text: &str| {
         let letters = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
         let mut flags = letters.unwrap_or_default().chars();
@@ -356,7 +196,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             }
         }
         "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => check_store(command, hits),
-        _ if command.is(RESOLVERS)
+        _ if is_resolver(command.name)
             && command.operands().into_iter().any(carries_command_output) =>
         {
             hits.push(Hit::deny(
