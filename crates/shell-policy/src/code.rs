@@ -1,7 +1,7 @@
-//! Code in a command line: what little can be said of it without knowing the language.
+//! Code of other languages in a command line.
 //!
-//! Its texts in quotes are looked at: as commands where something is started, as paths where
-//! something is deleted, read or written.
+//! It is not parsed. String literals are judged as commands where the code starts a process, and as
+//! paths where it deletes, reads or writes.
 
 use super::awk;
 use super::data::DATA;
@@ -11,7 +11,6 @@ use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 use super::{Family, Tier};
 
-/// Looks into the code that a program is given.
 pub(super) fn check_code(
     walk: &mut ShellWalker<'_>,
     name: &str,
@@ -89,7 +88,7 @@ pub(super) fn check_code(
     }
     let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
     if let Some(written) = file.and_then(|file| walk.file_content(file)) {
-        // Code in a file is what the note on code in a command line asks for.
+        // The warning about inline code asks for a file, so files do not warn.
         match written.origin {
             TextOrigin::Literal | TextOrigin::Computed => scan_source(walk, argv, &written.text),
             TextOrigin::Decoded | TextOrigin::Network => {
@@ -102,8 +101,8 @@ pub(super) fn check_code(
     }
 }
 
-/// What the command lines of databases and debuggers have a shell run: `system ls`, `\! ls`, `.shell ls`,
-/// `\o |ls`, `COPY t FROM PROGRAM 'ls'`.
+/// Shell escapes of database clients and debuggers: `system ls`, `\! ls`, `.shell ls`, `\o |ls`,
+/// `COPY t FROM PROGRAM 'ls'`.
 fn shell_escapes(text: &str) -> Vec<String> {
     const COMMANDS: &[&str] = &["system ", ".system ", ".sys ", ".shell ", ".sh ", "shell ", "!"];
     const OUTPUT_TO_COMMAND: &[&str] =
@@ -122,7 +121,6 @@ fn shell_escapes(text: &str) -> Vec<String> {
             let lower = statement.to_ascii_lowercase();
             let at = |start: &&&str| lower.starts_with(**start);
             if let Some(start) = COMMANDS.iter().find(at) {
-                // What follows a semicolon belongs to it, too.
                 let from = line.find(statement).unwrap_or_default() + start.len();
                 scripts.push(line.get(from..).unwrap_or_default().to_owned());
             }
@@ -143,7 +141,7 @@ fn shell_escapes(text: &str) -> Vec<String> {
     scripts
 }
 
-/// The scripts that awk and sed read by `-f`, as far as they are known.
+/// The scripts that awk and sed read by `-f`.
 fn script_files(
     walk: &ShellWalker<'_>,
     args: &[Argument],
@@ -158,9 +156,9 @@ fn script_files(
         .collect()
 }
 
-/// What awk writes by `>`, and runs of what it is given by `-v`.
+/// Judges files written by `>`, and commands built from input or `-v`.
 fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Option<&KnownOutput>) {
-    // What it reads is run line by line: `system($0)`, `print | "sh"`.
+    // `system($0)`, `print | "sh"` run the input.
     let plain: String = program.chars().filter(|c| !c.is_whitespace()).collect();
     let runs_input =
         ["system($", "print|\"sh\"", "print|\"bash\"", "print$0|\"sh\"", "print$0|\"bash\""]
@@ -280,7 +278,6 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     ]);
     let mut hits = Vec::new();
     for Literal { text, .. } in &texts {
-        // Short texts and prose are no paths.
         if text.len() < 4 || text.len() > 300 || text.contains('\n') {
             continue;
         }
@@ -313,8 +310,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             if *more && (row.len() > 1 || *called) {
                 row.push(Argument::known(UNKNOWN.to_string()));
             }
-            // A word alone is more often a word than a command. Prose is not shell, and need not be
-            // readable as such.
+            // A single word is rarely a command, and prose need not parse.
             let likely = *called || text.trim().contains(char::is_whitespace);
             if likely && text.len() <= 2000 && parse(text).error.is_none() {
                 let text = text.clone();
@@ -338,7 +334,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     }
 }
 
-/// Texts in brackets, as Perl and Ruby have them: `qw(…)`, `qx{…}`, `%x(…)`.
+/// Texts quoted as in Perl and Ruby: `qw(…)`, `qx{…}`, `%x(…)`.
 fn bracket_quoted_texts(code: &str) -> Vec<(&'static str, &str)> {
     const MAX_LITERALS: usize = 50;
     let mut all = Vec::new();
@@ -360,7 +356,7 @@ fn bracket_quoted_texts(code: &str) -> Vec<(&'static str, &str)> {
     all
 }
 
-/// A list of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
+/// Judges a list of strings as a command: `["rm", "-rf", "/"]`.
 fn check_string_list(walk: &mut ShellWalker<'_>, row: &mut Vec<Argument>, listed: bool) {
     let row = std::mem::take(row);
     if row.len() > 1 && listed {
@@ -368,7 +364,7 @@ fn check_string_list(walk: &mut ShellWalker<'_>, row: &mut Vec<Argument>, listed
     }
 }
 
-/// `~` at the beginning, which most languages leave to a function of theirs.
+/// Expands `~`, although most languages leave that to a function.
 fn expand_home(walk: &ShellWalker<'_>, text: &str) -> Argument {
     match (text.strip_prefix('~'), walk.context.home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
@@ -378,16 +374,13 @@ fn expand_home(walk: &ShellWalker<'_>, text: &str) -> Argument {
     }
 }
 
-/// A text in quotes.
 struct Literal {
     text: String,
-    /// Nothing but a comma is between it and the one before: `"rm", ["-rf"`.
+    /// Only a comma separates it from the literal before: `"rm", ["-rf"`.
     joined: bool,
-    /// It is the first in brackets.
     is_first_in_brackets: bool,
-    /// It is given to something that starts programs: `system("…`.
+    /// Passed to a call that starts programs: `system("…`.
     is_call_argument: bool,
-    /// Something that is no text in quotes follows behind a comma.
     has_more_arguments: bool,
 }
 

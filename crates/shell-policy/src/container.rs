@@ -1,5 +1,4 @@
-//! Commands in containers. A container's files are not those of this machine, but for those that are
-//! mounted into it.
+//! Commands in containers, where only mounted files are this machine's.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,16 +11,15 @@ use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 use super::{Family, Tier, normalize_path};
 
-/// The container that a command runs in.
 #[derive(Debug)]
 pub(super) struct Container {
-    /// It was there before, with whatever is mounted into it.
+    /// Existed before the command, so its mounts are unknown.
     is_preexisting: bool,
-    /// Directories of this machine, and where they are inside.
+    /// Pairs of a path on this machine and the path inside.
     mounts: Vec<(PathBuf, PathBuf)>,
 }
 
-/// What harms beyond the container that it runs in.
+/// Families whose harm reaches the host.
 const HOST_ACCESS: &[Family] = &[
     Family::Databases,
     Family::Cloud,
@@ -31,7 +29,6 @@ const HOST_ACCESS: &[Family] = &[
     Family::Resources,
 ];
 
-/// Whether a path in a container is one where nobody mounts what should stay.
 fn is_scratch_path(path: &Argument) -> bool {
     ["/tmp/", "/var/tmp/", "/var/cache/"].iter().any(|place| path.text.starts_with(place))
         && !path.text.contains("..")
@@ -109,7 +106,7 @@ impl ShellWalker<'_> {
             .collect()
     }
 
-    /// Notes what was found of a command in a container, as far as it matters outside of it.
+    /// Reports a hit if it matters on the host.
     pub(super) fn report_contained(&mut self, argv: &[Argument], hit: Hit, container: &Container) {
         if HOST_ACCESS.contains(&hit.family) {
             self.record_finding(subject(argv), hit);

@@ -1,4 +1,4 @@
-//! `find` and `fd`: what they run for each file, what they delete, what they print.
+//! `find` and `fd`: commands they run, files they delete, paths they print.
 
 use super::Family;
 use super::rules::Hit;
@@ -6,10 +6,9 @@ use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 
-/// The places where a search finds something, as paths of which a part is not known.
 fn matched_paths(starts: &[Argument], names: &[String], narrowed: bool) -> Vec<Argument> {
     let mut all = Vec::new();
-    // One of these is everything that is there, two are some of it.
+    // One unknown component stands for everything there, two for a part of it.
     let below =
         if narrowed { format!("{UNKNOWN_NAME}{UNKNOWN_NAME}") } else { UNKNOWN_NAME.to_string() };
     for start in starts {
@@ -20,7 +19,7 @@ fn matched_paths(starts: &[Argument], names: &[String], narrowed: bool) -> Vec<A
         }
         for name in names {
             let text = match name.contains('/') {
-                // What the whole path must look like: `./build/*`.
+                // A pattern for the whole path: `./build/*`.
                 true if name.starts_with(&format!("{root}/")) => name.clone(),
                 true => format!("{root}/{UNKNOWN_NAME}{UNKNOWN_NAME}"),
                 false => format!("{root}/{UNKNOWN_NAME}/{name}"),
@@ -35,7 +34,6 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
     let args = argv.get(1..).unwrap_or_default();
     let begins =
         |arg: &&Argument| arg.text.starts_with(['-', '(', ')', '!', ',']) && arg.text != "-";
-    // Options about links come before the paths.
     let links =
         args.iter().take_while(|arg| ["-H", "-L", "-P"].contains(&arg.text.as_str())).count();
     let args = args.get(links..).unwrap_or_default();
@@ -48,7 +46,7 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
 
     let mut actions: Vec<Vec<Argument>> = Vec::new();
     let mut delete = false;
-    // The names that must fit where an action stands: `-o` begins anew.
+    // Name tests before an action; `-o` resets them.
     let mut names: Vec<String> = Vec::new();
     let mut all_names: Vec<String> = Vec::new();
     let mut unnamed = false;
@@ -56,7 +54,7 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
     let mut rest = tests.iter();
     let mut negated = false;
     let mut narrowed = false;
-    // Whether something is asked for beside what must not be, and whether `.git` is left out.
+    // Whether there is a positive test, and whether `.git` is excluded.
     let mut tested = false;
     let mut spares_git = false;
     while let Some(test) = rest.next() {
@@ -72,7 +70,6 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
                 if let Some(name) = name
                     && !negated
                 {
-                    // A name is that of the last component, a path is the whole of it.
                     let path = test.text.ends_with("path") || test.text == "-wholename";
                     if path || name.text.chars().any(|c| !"*?.".contains(c)) {
                         names.push(name.text.clone());
@@ -162,7 +159,6 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
     KnownOutput::new(lines.join("\n") + "\n", TextOrigin::Computed)
 }
 
-/// What there is to say of deleting some of what is in the project.
 fn partial_delete_hit(spares_git: bool) -> Hit {
     match spares_git {
         true => Hit::warn(

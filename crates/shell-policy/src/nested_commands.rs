@@ -1,4 +1,4 @@
-//! Commands that other programs are given to run: in flags, in variables, in makefiles.
+//! Commands in flags, variables and makefiles.
 
 use super::data::DATA;
 use super::rules::{self, flag_values};
@@ -6,7 +6,6 @@ use super::shell::parse;
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 
-/// What stands before the command in such a value.
 const COMMAND_PREFIXES: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
 
 pub(super) fn is_command_variable(name: &str) -> bool {
@@ -14,7 +13,6 @@ pub(super) fn is_command_variable(name: &str) -> bool {
 }
 
 impl ShellWalker<'_> {
-    /// Judges the commands that a program is given in its flags.
     pub(super) fn check_flag_commands(&mut self, name: &str, argv: &[Argument]) {
         let args = argv.get(1..).unwrap_or_default();
         if ["compgen", "complete"].contains(&name) {
@@ -35,14 +33,14 @@ impl ShellWalker<'_> {
             };
             let mut text = text.trim_start_matches(['=', ' ']).to_owned();
             if ["mapfile", "readarray"].contains(&name) {
-                // It is called with an index and a line.
+                // The callback gets an index and a line.
                 text.push_str(&format!(" 0 {UNKNOWN}"));
             }
             self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
         }
     }
 
-    /// Runs the substitutions in a text that the shell expands as it does a here-document.
+    /// Runs the substitutions in a text that expands like a here-document.
     pub(super) fn run_expansions(&mut self, argv: &[Argument], text: &str, origin: TextOrigin) {
         if text.contains("$(") || text.contains('`') {
             let script = format!(": <<END_OF_TEXT\n{text}\nEND_OF_TEXT");
@@ -50,7 +48,6 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// A variable is set for programs, or taken from them.
     pub(super) fn check_exported_variable(
         &mut self,
         argv: &[Argument],
@@ -70,7 +67,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// What a makefile runs, if the same command line wrote it.
+    /// Judges a makefile that the same command line wrote.
     pub(super) fn check_makefile(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
         for text in flag_values(args, &["--eval", "-E"]) {
@@ -111,13 +108,11 @@ impl ShellWalker<'_> {
         }
         let text = makefile.text.replace("\\\n", " ");
         for line in text.lines() {
-            // Behind a tab, or behind the `;` of a rule: a command.
             let recipe = line.strip_prefix('\t').or_else(|| {
                 let (rule, recipe) = line.split_once(';')?;
                 rule.contains(':').then_some(recipe)
             });
             let computed = line.split("$(shell ").skip(1).map(|rest| {
-                // To the bracket that closes it.
                 let mut open = 1_usize;
                 let end = rest.find(|c| {
                     open = match c {
@@ -131,7 +126,7 @@ impl ShellWalker<'_> {
             });
             for command in recipe.into_iter().chain(computed) {
                 let command = recipe_as_shell(command.trim_start_matches(['@', '-', '+', ' ']));
-                // What make does with it first may be what makes it shell.
+                // Make's expansion may turn it into valid shell.
                 let readable = parse(&command).error.is_none();
                 let command = if readable { command } else { UNKNOWN.to_string() };
                 self.with_copied_state(|walk| walk.run_text(argv, &command, makefile.origin));
@@ -140,7 +135,7 @@ impl ShellWalker<'_> {
     }
 }
 
-/// A recipe as the shell gets it: variables of make's, which are not known, and `$$`.
+/// Replaces make's variables, which are unknown, and `$$`.
 fn recipe_as_shell(recipe: &str) -> String {
     let mut out = String::new();
     let mut rest = recipe;

@@ -1,21 +1,19 @@
-//! Scripts of sed: GNU's runs commands by `e`, and writes files by `w`.
+//! sed scripts. GNU sed runs commands by `e` and writes files by `w`.
 
 use super::Family;
 use super::rules::{Hit, flag_values};
 use super::value::Argument;
 use super::walk::ShellWalker;
 
-/// What a script does beside printing.
 #[derive(Debug, PartialEq)]
 enum SedEffect {
-    /// Runs a command.
     RunsCommand(String),
-    /// Runs what it puts together.
+    /// Runs its own output.
     EvaluatesOutput,
     WritesFile(String),
 }
 
-/// Judges the scripts of a call of sed, `files` being the texts of those in files.
+/// Judges a call of sed. `files` are the contents of script files.
 pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Vec<Argument>) {
     let args = argv.get(1..).unwrap_or_default();
     let mut scripts = flag_values(args, &["-e", "--expression"]);
@@ -84,7 +82,6 @@ fn script_effects(script: &str) -> Vec<SedEffect> {
                     rest = below;
                 }
             }
-            // Labels.
             'b' | 't' | 'T' | ':' => {
                 rest = rest.trim_start_matches(|c: char| !";\n}".contains(c));
             }
@@ -93,7 +90,7 @@ fn script_effects(script: &str) -> Vec<SedEffect> {
     }
 }
 
-/// What follows the lines that a command is for: `1,$`, `/x/I,+3!`, `\|x|`.
+/// Skips an address: `1,$`, `/x/I,+3!`, `\|x|`.
 fn after_address(text: &str) -> &str {
     let mut rest = text;
     loop {
@@ -111,7 +108,6 @@ fn after_address(text: &str) -> &str {
     }
 }
 
-/// What follows the next mark that is not escaped.
 fn after_delimiter(text: &str, mark: char) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

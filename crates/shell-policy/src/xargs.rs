@@ -1,4 +1,4 @@
-//! `xargs` and `parallel`: commands that are completed by what is read.
+//! `xargs` and `parallel`, which add their input to a command.
 
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::walk::ShellWalker;
@@ -101,16 +101,14 @@ impl ShellWalker<'_> {
     }
 }
 
-/// How xargs takes apart what it reads.
 #[derive(Clone, Copy, PartialEq)]
 enum ItemSplit {
-    /// At blanks, quotes heeded.
+    /// At blanks, respecting quotes.
     Words,
-    /// At line ends, or at NULs.
+    /// At newlines or NULs.
     Lines,
 }
 
-/// The words that xargs would add, one for each thing it reads.
 fn split_items(stdin: Option<&KnownOutput>, split: ItemSplit) -> Vec<Argument> {
     let unknown = || vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }];
     let Some(input) = stdin else { return unknown() };

@@ -1,4 +1,4 @@
-//! Cloud and infrastructure: destroying what runs elsewhere.
+//! Cloud and infrastructure.
 
 use super::{CommandInvocation, Hit};
 use crate::Family::Cloud;

@@ -1,4 +1,4 @@
-//! Databases: dropping and emptying them, by SQL and by tools.
+//! Dropping and emptying databases, by SQL and by tools.
 
 use super::{CommandInvocation, Hit};
 use crate::Family::Databases;
@@ -9,10 +9,9 @@ use crate::value::Argument;
 const USE_TEST_DATABASE: &str =
     "work on a copy or on a test database, and leave dropping to a person";
 
-/// Programs by which those of the project are run: `yarn prisma`, `npm run typeorm -- schema:drop`.
+/// Runners of project programs: `yarn prisma`, `npm run typeorm -- schema:drop`.
 const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun", "sail"];
 
-/// The program and its arguments, if it is one that the rules know.
 fn inner_program<'a>(command: &CommandInvocation<'a>) -> Option<(&'a str, Vec<Argument>)> {
     let words = command.args.iter().filter(|arg| arg.text != "--");
     let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
@@ -61,7 +60,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether the database is by its name one for tests, which are there to be dropped.
 pub(super) fn is_for_tests(command: &CommandInvocation<'_>) -> bool {
     let mut names = command.values(&["-d", "--dbname", "-D", "--database", "--env"]);
     names.extend(command.operands().first().map(|arg| (*arg).clone()));
@@ -71,8 +69,7 @@ pub(super) fn is_for_tests(command: &CommandInvocation<'_>) -> bool {
     }) || is_spare_redis_database(command)
 }
 
-/// `redis-cli -n 15 flushdb`: one of the numbered stores of this machine, but not the one that is used
-/// unless another is named.
+/// `redis-cli -n 15 flushdb`: a local database that is not the default.
 fn is_spare_redis_database(command: &CommandInvocation<'_>) -> bool {
     command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
         && command.operands().iter().any(|arg| arg.text.eq_ignore_ascii_case("flushdb"))
@@ -84,13 +81,11 @@ fn is_spare_redis_database(command: &CommandInvocation<'_>) -> bool {
             .all(|host| ["localhost", "127.0.0.1", "::1"].contains(&host.text.as_str()))
 }
 
-/// Whether one of the words of a name is `test`.
 fn has_test_word(name: &str) -> bool {
     name.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| ["test", "tests", "testing"].iter().any(|test| word.eq_ignore_ascii_case(test)))
 }
 
-/// What a client is told to do: by its flags, its operands, its standard input.
 fn statements_text(command: &CommandInvocation<'_>, flags: &[&str]) -> Vec<Argument> {
     let mut texts = command.values(flags);
     texts.extend(command.operands().into_iter().cloned());
@@ -98,7 +93,6 @@ fn statements_text(command: &CommandInvocation<'_>, flags: &[&str]) -> Vec<Argum
     texts
 }
 
-/// Why SQL would lose data, if it would, and how bad that is.
 fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
     let lost = statements(sql).into_iter().filter_map(|words| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -134,8 +128,8 @@ fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
     lost.max_by_key(|(tier, _)| *tier)
 }
 
-/// The words of each statement, in capitals, without comments. What stands in quotes, which may be a
-/// name, has a `?` in front of it.
+/// The words of each statement, in capitals, without comments. Quoted text, which may be a name,
+/// starts with `?`.
 fn statements(sql: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     let mut word = String::new();

@@ -1,4 +1,4 @@
-//! Environment hijack: variables that change what other programs load and run.
+//! Environment hijack: variables that change what programs load and run.
 
 use super::{CommandContext, Hit};
 use crate::Family::{Environment, Publishing};
@@ -9,10 +9,9 @@ use crate::value::{Argument, is_known};
 
 const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in its own options";
 
-/// Where everybody may put a file.
+/// World-writable directories.
 const SHARED_DIRS: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
 
-/// What an assignment does to the programs after it.
 pub(crate) fn check_assignment(
     scene: &CommandContext<'_>,
     name: &str,
@@ -21,7 +20,7 @@ pub(crate) fn check_assignment(
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
     let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED));
     if DATA.hijack_variables.iter().any(|known| crate::value::glob_match(known, name)) {
-        // Nothing is loaded that way, which is often what it is for.
+        // An empty value turns the mechanism off.
         if value.is_empty() {
             return None;
         }
@@ -43,7 +42,7 @@ pub(crate) fn check_assignment(
         {
             hit(Tier::Deny, "libraries are looked up where anybody may put one")
         }
-        // Whoever takes the connection is given all that goes over it.
+        // The program sees everything that is sent.
         "GIT_SSH" | "GIT_SSH_COMMAND" => {
             let program = program_name(value.split_whitespace().next().unwrap_or_default());
             if ["ssh", "plink"].contains(&program.as_str()) {
@@ -110,7 +109,7 @@ pub(crate) fn check_assignment(
     }
 }
 
-/// Whether options name something to be loaded that is neither a package nor in the project.
+/// Whether options load code that is neither a package nor in the project.
 fn loads_untrusted_code(scene: &CommandContext<'_>, options: &str) -> bool {
     options.split_whitespace().any(|word| {
         let value = match word.split_once('=') {

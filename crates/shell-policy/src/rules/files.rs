@@ -1,5 +1,4 @@
-//! Destructive file operations; disks and boot; resource exhaustion; and which arguments of common
-//! programs are paths that they write.
+//! Files, disks, resources, and the arguments that programs write to.
 
 use super::places::DeleteScope;
 use super::{CommandInvocation, Hit};
@@ -31,13 +30,13 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
     for written in written_paths(command) {
         hits.extend(command.context.check_write(&written).filter(|hit| {
-            // To lock a secret away is what should be done with it.
+            // Restricting access to a secret is desirable.
             hit.family != Secrets || !restricts_to_owner(command)
         }));
     }
 }
 
-/// `chmod 600`: nobody but the owner has any right to it.
+/// Whether others lose all access: `chmod 600`.
 fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
     command.name == "chmod"
         && command.operands().first().is_some_and(|mode| {
@@ -57,7 +56,7 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
     let always = ["srm", "wipe", "rd", "rimraf", "del-cli"];
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&always);
-    // `rm $flags ~`: what stands in the variable may well be -rf.
+    // An unknown argument may be `-rf`: `rm $flags ~`.
     let perhaps = command.args.iter().any(Argument::is_unknown);
     for operand in command.operands() {
         if recursive || (perhaps && is_severe(command.context.delete_scope(operand))) {
@@ -76,7 +75,6 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// What nobody means to lose.
 fn is_severe(loss: DeleteScope) -> bool {
     matches!(
         loss,
@@ -88,7 +86,7 @@ fn is_severe(loss: DeleteScope) -> bool {
     )
 }
 
-/// What is moved away is as good as deleted where it was.
+/// Judges a move like a deletion of the source.
 fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let mut operands = command.operands();
     if command.values(&["-t", "--target-directory"]).is_empty() {
@@ -106,7 +104,7 @@ fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// A program of the system under another name is not known by that any more.
+/// Judges copies of system programs, which would escape the rules for their names.
 fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let [source, target] = operands.as_slice() else { return };
@@ -148,7 +146,7 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let mode = mode.text.as_str();
         let numeric = mode.bytes().all(|b| b.is_ascii_digit());
         let special = numeric && mode.len() == 4 && !mode.starts_with(['0', '1']);
-        // `-s` and `u-x` begin like options, `u+s` does not.
+        // `-s` and `u-x` look like options, `u+s` does not.
         let symbolic = !numeric
             && mode.split(',').any(|part| {
                 part.split_once(['+', '='])
@@ -190,7 +188,6 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a mode takes the owner's right to read files, or to enter directories.
 fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     if mode.bytes().all(|b| b.is_ascii_digit()) {
         let owner = mode.bytes().rev().nth(2).unwrap_or(b'0');
@@ -240,7 +237,6 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Sizes that fill a disk.
 fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let sizes = match command.name {
         "head" => command.values(&["-c", "--bytes"]),
@@ -269,7 +265,6 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// The paths that a command writes, by its arguments.
 fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let operands = || command.operands().into_iter().cloned().collect::<Vec<_>>();
     match command.name {
@@ -286,7 +281,6 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             if targets.is_empty() {
                 targets.extend(sources.pop().filter(|arg| !is_remote(&arg.text)));
             }
-            // Into a directory: each under its own name.
             if let Some(directory) =
                 targets.first().filter(|arg| command.context.holds_protected(arg))
             {
@@ -302,7 +296,7 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
         "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
         "sort" | "shuf" => command.values(&["-o", "--output"]),
         "sed" | "gsed" | "perl" | "ruby" if is_in_place(command) => files_after_script(command),
-        // What is packed is only read.
+        // Packing only reads.
         "tar" | "bsdtar" if !is_extract(command) => Vec::new(),
         "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
         "unzip" => command.values(&["-d"]),
@@ -338,7 +332,6 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     }
 }
 
-/// The files of a program that is told to change them where they are.
 fn edited_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let short = match command.name {
         "yq" | "clang-format" | "autopep8" | "autoflake" | "jaq" | "astyle" | "tidy" => "-i",
@@ -353,7 +346,7 @@ fn edited_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     if !command.args.iter().any(|arg| is_edit(&arg.text)) {
         return Vec::new();
     }
-    // What follows another option is more likely its value.
+    // The word after another option is likely its value.
     let mut before = "";
     let mut files = Vec::new();
     for arg in command.args {
@@ -374,8 +367,7 @@ fn is_extract(command: &CommandInvocation<'_>) -> bool {
     old || command.has(&["-x", "--extract", "--get"])
 }
 
-/// The files of a program whose first operand is a script, unless one stands behind a flag: of sed,
-/// perl and ruby, which all take what follows `-i` in the same word for the suffix of copies.
+/// The file operands of sed, perl and ruby. `-i` takes a suffix from the same word.
 pub(super) fn files_after_script(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let (scripts, valued) = match command.name {
         "sed" | "gsed" => ("ef", "l"),
@@ -410,7 +402,7 @@ pub(super) fn files_after_script(command: &CommandInvocation<'_>) -> Vec<Argumen
             files.push(arg.clone());
         }
     }
-    // `-i ''` is how sed of BSD is told to keep no copy.
+    // BSD sed takes `-i ''` for "no backup".
     files.retain(|file| !file.text.is_empty());
     if !scripted && !files.is_empty() {
         files.remove(0);

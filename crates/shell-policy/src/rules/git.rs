@@ -1,4 +1,4 @@
-//! Destructive git: losing commits or uncommitted work, rewriting what others have.
+//! Destructive git: losing commits or uncommitted work, rewriting shared history.
 
 use super::places::DeleteScope;
 use super::{CommandInvocation, Hit};
@@ -84,7 +84,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "fetch" | "pull" => {
             let forced = command.has(&["-f", "--force"]);
-            // What comes from elsewhere may be moved as it pleases; branches of one's own may not.
+            // Remote-tracking refs and tags may move; local branches may not.
             let moves = |arg: &&Argument| {
                 let target = arg.text.split_once(':').map(|(_, target)| target);
                 (forced || arg.text.starts_with('+'))
@@ -104,7 +104,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "checkout" | "restore" => {
             let whole = |text: &str| {
-                // `:/…` and `:(top)…` count from the top; `:!…` is all but something.
+                // `:/…` and `:(top)…` start at the top; `:!…` is everything else.
                 let below = match text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
                     Some((_, below)) => below,
                     None => text.strip_prefix(":/").unwrap_or(text),
@@ -121,7 +121,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 hits.push(Hit::deny(Git, "all uncommitted work is lost for good", COMMIT));
             }
         }
-        // What is not in a commit elsewhere is nobody's to throw away.
+        // Untracked files are in no commit.
         "clean" if !command.has(&["-n", "--dry-run"]) => {
             let here = Argument::known(".");
             if !matches!(
@@ -182,7 +182,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a setting makes git talk to servers without a look at their certificates.
 fn skips_certificate_check(key: &str, value: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.starts_with("http.")
@@ -201,7 +200,7 @@ pub(super) fn runs_command(key: &str) -> bool {
         || (key.starts_with("credential.") && key.ends_with(".helper"))
 }
 
-/// Values that people set so that git asks and pages nothing, and aliases of git's own commands.
+/// Values that make git noninteractive, and aliases for its own commands.
 fn is_noninteractive_value(setting: &str) -> bool {
     let Some((key, value)) = setting.split_once('=') else { return false };
     DATA.git_noninteractive_values.contains(&value)

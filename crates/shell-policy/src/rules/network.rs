@@ -1,4 +1,4 @@
-//! Exfiltration; reverse shells and remote access.
+//! Exfiltration, reverse shells and remote access.
 
 use super::files::is_remote;
 use super::{CommandInvocation, Hit};
@@ -13,14 +13,13 @@ const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
 
 const KEEP_LOCAL: &str = "keep it here and name the file in your answer";
 
-/// Whether a host name has in it what another command printed. The whole of a name may come from there, and so
-/// may names that stay on this network.
+/// Whether a part of a host name is command output. A whole name may be, and so may a local name.
 fn carries_command_output(host: &Argument) -> bool {
     const LOCAL_SUFFIXES: &[&str] = &[".local", ".localhost", ".internal", ".lan", ".test"];
     if host.is_unknown() || LOCAL_SUFFIXES.iter().any(|near| host.text.ends_with(near)) {
         return false;
     }
-    // A label of its own, with a domain behind it: `$(whoami).example.com`.
+    // A label before a domain: `$(whoami).example.com`.
     let label = || {
         let mut labels = host.text.split('.');
         labels.next_back();
@@ -37,7 +36,7 @@ pub(crate) fn dns_leak_hit() -> Hit {
     Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP_LOCAL)
 }
 
-/// Letters of curl's whose value may follow at once: `-ofile`.
+/// Options of curl with an attached value: `-ofile`.
 const CURL_VALUES: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
 
 pub(super) fn unverified_tls_hit() -> Hit {
@@ -160,7 +159,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
             let there = operands.first().is_some_and(|host| !is_loopback(&host.text));
-            // What over there only runs, as a shell or in a loop over hosts, keeps nothing of it.
+            // A remote shell that only runs its input keeps nothing.
             let keeps = operands.iter().skip(1).any(|arg| {
                 let mut words = arg.text.split(|c: char| !c.is_ascii_alphanumeric());
                 arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
@@ -210,11 +209,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Programs that write down, unpack or pass on what they read.
 const STORING_PROGRAMS: &[&str] =
     &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
 
-/// Whether it reads what does not stand in the command: a file, or what another command prints.
+/// Whether standard input is a file or command output, which the command line does not show.
 fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
     command
         .context
@@ -250,7 +248,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     // `name@file`, but not `name=a@b`.
     let encoded = command.values(&["--data-urlencode", "--url-query"]);
     let from_file = |text: &str| text.chars().find(|c| "=@".contains(*c)) == Some('@');
-    // What another command printed, behind the `?` of an address.
+    // Command output in the query of a URL.
     let asked = command.operands().into_iter().any(|arg| {
         let query = arg.text.split_once('?').map(|(_, query)| query);
         arg.origin != TextOrigin::Literal && query.is_some_and(|query| query.contains(UNKNOWN))
@@ -259,7 +257,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let named = |text: &str| text.strip_prefix('@').is_some_and(|file| file != "-");
     let piped =
         data.iter().any(|arg| arg.text == "@-") || uploads.iter().any(|arg| arg.text == "-");
-    // What stands in the command is there to be seen; what is read from elsewhere is not.
+    // Literal input is visible in the command.
     let hidden = command
         .context
         .stdin
@@ -312,10 +310,8 @@ fn check_serve(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// The host in an address, or in a target of scp.
 fn host_of(text: &str) -> String {
     let host = text.split_once("://").map_or(text, |(_, rest)| rest);
-    // What is before an @ is a user, not a host.
     let host = host.split(['/', '?']).next().unwrap_or_default();
     let host = host.rsplit('@').next().unwrap_or_default();
     host.strip_prefix('[').map_or_else(

@@ -1,4 +1,4 @@
-//! The paths that are not for an agent: to write, or even to read.
+//! Paths that agents must not write, or not even read.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -23,16 +23,15 @@ pub(crate) struct ProtectedPath {
     /// A note for readers of `rules.json`.
     #[serde(default, rename = "comment")]
     _comment: serde::de::IgnoredAny,
-    /// `~/…` below the home, `./…` below the project, `/…` anywhere else, `**/…` everywhere. An entry
-    /// means what is below it, too.
+    /// Patterns: `~/…` below the home, `./…` below the project, `**/…` anywhere. Each includes
+    /// everything below.
     paths: Words,
     /// Exceptions, by the last component.
     #[serde(default)]
     except: Words,
-    /// Also except below the project's tests, whose keys are made up.
+    /// Exempts the project's tests, whose keys are made up.
     #[serde(default)]
     except_in_tests: bool,
-    /// Whether reading is covered, too. Writing always is.
     reads: bool,
     pub(super) tier: Tier,
     pub(super) family: Family,
@@ -40,7 +39,6 @@ pub(crate) struct ProtectedPath {
     pub(super) suggestion: &'static str,
 }
 
-/// The entry that a path falls under.
 pub(super) fn find(
     context: &Context<'_>,
     place: &PartialPath,
@@ -60,7 +58,6 @@ pub(super) fn find(
     })
 }
 
-/// Keys and certificates that stand among a project's tests are made up.
 fn is_for_tests(context: &Context<'_>, place: &PartialPath) -> bool {
     const TESTS: &[&str] =
         &["test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec"];
@@ -83,11 +80,10 @@ fn is_exempt(entry: &ProtectedPath, place: &PartialPath) -> bool {
     entry.except.iter().any(|pattern| glob_match(pattern, &last.to_ascii_lowercase()))
 }
 
-/// A path, taken apart once for the hundreds of entries that it is compared with.
+/// A path, split once for hundreds of comparisons.
 struct PathComponents<'a> {
-    /// All of its components.
     names: Vec<PathComponent<'a>>,
-    /// How many of them are the home's, or the project's, if it is in there.
+    /// Number of components of the home or the project, if the path is inside.
     home: Option<usize>,
     project: Option<usize>,
     context: &'a Context<'a>,
@@ -96,7 +92,6 @@ struct PathComponents<'a> {
 struct PathComponent<'a> {
     text: Cow<'a, str>,
     lower: String,
-    /// Whether it is a pattern, or may be anything.
     is_wild: bool,
 }
 
@@ -117,7 +112,7 @@ impl<'a> PathComponents<'a> {
 
     fn matches(&self, pattern: &str) -> bool {
         if let Some(names) = pattern.strip_prefix("**/") {
-            // `*.json` means all of a kind, not the one of them that may hold secrets.
+            // `*.json` means all files of a kind, not the one with secrets.
             let meant =
                 |name: &PathComponent<'_>| !name.matches_any_name() || names.starts_with('.');
             return self
@@ -140,7 +135,7 @@ impl<'a> PathComponents<'a> {
         names.split('/').all(|name| ours.next().is_some_and(|component| component.matches(name)))
     }
 
-    /// A project may well live below /opt, and root's home is /root: what is in them belongs to them.
+    /// Rules for `/opt` and `/root` do not apply inside a project or home there.
     fn is_inside_project_or_home(&self, pattern: &str) -> bool {
         let Context { home, project, .. } = self.context;
         match pattern.as_bytes().first() {
@@ -159,7 +154,7 @@ impl<'a> PathComponent<'a> {
         PathComponent { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILDCARDS), text }
     }
 
-    /// `*.json`: nothing is said but how it ends.
+    /// Whether only the extension is given: `*.json`.
     fn matches_any_name(&self) -> bool {
         self.is_wild
             && self.text.rsplit_once('.').is_some_and(|(stem, _)| stem.chars().all(|c| c == '*'))

@@ -7,7 +7,6 @@ use crate::value::Argument;
 
 const LEAVE_PUBLISHING_TO_USER: &str = "prepare the release and leave publishing to a person";
 
-/// Packages that come from elsewhere than from the registry that everybody uses.
 fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
     const DEFAULT_REGISTRIES: &[&str] = &["https://pypi.org/", "https://registry.npmjs.org/"];
     const INSTALL_SUBCOMMANDS: &[&str] = &["install", "i", "add", "ci"];
@@ -16,7 +15,7 @@ fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
             let flags =
                 ["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"];
             let given = command.values(&flags);
-            // Without an index, a directory of wheels is all that there is.
+            // Without an index, packages come from a local directory.
             let is_local =
                 |url: &Argument| command.has(&["--no-index"]) && !url.text.contains("://");
             let strange = given
@@ -51,7 +50,6 @@ fn is_default_registry(usual: &[&str], url: &str) -> bool {
     usual.iter().any(|registry| url.starts_with(registry))
 }
 
-/// Packages that come from an address, which no registry vouches for.
 fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
     const PYTHON: &[&str] = &["pip", "uv", "poetry", "pdm", "pipenv", "easy_install", "conda"];
     const NODE: &[&str] = &["npm", "pnpm", "yarn", "bun"];
@@ -94,7 +92,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
         hits.push(Hit::deny(Publishing, "it publishes a package", LEAVE_PUBLISHING_TO_USER));
     }
-    // `python -m pip …`, `python -m twine upload` are judged as the module's own program.
     if command.name == "python"
         && let Some(at) = command.args.iter().position(|arg| arg.text == "-m")
         && let Some((module, args)) = command.args.get(at + 1..).and_then(<[_]>::split_first)
@@ -107,7 +104,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             hits.extend(rule.check(&inner));
         }
     }
-    // Without a word it puts the project, or the directory that it is given, into the cloud.
+    // Without a subcommand they deploy.
     let harmless = ["--help", "-h", "--version", "-v"];
     if command.is(&["vercel", "now"])
         && command.operands().first().is_none_or(|arg| arg.text.starts_with(['.', '/']))
@@ -119,7 +116,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             LEAVE_PUBLISHING_TO_USER,
         ));
     }
-    // A package from a plain address is nobody's package.
     if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])
         && command.operands().iter().skip(1).any(|arg| {
             arg.text.starts_with("http://")

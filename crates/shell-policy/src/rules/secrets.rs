@@ -1,4 +1,4 @@
-//! Secrets: files that hold them, and programs that print them.
+//! Files that hold secrets, and programs that print them.
 
 use super::{CommandInvocation, Hit};
 use crate::Family::Secrets;
@@ -6,12 +6,11 @@ use crate::data::DATA;
 use crate::value::Argument;
 use crate::wrappers::split_string;
 
-/// Programs whose first operand is a pattern or a script, not a file.
+/// Programs whose first operand is a pattern or a script.
 const SCRIPT_FIRST_PROGRAMS: &[&str] = &[
     "grep", "egrep", "fgrep", "rg", "ag", "ack", "zgrep", "awk", "gawk", "mawk", "jq", "yq", "tr",
 ];
 
-/// Programs that take whole directories along.
 const DIRECTORY_READERS: &[&str] = &[
     "tar", "bsdtar", "gtar", "pax", "zip", "7z", "7za", "7zz", "rar", "ditto", "cp", "rsync", "scp",
 ];
@@ -27,7 +26,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if named && command.operands().iter().any(|arg| is_secret_name(&arg.text)) {
         hits.push(printed_secret_hit());
     }
-    // Alone it prints everything; with arguments it runs a program.
+    // With arguments, `env` runs a program.
     if (command.name == "printenv" && !named)
         || command.name == "env"
             && command
@@ -103,7 +102,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 })
                 .flatten()
         });
-        // A volume is `host:container`.
         hits.extend(found);
         let searches = (command.is(&["grep", "egrep", "fgrep"])
             && command.has(&["-r", "-R", "--recursive"]))
@@ -127,14 +125,13 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a variable of this name holds a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let given = name.as_bytes();
     let name = name.to_ascii_uppercase();
     if name.rsplit('_').next().is_some_and(|last| DATA.secret_metadata_words.contains(&last)) {
         return false;
     }
-    // Language models count tokens; these are no secrets, and several secrets are rarely in one variable.
+    // `TOKENS` alone usually counts tokens of a language model.
     let several = ["API", "AUTH", "ACCESS"].iter().any(|word| name.contains(word));
     DATA.secret_words.iter().any(|word| {
         name.match_indices(word).any(|(at, _)| {
@@ -144,7 +141,7 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
             {
                 end += 1;
             }
-            // It ends there: SECRET_KEY and secretKey are about a secret, SECRETARY is not.
+            // The word must end: `SECRET_KEY` and `secretKey` match, `SECRETARY` does not.
             match (end.checked_sub(1).and_then(|last| given.get(last)), given.get(end)) {
                 (Some(last), Some(next)) => {
                     !next.is_ascii_alphabetic()
@@ -156,7 +153,6 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     })
 }
 
-/// What there is to say of printing a secret.
 pub(crate) fn printed_secret_hit() -> Hit {
     Hit::deny(
         Secrets,
@@ -165,7 +161,6 @@ pub(crate) fn printed_secret_hit() -> Hit {
     )
 }
 
-/// Relative operands, as they are meant below the directories that the program goes to first.
 fn below_directories(command: &CommandInvocation<'_>, operands: &[&Argument]) -> Vec<Argument> {
     let directories = command.values(&["-C", "--directory", "--cd"]);
     let relative = operands.iter().filter(|operand| !operand.text.starts_with('/'));
@@ -179,7 +174,6 @@ fn below_directories(command: &CommandInvocation<'_>, operands: &[&Argument]) ->
         .collect()
 }
 
-/// Where things go is not what is read.
 fn is_destination(command: &CommandInvocation<'_>, operand: &Argument) -> bool {
     command.is(&["cp", "mv", "install", "ln", "rsync", "scp"])
         && command.operands().last().is_some_and(|last| *last == operand)

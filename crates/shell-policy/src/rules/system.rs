@@ -1,4 +1,4 @@
-//! Privilege; container escape; system configuration; processes and kernel; persistence.
+//! Containers, processes, persistence.
 
 use super::{CommandInvocation, Hit};
 use crate::Family::{Containers, Persistence, Processes};
@@ -10,7 +10,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "kill" => check_kill(command, hits),
         "pkill" | "killall" | "skill" => {
-            // Without a name it ends all that the user, or the terminal, has.
+            // Without a name they kill everything of the user or the terminal.
             let whose =
                 command.values(&["-u", "-U", "--user", "--euid", "--uid", "-t", "--terminal"]);
             let names = command.operands();
@@ -51,7 +51,7 @@ const KILLS_ALL_OF_USER: &str = "it ends every process of the user, and with the
 const KILLS_LOOP: &str = "it ends the loop, the agent or what they run in";
 const KILL_BY_PID: &str = "end the process that you started, by its number";
 
-/// Whether a pattern of command lines means what runs this.
+/// Whether a pattern matches the loop, the agent or their parents.
 fn targets_own_process(pattern: &str) -> bool {
     let ours = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
     let pattern = pattern.trim_matches(['^', '$']);
@@ -62,7 +62,7 @@ fn targets_own_process(pattern: &str) -> bool {
 }
 
 fn check_kill(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
-    // The first dash may be a signal; a second negative number is a process group, -1 is everybody.
+    // The first may be a signal. A negative number is a process group, -1 is everything.
     let mut targets = Vec::new();
     let mut args = command.args.iter().map(|arg| arg.text.as_str()).peekable();
     if let Some(first) = args.peek()

@@ -1,4 +1,4 @@
-//! Rules as data.
+//! Rules for commands, as data.
 
 use serde::Deserialize;
 
@@ -7,7 +7,6 @@ use crate::data::{DATA, Words};
 use crate::value::glob_match;
 use crate::{Family, Tier};
 
-/// A rule that needs no more than the program, its subcommand and its flags.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandRule {
@@ -17,13 +16,13 @@ pub(crate) struct CommandRule {
     tier: Tier,
     family: Family,
     pub(super) programs: Words,
-    /// The first operands, each entry one way to say it: `repo delete`. A `*` in a word is a pattern.
+    /// Alternatives for the first operands, such as `repo delete`. `*` is a wildcard.
     #[serde(default)]
     subcommands: Words,
-    /// One of these must be there.
+    /// At least one must be present.
     #[serde(default)]
     flags: Words,
-    /// None of these may be there.
+    /// None may be present.
     #[serde(default)]
     unless: Words,
     pub(super) reason: &'static str,
@@ -58,16 +57,15 @@ impl CommandRule {
             let mut words = command.args.iter().map(|arg| arg.text.as_str());
             words.by_ref().take_while(|text| *text != "--").any(|text| text == word)
         };
-        // These run nothing that they are given, which could make use of the word itself.
+        // Programs of these families do not pass `--help` on to another.
         let asks = [Family::Publishing, Family::Cloud, Family::Git].contains(&self.family);
         if asks && says("--help") {
             return None;
         }
-        // yarn passes over flags that it does not know.
+        // yarn ignores unknown flags.
         if self.family == Family::Publishing && says("--dry-run") && command.name != "yarn" {
             return None;
         }
-        // Asking how it works, or what it is, does nothing.
         if let [only] = command.args
             && ["--help", "--version", "-h", "-V", "help", "version"].contains(&only.text.as_str())
         {
@@ -84,7 +82,6 @@ fn name_matches(program: &str, name: &str) -> bool {
     }
 }
 
-/// Options of a program whose value is the next word.
 pub(crate) fn valued_options(program: &str) -> &'static [&'static str] {
     DATA.option_values.get(program).unwrap_or_default()
 }

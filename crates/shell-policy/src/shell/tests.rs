@@ -1,6 +1,6 @@
 use super::*;
 
-/// Writes a tree back in a plain form: `[argv0 argv1]` for a simple command, and so on.
+/// `[argv0 argv1]` is a simple command, and so on.
 fn show(source: &str) -> String {
     let program = parse(source);
     let mut out = list(&program.list);

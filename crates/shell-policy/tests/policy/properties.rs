@@ -1,4 +1,4 @@
-//! What must be so whatever the command is.
+//! Properties that hold for any command.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use ralph_shell_policy::{Tier, Verdict};
 
 use crate::shell;
 
-/// Pieces that make trouble when put together in any order.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
         "rm",
@@ -98,7 +97,7 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A way to write a word that means the same to a shell.
+/// Spells a word differently with the same meaning.
 fn spelt(word: &str, how: u8) -> String {
     match how % 6 {
         0 => word.to_owned(),
@@ -113,7 +112,6 @@ fn spelt(word: &str, how: u8) -> String {
     }
 }
 
-/// Words of commands, none of which a shell would expand.
 const PLAIN: &[&[&str]] = &[
     &["rm", "-rf", "/home/u"],
     &["rm", "-rf", "build"],
@@ -156,7 +154,6 @@ proptest! {
         let plain: Vec<String> = command.iter().map(|word| spelt(word, 1)).collect();
         let other: Vec<String> =
             command.iter().zip(&how).map(|(word, how)| {
-                // Unquoted, a text with blanks is more than one word.
                 spelt(word, if word.contains([' ', '(']) { how % 2 + 1 } else { *how })
             }).collect();
         prop_assert_eq!(shell(&plain.join(" ")), shell(&other.join(" ")), "{}", other.join(" "));
@@ -196,8 +193,7 @@ proptest! {
     }
 }
 
-/// Texts that would take a careless reader for ever, or its stack.
-/// How long this thread has been at work, which on a busy machine is less than has passed.
+/// CPU time, since the machine may be busy.
 fn worked() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.try_into().expect("a time that passed")
@@ -283,7 +279,7 @@ fn hostile_input_is_judged_quickly() {
         let start = worked();
         shell(&text);
         let took = worked() - start;
-        // Far above what it takes, even unoptimised; far below what a blow-up takes.
+        // Far above the usual time, far below a blow-up.
         assert!(took < Duration::from_secs(10), "{name}: {took:?}");
     }
 }
