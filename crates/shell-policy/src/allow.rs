@@ -153,7 +153,7 @@ fn matches_command(entry: &[WordPattern], argv: &[Argument]) -> bool {
             && !text.split('/').any(|part| part == "..")
             && glob_match(&pattern.text, text)
             // `dir/*` does not allow `dir` itself.
-            && !pattern.text.strip_suffix('*').is_some_and(|whole| whole.ends_with('/') && whole == text)
+            && !pattern.text.strip_suffix('*').is_some_and(|dir| dir.ends_with('/') && dir == text)
     })
 }
 

@@ -10,15 +10,15 @@ use super::walk::ShellWalker;
 /// Judges the files of `awk -i inplace`.
 pub(super) fn check_inplace_edits(walk: &mut ShellWalker<'_>, name: &str, argv: &[Argument]) {
     let args = argv.get(1..).unwrap_or_default();
-    let scene = walk.scene(None);
-    let command = CommandInvocation { name, args, context: &scene };
+    let command_context = walk.command_context(None);
+    let command = CommandInvocation { name, args, context: &command_context };
     let included = command.values(&["-i", "--include"]);
     if !included.iter().any(|library| library.text == "inplace") {
         return;
     }
     let program = usize::from(command.values(&["-f", "--file"]).is_empty());
     let files = command.operands().into_iter().skip(program);
-    let hits: Vec<Hit> = files.filter_map(|file| scene.check_write(file)).collect();
+    let hits: Vec<Hit> = files.filter_map(|file| command_context.check_write(file)).collect();
     for hit in hits {
         walk.report(argv, hit);
     }

@@ -173,7 +173,7 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
     }
     if program.contains('>') {
         for Literal { text, .. } in literals(program) {
-            let hit = walk.scene(None).check_write(&Argument::known(text));
+            let hit = walk.command_context(None).check_write(&Argument::known(text));
             if let Some(hit) = hit.filter(|hit| hit.tier == Tier::Deny) {
                 walk.report(argv, hit);
             }
@@ -265,8 +265,8 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
-            let scene = walk.scene(None);
-            paths.iter().filter_map(|path| scene.check_delete(path)).collect()
+            let command_context = walk.command_context(None);
+            paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
         };
         for hit in hits {
             walk.report(argv, hit);
@@ -282,10 +282,10 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             continue;
         }
         let path = expand_home(walk, text);
-        let scene = walk.scene(None);
-        hits.extend(scene.check_read(&path));
+        let command_context = walk.command_context(None);
+        hits.extend(command_context.check_read(&path));
         if writes {
-            hits.extend(scene.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
+            hits.extend(command_context.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
         }
     }
     for hit in hits {

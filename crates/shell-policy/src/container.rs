@@ -48,7 +48,7 @@ impl ShellWalker<'_> {
             return;
         };
         let cluster = name == "kubectl" || name == "oc";
-        let lasting = rest.get(at).is_some_and(|sub| sub.text == "exec");
+        let is_exec = rest.get(at).is_some_and(|sub| sub.text == "exec");
         let rest = rest.get(at + 1..).unwrap_or_default();
         let inner = skip_options(rest, valued_options(name));
         let options = rest.get(..rest.len() - inner.len()).unwrap_or_default();
@@ -63,7 +63,7 @@ impl ShellWalker<'_> {
         if command.is_empty() {
             return;
         }
-        let container = Container { is_preexisting: lasting, mounts: self.mounts(options) };
+        let container = Container { is_preexisting: is_exec, mounts: self.mounts(options) };
         let outer = self.container.clone();
         self.container = (!cluster).then(|| Rc::new(container));
         let inside = flag_values(options, &["-w", "--workdir"]).pop();
@@ -97,11 +97,11 @@ impl ShellWalker<'_> {
                 mounts.extend(host.map(|host| (host, inside)));
             }
         }
-        let here = self.state.cwd.clone().unwrap_or_default();
+        let cwd = self.state.cwd.clone().unwrap_or_default();
         mounts
             .into_iter()
             .filter_map(|(host, inside)| {
-                Some((normalize_path(&here.join(host))?, normalize_path(Path::new(&inside))?))
+                Some((normalize_path(&cwd.join(host))?, normalize_path(Path::new(&inside))?))
             })
             .collect()
     }
@@ -116,8 +116,8 @@ impl ShellWalker<'_> {
         if hit.family != Family::Files {
             return;
         }
-        let here = self.state.cwd.clone();
-        let inside = |arg: &Argument| normalize_path(&here.as_deref()?.join(&arg.text));
+        let cwd = self.state.cwd.clone();
+        let inside = |arg: &Argument| normalize_path(&cwd.as_deref()?.join(&arg.text));
         let outside = |arg: &Argument| {
             let path = match arg.text.starts_with('/') {
                 true => normalize_path(Path::new(&arg.text))?,
@@ -144,11 +144,11 @@ impl ShellWalker<'_> {
             .collect();
         if translated.iter().any(|arg| !is_flag(arg)) {
             let name = program_name(&program.text);
-            let scene = self.scene(None);
+            let command_context = self.command_context(None);
             let hits = rules::check_all(&CommandInvocation {
                 name: &name,
                 args: &translated,
-                context: &scene,
+                context: &command_context,
             });
             for hit in hits {
                 self.record_finding(subject(argv), hit);
@@ -157,8 +157,8 @@ impl ShellWalker<'_> {
             && hit.tier == Tier::Deny
             && !args.iter().filter(|arg| !is_flag(arg)).all(is_scratch_path)
         {
-            let whole = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
-            let tier = if whole { Tier::Deny } else { Tier::Warn };
+            let deletes_root = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
+            let tier = if deletes_root { Tier::Deny } else { Tier::Warn };
             let hit = Hit::new(
                 tier,
                 Family::Files,

@@ -43,8 +43,8 @@ impl ShellWalker<'_> {
     fn expand_fields(&mut self, word: &Word, split: bool) -> Vec<Argument> {
         let mut fields = FieldBuilder::default();
         for (index, part) in word.parts.iter().enumerate() {
-            let made = std::mem::take(&mut fields.bytes_added);
-            if !self.expand(made) {
+            let added = std::mem::take(&mut fields.bytes_added);
+            if !self.expand(added) {
                 return Vec::new();
             }
             match part {
@@ -417,9 +417,9 @@ fn strip(text: &str, pattern: &str, suffix: bool, longest: bool) -> String {
     }
     for cut in cuts {
         let (head, tail) = text.split_at(cut);
-        let (piece, left) = if suffix { (tail, head) } else { (head, tail) };
+        let (piece, remaining) = if suffix { (tail, head) } else { (head, tail) };
         if glob_match(pattern, piece) {
-            return left.to_owned();
+            return remaining.to_owned();
         }
     }
     text.to_owned()

@@ -72,12 +72,12 @@ impl ShellWalker<'_> {
                 KnownOutput::unknown_from(TextOrigin::Network)
             }
             "pgrep" | "pidof" => {
-                let whose = flag_values(args, &["-u", "-U", "--euid", "--uid"]);
+                let owners = flag_values(args, &["-u", "-U", "--euid", "--uid"]);
                 match operands.last() {
-                    Some(name) if whose.iter().all(|user| user.text != name.text) => {
+                    Some(name) if owners.iter().all(|user| user.text != name.text) => {
                         process_ids(&name.text)
                     }
-                    _ if whose.is_empty() => KnownOutput::name(),
+                    _ if owners.is_empty() => KnownOutput::name(),
                     _ => process_ids(""),
                 }
             }

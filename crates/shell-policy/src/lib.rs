@@ -128,8 +128,8 @@ impl Verdict {
                 " If it is meant, a person can allow it by an entry of \"hooks.allow\" in .ralph/settings.json.",
             ),
         };
-        let Finding { family, subject, reason, suggestion: instead } = finding;
-        Some(format!("ralph {word} `{subject}` ({family}): {reason}. Instead: {instead}.{end}"))
+        let Finding { family, subject, reason, suggestion } = finding;
+        Some(format!("ralph {word} `{subject}` ({family}): {reason}. Instead: {suggestion}.{end}"))
     }
 
     /// The stricter verdict; the first if both are equal.

@@ -34,15 +34,15 @@ impl LinkTable {
     }
 
     pub(super) fn is_created(&self, path: &Path) -> bool {
-        self.created_dirs.iter().any(|made| path.starts_with(made))
+        self.created_dirs.iter().any(|created| path.starts_with(created))
     }
 
     pub(super) fn created_dirs(&self) -> &[PathBuf] {
         &self.created_dirs
     }
 
-    pub(super) fn set_created(&mut self, made: Vec<PathBuf>) {
-        self.created_dirs = made;
+    pub(super) fn set_created(&mut self, created: Vec<PathBuf>) {
+        self.created_dirs = created;
     }
 
     /// Resolves a path by recorded and existing links.
@@ -91,8 +91,9 @@ impl ShellWalker<'_> {
             return;
         }
         let operands = args.iter().filter(|arg| !arg.text.starts_with('-'));
-        let scene = self.scene(None);
-        let places: Vec<PathBuf> = operands.filter_map(|arg| scene.temporary_path(arg)).collect();
+        let command_context = self.command_context(None);
+        let places: Vec<PathBuf> =
+            operands.filter_map(|arg| command_context.temporary_path(arg)).collect();
         if !places.is_empty() && self.state.links.created_dirs.len() + places.len() <= MAX_LINKS {
             Rc::make_mut(&mut self.state.links).created_dirs.extend(places);
         }

@@ -54,7 +54,7 @@ impl ShellWalker<'_> {
         name: &str,
         value: Option<&Argument>,
     ) {
-        let hit = rules::check_assignment(&self.scene(None), name, value);
+        let hit = rules::check_assignment(&self.command_context(None), name, value);
         if let Some(hit) = hit {
             self.report(argv, hit);
         }

@@ -33,14 +33,14 @@ impl ShellWalker<'_> {
             }
             let target = self.expand_to_text(&redirect.target);
             let mut hits = Vec::new();
-            let scene = self.scene(None);
+            let command_context = self.command_context(None);
             match redirect.op {
                 RedirectOp::HereString => {
                     stdin = Some(KnownOutput::new(target.text + "\n", target.origin));
                     continue;
                 }
                 RedirectOp::Read => {
-                    hits.extend(scene.check_read(&target));
+                    hits.extend(command_context.check_read(&target));
                     let inner = target.process.as_deref().cloned();
                     let inner = inner.or_else(|| self.file_content(&target));
                     stdin = Some(match target.text.as_str() {
@@ -51,11 +51,11 @@ impl ShellWalker<'_> {
                 RedirectOp::Duplicate => {
                     // `>&2` and `>&-` are not files.
                     if !target.text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
-                        hits.extend(scene.check_write(&target));
+                        hits.extend(command_context.check_write(&target));
                     }
                 }
                 RedirectOp::ReadWrite | RedirectOp::Write | RedirectOp::Append => {
-                    hits.extend(scene.check_write(&target));
+                    hits.extend(command_context.check_write(&target));
                 }
                 RedirectOp::HereDocument => {}
             }

@@ -82,10 +82,10 @@ impl ShellWalker<'_> {
         if first.is_unknown() || name.is_empty() {
             let mut hits = vec![unknown_program(first.origin)];
             // An unknown program may be rm.
-            let scene = self.scene(stdin);
-            let as_rm = CommandInvocation { name: "rm", args, context: &scene };
-            if as_rm.has(&["-r", "-R", "--recursive"]) && as_rm.has(&["-f", "--force"]) {
-                hits.extend(rules::check_all(&as_rm));
+            let command_context = self.command_context(stdin);
+            let rm = CommandInvocation { name: "rm", args, context: &command_context };
+            if rm.has(&["-r", "-R", "--recursive"]) && rm.has(&["-f", "--force"]) {
+                hits.extend(rules::check_all(&rm));
             }
             for hit in hits {
                 self.report(argv, hit);
@@ -98,12 +98,12 @@ impl ShellWalker<'_> {
                 None => return KnownOutput::unknown(),
             }
         }
-        let elsewhere = (name == "git").then(|| self.working_directory(args));
-        let mut scene = self.scene(stdin);
-        if let Some(cwd) = &elsewhere {
-            scene.cwd = cwd.as_deref();
+        let git_cwd = (name == "git").then(|| self.working_directory(args));
+        let mut command_context = self.command_context(stdin);
+        if let Some(cwd) = &git_cwd {
+            command_context.cwd = cwd.as_deref();
         }
-        let invocation = CommandInvocation { name: &name, args, context: &scene };
+        let invocation = CommandInvocation { name: &name, args, context: &command_context };
         let hits = rules::check_all(&invocation);
         for hit in hits {
             self.report(argv, hit);
@@ -248,12 +248,12 @@ impl ShellWalker<'_> {
 
     /// Judges array indexes: the shell evaluates substitutions in them even if quoted.
     fn check_array_indexes(&mut self, name: &str, argv: &[Argument]) {
-        let takes = match name {
+        let evaluates_names = match name {
             "unset" | "read" | "declare" | "typeset" | "local" | "export" | "let" => true,
             "test" | "[" | "printf" => argv.iter().any(|arg| arg.text == "-v"),
             _ => false,
         };
-        for arg in argv.iter().skip(1).filter(|_| takes) {
+        for arg in argv.iter().skip(1).filter(|_| evaluates_names) {
             if let Some((_, rest)) = arg.text.split_once('[')
                 && let Some((index, _)) = rest.rsplit_once(']')
                 && ["$(", "`", "<(", ">("].iter().any(|start| index.contains(start))
@@ -343,8 +343,8 @@ impl ShellWalker<'_> {
                 }
             }
             "shift" => {
-                let by = args.first().and_then(|arg| arg.text.parse().ok()).unwrap_or(1);
-                self.state.positional = self.state.positional.iter().skip(by).cloned().collect();
+                let count = args.first().and_then(|arg| arg.text.parse().ok()).unwrap_or(1);
+                self.state.positional = self.state.positional.iter().skip(count).cloned().collect();
             }
             "read" | "mapfile" | "readarray" | "getopts" => {
                 self.check_flag_commands(name, argv);

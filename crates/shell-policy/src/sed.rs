@@ -36,7 +36,9 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
                     ),
                 ),
                 SedEffect::WritesFile(file) => {
-                    if let Some(hit) = walk.scene(None).check_write(&Argument::known(file)) {
+                    if let Some(hit) =
+                        walk.command_context(None).check_write(&Argument::known(file))
+                    {
                         walk.report(argv, hit);
                     }
                 }
@@ -46,39 +48,39 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
 }
 
 fn script_effects(script: &str) -> Vec<SedEffect> {
-    let mut acts = Vec::new();
+    let mut effects = Vec::new();
     let mut rest = script;
     loop {
         rest = after_address(rest.trim_start_matches([' ', '\t', '\n', ';', '{', '}']));
-        let Some(command) = rest.chars().next() else { return acts };
+        let Some(command) = rest.chars().next() else { return effects };
         rest = rest.get(command.len_utf8()..).unwrap_or_default();
         let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
         match command {
             'e' if line.trim().is_empty() || line.starts_with([';', '}']) => {
-                acts.push(SedEffect::EvaluatesOutput);
+                effects.push(SedEffect::EvaluatesOutput);
             }
             'e' => {
-                acts.push(SedEffect::RunsCommand(line.trim().to_owned()));
+                effects.push(SedEffect::RunsCommand(line.trim().to_owned()));
                 rest = below;
             }
             'w' | 'W' => {
-                acts.push(SedEffect::WritesFile(line.trim().to_owned()));
+                effects.push(SedEffect::WritesFile(line.trim().to_owned()));
                 rest = below;
             }
             'a' | 'i' | 'c' | 'r' | 'R' | '#' => rest = below,
             's' | 'y' => {
-                let Some(mark) = rest.chars().next() else { return acts };
+                let Some(mark) = rest.chars().next() else { return effects };
                 rest = rest.get(mark.len_utf8()..).unwrap_or_default();
                 rest = after_delimiter(after_delimiter(rest, mark), mark);
                 let flags: String =
                     rest.chars().take_while(|c| c.is_ascii_alphanumeric() && *c != 'w').collect();
                 rest = rest.get(flags.len()..).unwrap_or_default();
                 if command == 's' && flags.contains('e') {
-                    acts.push(SedEffect::EvaluatesOutput);
+                    effects.push(SedEffect::EvaluatesOutput);
                 }
                 if let Some(file) = rest.strip_prefix('w') {
                     let (file, below) = file.split_once('\n').unwrap_or((file, ""));
-                    acts.push(SedEffect::WritesFile(file.trim().to_owned()));
+                    effects.push(SedEffect::WritesFile(file.trim().to_owned()));
                     rest = below;
                 }
             }

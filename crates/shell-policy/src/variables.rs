@@ -39,15 +39,15 @@ impl ShellWalker<'_> {
     pub(super) fn prints_secret(&self, simple: &Simple, argv: &[Argument]) -> bool {
         let Some(program) = argv.first().map(|arg| arg.text.as_str()) else { return false };
         let prints = ["echo", "printf", "print"].contains(&program);
-        let goes_elsewhere =
+        let redirects_output =
             |redirect: &Redirect| matches!(redirect.op, RedirectOp::Write | RedirectOp::Append);
         let secret = |part: &WordPart| self.is_secret(part);
-        let here = |redirect: &Redirect| {
+        let has_here_text = |redirect: &Redirect| {
             redirect.op == RedirectOp::HereString && redirect.target.parts.iter().any(secret)
         };
-        !simple.redirects.iter().any(goes_elsewhere)
+        !simple.redirects.iter().any(redirects_output)
             && (prints && simple.words.iter().any(|word| word.parts.iter().any(secret))
-                || program == "cat" && simple.redirects.iter().any(here))
+                || program == "cat" && simple.redirects.iter().any(has_here_text))
     }
 
     pub(super) fn assignment(&mut self, assignment: &Assignment, argv: &[Argument]) {
@@ -163,15 +163,15 @@ pub(super) fn read_builtin_values(
         return names.into_iter().take(1).map(|name| (name, fields.clone())).collect();
     }
     let count = names.len();
-    let mut left = line.trim();
+    let mut remaining = line.trim();
     let mut values = Vec::new();
     for (at, name) in names.into_iter().enumerate() {
-        let (field, tail) = match left.split_once(char::is_whitespace) {
+        let (field, tail) = match remaining.split_once(char::is_whitespace) {
             Some((field, tail)) if at + 1 < count => (field, tail.trim_start()),
-            _ => (left, ""),
+            _ => (remaining, ""),
         };
         values.push((name, vec![field.to_owned()]));
-        left = tail;
+        remaining = tail;
     }
     values
 }

@@ -95,7 +95,10 @@ impl ShellWalker<'_> {
         }
     }
 
-    pub(super) fn scene<'s>(&'s self, stdin: Option<&'s KnownOutput>) -> CommandContext<'s> {
+    pub(super) fn command_context<'s>(
+        &'s self,
+        stdin: Option<&'s KnownOutput>,
+    ) -> CommandContext<'s> {
         CommandContext::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
     }
 
@@ -103,8 +106,8 @@ impl ShellWalker<'_> {
     pub(super) fn report(&mut self, argv: &[Argument], mut hit: Hit) {
         // The allow list applies inside the project only.
         let project = self.context.project;
-        let here = self.state.cwd.as_deref().is_some_and(|cwd| cwd.starts_with(project));
-        if (here || self.container.is_some()) && self.context.allow.covers(argv) {
+        let in_project = self.state.cwd.as_deref().is_some_and(|cwd| cwd.starts_with(project));
+        if (in_project || self.container.is_some()) && self.context.allow.covers(argv) {
             return;
         }
         if hit.family == Family::Databases && self.is_for_tests() {
@@ -273,37 +276,38 @@ impl ShellWalker<'_> {
     fn foreground(&mut self, items: &[ListItem], stdin: Option<&KnownOutput>) -> KnownOutput {
         let mut output = KnownOutput::default();
         // The directory if a `cd` before fails.
-        let mut stayed = self.state.cwd.clone();
-        let made = self.state.links.created_dirs().to_vec();
+        let mut cwd_on_failure = self.state.cwd.clone();
+        let created = self.state.links.created_dirs().to_vec();
         for item in items {
             if self.steps_left == 0 {
                 return KnownOutput::unknown();
             }
-            let here = self.state.cwd.clone();
+            let cwd_before = self.state.cwd.clone();
             if item.connector == Connector::Then {
-                stayed.clone_from(&here);
+                cwd_on_failure.clone_from(&cwd_before);
                 output.push(&self.command(&item.command, stdin));
                 continue;
             }
             // The second command may or may not run, so both states are joined.
-            let without = self.state.clone();
+            let state_before = self.state.clone();
             if item.connector == Connector::Or {
-                self.state.cwd.clone_from(&stayed);
-                self.forget_created_since(&made);
+                self.state.cwd.clone_from(&cwd_on_failure);
+                self.forget_created_since(&created);
             }
             output.push(&self.command(&item.command, stdin));
-            let there = self.state.cwd.clone();
-            let made_there = self.state.links.created_dirs().to_vec();
-            self.state.join(without);
+            let cwd_after = self.state.cwd.clone();
+            let created_after = self.state.links.created_dirs().to_vec();
+            self.state.join(state_before);
             self.forget_created_since(if item.connector == Connector::And {
-                &made_there
+                &created_after
             } else {
-                &made
+                &created
             });
             // After `&&`, assumes success.
-            self.state.cwd = if item.connector == Connector::And { there } else { here.clone() };
-            if stayed != here {
-                stayed = None;
+            self.state.cwd =
+                if item.connector == Connector::And { cwd_after } else { cwd_before.clone() };
+            if cwd_on_failure != cwd_before {
+                cwd_on_failure = None;
             }
         }
         output
@@ -342,9 +346,9 @@ impl ShellWalker<'_> {
                 let mut output = KnownOutput::default();
                 let mut ends: Vec<ShellState> = Vec::new();
                 for (condition, body) in branches {
-                    let made = self.state.links.created_dirs().to_vec();
+                    let created = self.state.links.created_dirs().to_vec();
                     output.push(&self.list(condition, input));
-                    self.forget_created_since(&made);
+                    self.forget_created_since(&created);
                     let state = self.state.clone();
                     output.push(&self.list(body, input));
                     ends.push(std::mem::replace(&mut self.state, state));

@@ -40,9 +40,9 @@ impl ShellWalker<'_> {
         if command.is_empty() {
             command.push(Argument::known("echo"));
         }
-        let whole = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
+        let line_flags = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
         let lines = replace.is_some()
-            || args.iter().any(|arg| whole.iter().any(|flag| arg.text.starts_with(flag)));
+            || args.iter().any(|arg| line_flags.iter().any(|flag| arg.text.starts_with(flag)));
         let items = split_items(stdin, if lines { ItemSplit::Lines } else { ItemSplit::Words });
         match replace.filter(|replace| !replace.is_empty()) {
             Some(replace) => {

@@ -94,7 +94,7 @@ fn statements_text(command: &CommandInvocation<'_>, flags: &[&str]) -> Vec<Argum
 }
 
 fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
-    let lost = statements(sql).into_iter().filter_map(|words| {
+    let losses = statements(sql).into_iter().filter_map(|words| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let tier = match words.as_slice() {
             ["DROP", "DATABASE" | "SCHEMA", "IF", "EXISTS", name, ..]
@@ -106,9 +106,9 @@ fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
             _ => Tier::Deny,
         };
         let reason = match words.as_slice() {
-            ["DROP", what, ..]
+            ["DROP", object, ..]
                 if ["TABLE", "DATABASE", "SCHEMA", "USER", "ROLE", "KEYSPACE", "OWNED"]
-                    .contains(what) =>
+                    .contains(object) =>
             {
                 Some("it drops a table or a database")
             }
@@ -125,7 +125,7 @@ fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
         };
         reason.map(|reason| (tier, reason))
     });
-    lost.max_by_key(|(tier, _)| *tier)
+    losses.max_by_key(|(tier, _)| *tier)
 }
 
 /// The words of each statement, in capitals, without comments. Quoted text, which may be a name,

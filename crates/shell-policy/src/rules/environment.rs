@@ -13,7 +13,7 @@ const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in 
 const SHARED_DIRS: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
 
 pub(crate) fn check_assignment(
-    scene: &CommandContext<'_>,
+    command_context: &CommandContext<'_>,
     name: &str,
     value: Option<&Argument>,
 ) -> Option<Hit> {
@@ -28,11 +28,11 @@ pub(crate) fn check_assignment(
     }
     match name {
         "PATH" => {
-            let odd = |entry: &str| {
+            let is_untrusted = |entry: &str| {
                 let entry = entry.trim_end_matches('/');
                 entry == "." || SHARED_DIRS.contains(&entry)
             };
-            if value.split(':').any(odd) {
+            if value.split(':').any(is_untrusted) {
                 return hit(Tier::Deny, "programs are looked up where anybody may put one");
             }
             None
@@ -54,10 +54,12 @@ pub(crate) fn check_assignment(
         _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_command(value) => {
             hit(Tier::Deny, "the setting makes git run another program")
         }
-        "NODE_OPTIONS" if value.contains("--inspect") || loads_untrusted_code(scene, value) => {
+        "NODE_OPTIONS"
+            if value.contains("--inspect") || loads_untrusted_code(command_context, value) =>
+        {
             hit(Tier::Deny, "the variable makes every node load or run something")
         }
-        "RUBYOPT" if loads_untrusted_code(scene, value) => {
+        "RUBYOPT" if loads_untrusted_code(command_context, value) => {
             hit(Tier::Deny, "the variable makes every ruby load something")
         }
         "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
@@ -110,7 +112,7 @@ pub(crate) fn check_assignment(
 }
 
 /// Whether options load code that is neither a package nor in the project.
-fn loads_untrusted_code(scene: &CommandContext<'_>, options: &str) -> bool {
+fn loads_untrusted_code(command_context: &CommandContext<'_>, options: &str) -> bool {
     options.split_whitespace().any(|word| {
         let value = match word.split_once('=') {
             Some((_, value)) => value,
@@ -125,8 +127,8 @@ fn loads_untrusted_code(scene: &CommandContext<'_>, options: &str) -> bool {
         }
         let path = value.starts_with(['/', '.']) || value.contains("..");
         let inside = || {
-            scene.locate(&Argument::known(value)).is_some_and(|place| {
-                !place.is_uncertain && place.base.starts_with(scene.context.project)
+            command_context.locate(&Argument::known(value)).is_some_and(|place| {
+                !place.is_uncertain && place.base.starts_with(command_context.context.project)
             })
         };
         !is_known(value) || address || (path && !inside())

@@ -54,12 +54,12 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             "name a path inside the project in plain words",
         ));
     }
-    let always = ["srm", "wipe", "rd", "rimraf", "del-cli"];
-    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&always);
+    let recursive_tools = ["srm", "wipe", "rd", "rimraf", "del-cli"];
+    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&recursive_tools);
     // An unknown argument may be `-rf`: `rm $flags ~`.
-    let perhaps = command.args.iter().any(Argument::is_unknown);
+    let has_unknown_args = command.args.iter().any(Argument::is_unknown);
     for operand in command.operands() {
-        if recursive || (perhaps && is_severe(command.context.delete_scope(operand))) {
+        if recursive || (has_unknown_args && is_severe(command.context.delete_scope(operand))) {
             hits.extend(command.context.check_delete(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
             hits.push(Hit::warn(
@@ -75,9 +75,9 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn is_severe(loss: DeleteScope) -> bool {
+fn is_severe(scope: DeleteScope) -> bool {
     matches!(
-        loss,
+        scope,
         DeleteScope::Machine
             | DeleteScope::Home
             | DeleteScope::Project
@@ -110,8 +110,8 @@ fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let [source, target] = operands.as_slice() else { return };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let (from, to) = (name(&source.text), name(&target.text));
-    let of_the_system = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
-    if of_the_system.iter().any(|place| source.text.starts_with(place))
+    let system_dirs = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
+    if system_dirs.iter().any(|place| source.text.starts_with(place))
         && super::programs().any(|program| program == from)
         && !to.is_empty()
         && to != from
@@ -150,7 +150,7 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let symbolic = !numeric
             && mode.split(',').any(|part| {
                 part.split_once(['+', '='])
-                    .is_some_and(|(who, what)| what.contains('s') && !who.contains('o'))
+                    .is_some_and(|(who, change)| change.contains('s') && !who.contains('o'))
             });
         if special || symbolic {
             hits.push(Hit::deny(
@@ -175,9 +175,9 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         ));
     }
     for path in paths {
-        let loss = command.context.delete_scope(path);
+        let scope = command.context.delete_scope(path);
         if recursive
-            && !matches!(loss, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
+            && !matches!(scope, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
         {
             hits.push(Hit::deny(
                 Files,
@@ -201,14 +201,14 @@ fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     });
     dashed.unwrap_or(mode).split(',').any(|part| {
         let Some(at) = part.find(['-', '=']) else { return false };
-        let (who, what) = part.split_at(at);
+        let (who, change) = part.split_at(at);
         let owner = who.is_empty() || who.contains(['a', 'u']);
-        let gives = what.contains('X') || what.contains('+');
+        let grants = change.contains('X') || change.contains('+');
         owner
-            && !gives
-            && match what.strip_prefix('-') {
+            && !grants
+            && match change.strip_prefix('-') {
                 Some(taken) => taken.contains(['r', 'x']),
-                None => !(what.contains('r') && what.contains('x')),
+                None => !(change.contains('r') && change.contains('x')),
             }
     })
 }
@@ -226,8 +226,8 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if let Some(input) = &input {
         hits.extend(command.context.check_read(input));
         let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
-        let lost = output.as_ref().is_none_or(|output| output.text == "/dev/null");
-        if endless && !lost && value("count=").is_none() {
+        let is_discarded = output.as_ref().is_none_or(|output| output.text == "/dev/null");
+        if endless && !is_discarded && value("count=").is_none() {
             hits.push(Hit::deny(
                 Resources,
                 "it writes without end until the disk is full",

@@ -103,7 +103,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             }
         }
         "checkout" | "restore" => {
-            let whole = |text: &str| {
+            let is_everything = |text: &str| {
                 // `:/…` and `:(top)…` start at the top; `:!…` is everything else.
                 let below = match text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
                     Some((_, below)) => below,
@@ -117,18 +117,18 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                     || command.context.context.project.to_string_lossy() == text
             };
             let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
-            if rest.iter().any(|arg| whole(&arg.text)) && !staged {
+            if rest.iter().any(|arg| is_everything(&arg.text)) && !staged {
                 hits.push(Hit::deny(Git, "all uncommitted work is lost for good", COMMIT));
             }
         }
         // Untracked files are in no commit.
         "clean" if !command.has(&["-n", "--dry-run"]) => {
-            let here = Argument::known(".");
+            let cwd = Argument::known(".");
             if !matches!(
-                command.context.delete_scope(&here),
+                command.context.delete_scope(&cwd),
                 DeleteScope::Inside | DeleteScope::Project | DeleteScope::New
             ) {
-                hits.extend(command.context.check_delete(&here));
+                hits.extend(command.context.check_delete(&cwd));
             }
         }
         "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {

@@ -43,25 +43,25 @@ impl Hit {
         tier: Tier,
         family: Family,
         reason: impl Into<Cow<'static, str>>,
-        instead: impl Into<Cow<'static, str>>,
+        suggestion: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit { tier, family, reason: reason.into(), suggestion: instead.into() }
+        Hit { tier, family, reason: reason.into(), suggestion: suggestion.into() }
     }
 
     pub(super) fn deny(
         family: Family,
         reason: impl Into<Cow<'static, str>>,
-        instead: impl Into<Cow<'static, str>>,
+        suggestion: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit::new(Tier::Deny, family, reason, instead)
+        Hit::new(Tier::Deny, family, reason, suggestion)
     }
 
     pub(super) fn warn(
         family: Family,
         reason: impl Into<Cow<'static, str>>,
-        instead: impl Into<Cow<'static, str>>,
+        suggestion: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit::new(Tier::Warn, family, reason, instead)
+        Hit::new(Tier::Warn, family, reason, suggestion)
     }
 }
 
@@ -174,18 +174,18 @@ fn flag_matches(flag: &str, text: &str) -> bool {
     // An unknown part may be empty: `-r$x`.
     let known: String = text.chars().filter(|c| *c != UNKNOWN).collect();
     let text = known.as_str();
-    let (given, value) = text.split_once('=').unwrap_or((text, ""));
+    let (option, value) = text.split_once('=').unwrap_or((text, ""));
     if ["false", "no", "0", "none", "off", "never"].contains(&value) {
         return false;
     }
     match flag.strip_prefix("--") {
-        Some(_) => given == flag || (given.len() >= 5 && flag.starts_with(given)),
+        Some(_) => option == flag || (option.len() >= 5 && flag.starts_with(option)),
         // Single-dash words, as in Java and Terraform.
-        None if flag.len() > 2 => given == flag || given.strip_prefix('-') == Some(flag),
+        None if flag.len() > 2 => option == flag || option.strip_prefix('-') == Some(flag),
         None => {
             !text.starts_with("--")
                 && flag.strip_prefix('-').is_some_and(|letter| {
-                    given.contains(letter) && given.chars().skip(1).all(char::is_alphanumeric)
+                    option.contains(letter) && option.chars().skip(1).all(char::is_alphanumeric)
                 })
         }
     }

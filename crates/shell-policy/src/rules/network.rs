@@ -16,7 +16,7 @@ const KEEP_LOCAL: &str = "keep it here and name the file in your answer";
 /// Whether a part of a host name is command output. A whole name may be, and so may a local name.
 fn carries_command_output(host: &Argument) -> bool {
     const LOCAL_SUFFIXES: &[&str] = &[".local", ".localhost", ".internal", ".lan", ".test"];
-    if host.is_unknown() || LOCAL_SUFFIXES.iter().any(|near| host.text.ends_with(near)) {
+    if host.is_unknown() || LOCAL_SUFFIXES.iter().any(|suffix| host.text.ends_with(suffix)) {
         return false;
     }
     // A label before a domain: `$(whoami).example.com`.
@@ -45,13 +45,13 @@ pub(super) fn unverified_tls_hit() -> Hit {
 
 fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
     let flags = DATA.insecure_flags.get(command.name).unwrap_or_default();
-    let said = |text: &str| flags.contains(&text);
-    let short = |text: &str| {
+    let is_insecure = |text: &str| flags.contains(&text);
+    let has_short_flag = |text: &str| {
         let letters = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
         let mut flags = letters.unwrap_or_default().chars();
         command.name == "curl" && flags.find(|c| *c == 'k' || CURL_VALUES.contains(*c)) == Some('k')
     };
-    command.args.iter().any(|arg| said(&arg.text) || short(&arg.text))
+    command.args.iter().any(|arg| is_insecure(&arg.text) || has_short_flag(&arg.text))
 }
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
@@ -158,13 +158,13 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
-            let there = operands.first().is_some_and(|host| !is_loopback(&host.text));
+            let is_remote_host = operands.first().is_some_and(|host| !is_loopback(&host.text));
             // A remote shell that only runs its input keeps nothing.
-            let keeps = operands.iter().skip(1).any(|arg| {
+            let stores_input = operands.iter().skip(1).any(|arg| {
                 let mut words = arg.text.split(|c: char| !c.is_ascii_alphanumeric());
                 arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
             });
-            if there && keeps && !command.has(&["-n"]) {
+            if is_remote_host && stores_input && !command.has(&["-n"]) {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it sends what it reads to another machine",
@@ -183,10 +183,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
-            let elsewhere = is_remote(&target)
+            let is_remote_target = is_remote(&target)
                 || target.starts_with("rsync://")
                 || target.starts_with("scp://");
-            if elsewhere && !is_loopback(&target) {
+            if is_remote_target && !is_loopback(&target) {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it copies files to another machine",
@@ -249,7 +249,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let encoded = command.values(&["--data-urlencode", "--url-query"]);
     let from_file = |text: &str| text.chars().find(|c| "=@".contains(*c)) == Some('@');
     // Command output in the query of a URL.
-    let asked = command.operands().into_iter().any(|arg| {
+    let in_query = command.operands().into_iter().any(|arg| {
         let query = arg.text.split_once('?').map(|(_, query)| query);
         arg.origin != TextOrigin::Literal && query.is_some_and(|query| query.contains(UNKNOWN))
     });
@@ -272,7 +272,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         .chain(&forms)
         .chain(&headers)
         .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal)
-        || asked;
+        || in_query;
     if (files || computed || (piped && hidden)) && !targets_loopback(command) {
         hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP_LOCAL));
     }

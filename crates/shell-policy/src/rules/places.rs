@@ -66,13 +66,13 @@ impl CommandContext<'_> {
             }
         }
         let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
-        let unsure = text.contains(UNKNOWN) || rest.iter().any(|component| component == "..");
+        let is_uncertain = text.contains(UNKNOWN) || rest.iter().any(|component| component == "..");
         let base = self.resolve(&full)?;
-        let fresh = (text.starts_with(NEW_TEMP_DIR)
+        let is_new = (text.starts_with(NEW_TEMP_DIR)
             || full.starts_with(NEW_TEMP_DIR)
             || self.links.is_created(&base))
             && !text.contains("..");
-        Some(PartialPath { base, rest, is_uncertain: unsure, is_new: fresh })
+        Some(PartialPath { base, rest, is_uncertain, is_new })
     }
 
     /// Whether some files in a directory are protected by name: the home, `.ralph`, an agent's
@@ -96,8 +96,8 @@ impl CommandContext<'_> {
         let place =
             self.locate(arg).filter(|place| !place.is_uncertain && place.rest.is_empty())?;
         let project = self.context.project;
-        let apart = !place.base.starts_with(project) && !project.starts_with(&place.base);
-        (apart && self.is_temporary(&place.base)).then_some(place.base)
+        let is_separate = !place.base.starts_with(project) && !project.starts_with(&place.base);
+        (is_separate && self.is_temporary(&place.base)).then_some(place.base)
     }
 
     pub(super) fn delete_scope(&self, arg: &Argument) -> DeleteScope {
@@ -161,11 +161,11 @@ impl CommandContext<'_> {
             self.is_temporary(&place.base)
                 || place.base == Path::new("/tmp") && !place.rest.is_empty()
         };
-        let instead = match self.locate(arg).is_some_and(temporary) {
+        let suggestion = match self.locate(arg).is_some_and(temporary) {
             true => "work in a directory of `mktemp -d`, which the same command may delete again",
             false => "name a path inside the project in plain words",
         };
-        Some(Hit::deny(Family::Files, reason, instead))
+        Some(Hit::deny(Family::Files, reason, suggestion))
     }
 
     /// Judges the deletion of each file that a pattern or a search finds.
@@ -186,8 +186,8 @@ impl CommandContext<'_> {
             let reason = "it deletes ralph's settings and records of runs (.ralph)";
             return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
-        let above = project.starts_with(&place.base) && place.base != project;
-        if above || self.context.home == Some(&place.base) {
+        let is_parent = project.starts_with(&place.base) && place.base != project;
+        if is_parent || self.context.home == Some(&place.base) {
             let reason = "it deletes all files of the home, or of what the project is in";
             return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
@@ -274,8 +274,8 @@ impl CommandContext<'_> {
 
     fn check_protected(&self, place: &PartialPath, access: FileAccess) -> Option<Hit> {
         let entry = protected::find(self.context, place, access)?;
-        let whole = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
-        if self.context.allow.allows_path(access, &whole, self.context) {
+        let path = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
+        if self.context.allow.allows_path(access, &path, self.context) {
             return None;
         }
         Some(Hit::new(entry.tier, entry.family, entry.reason, entry.suggestion))
@@ -306,10 +306,10 @@ pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: FileAccess) 
         _ => path.to_owned(),
     };
     let links = LinkTable::default();
-    let scene = CommandContext::new(context, Some(context.cwd), None, &links);
+    let command_context = CommandContext::new(context, Some(context.cwd), None, &links);
     let arg = Argument { glob: text.contains('*'), ..Argument::known(text) };
     match access {
-        FileAccess::Write => scene.check_write(&arg),
-        FileAccess::Read => scene.check_read(&arg),
+        FileAccess::Write => command_context.check_write(&arg),
+        FileAccess::Read => command_context.check_read(&arg),
     }
 }

@@ -113,13 +113,13 @@ impl<'a> PathComponents<'a> {
     fn matches(&self, pattern: &str) -> bool {
         if let Some(names) = pattern.strip_prefix("**/") {
             // `*.json` means all files of a kind, not the one with secrets.
-            let meant =
+            let is_specific =
                 |name: &PathComponent<'_>| !name.matches_any_name() || names.starts_with('.');
             return self
                 .names
                 .iter()
                 .enumerate()
-                .any(|(at, name)| meant(name) && self.matches_from(at, names));
+                .any(|(at, name)| is_specific(name) && self.matches_from(at, names));
         }
         let (from, names) = match pattern.split_once('/') {
             Some(("~", names)) => (self.home, names),
@@ -131,8 +131,10 @@ impl<'a> PathComponents<'a> {
     }
 
     fn matches_from(&self, from: usize, names: &str) -> bool {
-        let mut ours = self.names.iter().skip(from);
-        names.split('/').all(|name| ours.next().is_some_and(|component| component.matches(name)))
+        let mut components = self.names.iter().skip(from);
+        names
+            .split('/')
+            .all(|name| components.next().is_some_and(|component| component.matches(name)))
     }
 
     /// Rules for `/opt` and `/root` do not apply inside a project or home there.

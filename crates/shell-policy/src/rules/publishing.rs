@@ -10,18 +10,18 @@ const LEAVE_PUBLISHING_TO_USER: &str = "prepare the release and leave publishing
 fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
     const DEFAULT_REGISTRIES: &[&str] = &["https://pypi.org/", "https://registry.npmjs.org/"];
     const INSTALL_SUBCOMMANDS: &[&str] = &["install", "i", "add", "ci"];
-    let elsewhere = match command.name {
+    let is_foreign = match command.name {
         "pip" | "uv" => {
             let flags =
                 ["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"];
-            let given = command.values(&flags);
+            let urls = command.values(&flags);
             // Without an index, packages come from a local directory.
             let is_local =
                 |url: &Argument| command.has(&["--no-index"]) && !url.text.contains("://");
-            let strange = given
+            let has_foreign_url = urls
                 .iter()
                 .any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text) && !is_local(url));
-            strange || (given.is_empty() && command.has(&flags))
+            has_foreign_url || (urls.is_empty() && command.has(&flags))
         }
         "npm" | "pnpm" | "yarn" | "bun"
             if command
@@ -29,14 +29,14 @@ fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
                 .first()
                 .is_some_and(|sub| INSTALL_SUBCOMMANDS.contains(&sub.text.as_str())) =>
         {
-            let given = command.values(&["--registry"]);
-            let strange =
-                given.iter().any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text));
-            strange || (given.is_empty() && command.has(&["--registry"]))
+            let urls = command.values(&["--registry"]);
+            let has_foreign_url =
+                urls.iter().any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text));
+            has_foreign_url || (urls.is_empty() && command.has(&["--registry"]))
         }
         _ => false,
     };
-    elsewhere.then(|| {
+    is_foreign.then(|| {
         Hit::deny(
             Publishing,
             "packages come from another registry",
@@ -45,9 +45,9 @@ fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
     })
 }
 
-fn is_default_registry(usual: &[&str], url: &str) -> bool {
+fn is_default_registry(defaults: &[&str], url: &str) -> bool {
     let url = format!("{}/", url.trim_end_matches('/'));
-    usual.iter().any(|registry| url.starts_with(registry))
+    defaults.iter().any(|registry| url.starts_with(registry))
 }
 
 fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
@@ -61,7 +61,7 @@ fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
     // `uv pip install`
     let sub = operands.iter().take(2).position(|arg| INSTALLS.contains(&arg.text.as_str()))?;
     let packages = operands.get(sub + 1..).unwrap_or_default();
-    let elsewhere = |package: &&&Argument| {
+    let is_url = |package: &&&Argument| {
         let text = package.text.as_str();
         // `name @ address`, `name@address`
         let address = text.split_once('@').map_or(text, |(name, rest)| {
@@ -77,7 +77,7 @@ fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
             // `user/repository`
             || (command.is(NODE) && !scoped && name.matches('/').count() == 1)
     };
-    packages.iter().find(elsewhere)?;
+    packages.iter().find(is_url)?;
     Some(Hit::warn(
         Publishing,
         "it installs a package from an address, which no registry vouches for",

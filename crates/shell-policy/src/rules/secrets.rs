@@ -126,7 +126,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 pub(crate) fn is_secret_name(name: &str) -> bool {
-    let given = name.as_bytes();
+    let bytes = name.as_bytes();
     let name = name.to_ascii_uppercase();
     if name.rsplit('_').next().is_some_and(|last| DATA.secret_metadata_words.contains(&last)) {
         return false;
@@ -136,13 +136,13 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     DATA.secret_words.iter().any(|word| {
         name.match_indices(word).any(|(at, _)| {
             let mut end = at + word.len();
-            if given.get(end).is_some_and(|c| c.eq_ignore_ascii_case(&b'S'))
+            if bytes.get(end).is_some_and(|c| c.eq_ignore_ascii_case(&b'S'))
                 && (several || *word != "TOKEN")
             {
                 end += 1;
             }
             // The word must end: `SECRET_KEY` and `secretKey` match, `SECRETARY` does not.
-            match (end.checked_sub(1).and_then(|last| given.get(last)), given.get(end)) {
+            match (end.checked_sub(1).and_then(|last| bytes.get(last)), bytes.get(end)) {
                 (Some(last), Some(next)) => {
                     !next.is_ascii_alphabetic()
                         || (last.is_ascii_lowercase() && next.is_ascii_uppercase())

@@ -11,12 +11,12 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         "kill" => check_kill(command, hits),
         "pkill" | "killall" | "skill" => {
             // Without a name they kill everything of the user or the terminal.
-            let whose =
+            let owners =
                 command.values(&["-u", "-U", "--user", "--euid", "--uid", "-t", "--terminal"]);
             let names = command.operands();
             let all =
                 |arg: &&Argument| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
-            if names.is_empty() && !whose.is_empty() || names.iter().any(all) {
+            if names.is_empty() && !owners.is_empty() || names.iter().any(all) {
                 hits.push(Hit::deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID));
             }
             let parent =
@@ -53,10 +53,10 @@ const KILL_BY_PID: &str = "end the process that you started, by its number";
 
 /// Whether a pattern matches the loop, the agent or their parents.
 fn targets_own_process(pattern: &str) -> bool {
-    let ours = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
+    let protected = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
     let pattern = pattern.trim_matches(['^', '$']);
     let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    ours.iter().any(|name| {
+    protected.iter().any(|name| {
         pattern.ends_with(name) || pattern.split([' ', '_']).any(|word| base(word) == *name)
     })
 }

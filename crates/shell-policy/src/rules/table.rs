@@ -36,7 +36,7 @@ impl CommandRule {
         }
         if !self.subcommands.is_empty() {
             let operands = command.operands();
-            let said = |subcommand: &&str| {
+            let matches = |subcommand: &&str| {
                 subcommand.split(' ').enumerate().all(|(at, word)| {
                     operands.get(at).is_some_and(|operand| {
                         operand.text == word
@@ -44,7 +44,7 @@ impl CommandRule {
                     })
                 })
             };
-            if !self.subcommands.iter().any(said) {
+            if !self.subcommands.iter().any(matches) {
                 return None;
             }
         }
@@ -53,17 +53,17 @@ impl CommandRule {
         {
             return None;
         }
-        let says = |word: &str| {
+        let has_word = |word: &str| {
             let mut words = command.args.iter().map(|arg| arg.text.as_str());
             words.by_ref().take_while(|text| *text != "--").any(|text| text == word)
         };
         // Programs of these families do not pass `--help` on to another.
-        let asks = [Family::Publishing, Family::Cloud, Family::Git].contains(&self.family);
-        if asks && says("--help") {
+        let has_own_help = [Family::Publishing, Family::Cloud, Family::Git].contains(&self.family);
+        if has_own_help && has_word("--help") {
             return None;
         }
         // yarn ignores unknown flags.
-        if self.family == Family::Publishing && says("--dry-run") && command.name != "yarn" {
+        if self.family == Family::Publishing && has_word("--dry-run") && command.name != "yarn" {
             return None;
         }
         if let [only] = command.args
@@ -78,7 +78,7 @@ impl CommandRule {
 fn name_matches(program: &str, name: &str) -> bool {
     match program.as_bytes() {
         [start @ .., b'*'] => name.as_bytes().starts_with(start),
-        whole => whole == name.as_bytes(),
+        exact => exact == name.as_bytes(),
     }
 }
 

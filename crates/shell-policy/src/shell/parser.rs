@@ -109,8 +109,8 @@ impl<'a> ShellParser<'a> {
         let bytes = self.position.saturating_sub(start);
         self.position = start;
         match self.reread_budget.get().checked_sub(bytes) {
-            Some(left) => {
-                self.reread_budget.set(left);
+            Some(remaining) => {
+                self.reread_budget.set(remaining);
                 Ok(())
             }
             None => self.error("its brackets are too ambiguous to be read"),
@@ -304,7 +304,7 @@ impl<'a> ShellParser<'a> {
             .unwrap_or(rest.len());
         let word = rest.get(..end)?;
         let next = rest.as_bytes().get(end);
-        let goes_on = match next {
+        let continues = match next {
             Some(b'<' | b'>') => rest.as_bytes().get(end + 1) == Some(&b'('),
             // A line continuation continues the word, unless the word ends there.
             Some(b'\\') if rest.get(end..).is_some_and(|rest| rest.starts_with("\\\n")) => {
@@ -315,7 +315,7 @@ impl<'a> ShellParser<'a> {
             Some(b'"' | b'\'' | b'\\' | b'$' | b'`') => true,
             _ => false,
         };
-        (!word.is_empty() && !goes_on).then_some(word)
+        (!word.is_empty() && !continues).then_some(word)
     }
 
     pub(super) fn eat_reserved(&mut self, word: &str) -> bool {
