@@ -100,3 +100,37 @@ impl ProgramTable {
         self.0.iter().find_map(|(programs, words)| names(programs).then_some(words.as_slice()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_tables_name_each_program_once() {
+        for table in [
+            &DATA.option_values,
+            &DATA.runners,
+            &DATA.command_flags,
+            &DATA.interpreters,
+            &DATA.insecure_flags,
+            &DATA.sql_clients,
+        ] {
+            let mut programs: Vec<&str> =
+                table.0.keys().flat_map(|programs| programs.split(' ')).collect();
+            let count = programs.len();
+            programs.sort_unstable();
+            programs.dedup();
+            assert_eq!(programs.len(), count, "{programs:?}");
+        }
+    }
+
+    #[test]
+    fn wrappers_name_each_program_once() {
+        let mut programs: Vec<&str> =
+            DATA.wrappers.iter().flat_map(|wrapper| wrapper.programs.iter().copied()).collect();
+        let count = programs.len();
+        programs.sort_unstable();
+        programs.dedup();
+        assert_eq!(programs.len(), count, "{programs:?}");
+    }
+}

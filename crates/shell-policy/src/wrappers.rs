@@ -15,7 +15,7 @@ use super::walk::ShellWalker;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub(super) struct WrapperProgram {
-    programs: Words,
+    pub(super) programs: Words,
     #[serde(default)]
     option_values: Words,
     #[serde(default)]

@@ -13,7 +13,7 @@ use crate::corpus;
 use crate::skipped::skipped;
 
 /// Seconds for all lines.
-const PATIENCE: &str = "120";
+const TIMEOUT_SECONDS: &str = "120";
 
 /// Prints 1 for each valid text, else 0.
 const PARSE: &str = r#"
@@ -26,7 +26,7 @@ done
 /// Runs a script with `texts` as standard input, separated by NUL. `None` without such a sandbox.
 fn in_empty_sandbox(script: &str, texts: &[String], args: &[&str]) -> Option<Vec<u8>> {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", PATIENCE, "bwrap", "--unshare-all", "--unshare-user"]);
+    command.args(["--kill-after=1", TIMEOUT_SECONDS, "bwrap", "--unshare-all", "--unshare-user"]);
     command.args(["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]);
     command.args(["--die-with-parent", "--new-session", "--clearenv"]);
     for file in bash_and_libraries()? {

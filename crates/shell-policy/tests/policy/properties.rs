@@ -98,7 +98,7 @@ fn piece() -> impl Strategy<Value = String> {
 }
 
 /// Spells a word differently with the same meaning.
-fn spelt(word: &str, how: u8) -> String {
+fn spell(word: &str, how: u8) -> String {
     match how % 6 {
         0 => word.to_owned(),
         1 => format!("'{word}'"),
@@ -151,10 +151,10 @@ proptest! {
         command in proptest::sample::select(PLAIN.to_vec()),
         how in prop::collection::vec(any::<u8>(), 8),
     ) {
-        let plain: Vec<String> = command.iter().map(|word| spelt(word, 1)).collect();
+        let plain: Vec<String> = command.iter().map(|word| spell(word, 1)).collect();
         let other: Vec<String> =
             command.iter().zip(&how).map(|(word, how)| {
-                spelt(word, if word.contains([' ', '(']) { how % 2 + 1 } else { *how })
+                spell(word, if word.contains([' ', '(']) { how % 2 + 1 } else { *how })
             }).collect();
         prop_assert_eq!(shell(&plain.join(" ")), shell(&other.join(" ")), "{}", other.join(" "));
     }
@@ -164,7 +164,7 @@ proptest! {
         command in proptest::sample::select(PLAIN.to_vec()),
         around in prop::collection::vec(0_u8..14, 0..4),
     ) {
-        let command: Vec<String> = command.iter().map(|word| spelt(word, 1)).collect();
+        let command: Vec<String> = command.iter().map(|word| spell(word, 1)).collect();
         let alone = shell(&command.join(" "));
         let mut text = command.join(" ");
         for how in around {
@@ -194,7 +194,7 @@ proptest! {
 }
 
 /// CPU time, since the machine may be busy.
-fn worked() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.try_into().expect("a time that passed")
 }
@@ -276,9 +276,9 @@ fn hostile_input_is_judged_quickly() {
         ("options", format!("git {}", many("-c a=b ", 35_000))),
         ("base64", format!("echo {} | base64 -d | sh", many("YWFh", 60_000))),
     ] {
-        let start = worked();
+        let start = thread_cpu_time();
         shell(&text);
-        let took = worked() - start;
+        let took = thread_cpu_time() - start;
         // Far above the usual time, far below a blow-up.
         assert!(took < Duration::from_secs(10), "{name}: {took:?}");
     }
