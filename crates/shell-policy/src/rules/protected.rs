@@ -32,6 +32,7 @@ pub(crate) struct ProtectedPath {
     /// Exempts the project's tests, whose keys are made up.
     #[serde(default)]
     except_in_tests: bool,
+    /// Whether reading is covered, too.
     reads: bool,
     pub(super) tier: Tier,
     pub(super) family: Family,
