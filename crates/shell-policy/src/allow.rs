@@ -1,8 +1,7 @@
-//! The commands and files that a project lets through: `hooks.allow`.
+//! The command allow list: `hooks.allow`.
 //!
-//! An entry is a command, word by word, as a shell would split it, or `Write(path)` or
-//! `Read(path)`. It is held against one simple command after expansion, never against a whole line,
-//! so that nothing can hide behind it.
+//! An entry is a command, `Write(path)` or `Read(path)`. It is compared with one simple command
+//! after expansion, never with a whole line, so nothing can hide behind it.
 
 use std::path::Path;
 
@@ -11,30 +10,28 @@ use super::rules::FileAccess;
 use super::shell::{ShellCommand, WordPart, parse};
 use super::value::{Argument, UNKNOWN, UNKNOWN_NAME, glob_match};
 
-/// An entry of `hooks.allow` that cannot be used, and why. It lets nothing through.
+/// An unusable entry. It allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidAllowEntry {
     pub entry: String,
     pub reason: &'static str,
 }
 
-/// The parsed entries of `hooks.allow`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandAllowList {
     commands: Vec<Vec<WordPattern>>,
     paths: Vec<(bool, String)>,
 }
 
-/// One word of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WordPattern {
     text: String,
-    /// It has an unquoted `*`.
+    /// Has an unquoted `*`.
     has_wildcard: bool,
 }
 
 impl CommandAllowList {
-    /// Reads the entries. Those that cannot be used let nothing through and are handed back.
+    /// Parses the entries. Returns the unusable ones separately.
     pub fn parse<'a>(
         entries: impl IntoIterator<Item = &'a str>,
     ) -> (CommandAllowList, Vec<InvalidAllowEntry>) {
@@ -53,12 +50,10 @@ impl CommandAllowList {
         (list, bad)
     }
 
-    /// Whether an entry fits the whole of a command.
     pub(super) fn covers(&self, argv: &[Argument]) -> bool {
         self.commands.iter().any(|entry| matches_command(entry, argv))
     }
 
-    /// Whether an entry lets a path be read or written.
     pub(super) fn allows_path(
         &self,
         access: FileAccess,
@@ -70,7 +65,7 @@ impl CommandAllowList {
             return false;
         }
         self.paths.iter().any(|(write, pattern)| {
-            // Who may write a file may read it.
+            // Who may write may read.
             if access == FileAccess::Write && !write {
                 return false;
             }
@@ -145,7 +140,7 @@ fn matches_command(entry: &[WordPattern], argv: &[Argument]) -> bool {
         return false;
     }
     entry.iter().zip(argv).enumerate().all(|(at, (pattern, arg))| {
-        // A program may be named by its path in the command, not in the entry.
+        // A command may name the program by its path.
         let text = match at {
             0 if !pattern.text.contains('/') => arg.text.rsplit('/').next().unwrap_or_default(),
             _ => arg.text.as_str(),
@@ -153,12 +148,12 @@ fn matches_command(entry: &[WordPattern], argv: &[Argument]) -> bool {
         if !pattern.has_wildcard {
             return text == pattern.text;
         }
-        // What a star stands for must be plain to see, and must not lead back out.
+        // A star matches only known text that stays in the directory.
         arg.is_known()
             && !text.split('/').any(|part| part == "..")
             && glob_match(&pattern.text, text)
-            // What is in a directory is not the directory.
-            && !pattern.text.strip_suffix('*').is_some_and(|whole| whole.ends_with('/') && whole == text)
+            // `dir/*` does not allow `dir` itself.
+            && !pattern.text.strip_suffix('*').is_some_and(|dir| dir.ends_with('/') && dir == text)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What programs of awk run and write.
+//! Commands and writes in awk programs.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,24 @@ use super::shell::{Octal, decode};
 use super::value::{Argument, UNKNOWN};
 use super::walk::ShellWalker;
 
-/// `awk -i inplace`: judges the files that it edits.
+/// Judges the files of `awk -i inplace`.
 pub(super) fn check_inplace_edits(walk: &mut ShellWalker<'_>, name: &str, argv: &[Argument]) {
     let args = argv.get(1..).unwrap_or_default();
-    let scene = walk.scene(None);
-    let command = CommandInvocation { name, args, context: &scene };
+    let command_context = walk.command_context(None);
+    let command = CommandInvocation { name, args, context: &command_context };
     let included = command.values(&["-i", "--include"]);
     if !included.iter().any(|library| library.text == "inplace") {
         return;
     }
-    // The first operand is the program, unless that is in a file.
     let program = usize::from(command.values(&["-f", "--file"]).is_empty());
     let files = command.operands().into_iter().skip(program);
-    let hits: Vec<Hit> = files.filter_map(|file| scene.check_write(file)).collect();
+    let hits: Vec<Hit> = files.filter_map(|file| command_context.check_write(file)).collect();
     for hit in hits {
         walk.report(argv, hit);
     }
 }
 
-/// The scripts that an awk program has a shell run: by `system(…)`, `… | getline` and `print … | "sh"`. What is not
-/// known of them is a [`HOLE`].
+/// The scripts in `system(…)`, `… | getline` and `print … | "sh"`.
 pub(super) fn shell_scripts(program: &str) -> Vec<String> {
     let mut scripts = Vec::new();
     let mut variables = HashMap::new();
@@ -61,7 +59,7 @@ pub(super) fn shell_scripts(program: &str) -> Vec<String> {
     scripts
 }
 
-/// Splits code outside of its strings. `||` splits nothing.
+/// Splits code outside of strings, but not at `||`.
 fn split_outside_strings(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -84,7 +82,6 @@ fn split_outside_strings(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
     pieces
 }
 
-/// Up to the bracket that closes a call.
 fn call_argument(rest: &str) -> &str {
     let mut open = 1_usize;
     let mut quoted = false;
@@ -100,7 +97,6 @@ fn call_argument(rest: &str) -> &str {
     rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
 }
 
-/// The text that an expression makes: strings side by side, variables, and what is not known.
 fn expression_text(expression: &str, variables: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = expression.trim();
@@ -138,7 +134,6 @@ fn expression_text(expression: &str, variables: &HashMap<String, String>) -> Str
     out
 }
 
-/// What `printf` makes of a format, whose values are not known.
 fn expand_printf(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars();

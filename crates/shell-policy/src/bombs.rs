@@ -1,9 +1,8 @@
-//! Loops and functions that start processes without end.
+//! Fork bombs and endless loops.
 
 use super::shell::{ListItem, ShellCommand, Word};
 use super::value::{Argument, is_known};
 
-/// Whether the condition of a loop is always true.
 pub(super) fn is_infinite_loop(condition: &[ListItem]) -> bool {
     match condition {
         [ListItem { command: ShellCommand::Simple(simple), .. }] => {
@@ -19,7 +18,6 @@ pub(super) fn is_infinite_loop(condition: &[ListItem]) -> bool {
     }
 }
 
-/// Whether a function's body runs the function itself in a pipeline or in the background.
 pub(super) fn is_fork_bomb(name: &str, command: &ShellCommand, aside: bool) -> bool {
     let list = |items: &[ListItem]| {
         items.iter().any(|item| is_fork_bomb(name, &item.command, aside || item.background))
@@ -43,7 +41,7 @@ pub(super) fn is_fork_bomb(name: &str, command: &ShellCommand, aside: bool) -> b
     }
 }
 
-/// Whether a command prints without end, which is no harm until it goes to a file.
+/// Whether output never ends, which is harmless until it goes to a file.
 pub(super) fn prints_endlessly(argv: &[Argument]) -> bool {
     let endless = ["/dev/zero", "/dev/urandom", "/dev/random"];
     match argv {

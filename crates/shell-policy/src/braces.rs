@@ -3,23 +3,18 @@
 use super::shell::{Word, WordPart};
 use super::value::MAX_TEXT;
 
-/// How many words braces may make of one.
 const MAX_BRACES: usize = 512;
 
-/// How deep braces may stand in one another. Each level is looked at anew for each word that it makes.
+/// A low limit: each level is expanded again for each word that it produces.
 const MAX_DEPTH: usize = 50;
 
-/// How many characters may be looked at in all.
 const MAX_WORK: usize = 1 << 20;
 
-/// What braces make of a word.
 pub(super) enum BraceExpansion {
-    /// There are none in it.
     Plain,
     Words(Vec<Word>),
-    /// More than are looked at.
     TooMany,
-    /// They stand in one another so deep that nobody who means well writes it.
+    /// Nested deeper than anyone writes in good faith.
     TooDeep,
 }
 
@@ -62,7 +57,6 @@ pub(super) fn expand_braces(word: &Word) -> BraceExpansion {
     BraceExpansion::Words(done)
 }
 
-/// How many braces are open at the same time.
 fn brace_depth(atoms: &[Atom]) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     for atom in atoms {
@@ -94,9 +88,7 @@ fn assemble(atoms: Vec<Atom>) -> Word {
     Word { parts }
 }
 
-/// Expands the first pair of braces that is one.
 fn expand_first(atoms: &[Atom]) -> Option<Vec<Vec<Atom>>> {
-    // Where each brace that is open closes, and the commas directly in it, in one pass.
     let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut pairs: Vec<(usize, usize, Vec<usize>)> = Vec::new();
     for (at, atom) in atoms.iter().enumerate() {

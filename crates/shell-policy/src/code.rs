@@ -1,44 +1,16 @@
-//! Code in a command line: what little can be said of it without knowing the language.
+//! Code of other languages in a command line.
 //!
-//! Its texts in quotes are looked at: as commands where something is started, as paths where
-//! something is deleted, read or written.
+//! It is not parsed. String literals are judged as commands where the code starts a process, and as
+//! paths where it deletes, reads or writes.
 
 use super::awk;
+use super::data::DATA;
 use super::rules::{Hit, flag_values};
 use super::shell::{Octal, decode, parse};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 use super::{Family, Tier};
 
-/// Interpreters and the flags that code stands behind.
-const INTERPRETERS: &[(&[&str], &[&str])] = &[
-    (&["python", "pypy"], &["-c"]),
-    (&["perl"], &["-e", "-E"]),
-    (
-        &[
-            "ruby",
-            "lua",
-            "luajit",
-            "rscript",
-            "r",
-            "julia",
-            "elixir",
-            "groovy",
-            "osascript",
-            "ghc",
-            "scala",
-            "guile",
-        ],
-        &["-e"],
-    ),
-    (&["node", "nodejs", "bun"], &["-e", "-p", "--eval", "--print"]),
-    (&["deno"], &["eval"]),
-    (&["php"], &["-r"]),
-    (&["expect", "tclsh"], &["-c"]),
-    (&["emacs"], &["--eval", "-eval"]),
-];
-
-/// Looks into the code that a program is given.
 pub(super) fn check_code(
     walk: &mut ShellWalker<'_>,
     name: &str,
@@ -85,7 +57,7 @@ pub(super) fn check_code(
         }
         _ => {}
     }
-    let Some((_, flags)) = INTERPRETERS.iter().find(|(names, _)| names.contains(&name)) else {
+    let Some(flags) = DATA.interpreters.get(name) else {
         return;
     };
     let mut found = false;
@@ -116,7 +88,7 @@ pub(super) fn check_code(
     }
     let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
     if let Some(written) = file.and_then(|file| walk.file_content(file)) {
-        // Code in a file is what the note on code in a command line asks for.
+        // The warning about inline code asks for a file, so files do not warn.
         match written.origin {
             TextOrigin::Literal | TextOrigin::Computed => scan_source(walk, argv, &written.text),
             TextOrigin::Decoded | TextOrigin::Network => {
@@ -129,8 +101,8 @@ pub(super) fn check_code(
     }
 }
 
-/// What the command lines of databases and debuggers have a shell run: `system ls`, `\! ls`, `.shell ls`,
-/// `\o |ls`, `COPY t FROM PROGRAM 'ls'`.
+/// Shell escapes of database clients and debuggers: `system ls`, `\! ls`, `.shell ls`, `\o |ls`,
+/// `COPY t FROM PROGRAM 'ls'`.
 fn shell_escapes(text: &str) -> Vec<String> {
     const COMMANDS: &[&str] = &["system ", ".system ", ".sys ", ".shell ", ".sh ", "shell ", "!"];
     const OUTPUT_TO_COMMAND: &[&str] =
@@ -149,7 +121,6 @@ fn shell_escapes(text: &str) -> Vec<String> {
             let lower = statement.to_ascii_lowercase();
             let at = |start: &&&str| lower.starts_with(**start);
             if let Some(start) = COMMANDS.iter().find(at) {
-                // What follows a semicolon belongs to it, too.
                 let from = line.find(statement).unwrap_or_default() + start.len();
                 scripts.push(line.get(from..).unwrap_or_default().to_owned());
             }
@@ -170,7 +141,7 @@ fn shell_escapes(text: &str) -> Vec<String> {
     scripts
 }
 
-/// The scripts that awk and sed read by `-f`, as far as they are known.
+/// The scripts that awk and sed read by `-f`.
 fn script_files(
     walk: &ShellWalker<'_>,
     args: &[Argument],
@@ -185,9 +156,9 @@ fn script_files(
         .collect()
 }
 
-/// What awk writes by `>`, and runs of what it is given by `-v`.
+/// Judges files written by `>`, and commands built from input or `-v`.
 fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Option<&KnownOutput>) {
-    // What it reads is run line by line: `system($0)`, `print | "sh"`.
+    // `system($0)`, `print | "sh"` run the input.
     let plain: String = program.chars().filter(|c| !c.is_whitespace()).collect();
     let runs_input =
         ["system($", "print|\"sh\"", "print|\"bash\"", "print$0|\"sh\"", "print$0|\"bash\""]
@@ -202,7 +173,7 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
     }
     if program.contains('>') {
         for Literal { text, .. } in literals(program) {
-            let hit = walk.scene(None).check_write(&Argument::known(text));
+            let hit = walk.command_context(None).check_write(&Argument::known(text));
             if let Some(hit) = hit.filter(|hit| hit.tier == Tier::Deny) {
                 walk.report(argv, hit);
             }
@@ -262,92 +233,10 @@ fn run_code(
     scan_source(walk, argv, code);
 }
 
-/// What starts programs, in one language or another.
-const PROCESS_STARTERS: &[&str] = &[
-    "system",
-    "popen",
-    "subprocess",
-    "exec",
-    "spawn",
-    "child_process",
-    "passthru",
-    "proc_open",
-    "qx",
-    "open3",
-    "do shell script",
-    "shell",
-    "getoutput",
-    "`",
-    "%x",
-    "getline",
-    "| \"",
-    "|\"",
-];
-
-/// What starts programs by a text that stands right behind it.
-const SHELL_CALLS: &[&str] = &[
-    "system",
-    "popen",
-    "exec",
-    "execsync",
-    "spawn",
-    "spawnsync",
-    "passthru",
-    "proc_open",
-    "qx",
-    "shell_exec",
-    "getoutput",
-    "check_output",
-    "check_call",
-    "do shell script",
-    "subprocess.run",
-    "subprocess.call",
-];
-
-/// What deletes directories.
-const DELETE_CALLS: &[&str] = &[
-    "rmtree",
-    "rmsync",
-    "rm_rf",
-    "rm_r(",
-    "remove_tree",
-    "rimraf",
-    "removesync",
-    "remove_dir_all",
-    "fs.rm(",
-    "rmdirsync",
-    "deletetree",
-    "remove-item",
-    "remove_entry",
-    "fileutils.rm",
-    "removedirs",
-    "emptydir",
-];
-
-const DECODE_CALLS: &[&str] = &[
-    "b64decode",
-    "base64",
-    "atob(",
-    "fromcharcode",
-    "unhexlify",
-    "fromhex",
-    "rot13",
-    "rot_13",
-    "marshal",
-    "pack(\"h",
-    "pack('h",
-    "decode64",
-    "chr(",
-    "zlib",
-    "bytes([",
-];
-
-const EVAL_CALLS: &[&str] =
-    &["exec(", "eval(", "eval ", "function(", "system(", "popen(", "__import__", "run("];
-
 fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     let lower = code.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(&word.to_ascii_lowercase()));
+    let calls = |names: &[String]| names.iter().any(|name| lower.contains(name));
     let texts = literals(code);
     let connects =
         has(&["socket", "fsockopen", "tcpsocket", "net.connect", "net.socket", "createconnection"]);
@@ -357,7 +246,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             Hit::deny(Family::Remote, "it connects a shell to another machine", "leave it"),
         );
     }
-    if has(DECODE_CALLS) && has(EVAL_CALLS) {
+    if calls(&DATA.code_calls.decode) && calls(&DATA.code_calls.evaluate) {
         walk.report(
             argv,
             Hit::deny(
@@ -370,14 +259,14 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
         walk.report(argv, Hit::deny(Family::Resources, "it starts itself without end", "leave it"));
     }
-    if has(DELETE_CALLS) {
+    if calls(&DATA.code_calls.delete) {
         let paths: Vec<Argument> = match texts.len() {
             0 => vec![Argument::known(UNKNOWN.to_string())],
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
-            let scene = walk.scene(None);
-            paths.iter().filter_map(|path| scene.check_delete(path)).collect()
+            let command_context = walk.command_context(None);
+            paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
         };
         for hit in hits {
             walk.report(argv, hit);
@@ -389,21 +278,20 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     ]);
     let mut hits = Vec::new();
     for Literal { text, .. } in &texts {
-        // Short texts and prose are no paths.
         if text.len() < 4 || text.len() > 300 || text.contains('\n') {
             continue;
         }
         let path = expand_home(walk, text);
-        let scene = walk.scene(None);
-        hits.extend(scene.check_read(&path));
+        let command_context = walk.command_context(None);
+        hits.extend(command_context.check_read(&path));
         if writes {
-            hits.extend(scene.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
+            hits.extend(command_context.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
         }
     }
     for hit in hits {
         walk.report(argv, hit);
     }
-    if has(PROCESS_STARTERS) {
+    if calls(&DATA.code_calls.start_process) {
         let mut row: Vec<Argument> = Vec::new();
         let mut listed = false;
         for Literal {
@@ -422,8 +310,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             if *more && (row.len() > 1 || *called) {
                 row.push(Argument::known(UNKNOWN.to_string()));
             }
-            // A word alone is more often a word than a command. Prose is not shell, and need not be
-            // readable as such.
+            // A single word is rarely a command, and prose need not parse.
             let likely = *called || text.trim().contains(char::is_whitespace);
             if likely && text.len() <= 2000 && parse(text).error.is_none() {
                 let text = text.clone();
@@ -447,7 +334,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     }
 }
 
-/// Texts in brackets, as Perl and Ruby have them: `qw(…)`, `qx{…}`, `%x(…)`.
+/// Texts quoted as in Perl and Ruby: `qw(…)`, `qx{…}`, `%x(…)`.
 fn bracket_quoted_texts(code: &str) -> Vec<(&'static str, &str)> {
     const MAX_LITERALS: usize = 50;
     let mut all = Vec::new();
@@ -469,7 +356,7 @@ fn bracket_quoted_texts(code: &str) -> Vec<(&'static str, &str)> {
     all
 }
 
-/// A list of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
+/// Judges a list of strings as a command: `["rm", "-rf", "/"]`.
 fn check_string_list(walk: &mut ShellWalker<'_>, row: &mut Vec<Argument>, listed: bool) {
     let row = std::mem::take(row);
     if row.len() > 1 && listed {
@@ -477,7 +364,7 @@ fn check_string_list(walk: &mut ShellWalker<'_>, row: &mut Vec<Argument>, listed
     }
 }
 
-/// `~` at the beginning, which most languages leave to a function of theirs.
+/// Expands `~`, although most languages leave that to a function.
 fn expand_home(walk: &ShellWalker<'_>, text: &str) -> Argument {
     match (text.strip_prefix('~'), walk.context.home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
@@ -487,16 +374,13 @@ fn expand_home(walk: &ShellWalker<'_>, text: &str) -> Argument {
     }
 }
 
-/// A text in quotes.
 struct Literal {
     text: String,
-    /// Nothing but a comma is between it and the one before: `"rm", ["-rf"`.
+    /// Only a comma separates it from the literal before: `"rm", ["-rf"`.
     joined: bool,
-    /// It is the first in brackets.
     is_first_in_brackets: bool,
-    /// It is given to something that starts programs: `system("…`.
+    /// Passed to a call that starts programs: `system("…`.
     is_call_argument: bool,
-    /// Something that is no text in quotes follows behind a comma.
     has_more_arguments: bool,
 }
 
@@ -523,7 +407,8 @@ fn literals(code: &str) -> Vec<Literal> {
         }
         let opens = between.trim_end().ends_with(['(', '[']);
         let before = between.trim_end_matches(['(', '[', ' ']).to_ascii_lowercase();
-        let called = mark == "`" || SHELL_CALLS.iter().any(|call| before.ends_with(call));
+        let called =
+            mark == "`" || DATA.code_calls.run_shell.iter().any(|call| before.ends_with(call));
         rest = body.get(end + mark.len()..).unwrap_or_default();
         let text = decode(body.get(..end).unwrap_or_default(), Octal::Bare);
         all.push(Literal {

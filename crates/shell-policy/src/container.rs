@@ -1,5 +1,4 @@
-//! Commands in containers. A container's files are not those of this machine, but for those that are
-//! mounted into it.
+//! Commands in containers, where only mounted files are this machine's.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,16 +11,15 @@ use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 use super::{Family, Tier, normalize_path};
 
-/// The container that a command runs in.
 #[derive(Debug)]
 pub(super) struct Container {
-    /// It was there before, with whatever is mounted into it.
+    /// Existed before the command, so its mounts are unknown.
     is_preexisting: bool,
-    /// Directories of this machine, and where they are inside.
+    /// Pairs of a path on this machine and the path inside.
     mounts: Vec<(PathBuf, PathBuf)>,
 }
 
-/// What harms beyond the container that it runs in.
+/// Families whose harm reaches the host.
 const HOST_ACCESS: &[Family] = &[
     Family::Databases,
     Family::Cloud,
@@ -31,7 +29,6 @@ const HOST_ACCESS: &[Family] = &[
     Family::Resources,
 ];
 
-/// Whether a path in a container is one where nobody mounts what should stay.
 fn is_scratch_path(path: &Argument) -> bool {
     ["/tmp/", "/var/tmp/", "/var/cache/"].iter().any(|place| path.text.starts_with(place))
         && !path.text.contains("..")
@@ -51,7 +48,7 @@ impl ShellWalker<'_> {
             return;
         };
         let cluster = name == "kubectl" || name == "oc";
-        let lasting = rest.get(at).is_some_and(|sub| sub.text == "exec");
+        let is_exec = rest.get(at).is_some_and(|sub| sub.text == "exec");
         let rest = rest.get(at + 1..).unwrap_or_default();
         let inner = skip_options(rest, valued_options(name));
         let options = rest.get(..rest.len() - inner.len()).unwrap_or_default();
@@ -66,7 +63,7 @@ impl ShellWalker<'_> {
         if command.is_empty() {
             return;
         }
-        let container = Container { is_preexisting: lasting, mounts: self.mounts(options) };
+        let container = Container { is_preexisting: is_exec, mounts: self.mounts(options) };
         let outer = self.container.clone();
         self.container = (!cluster).then(|| Rc::new(container));
         let inside = flag_values(options, &["-w", "--workdir"]).pop();
@@ -100,16 +97,16 @@ impl ShellWalker<'_> {
                 mounts.extend(host.map(|host| (host, inside)));
             }
         }
-        let here = self.state.cwd.clone().unwrap_or_default();
+        let cwd = self.state.cwd.clone().unwrap_or_default();
         mounts
             .into_iter()
             .filter_map(|(host, inside)| {
-                Some((normalize_path(&here.join(host))?, normalize_path(Path::new(&inside))?))
+                Some((normalize_path(&cwd.join(host))?, normalize_path(Path::new(&inside))?))
             })
             .collect()
     }
 
-    /// Notes what was found of a command in a container, as far as it matters outside of it.
+    /// Reports a hit if it matters on the host.
     pub(super) fn report_contained(&mut self, argv: &[Argument], hit: Hit, container: &Container) {
         if HOST_ACCESS.contains(&hit.family) {
             self.record_finding(subject(argv), hit);
@@ -119,8 +116,8 @@ impl ShellWalker<'_> {
         if hit.family != Family::Files {
             return;
         }
-        let here = self.state.cwd.clone();
-        let inside = |arg: &Argument| normalize_path(&here.as_deref()?.join(&arg.text));
+        let cwd = self.state.cwd.clone();
+        let inside = |arg: &Argument| normalize_path(&cwd.as_deref()?.join(&arg.text));
         let outside = |arg: &Argument| {
             let path = match arg.text.starts_with('/') {
                 true => normalize_path(Path::new(&arg.text))?,
@@ -147,11 +144,11 @@ impl ShellWalker<'_> {
             .collect();
         if translated.iter().any(|arg| !is_flag(arg)) {
             let name = program_name(&program.text);
-            let scene = self.scene(None);
+            let command_context = self.command_context(None);
             let hits = rules::check_all(&CommandInvocation {
                 name: &name,
                 args: &translated,
-                context: &scene,
+                context: &command_context,
             });
             for hit in hits {
                 self.record_finding(subject(argv), hit);
@@ -160,8 +157,8 @@ impl ShellWalker<'_> {
             && hit.tier == Tier::Deny
             && !args.iter().filter(|arg| !is_flag(arg)).all(is_scratch_path)
         {
-            let whole = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
-            let tier = if whole { Tier::Deny } else { Tier::Warn };
+            let deletes_root = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
+            let tier = if deletes_root { Tier::Deny } else { Tier::Warn };
             let hit = Hit::new(
                 tier,
                 Family::Files,

@@ -1,6 +1,5 @@
-//! Encodings that commands are hidden in.
+//! Encodings that hide commands.
 
-/// Decodes base64, if it is that and a text.
 pub(super) fn base64(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut bits = 0_u32;
@@ -25,7 +24,6 @@ pub(super) fn base64(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// Decodes hexadecimal digits, if they make a text.
 pub(super) fn hex(text: &str) -> Option<String> {
     let digits: Option<Vec<u8>> = text
         .chars()

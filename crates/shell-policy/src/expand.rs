@@ -1,4 +1,4 @@
-//! From words to arguments: braces, tildes, parameters, substitutions, splitting.
+//! Expansion: braces, tildes, parameters, substitutions, splitting.
 
 use super::braces::{BraceExpansion, expand_braces};
 use super::shell::{ParameterOp, Word, WordPart};
@@ -10,7 +10,6 @@ use super::value::{
 use super::walk::ShellWalker;
 
 impl ShellWalker<'_> {
-    /// The arguments that words become.
     pub(super) fn expand_words(&mut self, words: &[Word]) -> Vec<Argument> {
         let mut args = Vec::new();
         for word in words {
@@ -30,7 +29,7 @@ impl ShellWalker<'_> {
         args
     }
 
-    /// The one text that a word becomes where it is not split: in an assignment, a redirection.
+    /// Expands a word without splitting, as in an assignment or a redirection.
     pub(super) fn expand_to_text(&mut self, word: &Word) -> Argument {
         let mut fields = self.expand_fields(word, false).into_iter();
         let Some(mut first) = fields.next() else { return Argument::default() };
@@ -44,8 +43,8 @@ impl ShellWalker<'_> {
     fn expand_fields(&mut self, word: &Word, split: bool) -> Vec<Argument> {
         let mut fields = FieldBuilder::default();
         for (index, part) in word.parts.iter().enumerate() {
-            let made = std::mem::take(&mut fields.bytes_added);
-            if !self.expand(made) {
+            let added = std::mem::take(&mut fields.bytes_added);
+            if !self.expand(added) {
                 return Vec::new();
             }
             match part {
@@ -113,7 +112,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// Tildes at the beginning, or behind the `=` of what looks like an assignment.
+    /// Expands tildes at the beginning, or after the `=` of an apparent assignment.
     fn expand_tildes(&mut self, text: &str, last: bool) -> Option<String> {
         if let Some((name, value)) = text.split_once('=')
             && value.starts_with('~')
@@ -124,7 +123,6 @@ impl ShellWalker<'_> {
         self.expand_tilde(text, last)
     }
 
-    /// What a leading tilde stands for: the whole text with it replaced.
     fn expand_tilde(&mut self, text: &str, last: bool) -> Option<String> {
         let rest = text.strip_prefix('~')?;
         let (user, path) = match rest.find('/') {
@@ -138,7 +136,7 @@ impl ShellWalker<'_> {
                 .variable_fields("HOME")
                 .map_or_else(|| UNKNOWN.to_string(), |(v, _)| v.join(" ")),
             "+" => self.cwd_text(),
-            // Homes stand beside one another.
+            // Assumes that all homes are in one directory.
             _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => {
                 match self.context.home.and_then(std::path::Path::parent) {
                     Some(homes) => homes.join(user).to_string_lossy().into_owned(),
@@ -157,7 +155,6 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// The fields of a variable's value, if it is known to be set.
     fn variable_fields(&mut self, name: &str) -> Option<(Vec<String>, TextOrigin)> {
         if let Some(value) = self.state.variables.get(name) {
             let value = value.clone();
@@ -207,12 +204,11 @@ impl ShellWalker<'_> {
             _ => {
                 let value = self.variable_fields(base);
                 match value {
-                    // Which element it is, is not looked at, so it may be any of them.
+                    // The index is not evaluated, so any element is possible.
                     Some((fields, origin)) if name.ends_with("[?]") && fields.len() > 1 => {
                         let choice = self.choose_combination(&format!("{base}[]"), fields.len());
                         Some((fields.get(choice).cloned().into_iter().collect(), origin))
                     }
-                    // An array without an index is its first element.
                     Some((fields, origin)) if name == base && fields.len() > 1 => {
                         Some((fields.into_iter().take(1).collect(), origin))
                     }
@@ -229,8 +225,7 @@ impl ShellWalker<'_> {
                     Some((fields, origin)) if fields.iter().any(|field| !field.is_empty()) => {
                         (fields, origin)
                     }
-                    // Set to nothing, or not: if we know nothing of it, the default is our guess
-                    // for the use of it, and it is also the value that the author thought of.
+                    // Unset or unknown: the default is at least a value that the author expects.
                     _ => {
                         if *assign {
                             self.set(base, vec![default.text.clone()]);
@@ -286,8 +281,7 @@ impl ShellWalker<'_> {
                         }
                     }
                     Some((fields, origin)) if known => {
-                        // `${@:2}`: some of them; all of them is a safe guess only if none is
-                        // left out, so the rest is not known.
+                        // `${@:2}`
                         match range.trim().parse::<usize>() {
                             Ok(from) => {
                                 (fields.into_iter().skip(from.saturating_sub(1)).collect(), origin)
@@ -335,12 +329,10 @@ impl ShellWalker<'_> {
     }
 }
 
-/// Arguments under construction.
 #[derive(Default)]
 struct FieldBuilder {
     finished: Vec<Argument>,
     open: Option<Argument>,
-    /// How many bytes were made since this was last looked at.
     bytes_added: usize,
 }
 
@@ -350,7 +342,6 @@ impl FieldBuilder {
     }
 
     fn push(&mut self, text: &str, origin: TextOrigin) {
-        // A field costs more than its text.
         self.bytes_added += text.len() + 16;
         let current = self.current();
         current.text.push_str(text);
@@ -364,7 +355,7 @@ impl FieldBuilder {
         self.finished.extend(self.open.take());
     }
 
-    /// Fields that stay as they are: `"$@"`.
+    /// Adds fields without splitting: `"$@"`.
     fn append(&mut self, values: &[String], origin: TextOrigin) {
         for (index, value) in values.iter().enumerate() {
             if index > 0 {
@@ -374,7 +365,6 @@ impl FieldBuilder {
         }
     }
 
-    /// A text that is split at separators, and may have patterns in it.
     fn split(&mut self, text: &str, origin: TextOrigin, separators: &[char]) {
         for (index, piece) in text.split(|c| separators.contains(&c)).enumerate() {
             if index > 0 {
@@ -421,15 +411,15 @@ fn strip(text: &str, pattern: &str, suffix: bool, longest: bool) -> String {
         return UNKNOWN.to_string();
     }
     let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-    // From the shortest piece to the longest, or the other way round.
+    // From shortest to longest, or the reverse.
     if suffix != longest {
         cuts.reverse();
     }
     for cut in cuts {
         let (head, tail) = text.split_at(cut);
-        let (piece, left) = if suffix { (tail, head) } else { (head, tail) };
+        let (piece, remaining) = if suffix { (tail, head) } else { (head, tail) };
         if glob_match(pattern, piece) {
-            return left.to_owned();
+            return remaining.to_owned();
         }
     }
     text.to_owned()

@@ -1,4 +1,4 @@
-//! `find` and `fd`: what they run for each file, what they delete, what they print.
+//! `find` and `fd`: commands they run, files they delete, paths they print.
 
 use super::Family;
 use super::rules::Hit;
@@ -6,12 +6,11 @@ use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 
-/// The places where a search finds something, as paths of which a part is not known.
-fn matched_paths(starts: &[Argument], names: &[String], narrowed: bool) -> Vec<Argument> {
+fn matched_paths(starts: &[Argument], names: &[String], is_partial: bool) -> Vec<Argument> {
     let mut all = Vec::new();
-    // One of these is everything that is there, two are some of it.
+    // One unknown component stands for everything there, two for a part of it.
     let below =
-        if narrowed { format!("{UNKNOWN_NAME}{UNKNOWN_NAME}") } else { UNKNOWN_NAME.to_string() };
+        if is_partial { format!("{UNKNOWN_NAME}{UNKNOWN_NAME}") } else { UNKNOWN_NAME.to_string() };
     for start in starts {
         let start_text = start.text.trim_end_matches('/');
         let root = if start_text.is_empty() { "" } else { start_text };
@@ -20,7 +19,7 @@ fn matched_paths(starts: &[Argument], names: &[String], narrowed: bool) -> Vec<A
         }
         for name in names {
             let text = match name.contains('/') {
-                // What the whole path must look like: `./build/*`.
+                // A pattern for the whole path: `./build/*`.
                 true if name.starts_with(&format!("{root}/")) => name.clone(),
                 true => format!("{root}/{UNKNOWN_NAME}{UNKNOWN_NAME}"),
                 false => format!("{root}/{UNKNOWN_NAME}/{name}"),
@@ -35,7 +34,6 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
     let args = argv.get(1..).unwrap_or_default();
     let begins =
         |arg: &&Argument| arg.text.starts_with(['-', '(', ')', '!', ',']) && arg.text != "-";
-    // Options about links come before the paths.
     let links =
         args.iter().take_while(|arg| ["-H", "-L", "-P"].contains(&arg.text.as_str())).count();
     let args = args.get(links..).unwrap_or_default();
@@ -48,15 +46,15 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
 
     let mut actions: Vec<Vec<Argument>> = Vec::new();
     let mut delete = false;
-    // The names that must fit where an action stands: `-o` begins anew.
+    // Name tests before an action; `-o` resets them.
     let mut names: Vec<String> = Vec::new();
     let mut all_names: Vec<String> = Vec::new();
-    let mut unnamed = false;
-    let mut acting: Vec<String> = Vec::new();
+    let mut has_unnamed_action = false;
+    let mut action_names: Vec<String> = Vec::new();
     let mut rest = tests.iter();
     let mut negated = false;
-    let mut narrowed = false;
-    // Whether something is asked for beside what must not be, and whether `.git` is left out.
+    let mut is_partial = false;
+    // Whether there is a positive test, and whether `.git` is excluded.
     let mut tested = false;
     let mut spares_git = false;
     while let Some(test) = rest.next() {
@@ -67,12 +65,11 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
             }
             "-name" | "-iname" | "-path" | "-ipath" | "-wholename" => {
                 let name = rest.next();
-                narrowed |= negated;
+                is_partial |= negated;
                 spares_git |= negated && name.is_some_and(|name| name.text.ends_with("/.git/*"));
                 if let Some(name) = name
                     && !negated
                 {
-                    // A name is that of the last component, a path is the whole of it.
                     let path = test.text.ends_with("path") || test.text == "-wholename";
                     if path || name.text.chars().any(|c| !"*?.".contains(c)) {
                         names.push(name.text.clone());
@@ -81,13 +78,13 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
             }
             "-o" | "-or" | "," => {
                 tested = false;
-                unnamed |= names.is_empty();
+                has_unnamed_action |= names.is_empty();
                 all_names.append(&mut names);
             }
             "-delete" => {
                 delete = true;
-                acting.append(&mut names.clone());
-                unnamed |= names.is_empty();
+                action_names.append(&mut names.clone());
+                has_unnamed_action |= names.is_empty();
             }
             "-exec" | "-execdir" | "-ok" | "-okdir" => {
                 let command: Vec<Argument> = rest
@@ -95,7 +92,7 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
                     .take_while(|arg| arg.text != ";" && arg.text != "+")
                     .cloned()
                     .collect();
-                let paths = matched_paths(&starts, &names, narrowed);
+                let paths = matched_paths(&starts, &names, is_partial);
                 for path in paths.into_iter().take(8) {
                     actions.push(
                         command
@@ -117,8 +114,8 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
             }
             "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
                 if let Some(file) = rest.next() {
-                    let scene = walk.scene(None);
-                    let hit = scene.check_write(file);
+                    let command_context = walk.command_context(None);
+                    let hit = command_context.check_write(file);
                     if let Some(hit) = hit {
                         walk.report(argv, hit);
                     }
@@ -129,12 +126,12 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
             }
             "-mtime" | "-size" | "-newer" | "-user" | "-perm" | "-mmin" | "-regex" | "-iregex"
             | "-group" | "-atime" | "-ctime" | "-amin" | "-cmin" | "-inum" | "-samefile" => {
-                narrowed = true;
+                is_partial = true;
                 tested |= !negated;
                 rest.next();
             }
             "-empty" | "-prune" | "-executable" => {
-                narrowed = true;
+                is_partial = true;
                 tested |= !negated && test.text != "-prune";
             }
             _ => {}
@@ -142,27 +139,29 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
         negated = false;
     }
     if delete {
-        let names = if unnamed { &[][..] } else { &acting };
-        let (here, elsewhere): (Vec<Argument>, Vec<Argument>) = {
-            let scene = walk.scene(None);
-            let some = tested && names.is_empty();
-            starts.iter().cloned().partition(|start| some && scene.is_project(start))
+        let names = if has_unnamed_action { &[][..] } else { &action_names };
+        let (in_project, other_starts): (Vec<Argument>, Vec<Argument>) = {
+            let command_context = walk.command_context(None);
+            let is_filtered = tested && names.is_empty();
+            starts
+                .iter()
+                .cloned()
+                .partition(|start| is_filtered && command_context.is_project(start))
         };
-        if !here.is_empty() {
+        if !in_project.is_empty() {
             walk.report(argv, partial_delete_hit(spares_git));
         }
-        report_deletes(walk, argv, &matched_paths(&elsewhere, names, narrowed));
+        report_deletes(walk, argv, &matched_paths(&other_starts, names, is_partial));
     }
     for action in actions {
         walk.run(&action, None);
     }
     all_names.append(&mut names);
-    let printed = matched_paths(&starts, &all_names, narrowed);
+    let printed = matched_paths(&starts, &all_names, is_partial);
     let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
     KnownOutput::new(lines.join("\n") + "\n", TextOrigin::Computed)
 }
 
-/// What there is to say of deleting some of what is in the project.
 fn partial_delete_hit(spares_git: bool) -> Hit {
     match spares_git {
         true => Hit::warn(
@@ -180,8 +179,8 @@ fn partial_delete_hit(spares_git: bool) -> Hit {
 
 fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
     let hits: Vec<Hit> = {
-        let scene = walk.scene(None);
-        paths.iter().filter_map(|path| scene.check_delete(path)).collect()
+        let command_context = walk.command_context(None);
+        paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
     };
     for hit in hits {
         walk.report(argv, hit);

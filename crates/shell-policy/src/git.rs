@@ -1,4 +1,4 @@
-//! What git runs: where it works, the commands that it is given, and names for its own.
+//! Commands that git runs: subcommands, settings, aliases.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use super::walk::ShellWalker;
 use super::wrappers::skip_options;
 
 impl ShellWalker<'_> {
-    /// Where git works: `-C DIRECTORY`, each counting from the one before.
+    /// The directory after `-C DIRECTORY`, each relative to the one before.
     pub(super) fn working_directory(&self, args: &[Argument]) -> Option<PathBuf> {
         let command = skip_options(args, valued_options("git"));
         let options = args.get(..args.len() - command.len()).unwrap_or_default();
@@ -26,7 +26,6 @@ impl ShellWalker<'_> {
         cwd
     }
 
-    /// The few subcommands of git that run what they are given.
     pub(super) fn check_git(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
         let outer: Option<PathBuf> = self.state.cwd.clone();
@@ -57,27 +56,27 @@ impl ShellWalker<'_> {
         self.check_git_aliases(argv, rest);
     }
 
-    /// Names for commands of git's: judged where they are made, and where they are used with more words.
+    /// Judges aliases at their definition, and at use with more arguments.
     fn check_git_aliases(&mut self, argv: &[Argument], rest: &[Argument]) {
         let options = argv.get(1..argv.len() - rest.len()).unwrap_or_default();
-        let mut made: Vec<(String, String)> = flag_values(options, &["-c"])
+        let mut settings: Vec<(String, String)> = flag_values(options, &["-c"])
             .iter()
             .filter_map(|arg| arg.text.split_once('='))
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
-        let lasting = made.len();
+        let option_count = settings.len();
         if let [config, words @ ..] = rest
             && config.text == "config"
         {
             let words: Vec<&Argument> =
                 words.iter().filter(|arg| !arg.text.starts_with('-')).collect();
-            made.extend(words.windows(2).filter_map(|pair| match pair {
+            settings.extend(words.windows(2).filter_map(|pair| match pair {
                 [key, value] => Some((key.text.clone(), value.text.clone())),
                 _ => None,
             }));
         }
         let outer = Rc::clone(&self.state.aliases);
-        for (number, (key, value)) in made.into_iter().enumerate() {
+        for (number, (key, value)) in settings.into_iter().enumerate() {
             let Some(alias) = key.to_ascii_lowercase().strip_prefix("alias.").map(str::to_owned)
             else {
                 continue;
@@ -86,7 +85,7 @@ impl ShellWalker<'_> {
                 Some(script) => script.to_owned(),
                 None => format!("git {value}"),
             };
-            if number >= lasting {
+            if number >= option_count {
                 self.with_copied_state(|walk| walk.run_text(argv, &text, TextOrigin::Literal));
             }
             Rc::make_mut(&mut self.state.aliases).insert(format!("git {alias}"), text);
@@ -98,7 +97,7 @@ impl ShellWalker<'_> {
         {
             self.run_alias(&arg, args);
         }
-        if lasting > 0 {
+        if option_count > 0 {
             self.state.aliases = outer;
         }
     }

@@ -1,4 +1,4 @@
-//! What programs print, as far as it is of use to know it: it may be run, or deleted.
+//! Known output of programs, which may be run or deleted.
 
 use super::decode;
 use super::rules::{flag_values, valued_options};
@@ -7,7 +7,6 @@ use super::value::{
 };
 use super::walk::ShellWalker;
 
-/// The files that a download goes to.
 fn download_targets(name: &str, args: &[Argument]) -> Vec<Argument> {
     let (to, by_name) = match name {
         "curl" => (
@@ -46,13 +45,11 @@ fn download_targets(name: &str, args: &[Argument]) -> Vec<Argument> {
     files
 }
 
-/// The numbers of processes of a name.
 fn process_ids(name: &str) -> KnownOutput {
     KnownOutput::known(format!("{PID_PREFIX}{}", name.replace(char::is_whitespace, "_")))
 }
 
 impl ShellWalker<'_> {
-    /// What other programs print, as far as it is of use to know it.
     pub(super) fn known_output(
         &mut self,
         name: &str,
@@ -63,7 +60,7 @@ impl ShellWalker<'_> {
             args.iter().filter(|arg| !arg.text.starts_with('-')).collect();
         let has = |flags: &[&str]| args.iter().any(|arg| flags.contains(&arg.text.as_str()));
         match name {
-            // Downloads, and what is written in passing, may be run from where they are.
+            // Downloaded files may be run later.
             "curl" | "wget" => {
                 for file in download_targets(name, args) {
                     self.record_write(
@@ -75,12 +72,12 @@ impl ShellWalker<'_> {
                 KnownOutput::unknown_from(TextOrigin::Network)
             }
             "pgrep" | "pidof" => {
-                let whose = flag_values(args, &["-u", "-U", "--euid", "--uid"]);
+                let owners = flag_values(args, &["-u", "-U", "--euid", "--uid"]);
                 match operands.last() {
-                    Some(name) if whose.iter().all(|user| user.text != name.text) => {
+                    Some(name) if owners.iter().all(|user| user.text != name.text) => {
                         process_ids(&name.text)
                     }
-                    _ if whose.is_empty() => KnownOutput::name(),
+                    _ if owners.is_empty() => KnownOutput::name(),
                     _ => process_ids(""),
                 }
             }
@@ -88,7 +85,6 @@ impl ShellWalker<'_> {
                 KnownOutput::name()
             }
             "ps" => process_ids(""),
-            // One of them, or those that match.
             "head" | "awk" | "sed"
                 if stdin.is_some_and(|input| *input.text == PID_PREFIX)
                     && (name == "head"
@@ -96,7 +92,7 @@ impl ShellWalker<'_> {
             {
                 KnownOutput::name()
             }
-            // `ps | grep NAME | awk '{print $2}'` are the numbers of those of the name.
+            // `ps | grep NAME | awk '{print $2}'` prints process ids.
             "grep" | "egrep" | "fgrep" | "rg"
                 if stdin.is_some_and(|input| *input.text == PID_PREFIX) && !has(&["-v"]) =>
             {
@@ -137,7 +133,7 @@ impl ShellWalker<'_> {
                     let text = input.text.lines().map(reversed).collect::<Vec<_>>().join("\n");
                     KnownOutput::new(text, TextOrigin::Decoded)
                 }
-                // Made of what it reads, and so not to be trusted more.
+                // No more trusted than the input.
                 Some(input) => KnownOutput::unknown_from(match name {
                     "rev" | "tr" => TextOrigin::Decoded.max(input.origin),
                     _ => TextOrigin::Computed.max(input.origin),
@@ -204,7 +200,6 @@ impl ShellWalker<'_> {
             "date" | "whoami" | "id" | "hostname" | "uname" | "nproc" | "wc" | "seq"
             | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => KnownOutput::name(),
             "mktemp" => KnownOutput::known(NEW_TEMP_DIR),
-            // Names themselves, not what is in them.
             "ls" if has(&["-d", "-1d", "-d1", "--directory"]) && !operands.is_empty() => {
                 let names: Vec<String> =
                     operands.iter().map(|arg| arg.glob_match_of().text).collect();

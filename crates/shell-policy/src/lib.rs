@@ -1,11 +1,12 @@
-//! The blocklist: what an agent's tool call is about to do, and whether it may.
+//! Decides whether an agent's tool call may run: allow, warn or deny.
 //!
-//! A pure decision over plain data. What it needs of the world (where the project is, how links
-//! resolve, which variables are set) comes in with a [`Context`]; what it thinks of a
-//! [`ToolCall`] goes out as a [`Verdict`].
+//! A pure function of a [`ToolCall`] and a [`Context`]: it parses shell commands, follows what they
+//! would run, and applies `rules.json` and `rules/`. It must not access files or processes, or know
+//! of runs and agents.
 //!
-//! It is a seat belt, not a sandbox: it reads the command that is about to run and cannot see what
-//! the programs in it do.
+//! A seat belt, not a sandbox: it sees the command, not what the programs do.
+
+#![forbid(unsafe_code)]
 
 mod allow;
 mod awk;
@@ -13,6 +14,7 @@ mod bombs;
 mod braces;
 mod code;
 mod container;
+mod data;
 mod decode;
 mod expand;
 mod family;
@@ -43,20 +45,16 @@ pub use allow::{CommandAllowList, InvalidAllowEntry};
 pub use family::{Family, Tier};
 pub use tool::{ToolCall, is_file_hint, is_known_input, parse_tool_calls};
 
-/// What the decision needs to know of the world.
 pub struct Context<'a> {
-    /// The root of the project: absolute, links resolved.
+    /// Absolute path, with links resolved.
     pub project: &'a Path,
-    /// Where the tool runs: absolute.
+    /// Absolute path.
     pub cwd: &'a Path,
     pub home: Option<&'a Path>,
-    /// What the project lets through (`hooks.allow`).
     pub allow: &'a CommandAllowList,
-    /// Where an absolute path leads, links followed as far as it exists; the rest of the path, which
-    /// may not exist yet, is kept. It may hold `..`, which counts from where a link leads.
-    /// `None` if that cannot be told. [`lexical`] follows no links.
+    /// Resolves links in an absolute path as far as it exists. The path may contain `..`, relative
+    /// to a link's target. `None` if unknown. [`normalize_path`] follows no links.
     pub resolve: &'a dyn Fn(&Path) -> Option<PathBuf>,
-    /// The value of an environment variable of the tool's process, if it is known.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -71,7 +69,7 @@ impl fmt::Debug for Context<'_> {
     }
 }
 
-/// Takes `.` and `..` out of an absolute path without looking at any file.
+/// Removes `.` and `..` without file access.
 pub fn normalize_path(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::from("/");
     for component in path.components() {
@@ -86,19 +84,17 @@ pub fn normalize_path(path: &Path) -> Option<PathBuf> {
     Some(out)
 }
 
-/// What a rule has to say.
+/// Why the policy warns or denies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub family: Family,
-    /// What it is about: the command, or the path.
     pub subject: String,
-    /// Why it is stopped or noted: a clause, without a full stop.
+    /// A clause, without a full stop.
     pub reason: String,
-    /// What to do instead: a clause, without a full stop. Never empty.
+    /// A clause, without a full stop. Never empty.
     pub suggestion: String,
 }
 
-/// What is thought of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Allow,
@@ -122,7 +118,6 @@ impl Verdict {
         }
     }
 
-    /// What to tell the agent (and so the person who reads along): what, why, what instead.
     pub fn message(&self) -> Option<String> {
         let (word, finding, end) = match self {
             Verdict::Allow => return None,
@@ -133,18 +128,17 @@ impl Verdict {
                 " If it is meant, a person can allow it by an entry of \"hooks.allow\" in .ralph/settings.json.",
             ),
         };
-        let Finding { family, subject, reason, suggestion: instead } = finding;
-        Some(format!("ralph {word} `{subject}` ({family}): {reason}. Instead: {instead}.{end}"))
+        let Finding { family, subject, reason, suggestion } = finding;
+        Some(format!("ralph {word} `{subject}` ({family}): {reason}. Instead: {suggestion}.{end}"))
     }
 
-    /// The stricter of the two; the first if they are alike.
+    /// The stricter verdict; the first if both are equal.
     #[must_use]
     pub fn max_severity(self, other: Verdict) -> Verdict {
         if other.tier() > self.tier() { other } else { self }
     }
 }
 
-/// Judges one thing that a tool is about to do.
 pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
     match call {
         ToolCall::Shell(command) => walk::judge(context, command),
@@ -160,22 +154,21 @@ pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
     }
 }
 
-/// Whether a text is valid for bash. `None` if it has a form that `bash -n` may judge otherwise: one of zsh or of
-/// bash 5.3, or one that bash reads only when it runs. Tests compare this with a real bash.
+/// Whether bash accepts a text. `None` for syntax that `bash -n` may judge differently: of zsh or
+/// bash 5.3, or checked at run time. For tests with a real bash.
 #[doc(hidden)]
 pub fn is_valid_bash(command: &str) -> Option<bool> {
     let program = shell::parse(command);
     program.extension.is_none().then_some(program.error.is_none())
 }
 
-/// The words of every command that is judged in a command line, or `None` if it cannot be read to its end.
-/// Tests compare this with what a real shell runs. [`is_unknown`] tells which characters stand for any text.
+/// The words of every judged command, or `None` after a parse error. For tests with a real shell.
+/// [`is_placeholder`] tells which characters stand for unknown text.
 #[doc(hidden)]
 pub fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
     walk::trace(context, command)
 }
 
-/// Whether a character of a traced word stands for text that is not known.
 #[doc(hidden)]
 pub fn is_placeholder(c: char) -> bool {
     !value::is_known(c.encode_utf8(&mut [0; 4]))
@@ -195,7 +188,7 @@ fn judge_path(context: &Context<'_>, path: &str, access: rules::FileAccess) -> V
     }
 }
 
-/// Judges a call of a tool by its name and its input, as Claude Code's hooks are told them.
+/// Judges a tool call by name and input, as Claude Code passes them to hooks.
 pub fn judge_tool(context: &Context<'_>, name: &str, input: &serde_json::Value) -> Verdict {
     parse_tool_calls(name, input)
         .iter()

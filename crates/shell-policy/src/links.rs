@@ -1,5 +1,4 @@
-//! Links that a command line makes before it goes through them, and directories that it makes for
-//! itself.
+//! Links and temporary directories that a command line creates before it uses them.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -10,14 +9,12 @@ use super::value::Argument;
 use super::walk::ShellWalker;
 use super::{Context, normalize_path};
 
-/// How many links are kept in mind, and may lead to one another.
 const MAX_LINKS: usize = 50;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LinkTable {
-    /// By where links are, where they lead.
     links: HashMap<PathBuf, PathBuf>,
-    /// Temporary directories that were not there before, in the order in which they were made.
+    /// In order of creation.
     created_dirs: Vec<PathBuf>,
 }
 
@@ -28,7 +25,7 @@ impl LinkTable {
         }
     }
 
-    /// What may be the case if either may be: any of the links, but only what was surely made.
+    /// Joins two branches: keeps links of either, directories of both.
     pub(super) fn join(&mut self, other: &LinkTable) {
         for (at, target) in &other.links {
             self.add(at.clone(), target.clone());
@@ -36,20 +33,19 @@ impl LinkTable {
         self.created_dirs.retain(|path| other.created_dirs.contains(path));
     }
 
-    /// Whether a path is a directory that the same command line made, or below one.
     pub(super) fn is_created(&self, path: &Path) -> bool {
-        self.created_dirs.iter().any(|made| path.starts_with(made))
+        self.created_dirs.iter().any(|created| path.starts_with(created))
     }
 
     pub(super) fn created_dirs(&self) -> &[PathBuf] {
         &self.created_dirs
     }
 
-    pub(super) fn set_created(&mut self, made: Vec<PathBuf>) {
-        self.created_dirs = made;
+    pub(super) fn set_created(&mut self, created: Vec<PathBuf>) {
+        self.created_dirs = created;
     }
 
-    /// Where an absolute path leads, by these links and by those that are there already.
+    /// Resolves a path by recorded and existing links.
     pub(super) fn resolve(&self, context: &Context<'_>, path: &Path) -> Option<PathBuf> {
         let mut path = path.to_path_buf();
         for _ in 0..=MAX_LINKS {
@@ -61,7 +57,6 @@ impl LinkTable {
         None
     }
 
-    /// The path with the first link in it replaced.
     fn resolve_first_link(&self, path: &Path) -> Option<PathBuf> {
         if self.links.is_empty() {
             return None;
@@ -85,33 +80,33 @@ impl LinkTable {
 }
 
 impl ShellWalker<'_> {
-    /// Keeps in mind the temporary directories that `mkdir` makes: had they been there, it would fail.
+    /// Records temporary directories. Without `-p`, `mkdir` fails if they exist.
     pub(super) fn created_dirs(&mut self, args: &[Argument]) {
         let parents = |arg: &Argument| {
             arg.text.starts_with("--p") || (!arg.text.starts_with("--") && arg.text.contains('p'))
         };
         let flags = args.iter().filter(|arg| arg.text.starts_with('-'));
-        // Elsewhere, in a container or on another machine, it is another directory.
+        // In a container or on another machine it is another directory.
         if self.container.is_some() || self.state.cwd.is_none() || flags.into_iter().any(parents) {
             return;
         }
         let operands = args.iter().filter(|arg| !arg.text.starts_with('-'));
-        let scene = self.scene(None);
-        let places: Vec<PathBuf> = operands.filter_map(|arg| scene.temporary_path(arg)).collect();
+        let command_context = self.command_context(None);
+        let places: Vec<PathBuf> =
+            operands.filter_map(|arg| command_context.temporary_path(arg)).collect();
         if !places.is_empty() && self.state.links.created_dirs.len() + places.len() <= MAX_LINKS {
             Rc::make_mut(&mut self.state.links).created_dirs.extend(places);
         }
     }
 
-    /// Forgets the directories that were made since: that they were is not sure.
+    /// Forgets directories that may not have been created.
     pub(super) fn forget_created_since(&mut self, before: &[PathBuf]) {
         if self.state.links.created_dirs() != before {
             Rc::make_mut(&mut self.state.links).set_created(before.to_vec());
         }
     }
 
-    /// Keeps in mind the links that `ln -s` makes. Whether the last word is a directory that is there, so
-    /// that the link is in it, is not known.
+    /// Records links. Each may also be inside the last operand, if that is a directory.
     pub(super) fn record_links(&mut self, args: &[Argument]) {
         let is_flag = |arg: &&Argument| arg.text.starts_with('-') && arg.text.len() > 1;
         let soft = args.iter().filter(is_flag).any(|arg| {
@@ -135,7 +130,6 @@ impl ShellWalker<'_> {
                 .into_iter()
                 .flatten()
             {
-                // A link to itself would lead nowhere, and a directory is no link.
                 if normalize_path(&cwd.join(target)) != Some(at.clone()) && at != cwd {
                     links.add(at, target.to_path_buf());
                 }

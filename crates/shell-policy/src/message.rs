@@ -1,8 +1,7 @@
-//! Commands and paths as a person wants to be told of them: short, on one line.
+//! Short forms of commands and paths, for messages.
 
 use super::value::{Argument, UNKNOWN, UNKNOWN_NAME};
 
-/// The command as a person would want to be told of it.
 pub(super) fn subject(argv: &[Argument]) -> String {
     let mut out = String::new();
     for arg in argv {
@@ -26,15 +25,12 @@ pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(MAX_SUBJECT_CHARS - 1).chain(['…']).collect()
 }
 
-/// Whether a character changes how the text around it is shown: a control character, a line separator, a byte
-/// order mark or a direction mark.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Without control characters, and with something to be seen for what is not known.
 pub(super) fn printable(text: &str) -> String {
     text.chars()
         .take(400)

@@ -1,74 +1,18 @@
-//! Commands that other programs are given to run: in flags, in variables, in makefiles.
+//! Commands in flags, variables and makefiles.
 
+use super::data::DATA;
 use super::rules::{self, flag_values};
 use super::shell::parse;
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 
-/// Flags whose value is run as a command, by program.
-const COMMAND_FLAGS: &[(&[&str], &[&str])] = &[
-    (
-        &["tar", "bsdtar"],
-        &[
-            "--to-command",
-            "--use-compress-program",
-            "-I",
-            "--info-script",
-            "--new-volume-script",
-            "--rsh-command",
-            "--checkpoint-action",
-        ],
-    ),
-    (&["mysql", "mariadb"], &["--pager"]),
-    (&["rsync"], &["-e", "--rsh"]),
-    (&["split"], &["--filter"]),
-    (&["zip"], &["--unzip-command", "-TT"]),
-    (&["rg"], &["--pre"]),
-    (&["sort"], &["--compress-program"]),
-    (&["man"], &["-P", "--pager"]),
-    (&["git"], &["--upload-pack", "--receive-pack", "--open-files-in-pager"]),
-    (&["ssh", "scp", "sftp", "autossh"], &["-o"]),
-    (&["fzf", "sk"], &["--preview"]),
-    (&["hyperfine"], &["-p", "--prepare", "-s", "--setup", "-c", "--cleanup"]),
-    (&["nodemon"], &["-x", "--exec"]),
-    (&["cargo"], &["-s", "--shell"]),
-    (&["compgen", "complete", "mapfile", "readarray"], &["-C"]),
-];
-
-/// What stands before the command in such a value.
 const COMMAND_PREFIXES: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
 
-/// Variables whose value programs run as a command.
-const COMMAND_VARIABLES: &[&str] = &[
-    "PAGER",
-    "*_PAGER",
-    "MANPAGER",
-    "EDITOR",
-    "*_EDITOR",
-    "VISUAL",
-    "FCEDIT",
-    "HGEDITOR",
-    "BROWSER",
-    "RSYNC_RSH",
-    "GIT_SSH_COMMAND",
-    "GIT_SSH",
-    "FZF_DEFAULT_COMMAND",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-];
-
-/// Variables of make's that hold a program, with which recipes begin.
-const MAKE_TOOL_VARIABLES: &[&str] = &[
-    "CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RM", "CP", "MV", "INSTALL", "MAKE", "PYTHON",
-    "NODE", "GO", "CARGO", "STRIP", "RANLIB", "LEX", "YACC",
-];
-
 pub(super) fn is_command_variable(name: &str) -> bool {
-    COMMAND_VARIABLES.iter().any(|known| super::value::glob_match(known, name))
+    DATA.command_variables.iter().any(|known| super::value::glob_match(known, name))
 }
 
 impl ShellWalker<'_> {
-    /// Judges the commands that a program is given in its flags.
     pub(super) fn check_flag_commands(&mut self, name: &str, argv: &[Argument]) {
         let args = argv.get(1..).unwrap_or_default();
         if ["compgen", "complete"].contains(&name) {
@@ -76,8 +20,7 @@ impl ShellWalker<'_> {
                 self.run_expansions(argv, &words.text, words.origin);
             }
         }
-        let Some((_, flags)) = COMMAND_FLAGS.iter().find(|(programs, _)| programs.contains(&name))
-        else {
+        let Some(flags) = DATA.command_flags.get(name) else {
             return;
         };
         for value in flag_values(args, flags) {
@@ -90,14 +33,14 @@ impl ShellWalker<'_> {
             };
             let mut text = text.trim_start_matches(['=', ' ']).to_owned();
             if ["mapfile", "readarray"].contains(&name) {
-                // It is called with an index and a line.
+                // The callback gets an index and a line.
                 text.push_str(&format!(" 0 {UNKNOWN}"));
             }
             self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
         }
     }
 
-    /// Runs the substitutions in a text that the shell expands as it does a here-document.
+    /// Runs the substitutions in a text that expands like a here-document.
     pub(super) fn run_expansions(&mut self, argv: &[Argument], text: &str, origin: TextOrigin) {
         if text.contains("$(") || text.contains('`') {
             let script = format!(": <<END_OF_TEXT\n{text}\nEND_OF_TEXT");
@@ -105,14 +48,13 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// A variable is set for programs, or taken from them.
     pub(super) fn check_exported_variable(
         &mut self,
         argv: &[Argument],
         name: &str,
         value: Option<&Argument>,
     ) {
-        let hit = rules::check_assignment(&self.scene(None), name, value);
+        let hit = rules::check_assignment(&self.command_context(None), name, value);
         if let Some(hit) = hit {
             self.report(argv, hit);
         }
@@ -125,7 +67,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// What a makefile runs, if the same command line wrote it.
+    /// Judges a makefile that the same command line wrote.
     pub(super) fn check_makefile(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
         for text in flag_values(args, &["--eval", "-E"]) {
@@ -135,7 +77,7 @@ impl ShellWalker<'_> {
             let Some((name, value)) = arg.text.split_once('=') else { continue };
             let name = name.trim_end_matches([':', '?', '+']);
             let is_shell = value.contains([';', '|', '&', '`']) || value.contains("$(");
-            if (is_shell || MAKE_TOOL_VARIABLES.contains(&name)) && !name.starts_with('-') {
+            if (is_shell || DATA.make_tool_variables.contains(&name)) && !name.starts_with('-') {
                 let script = recipe_as_shell(value);
                 if parse(&script).error.is_none() {
                     self.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
@@ -166,13 +108,11 @@ impl ShellWalker<'_> {
         }
         let text = makefile.text.replace("\\\n", " ");
         for line in text.lines() {
-            // Behind a tab, or behind the `;` of a rule: a command.
             let recipe = line.strip_prefix('\t').or_else(|| {
                 let (rule, recipe) = line.split_once(';')?;
                 rule.contains(':').then_some(recipe)
             });
             let computed = line.split("$(shell ").skip(1).map(|rest| {
-                // To the bracket that closes it.
                 let mut open = 1_usize;
                 let end = rest.find(|c| {
                     open = match c {
@@ -186,7 +126,7 @@ impl ShellWalker<'_> {
             });
             for command in recipe.into_iter().chain(computed) {
                 let command = recipe_as_shell(command.trim_start_matches(['@', '-', '+', ' ']));
-                // What make does with it first may be what makes it shell.
+                // Make's expansion may turn it into valid shell.
                 let readable = parse(&command).error.is_none();
                 let command = if readable { command } else { UNKNOWN.to_string() };
                 self.with_copied_state(|walk| walk.run_text(argv, &command, makefile.origin));
@@ -195,7 +135,7 @@ impl ShellWalker<'_> {
     }
 }
 
-/// A recipe as the shell gets it: variables of make's, which are not known, and `$$`.
+/// Replaces make's variables, which are unknown, and `$$`.
 fn recipe_as_shell(recipe: &str) -> String {
     let mut out = String::new();
     let mut rest = recipe;

@@ -1,32 +1,19 @@
-//! PowerShell's command line. What it is told to run is read as if it were bash's.
+//! PowerShell's command line. Its commands are parsed as bash.
 
+use super::data::DATA;
 use super::value::{Argument, KnownOutput, TextOrigin};
 use super::walk::ShellWalker;
 
 impl ShellWalker<'_> {
-    /// `pwsh -Command …`: its flags are words, in any case, and may be shortened.
+    /// Judges `pwsh -Command …`. Flags ignore case and may be abbreviated.
     pub(super) fn check_powershell(
         &mut self,
         argv: &[Argument],
         stdin: Option<&KnownOutput>,
     ) -> KnownOutput {
-        const FLAGS_WITH_VALUES: &[&str] = &[
-            "-executionpolicy",
-            "-ep",
-            "-version",
-            "-workingdirectory",
-            "-wd",
-            "-outputformat",
-            "-inputformat",
-            "-windowstyle",
-            "-configurationname",
-            "-settingsfile",
-            "-psconsolefile",
-        ];
         let mut rest = argv.get(1..).unwrap_or_default();
         while let [flag, tail @ ..] = rest {
             let text = flag.text.to_ascii_lowercase();
-            // As it shortens them: at least a letter.
             let is = |name: &str| text.len() > 1 && name.starts_with(&text);
             if is("-command") {
                 return match (tail, stdin) {
@@ -46,7 +33,7 @@ impl ShellWalker<'_> {
                 return KnownOutput::unknown();
             }
             if !text.starts_with('-') {
-                // Windows' own takes it for a command, the other for a file.
+                // `powershell` takes it as a command, `pwsh` as a file.
                 let script = text.ends_with(".ps1");
                 return if script {
                     KnownOutput::unknown()
@@ -54,7 +41,7 @@ impl ShellWalker<'_> {
                     self.run_joined_words(argv, rest)
                 };
             }
-            let valued = text != "-i" && FLAGS_WITH_VALUES.iter().any(|name| is(name));
+            let valued = text != "-i" && DATA.powershell_option_values.iter().any(|name| is(name));
             rest = if valued { tail.get(1..).unwrap_or_default() } else { tail };
         }
         match stdin.cloned().filter(|input| *input != KnownOutput::file()) {

@@ -1,4 +1,4 @@
-//! Where redirections lead, and what was written to files on the way.
+//! Redirections, and files that the command line wrote.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -9,11 +9,10 @@ use super::shell::{Heredoc, Redirect, RedirectOp};
 use super::value::{Argument, KnownOutput};
 use super::walk::ShellWalker;
 
-/// How many files are kept in mind.
 const MAX_FILES: usize = 50;
 
 impl ShellWalker<'_> {
-    /// Judges where redirections lead, and says what is read by them.
+    /// Judges redirections, and returns the input that they provide.
     pub(super) fn check_redirects(
         &mut self,
         redirects: &[Redirect],
@@ -34,14 +33,14 @@ impl ShellWalker<'_> {
             }
             let target = self.expand_to_text(&redirect.target);
             let mut hits = Vec::new();
-            let scene = self.scene(None);
+            let command_context = self.command_context(None);
             match redirect.op {
                 RedirectOp::HereString => {
                     stdin = Some(KnownOutput::new(target.text + "\n", target.origin));
                     continue;
                 }
                 RedirectOp::Read => {
-                    hits.extend(scene.check_read(&target));
+                    hits.extend(command_context.check_read(&target));
                     let inner = target.process.as_deref().cloned();
                     let inner = inner.or_else(|| self.file_content(&target));
                     stdin = Some(match target.text.as_str() {
@@ -50,13 +49,13 @@ impl ShellWalker<'_> {
                     });
                 }
                 RedirectOp::Duplicate => {
-                    // `>&2` and `>&-` are no files.
+                    // `>&2` and `>&-` are not files.
                     if !target.text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
-                        hits.extend(scene.check_write(&target));
+                        hits.extend(command_context.check_write(&target));
                     }
                 }
                 RedirectOp::ReadWrite | RedirectOp::Write | RedirectOp::Append => {
-                    hits.extend(scene.check_write(&target));
+                    hits.extend(command_context.check_write(&target));
                 }
                 RedirectOp::HereDocument => {}
             }
@@ -68,7 +67,6 @@ impl ShellWalker<'_> {
         stdin
     }
 
-    /// Keeps in mind what was written to a file.
     pub(super) fn record_write(&mut self, target: &Argument, output: &KnownOutput, append: bool) {
         let Some(path) = self.redirect_path(target) else { return };
         if self.state.files.len() >= MAX_FILES {
@@ -83,7 +81,6 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// What a group of commands writes by its redirections.
     pub(super) fn record_group_write(&mut self, redirects: &[Redirect], output: &KnownOutput) {
         for redirect in redirects {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
@@ -93,7 +90,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// `cp`, `mv`, `ln`, `install`: what was written to one file stands in another, too.
+    /// Copies the recorded content: `cp`, `mv`, `ln`, `install`.
     pub(super) fn record_copy(&mut self, operands: &[&Argument]) {
         let Some((target, sources)) = operands.split_last() else { return };
         for source in sources {
@@ -105,7 +102,6 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// What the same command line has written to a file.
     pub(super) fn file_content(&self, file: &Argument) -> Option<KnownOutput> {
         self.state.files.get(&self.redirect_path(file)?).cloned()
     }

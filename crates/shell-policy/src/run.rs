@@ -1,4 +1,4 @@
-//! One command: which program it is, what the shell itself does with it, and the rules.
+//! Judges one command: its program, the shell's builtins, the rules.
 
 use super::Family;
 use super::rules::{self, CommandInvocation, Hit};
@@ -13,20 +13,19 @@ use super::wrappers::skip_options;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Programs whose version is part of their name: `python3.12`, `pip3`.
+/// Programs with a version in their name: `python3.12`, `pip3`.
 const VERSIONED_PROGRAMS: &[&str] =
     &["python", "pip", "perl", "ruby", "php", "lua", "node", "nodejs", "pypy", "gem", "psql"];
 
-/// The name by which rules know a program, whatever its path.
 pub(super) fn program_name(text: &str) -> String {
-    // The program that a process runs: here it is the shell.
+    // The running program: here the shell.
     if text.starts_with("/proc/") && text.ends_with("/exe") {
         return "bash".to_owned();
     }
-    // zsh: `=rm` is where rm is found.
+    // zsh: `=rm` is the path of rm.
     let text = text.strip_prefix('=').unwrap_or(text);
     let base = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    // What is not known may well be nothing: `r${x}m`.
+    // An unknown part may be empty: `r${x}m`.
     let name: String = base.chars().filter(|c| *c != UNKNOWN).collect();
     let name = name.to_ascii_lowercase();
     let name = name.strip_suffix(".exe").unwrap_or(&name);
@@ -38,7 +37,7 @@ pub(super) fn program_name(text: &str) -> String {
 }
 
 impl ShellWalker<'_> {
-    /// Judges a command that another program starts, and returns what it prints as far as that is known.
+    /// Judges a command that another program starts. Returns its known output.
     pub(super) fn run(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) -> KnownOutput {
         if !self.use_step() {
             return KnownOutput::unknown();
@@ -46,7 +45,7 @@ impl ShellWalker<'_> {
         self.nested(|walk| walk.run_builtin_or_program(argv, stdin))
     }
 
-    /// Judges a command of the shell itself, which looks for functions and aliases first.
+    /// Judges a command of the shell, which looks up functions and aliases first.
     pub(super) fn run_in_shell(
         &mut self,
         argv: &[Argument],
@@ -72,7 +71,7 @@ impl ShellWalker<'_> {
         }
         self.trace(argv);
         let mut name = program_name(&first.text);
-        // `git-push` in git's own directory is `git push`; hub is git with more commands.
+        // `git-push` is `git push`; `hub` extends git.
         let subcommand = name.strip_prefix("git-").filter(|rest| !rest.is_empty());
         if subcommand.is_some() || name == "hub" {
             let mut argv = vec![Argument::known("git")];
@@ -82,11 +81,11 @@ impl ShellWalker<'_> {
         }
         if first.is_unknown() || name.is_empty() {
             let mut hits = vec![unknown_program(first.origin)];
-            // It may well be rm.
-            let scene = self.scene(stdin);
-            let as_rm = CommandInvocation { name: "rm", args, context: &scene };
-            if as_rm.has(&["-r", "-R", "--recursive"]) && as_rm.has(&["-f", "--force"]) {
-                hits.extend(rules::check_all(&as_rm));
+            // An unknown program may be rm.
+            let command_context = self.command_context(stdin);
+            let rm = CommandInvocation { name: "rm", args, context: &command_context };
+            if rm.has(&["-r", "-R", "--recursive"]) && rm.has(&["-f", "--force"]) {
+                hits.extend(rules::check_all(&rm));
             }
             for hit in hits {
                 self.report(argv, hit);
@@ -99,12 +98,12 @@ impl ShellWalker<'_> {
                 None => return KnownOutput::unknown(),
             }
         }
-        let elsewhere = (name == "git").then(|| self.working_directory(args));
-        let mut scene = self.scene(stdin);
-        if let Some(cwd) = &elsewhere {
-            scene.cwd = cwd.as_deref();
+        let git_cwd = (name == "git").then(|| self.working_directory(args));
+        let mut command_context = self.command_context(stdin);
+        if let Some(cwd) = &git_cwd {
+            command_context.cwd = cwd.as_deref();
         }
-        let invocation = CommandInvocation { name: &name, args, context: &scene };
+        let invocation = CommandInvocation { name: &name, args, context: &command_context };
         let hits = rules::check_all(&invocation);
         for hit in hits {
             self.report(argv, hit);
@@ -123,7 +122,7 @@ impl ShellWalker<'_> {
         self.known_output(&name, args, stdin)
     }
 
-    /// Judges a function by this name. Returns `None` if the name may also be that of a program.
+    /// Judges a function; `None` if the name may also be a program.
     fn run_function_named(
         &mut self,
         first: &Argument,
@@ -131,7 +130,7 @@ impl ShellWalker<'_> {
         stdin: Option<&KnownOutput>,
     ) -> Option<KnownOutput> {
         let Some(function) = self.state.functions.get(&first.text).cloned() else {
-            // Only an interactive shell is sure to expand aliases.
+            // Only interactive shells are certain to expand aliases.
             self.run_alias(first, args);
             return None;
         };
@@ -157,11 +156,9 @@ impl ShellWalker<'_> {
         output.filter(|_| !function.may_be_unset)
     }
 
-    /// Judges what an alias of this name stands for, if there is one.
     pub(super) fn run_alias(&mut self, first: &Argument, args: &[Argument]) -> Option<KnownOutput> {
         let alias = self.state.aliases.get(&first.text).cloned()?;
-        // An alias is text that is read anew, with the arguments behind it. It is not looked up
-        // again in itself.
+        // An alias is parsed again with the arguments, but does not expand itself.
         let mut text = alias;
         for arg in args {
             text.push(' ');
@@ -182,7 +179,6 @@ impl ShellWalker<'_> {
         output
     }
 
-    /// A program that is named by a pattern: `/bin/r?`.
     fn pattern_program(&mut self, path: &str, name: &str) -> Option<&'static str> {
         let directory = path.rsplit_once('/').map(|(directory, _)| directory);
         let found = rules::programs().find(|program| glob_match(name, program));
@@ -208,7 +204,7 @@ impl ShellWalker<'_> {
         found
     }
 
-    /// Runs a text as a script, if it may be run at all: from `eval`, `sh -c`, a pipe.
+    /// Judges a script from `eval`, `sh -c` or a pipe.
     pub(super) fn run_text(
         &mut self,
         argv: &[Argument],
@@ -250,14 +246,14 @@ impl ShellWalker<'_> {
         self.script(text)
     }
 
-    /// Names of array elements, in which the shell runs what is substituted though they are quoted.
+    /// Judges array indexes: the shell evaluates substitutions in them even if quoted.
     fn check_array_indexes(&mut self, name: &str, argv: &[Argument]) {
-        let takes = match name {
+        let evaluates_names = match name {
             "unset" | "read" | "declare" | "typeset" | "local" | "export" | "let" => true,
             "test" | "[" | "printf" => argv.iter().any(|arg| arg.text == "-v"),
             _ => false,
         };
-        for arg in argv.iter().skip(1).filter(|_| takes) {
+        for arg in argv.iter().skip(1).filter(|_| evaluates_names) {
             if let Some((_, rest)) = arg.text.split_once('[')
                 && let Some((index, _)) = rest.rsplit_once(']')
                 && ["$(", "`", "<(", ">("].iter().any(|start| index.contains(start))
@@ -268,7 +264,6 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// What the shell does itself.
     fn builtin(
         &mut self,
         name: &str,
@@ -312,7 +307,7 @@ impl ShellWalker<'_> {
                     let name = arg.text.split_once('=').map_or(&*arg.text, |(name, _)| name);
                     self.state.declare_local(name.trim_end_matches('+'));
                 }
-                // `-n` makes a name for another variable.
+                // `-n` makes a reference to another variable.
                 let reference = args.iter().any(|arg| arg.text == "-n");
                 for arg in operands() {
                     if let Some((name, value)) = arg.text.split_once('=') {
@@ -348,8 +343,8 @@ impl ShellWalker<'_> {
                 }
             }
             "shift" => {
-                let by = args.first().and_then(|arg| arg.text.parse().ok()).unwrap_or(1);
-                self.state.positional = self.state.positional.iter().skip(by).cloned().collect();
+                let count = args.first().and_then(|arg| arg.text.parse().ok()).unwrap_or(1);
+                self.state.positional = self.state.positional.iter().skip(count).cloned().collect();
             }
             "read" | "mapfile" | "readarray" | "getopts" => {
                 self.check_flag_commands(name, argv);
@@ -431,7 +426,6 @@ impl ShellWalker<'_> {
         Some(KnownOutput::default())
     }
 
-    /// Some variables are not to be taken away either.
     pub(super) fn check_unset(&mut self, argv: &[Argument], name: &str) {
         if name.starts_with("RALPH_") {
             self.check_exported_variable(argv, name, None);
@@ -465,7 +459,6 @@ impl ShellWalker<'_> {
     }
 }
 
-/// Whether a path is a temporary directory that the same command line made, or below it.
 fn is_created_temp_dir(text: &str) -> bool {
     text.strip_prefix(NEW_TEMP_DIR).is_some_and(|rest| {
         is_known(rest) && (rest.is_empty() || rest.starts_with('/')) && !rest.contains("..")
@@ -511,7 +504,7 @@ fn echo(args: &[Argument]) -> KnownOutput {
     KnownOutput::new(text, origin)
 }
 
-/// `printf`: the format is used again until the values are used up.
+/// Formats like `printf`, which repeats the format until the values are used up.
 fn format_text(format: &str, values: &[Argument]) -> String {
     let format = decode(format, Octal::Bare);
     let mut out = String::new();
@@ -544,7 +537,6 @@ fn format_text(format: &str, values: &[Argument]) -> String {
     }
 }
 
-/// A word that a shell reads back as the text.
 pub(super) fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,21 +1,19 @@
-//! Scripts of sed: GNU's runs commands by `e`, and writes files by `w`.
+//! sed scripts. GNU sed runs commands by `e` and writes files by `w`.
 
 use super::Family;
 use super::rules::{Hit, flag_values};
 use super::value::Argument;
 use super::walk::ShellWalker;
 
-/// What a script does beside printing.
 #[derive(Debug, PartialEq)]
 enum SedEffect {
-    /// Runs a command.
     RunsCommand(String),
-    /// Runs what it puts together.
+    /// Runs its own output.
     EvaluatesOutput,
     WritesFile(String),
 }
 
-/// Judges the scripts of a call of sed, `files` being the texts of those in files.
+/// Judges a call of sed. `files` are the contents of script files.
 pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Vec<Argument>) {
     let args = argv.get(1..).unwrap_or_default();
     let mut scripts = flag_values(args, &["-e", "--expression"]);
@@ -38,7 +36,9 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
                     ),
                 ),
                 SedEffect::WritesFile(file) => {
-                    if let Some(hit) = walk.scene(None).check_write(&Argument::known(file)) {
+                    if let Some(hit) =
+                        walk.command_context(None).check_write(&Argument::known(file))
+                    {
                         walk.report(argv, hit);
                     }
                 }
@@ -48,43 +48,42 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
 }
 
 fn script_effects(script: &str) -> Vec<SedEffect> {
-    let mut acts = Vec::new();
+    let mut effects = Vec::new();
     let mut rest = script;
     loop {
         rest = after_address(rest.trim_start_matches([' ', '\t', '\n', ';', '{', '}']));
-        let Some(command) = rest.chars().next() else { return acts };
+        let Some(command) = rest.chars().next() else { return effects };
         rest = rest.get(command.len_utf8()..).unwrap_or_default();
         let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
         match command {
             'e' if line.trim().is_empty() || line.starts_with([';', '}']) => {
-                acts.push(SedEffect::EvaluatesOutput);
+                effects.push(SedEffect::EvaluatesOutput);
             }
             'e' => {
-                acts.push(SedEffect::RunsCommand(line.trim().to_owned()));
+                effects.push(SedEffect::RunsCommand(line.trim().to_owned()));
                 rest = below;
             }
             'w' | 'W' => {
-                acts.push(SedEffect::WritesFile(line.trim().to_owned()));
+                effects.push(SedEffect::WritesFile(line.trim().to_owned()));
                 rest = below;
             }
             'a' | 'i' | 'c' | 'r' | 'R' | '#' => rest = below,
             's' | 'y' => {
-                let Some(mark) = rest.chars().next() else { return acts };
+                let Some(mark) = rest.chars().next() else { return effects };
                 rest = rest.get(mark.len_utf8()..).unwrap_or_default();
                 rest = after_delimiter(after_delimiter(rest, mark), mark);
                 let flags: String =
                     rest.chars().take_while(|c| c.is_ascii_alphanumeric() && *c != 'w').collect();
                 rest = rest.get(flags.len()..).unwrap_or_default();
                 if command == 's' && flags.contains('e') {
-                    acts.push(SedEffect::EvaluatesOutput);
+                    effects.push(SedEffect::EvaluatesOutput);
                 }
                 if let Some(file) = rest.strip_prefix('w') {
                     let (file, below) = file.split_once('\n').unwrap_or((file, ""));
-                    acts.push(SedEffect::WritesFile(file.trim().to_owned()));
+                    effects.push(SedEffect::WritesFile(file.trim().to_owned()));
                     rest = below;
                 }
             }
-            // Labels.
             'b' | 't' | 'T' | ':' => {
                 rest = rest.trim_start_matches(|c: char| !";\n}".contains(c));
             }
@@ -93,7 +92,7 @@ fn script_effects(script: &str) -> Vec<SedEffect> {
     }
 }
 
-/// What follows the lines that a command is for: `1,$`, `/x/I,+3!`, `\|x|`.
+/// Skips an address: `1,$`, `/x/I,+3!`, `\|x|`.
 fn after_address(text: &str) -> &str {
     let mut rest = text;
     loop {
@@ -111,7 +110,6 @@ fn after_address(text: &str) -> &str {
     }
 }
 
-/// What follows the next mark that is not escaped.
 fn after_delimiter(text: &str, mark: char) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What a shell knows while it runs: variables, functions, aliases, where it is.
+//! State of a shell: variables, functions, aliases, working directory.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,15 +8,13 @@ use super::links::LinkTable;
 use super::shell::{Program, ShellCommand};
 use super::value::{KnownOutput, TextOrigin};
 
-/// How many values of a variable are kept apart.
 const MAX_ALTERNATIVES: usize = 8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Unset,
     Unknown(TextOrigin),
-    /// The values that it may have, each a list of fields: more than one if it was set in one of
-    /// several branches, more than one field if it is an array.
+    /// Several values after branches, several fields for an array.
     Known(Vec<Rc<[String]>>),
 }
 
@@ -48,7 +46,6 @@ impl Value {
     }
 }
 
-/// A function, which may have been defined in one of several branches.
 #[derive(Debug, Clone)]
 pub(super) struct Function {
     pub(super) bodies: Vec<FunctionBody>,
@@ -66,39 +63,36 @@ impl Function {
     }
 }
 
-/// A function's body, with the program that its here-documents are in.
 #[derive(Debug, Clone)]
 pub(super) struct FunctionBody {
     pub(super) body: Rc<ShellCommand>,
     pub(super) program: Rc<Program>,
 }
 
-/// The value outside a function of a variable that is local to it.
+/// The outer value of a local variable.
 #[derive(Debug, Clone)]
 pub(super) struct LocalVariable {
     outer: Option<Value>,
-    /// Whether it is local whichever branches were taken.
+    /// Whether it is local in every branch.
     is_certain: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct ShellState {
     pub(super) variables: HashMap<String, Value>,
-    /// Whether a variable has more than one value.
     pub(super) may_vary: bool,
-    /// The local variables of the current function; `None` outside of functions.
+    /// Locals of the current function; `None` outside of functions.
     pub(super) locals: Option<HashMap<String, LocalVariable>>,
     pub(super) functions: Rc<HashMap<String, Function>>,
     pub(super) aliases: Rc<HashMap<String, String>>,
-    /// `None` if it is not known any more.
+    /// `None` if unknown.
     pub(super) cwd: Option<PathBuf>,
-    /// What was written to files by the same command line, and may be run from there.
+    /// Contents of files that the same command line wrote.
     pub(super) files: Rc<HashMap<PathBuf, KnownOutput>>,
-    /// What was linked by it.
     pub(super) links: Rc<LinkTable>,
     pub(super) positional: Rc<[String]>,
     pub(super) script_name: String,
-    /// What the shell itself reads since `exec <`.
+    /// Input of the shell itself since `exec <`.
     pub(super) stdin: Option<KnownOutput>,
 }
 
@@ -126,14 +120,12 @@ impl ShellState {
             .any(|value| matches!(value, Value::Known(all) if all.len() > 1));
     }
 
-    /// Makes a variable local to the current function, if there is one.
     pub(super) fn declare_local(&mut self, name: &str) {
         let Some(locals) = &mut self.locals else { return };
         let outer = || LocalVariable { outer: self.variables.get(name).cloned(), is_certain: true };
         locals.entry(name.to_owned()).or_insert_with(outer).is_certain = true;
     }
 
-    /// Gives the local variables of a function their outer values again.
     pub(super) fn leave_function(&mut self, outer: Option<HashMap<String, LocalVariable>>) {
         for (name, local) in std::mem::replace(&mut self.locals, outer).unwrap_or_default() {
             let inner = self.variables.remove(&name).filter(|_| !local.is_certain);
@@ -148,7 +140,7 @@ impl ShellState {
         self.count_alternatives();
     }
 
-    /// Takes away a function, or what a name stands for if that is no variable.
+    /// `unset -f name`, or `unset name` without such a variable.
     pub(super) fn unset_function(&mut self, name: &str, certain: bool) {
         if !self.functions.contains_key(name) {
             return;
@@ -161,13 +153,13 @@ impl ShellState {
         }
     }
 
-    /// What may be the case if either may be.
+    /// Joins the states of two branches.
     pub(super) fn join(&mut self, other: ShellState) {
         for (name, theirs) in other.variables {
             let joined = match self.variables.remove(&name) {
                 Some(ours) if ours == theirs => ours,
                 Some(ours) => ours.join(theirs),
-                // Not set here: what it was from outside is not known to be nothing.
+                // Not set in this branch, but perhaps in the environment.
                 None => theirs,
             };
             self.variables.insert(name, joined);

@@ -1,103 +1,62 @@
-//! What Claude Code's tools are about to do, from their names and inputs.
+//! Commands and paths in Claude Code's tool calls.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::data::DATA;
 use super::run::shell_quote;
 use super::shell::parse;
 
-/// One thing that a tool is about to do. A tool that does nothing of interest does none of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolCall<'a> {
-    /// Runs a command line.
     Shell(Cow<'a, str>),
-    /// Runs a command of an MCP server's tool that is not valid shell: it may be for another program.
+    /// A command that is not valid shell; it may be for another program.
     Unreadable(Cow<'a, str>),
-    /// Writes, moves or deletes a file.
     Write(&'a str),
-    /// Reads a file, or searches below a directory. A star stands for anything.
+    /// A path, in which `*` is a wildcard.
     Read(&'a str),
-    /// It cannot be told, for this reason: which is no reason to let it through.
+    /// A call that is not understood, and so denied.
     Unknown(&'static str),
 }
 
-/// Tools whose one path is only read. Any other tool that names a path is taken to write it.
+/// Tools that only read. Any other tool is assumed to write its path.
 const READERS: &[&str] = &["Read", "Grep", "Glob", "LS", "NotebookRead", "LSP"];
 
-/// Tools that must name a path, or a command: without, the call is not understood.
 const WRITERS: &[&str] = &["Write", "Edit", "MultiEdit", "NotebookEdit"];
 const SHELLS: &[&str] = &["Bash"];
 
-// The names of inputs below are in lower case and without `_` and `-`: see `normalized`.
+// Input names below are lower case, without `_` and `-`: see `normalized`.
 
-/// Inputs that hold the path of a file or a list of paths, in any tool.
-const FILE_INPUTS: &[&str] = &[
-    "filepath",
-    "filepaths",
-    "notebookpath",
-    "file",
-    "files",
-    "filename",
-    "targetfile",
-    "sourcefile",
-    "oldpath",
-    "newpath",
-    "absolutepath",
-    "relativepath",
-    "outputpath",
-    "outputfile",
-    "destinationpath",
-    "sourcepath",
-];
-
-/// Inputs that hold a path, or something else in tools that have nothing to do with files.
+/// Inputs with paths, unless the tool has nothing to do with files.
 const PATH_INPUTS: &[&str] =
     &["path", "paths", "uri", "uris", "source", "destination", "dest", "dst", "directory", "dir"];
 
-/// Inputs that hold a path only if the tool is one for files.
+/// Inputs with paths in tools for files only.
 const FILE_TOOL_PATH_INPUTS: &[&str] = &["to"];
 
-/// Inputs that hold a path only if it is a `file:` address.
+/// Inputs with paths if they are `file:` URLs.
 const URL_INPUTS: &[&str] = &["url", "urls"];
 
-/// Inputs that only tools for files have.
-const FILE_TOOL_INPUTS: &[&str] = &[
-    "content",
-    "contents",
-    "filetext",
-    "oldstring",
-    "newstring",
-    "oldtext",
-    "newtext",
-    "edits",
-    "encoding",
-];
-
-/// Inputs that hold a command line, or the words of one.
 const COMMAND_INPUTS: &[&str] =
     &["command", "cmd", "commandline", "cmdline", "shellcommand", "shell", "program", "executable"];
 
-/// Inputs that hold several command lines.
 const COMMAND_LISTS: &[&str] = &["commands", "cmds"];
 
-/// Inputs that hold a script, which may be one of any language.
+/// Inputs with scripts in any language.
 const SCRIPT_INPUTS: &[&str] = &["script"];
 
-/// Inputs that hold the arguments of a command.
 const ARGUMENT_INPUTS: &[&str] = &["args", "arguments", "argv"];
 
-/// Inputs that hold more inputs.
 const NESTED_INPUTS: &[&str] = &["params", "input", "textdocument", "edits"];
 
-/// How deep inputs may hold inputs.
 const MAX_NESTED: usize = 5;
 
-/// Whether an input of this name is looked at. The others may be long: what is written to a file, for one.
+/// Whether an input is examined. Others, such as file contents, may be long.
 pub fn is_known_input(key: &str) -> bool {
     let key = normalized(key);
     let tables = [
-        FILE_INPUTS,
+        DATA.tool_file_inputs.as_slice(),
         PATH_INPUTS,
         FILE_TOOL_PATH_INPUTS,
         URL_INPUTS,
@@ -110,67 +69,25 @@ pub fn is_known_input(key: &str) -> bool {
     key == "glob" || tables.iter().any(|keys| keys.contains(&key.as_str()))
 }
 
-/// Whether the name of an input tells that a tool is one for files, whatever its value.
 pub fn is_file_hint(key: &str) -> bool {
-    FILE_TOOL_INPUTS.contains(&normalized(key).as_str())
+    DATA.tool_file_hints.contains(&normalized(key).as_str())
 }
 
-/// The name of an input as it is in the tables: `filePath`, `file_path` and `FILE-PATH` are alike.
+/// `filePath`, `file_path` and `FILE-PATH` are equal.
 fn normalized(key: &str) -> String {
     key.chars().filter(|c| !"_-".contains(*c)).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Tools whose inputs look like ours but are not: their `command` is not run by a shell, their
-/// `path` is not a file.
+/// Tools whose `command` is not a shell command and whose `path` is not a file.
 const IGNORED_TOOLS: &[&str] = &["Skill", "SlashCommand", "WebFetch", "WebSearch", "TodoWrite"];
 
-/// Names of tools from elsewhere (MCP servers) that only look.
 const READ_ONLY_VERBS: &[&str] =
     &["read", "get", "list", "search", "find", "view", "stat", "tree", "info"];
 
-/// Words in the names of MCP tools that are for files.
-const FILE_WORDS: &[&str] = &[
-    "file",
-    "files",
-    "fs",
-    "filesystem",
-    "directory",
-    "dir",
-    "folder",
-    "read",
-    "write",
-    "edit",
-    "delete",
-    "remove",
-    "move",
-    "copy",
-    "rename",
-    "save",
-    "append",
-    "patch",
-    "create",
-    "mkdir",
-    "list",
-    "tree",
-    "view",
-    "open",
-    "search",
-    "grep",
-    "replace",
-    "editor",
-    "ide",
-];
-
-/// Words in the names of MCP tools whose paths are those of addresses.
-const WEB_WORDS: &[&str] = &[
-    "http", "https", "api", "rest", "router", "route", "navigate", "browser", "web", "request",
-    "fetch", "page", "url",
-];
-
 type Inputs = serde_json::Map<String, Value>;
 
-/// What a call of the tool `name` would do. Tools of MCP servers, and those that are not known yet,
-/// are judged by what their input holds: a `command` is run, a path is written.
+/// Lists what a call would do. MCP tools and unknown tools are judged by their input: a `command`
+/// runs, a path is written.
 pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
     if IGNORED_TOOLS.contains(&name) {
         return Vec::new();
@@ -190,7 +107,7 @@ pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
     for (key, value) in scopes.iter().flat_map(|scope| scope.iter()) {
         let key = normalized(key);
         let is_in = |table: &[&str]| table.contains(&key.as_str());
-        let is_path = is_in(FILE_INPUTS)
+        let is_path = is_in(&DATA.tool_file_inputs)
             || is_in(PATH_INPUTS) && for_files != Some(false)
             || is_in(FILE_TOOL_PATH_INPUTS) && for_files == Some(true);
         names_a_file |= is_path && value.is_string();
@@ -206,7 +123,6 @@ pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
             }));
         }
     }
-    // A search may also be pointed at files by their names.
     if let (true, Some(Value::String(pattern))) = (reads, input.get("glob")) {
         calls.push(ToolCall::Read(pattern));
     }
@@ -216,7 +132,6 @@ pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
     calls
 }
 
-/// Collects the objects that hold inputs: the input itself, and those inside of it.
 fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs>) {
     match value {
         Value::Array(values) => {
@@ -233,7 +148,7 @@ fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs
                     ARGUMENT_INPUTS,
                     COMMAND_INPUTS,
                     COMMAND_LISTS,
-                    FILE_INPUTS,
+                    DATA.tool_file_inputs.as_slice(),
                     PATH_INPUTS,
                 ];
                 if tables.iter().any(|keys| keys.contains(&key.as_str())) {
@@ -245,18 +160,17 @@ fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs
     }
 }
 
-/// Whether a tool of an MCP server is one for files. `None` for other tools.
+/// Whether an MCP tool is for files; `None` for other tools.
 fn is_for_files(name: &str, scopes: &[&Inputs]) -> Option<bool> {
     let words = name_words(name.strip_prefix("mcp__")?);
     let has = |table: &[&str]| words.iter().any(|word| table.contains(&word.as_str()));
     let hinted = scopes
         .iter()
         .flat_map(|scope| scope.keys())
-        .any(|key| is_file_hint(key) || FILE_INPUTS.contains(&normalized(key).as_str()));
-    Some(!has(WEB_WORDS) && (hinted || has(FILE_WORDS)))
+        .any(|key| is_file_hint(key) || DATA.tool_file_inputs.contains(&normalized(key).as_str()));
+    Some(!has(&DATA.tool_web_words) && (hinted || has(&DATA.tool_file_words)))
 }
 
-/// The words of `files__readFile-now`, in lower case.
 fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
@@ -270,7 +184,6 @@ fn name_words(name: &str) -> Vec<String> {
     words
 }
 
-/// Adds the commands that an input holds, in one of the ways in which tools take them.
 fn collect_commands<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<'a>>) {
     let values = |table: &'static [&'static str]| {
         let named = move |key: &str| table.contains(&normalized(key).as_str());
@@ -291,7 +204,7 @@ fn collect_commands<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<
         }
         lines.push(line);
     }
-    // Without a program the first of them is that.
+    // Without a program, the first argument is the program.
     if let Some(Value::Array(words)) = args.filter(|_| lines.is_empty()) {
         lines.push(quote_command(words).into());
     }
@@ -310,7 +223,6 @@ fn collect_commands<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<
     calls.extend(scripts.map(|script| ToolCall::Shell(script.into())));
 }
 
-/// A command line of which a shell makes these words.
 fn quote_command(words: &[Value]) -> String {
     let words = words.iter().map(|word| match word.as_str() {
         Some(text) => shell_quote(text),
@@ -319,13 +231,11 @@ fn quote_command(words: &[Value]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The texts of an input, which may be a list of them.
 fn input_texts(value: &Value) -> impl Iterator<Item = &str> {
     let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     all.iter().filter_map(Value::as_str)
 }
 
-/// The path in a text, which may be an address.
 fn local_path(text: &str) -> Option<&str> {
     let is_scheme = |scheme: &str| scheme.bytes().all(|b| b.is_ascii_alphanumeric());
     match text.split_once("://") {
@@ -344,7 +254,7 @@ fn file_url_path(text: &str) -> Option<&str> {
     }
 }
 
-/// Whether the name of an MCP server's tool (`mcp__files__read_file`) says that it only looks.
+/// Whether the name of an MCP tool says that it only reads: `mcp__files__read_file`.
 fn is_read_only_tool(name: &str) -> bool {
     let Some(tool) = name.strip_prefix("mcp__").and_then(|rest| rest.split("__").last()) else {
         return false;
@@ -465,7 +375,6 @@ mod tests {
         let command = json!({"command": "G1 X10 (move)"});
         let call = Unreadable("G1 X10 (move)".into());
         assert_eq!(parse_tool_calls("mcp__printer__send", &command), [call]);
-        // A tool that is a shell is held to shell.
         let command = json!({"command": "ls )"});
         assert_eq!(parse_tool_calls("Bash", &command), [Shell("ls )".into())]);
     }

@@ -1,45 +1,40 @@
-//! Texts of which parts may not be known: expanded words, and what commands print.
+//! Partly known text: expanded words and command output.
 
 use std::rc::Rc;
 
-/// Stands in a text for a part that is not known and may be anything.
+/// Stands for unknown text.
 pub(super) const UNKNOWN: char = '\u{f8ff}';
 
-/// Stands in a text for a part that is not known but is a plain name, number or path: it is not
-/// empty, begins with no slash and has no `..` in it.
+/// Stands for an unknown name, number or path: not empty, no leading slash, no `..`.
 pub(super) const UNKNOWN_NAME: char = '\u{f8fe}';
 
-/// What `mktemp` prints: the last character is [`BELOW`].
+/// Output of `mktemp`.
 pub(super) const NEW_TEMP_DIR: &str = "/tmp/tmp.\u{f8fe}";
 
-/// The number of the process that started the shell: the agent's.
+/// The process id of the shell's parent, the agent.
 pub(super) const PARENT_PID: &str = "\u{f8fe}ppid";
 
-/// What begins the numbers of processes that were looked for by a name, which follows.
+/// Prefix of process ids; the name by which they were looked up follows.
 pub(super) const PID_PREFIX: &str = "\u{f8fe}pid:";
 
-/// Where a text came from. The later, the worse it is to run it.
+/// Where a text came from, in order of danger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TextOrigin {
-    /// It stands in the command, or in a variable.
+    /// In the command, or in a variable.
     #[default]
     Literal,
-    /// A program that is not known printed it.
     Computed,
-    /// It was decoded, decrypted or unpacked.
+    /// Decoded, decrypted or unpacked.
     Decoded,
-    /// It was downloaded.
     Network,
 }
 
-/// A word after expansion: an argument of a command.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Argument {
     pub(super) text: String,
-    /// It has unquoted characters of a file name pattern.
     pub(super) glob: bool,
     pub(super) origin: TextOrigin,
-    /// What can be read from it, if it is a `<(…)`.
+    /// The content, for `<(…)`.
     pub(super) process: Option<Box<KnownOutput>>,
 }
 
@@ -52,7 +47,6 @@ impl Argument {
         is_known(&self.text)
     }
 
-    /// One of the names that a pattern stands for.
     pub(super) fn glob_match_of(&self) -> Argument {
         if !self.glob {
             return self.clone();
@@ -70,10 +64,9 @@ pub(super) fn is_known(text: &str) -> bool {
     !text.contains([UNKNOWN, UNKNOWN_NAME])
 }
 
-/// What a command prints, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct KnownOutput {
-    /// Shared, since it may be a whole file, and goes from hand to hand.
+    /// Shared, because it may be a whole file.
     pub(super) text: Rc<String>,
     pub(super) origin: TextOrigin,
 }
@@ -87,17 +80,15 @@ impl KnownOutput {
         KnownOutput { text: Rc::new(text.into()), origin }
     }
 
-    /// Anything at all.
     pub(super) fn unknown() -> Self {
         KnownOutput::unknown_from(TextOrigin::Computed)
     }
 
-    /// A name, a number, a date.
     pub(super) fn name() -> Self {
         KnownOutput::known(UNKNOWN_NAME)
     }
 
-    /// What stands in a file. Running a file is nothing that can be judged here.
+    /// Content of a file, which is not judged.
     pub(super) fn file() -> Self {
         KnownOutput::unknown_from(TextOrigin::Literal)
     }
@@ -106,7 +97,7 @@ impl KnownOutput {
         KnownOutput::new(UNKNOWN, origin)
     }
 
-    /// Adds what is printed next. What grows too long is not known any more.
+    /// Appends output. Too long a text becomes unknown.
     pub(super) fn push(&mut self, other: &KnownOutput) {
         self.origin = self.origin.max(other.origin);
         if self.text.len() + other.text.len() > MAX_TEXT {
@@ -119,14 +110,13 @@ impl KnownOutput {
     }
 }
 
-/// How long a value may grow by expansion before it counts as unknown.
 pub(super) const MAX_TEXT: usize = 1 << 16;
 
-/// Whether a file name pattern (`*`, `?`, `[…]`) matches a whole text. Unknown parts match anything.
+/// Whether a pattern matches a whole text. Unknown parts match anything.
 pub(super) fn glob_match(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
-    // The classic two-finger match: on failure go back to the last star and let it take one more.
+    // On failure, returns to the last star and extends it.
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -157,7 +147,7 @@ pub(super) fn glob_match(pattern: &str, text: &str) -> bool {
     pattern.get(p..).unwrap_or_default().iter().all(|c| matches!(*c, '*' | UNKNOWN | UNKNOWN_NAME))
 }
 
-/// Matches `[…]` at `at`: the place behind it, if the character is in it.
+/// Matches `[…]` and returns the index after it.
 fn match_bracket(pattern: &[char], at: usize, c: char) -> Option<usize> {
     let rest = pattern.get(at + 1..)?;
     let Some(close) = rest.iter().skip(1).position(|c| *c == ']').map(|close| close + 1) else {

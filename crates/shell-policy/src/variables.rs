@@ -1,4 +1,4 @@
-//! Variables: what is put into them, and what is shown of them.
+//! Assignments, and output of secret variables.
 
 use std::rc::Rc;
 
@@ -10,11 +10,10 @@ use super::state::Value;
 use super::value::{Argument, MAX_TEXT, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 
-/// How many variables are kept.
 const MAX_VARIABLES: usize = 500;
 
 impl ShellWalker<'_> {
-    /// Whether a secret is a part of a name that is looked up: `dig "$TOKEN.example.com"`.
+    /// Whether a secret is part of a host name: `dig "$TOKEN.example.com"`.
     pub(super) fn leaks_secret_by_dns(&self, simple: &Simple, argv: &[Argument]) -> bool {
         let resolves =
             argv.first().is_some_and(|arg| super::rules::is_resolver(&program_name(&arg.text)));
@@ -24,7 +23,7 @@ impl ShellWalker<'_> {
 
     fn is_secret(&self, part: &WordPart) -> bool {
         match part {
-            // How long it is, and whether it is set, may be known.
+            // Length and presence are not secret.
             WordPart::Parameter {
                 op: ParameterOp::Length | ParameterOp::Alternative(_) | ParameterOp::Indirect,
                 ..
@@ -36,19 +35,19 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// `echo $TOKEN`, with nothing that takes what it prints.
+    /// Whether a secret goes to the transcript: `echo $TOKEN`.
     pub(super) fn prints_secret(&self, simple: &Simple, argv: &[Argument]) -> bool {
         let Some(program) = argv.first().map(|arg| arg.text.as_str()) else { return false };
         let prints = ["echo", "printf", "print"].contains(&program);
-        let goes_elsewhere =
+        let redirects_output =
             |redirect: &Redirect| matches!(redirect.op, RedirectOp::Write | RedirectOp::Append);
         let secret = |part: &WordPart| self.is_secret(part);
-        let here = |redirect: &Redirect| {
+        let has_here_text = |redirect: &Redirect| {
             redirect.op == RedirectOp::HereString && redirect.target.parts.iter().any(secret)
         };
-        !simple.redirects.iter().any(goes_elsewhere)
+        !simple.redirects.iter().any(redirects_output)
             && (prints && simple.words.iter().any(|word| word.parts.iter().any(secret))
-                || program == "cat" && simple.redirects.iter().any(here))
+                || program == "cat" && simple.redirects.iter().any(has_here_text))
     }
 
     pub(super) fn assignment(&mut self, assignment: &Assignment, argv: &[Argument]) {
@@ -64,7 +63,6 @@ impl ShellWalker<'_> {
                 elements
             }
         };
-        // An entry of the allow list must name the assignment to allow it.
         let text = fields.first().map(|arg| arg.text.as_str()).unwrap_or_default();
         let mut words = vec![Argument::known(format!("{name}={text}"))];
         words.extend_from_slice(argv);
@@ -127,7 +125,7 @@ impl ShellWalker<'_> {
     }
 }
 
-/// `[0]=rm` in an array: the element is what follows.
+/// Removes the index of `[0]=rm`.
 fn strip_index(element: &mut Argument) {
     if let Some((_, value)) =
         element.text.split_once("]=").filter(|(index, _)| index.starts_with('['))
@@ -136,7 +134,7 @@ fn strip_index(element: &mut Argument) {
     }
 }
 
-/// The values that `read`, `mapfile` and `readarray` give to variables, of a text that is known.
+/// The values that `read`, `mapfile` and `readarray` assign from known input.
 pub(super) fn read_builtin_values(
     name: &str,
     args: &[Argument],
@@ -151,7 +149,7 @@ pub(super) fn read_builtin_values(
             continue;
         };
         array |= name == "read" && letters.contains('a');
-        // The value of the last letter is the next word; that of `-a` is the name.
+        // The last letter takes the next word; for `-a` it is the name.
         let valued = if name == "read" { "pdnNtui" } else { "dnOsuCc" };
         if letters.chars().next_back().is_some_and(|letter| valued.contains(letter)) {
             rest.next();
@@ -164,17 +162,16 @@ pub(super) fn read_builtin_values(
             if name == "read" { words(line) } else { text.lines().map(str::to_owned).collect() };
         return names.into_iter().take(1).map(|name| (name, fields.clone())).collect();
     }
-    // The last variable takes what is left.
     let count = names.len();
-    let mut left = line.trim();
+    let mut remaining = line.trim();
     let mut values = Vec::new();
     for (at, name) in names.into_iter().enumerate() {
-        let (field, tail) = match left.split_once(char::is_whitespace) {
+        let (field, tail) = match remaining.split_once(char::is_whitespace) {
             Some((field, tail)) if at + 1 < count => (field, tail.trim_start()),
-            _ => (left, ""),
+            _ => (remaining, ""),
         };
         values.push((name, vec![field.to_owned()]));
-        left = tail;
+        remaining = tail;
     }
     values
 }

@@ -1,7 +1,7 @@
-//! Walks through a command line as a shell would run it, and has every command judged.
+//! Walks a command line like a shell and judges every command.
 //!
-//! Nothing runs, so what commands print and which branch is taken is only known in part. Both
-//! branches of a condition are walked, a loop over known words is walked once for each, any other loop twice.
+//! Both branches of a condition are walked, a loop over known words once per word, other loops
+//! twice.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,46 +15,41 @@ use super::state::{Function, FunctionBody, ShellState, Value};
 use super::value::{Argument, KnownOutput};
 use super::{Context, Family, Finding, Tier, Verdict};
 
-/// How many steps are taken before a command line counts as too complicated: one for each command,
-/// one for each program.
+/// Maximum number of commands and programs.
 const MAX_STEPS: usize = 10_000;
 
-/// How many bytes expansion may make, in all.
 const MAX_EXPANDED: usize = 4 << 20;
 
-/// How deep commands may run one another: `sh -c`, `eval`, functions, wrappers.
+/// Maximum nesting of `sh -c`, `eval`, functions and wrappers.
 const MAX_DEPTH: usize = 30;
 
-/// How many combinations of values are tried for one command.
 const MAX_COMBINATIONS: usize = 64;
 
 pub(super) struct ShellWalker<'c> {
     pub(super) context: &'c Context<'c>,
     pub(super) state: ShellState,
     pub(super) verdict: Verdict,
-    /// What the here-documents belong to.
+    /// Owns the here-documents.
     pub(super) program: Rc<Program>,
     steps_left: usize,
     expanded_bytes: usize,
     depth: usize,
-    /// In a container, whose files are not those of this machine.
     pub(super) container: Option<Rc<Container>>,
-    /// What is printed goes to another command, not to whoever reads along.
+    /// Output goes to another command, not to the transcript.
     is_captured: bool,
-    /// Which of its values each variable has in this try: its name, the number, how many.
+    /// Name of a variable, index of its value, number of values.
     chosen_values: Vec<(String, usize, usize)>,
-    /// Every command that was judged, if a test asked for them.
+    /// Every judged command, for tests.
     trace: Option<Vec<Vec<String>>>,
 }
 
-/// Judges a command line.
 pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
     let mut walk = ShellWalker::new(context);
     walk.script(command);
     walk.verdict
 }
 
-/// Judges the readable beginning of a command that may not be shell at all, and warns of the rest.
+/// Judges the valid beginning of a text that may not be shell, and warns about the rest.
 pub(super) fn judge_unparsable(context: &Context<'_>, command: &str) -> Verdict {
     let mut walk = ShellWalker::new(context);
     walk.run_program(&Rc::new(parse(command)), None);
@@ -69,7 +64,6 @@ pub(super) fn judge_unparsable(context: &Context<'_>, command: &str) -> Verdict 
     walk.verdict
 }
 
-/// Judges a command line and returns the commands in it, unless it cannot be read to its end.
 pub(super) fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
     let mut walk = ShellWalker { trace: Some(Vec::new()), ..ShellWalker::new(context) };
     walk.script(command);
@@ -95,24 +89,25 @@ impl<'c> ShellWalker<'c> {
 }
 
 impl ShellWalker<'_> {
-    /// Adds a command to the trace, if there is one.
     pub(super) fn trace(&mut self, argv: &[Argument]) {
         if let Some(trace) = &mut self.trace {
             trace.push(argv.iter().map(|arg| arg.text.clone()).collect());
         }
     }
 
-    /// Where things are now.
-    pub(super) fn scene<'s>(&'s self, stdin: Option<&'s KnownOutput>) -> CommandContext<'s> {
+    pub(super) fn command_context<'s>(
+        &'s self,
+        stdin: Option<&'s KnownOutput>,
+    ) -> CommandContext<'s> {
         CommandContext::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
     }
 
-    /// Notes what a rule found, unless the project allows the command.
+    /// Records a hit, unless the project allows the command.
     pub(super) fn report(&mut self, argv: &[Argument], mut hit: Hit) {
-        // What is allowed is allowed here: `git reset --hard` elsewhere is another matter.
+        // The allow list applies inside the project only.
         let project = self.context.project;
-        let here = self.state.cwd.as_deref().is_some_and(|cwd| cwd.starts_with(project));
-        if (here || self.container.is_some()) && self.context.allow.covers(argv) {
+        let in_project = self.state.cwd.as_deref().is_some_and(|cwd| cwd.starts_with(project));
+        if (in_project || self.container.is_some()) && self.context.allow.covers(argv) {
             return;
         }
         if hit.family == Family::Databases && self.is_for_tests() {
@@ -125,7 +120,6 @@ impl ShellWalker<'_> {
         self.record_finding(subject(argv), hit);
     }
 
-    /// Whether frameworks are told to work on what they have for tests.
     fn is_for_tests(&self) -> bool {
         ["RAILS_ENV", "RACK_ENV", "MIX_ENV", "APP_ENV", "NODE_ENV"].iter().any(|name| {
             let names = ["test", "testing"];
@@ -152,7 +146,6 @@ impl ShellWalker<'_> {
         self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).max_severity(verdict);
     }
 
-    /// Takes a step, if there is one left.
     pub(super) fn use_step(&mut self) -> bool {
         if self.steps_left == 1 {
             self.report_too_complex();
@@ -161,7 +154,7 @@ impl ShellWalker<'_> {
         self.steps_left > 0
     }
 
-    /// Counts what expansion made; whether there may be more.
+    /// Counts expanded bytes; returns whether more are allowed.
     pub(super) fn expand(&mut self, bytes: usize) -> bool {
         self.expanded_bytes = self.expanded_bytes.saturating_add(bytes);
         if self.expanded_bytes > MAX_EXPANDED && self.steps_left > 0 {
@@ -182,7 +175,6 @@ impl ShellWalker<'_> {
         );
     }
 
-    /// Walks through a text as a script, in the shell as it is now.
     pub(super) fn script(&mut self, text: &str) -> KnownOutput {
         let program = Rc::new(parse(text));
         if let Some(error) = program.error {
@@ -218,7 +210,6 @@ impl ShellWalker<'_> {
         output
     }
 
-    /// `$(…)`: in a copy of the shell.
     pub(super) fn substitute(&mut self, program: &Rc<Program>) -> KnownOutput {
         self.substitute_with(program, None)
     }
@@ -241,12 +232,12 @@ impl ShellWalker<'_> {
         output
     }
 
-    /// Does something in a copy of the shell, whose changes are lost.
+    /// Runs `work` in a copy of the shell, like a subshell.
     pub(super) fn with_copied_state<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let state = self.state.clone();
         let choices = std::mem::take(&mut self.chosen_values);
         let result = work(self);
-        // Files stay.
+        // Written files persist.
         let files = Rc::clone(&self.state.files);
         let links = Rc::clone(&self.state.links);
         self.state = ShellState { files, links, ..state };
@@ -268,7 +259,7 @@ impl ShellWalker<'_> {
     fn list(&mut self, items: &[ListItem], stdin: Option<&KnownOutput>) -> KnownOutput {
         let mut output = KnownOutput::default();
         let mut rest = items;
-        // `a && b &`: the whole of it runs in a copy of the shell.
+        // In `a && b &`, the whole list runs in a copy of the shell.
         while let Some(end) = rest.iter().position(|item| item.background) {
             let start = rest.get(..=end).unwrap_or_default();
             let start =
@@ -284,38 +275,39 @@ impl ShellWalker<'_> {
 
     fn foreground(&mut self, items: &[ListItem], stdin: Option<&KnownOutput>) -> KnownOutput {
         let mut output = KnownOutput::default();
-        // Where a command runs if the one before it failed to go elsewhere.
-        let mut stayed = self.state.cwd.clone();
-        let made = self.state.links.created_dirs().to_vec();
+        // The directory if a `cd` before fails.
+        let mut cwd_on_failure = self.state.cwd.clone();
+        let created = self.state.links.created_dirs().to_vec();
         for item in items {
             if self.steps_left == 0 {
                 return KnownOutput::unknown();
             }
-            let here = self.state.cwd.clone();
+            let cwd_before = self.state.cwd.clone();
             if item.connector == Connector::Then {
-                stayed.clone_from(&here);
+                cwd_on_failure.clone_from(&cwd_before);
                 output.push(&self.command(&item.command, stdin));
                 continue;
             }
-            // Whether the second of two runs is not known: both may be what is left.
-            let without = self.state.clone();
+            // The second command may or may not run, so both states are joined.
+            let state_before = self.state.clone();
             if item.connector == Connector::Or {
-                self.state.cwd.clone_from(&stayed);
-                self.forget_created_since(&made);
+                self.state.cwd.clone_from(&cwd_on_failure);
+                self.forget_created_since(&created);
             }
             output.push(&self.command(&item.command, stdin));
-            let there = self.state.cwd.clone();
-            let made_there = self.state.links.created_dirs().to_vec();
-            self.state.join(without);
+            let cwd_after = self.state.cwd.clone();
+            let created_after = self.state.links.created_dirs().to_vec();
+            self.state.join(state_before);
             self.forget_created_since(if item.connector == Connector::And {
-                &made_there
+                &created_after
             } else {
-                &made
+                &created
             });
-            // What comes next counts on success.
-            self.state.cwd = if item.connector == Connector::And { there } else { here.clone() };
-            if stayed != here {
-                stayed = None;
+            // After `&&`, assumes success.
+            self.state.cwd =
+                if item.connector == Connector::And { cwd_after } else { cwd_before.clone() };
+            if cwd_on_failure != cwd_before {
+                cwd_on_failure = None;
             }
         }
         output
@@ -354,9 +346,9 @@ impl ShellWalker<'_> {
                 let mut output = KnownOutput::default();
                 let mut ends: Vec<ShellState> = Vec::new();
                 for (condition, body) in branches {
-                    let made = self.state.links.created_dirs().to_vec();
+                    let created = self.state.links.created_dirs().to_vec();
                     output.push(&self.list(condition, input));
-                    self.forget_created_since(&made);
+                    self.forget_created_since(&created);
                     let state = self.state.clone();
                     output.push(&self.list(body, input));
                     ends.push(std::mem::replace(&mut self.state, state));
@@ -455,7 +447,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// Tries a command with every combination of the values that its variables may have.
+    /// Judges a command with every combination of its variables' values.
     fn simple(&mut self, simple: &Simple, stdin: Option<&KnownOutput>) -> KnownOutput {
         if !self.state.may_vary {
             return self.run_simple(simple, stdin);
@@ -471,7 +463,6 @@ impl ShellWalker<'_> {
             } else if output != this {
                 output = KnownOutput::unknown();
             }
-            // The last choice that has another value takes it; those after it begin anew.
             while self.chosen_values.pop_if(|(_, choice, count)| *choice + 1 >= *count).is_some() {}
             let Some((_, choice, _)) = self.chosen_values.last_mut() else { break };
             *choice += 1;
@@ -492,7 +483,6 @@ impl ShellWalker<'_> {
         output
     }
 
-    /// Which of its `count` values the variable has in this try.
     pub(super) fn choose_combination(&mut self, name: &str, count: usize) -> usize {
         if count < 2 {
             return 0;

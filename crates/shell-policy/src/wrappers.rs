@@ -1,120 +1,26 @@
-//! Programs that run other programs: what they run is judged as if it stood there alone.
+//! Programs that run other programs. The inner command is judged as if it stood alone.
+
+use serde::Deserialize;
 
 use super::Family;
 use super::code;
+use super::data::{DATA, Words};
 use super::find;
 use super::rules::{Hit, flag_values, valued_options};
 use super::run::{program_name, shell_quote};
 use super::value::{Argument, KnownOutput, TextOrigin, is_known};
 use super::walk::ShellWalker;
 
-/// A program that takes options, then a few operands of its own, then a command.
-struct WrapperProgram {
-    names: &'static [&'static str],
-    /// Options whose value is the next word.
-    options_with_values: &'static [&'static str],
-    /// How many operands come before the command.
+/// A program that takes options, operands, then a command.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+pub(super) struct WrapperProgram {
+    pub(super) programs: Words,
+    #[serde(default)]
+    option_values: Words,
+    #[serde(default)]
     operands: usize,
 }
-
-const fn wrapper_program(
-    names: &'static [&'static str],
-    valued: &'static [&'static str],
-    operands: usize,
-) -> WrapperProgram {
-    WrapperProgram { names, options_with_values: valued, operands }
-}
-
-const WRAPPERS: &[WrapperProgram] = &[
-    wrapper_program(
-        &["nohup", "setsid", "builtin", "noglob", "nocorrect", "-", "unbuffer", "time", "busybox"],
-        &["-f", "-o"],
-        0,
-    ),
-    wrapper_program(
-        &["toybox", "torsocks", "torify", "proxychains", "proxychains4", "rlwrap"],
-        &[],
-        0,
-    ),
-    wrapper_program(
-        &["catchsegv", "tini", "dumb-init", "ssh-agent", "dbus-launch", "chronic"],
-        &[],
-        0,
-    ),
-    wrapper_program(&["ccache", "sccache", "distcc", "bear", "scan-build", "shx"], &["-o"], 0),
-    wrapper_program(&["cross-env", "cross-env-shell", "env-cmd", "dotenvx"], &["-f", "-e"], 0),
-    wrapper_program(&["sshpass"], &["-p", "-f", "-d"], 0),
-    wrapper_program(&["gosu", "su-exec"], &[], 1),
-    wrapper_program(
-        &["dbus-run-session", "xvfb-run", "caffeinate", "ts", "fakeroot", "eatmydata"],
-        &["-t", "-s", "-n", "-w"],
-        0,
-    ),
-    wrapper_program(&["command"], &[], 0),
-    wrapper_program(&["exec"], &["-a"], 0),
-    wrapper_program(
-        &["sudo"],
-        &["-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "-U", "--user", "--group"],
-        0,
-    ),
-    wrapper_program(&["doas"], &["-u", "-C"], 0),
-    wrapper_program(&["pkexec"], &["--user"], 0),
-    wrapper_program(&["nice"], &["-n", "--adjustment"], 0),
-    wrapper_program(&["ionice"], &["-c", "-n", "-p", "--class", "--classdata"], 0),
-    wrapper_program(&["chrt", "taskset", "setarch", "faketime"], &["-p", "-l"], 1),
-    wrapper_program(
-        &["cpulimit"],
-        &["-l", "-p", "-e", "-P", "--limit", "--pid", "--exe", "--path"],
-        0,
-    ),
-    wrapper_program(&["daemonize"], &["-c", "-e", "-E", "-l", "-o", "-p", "-u"], 0),
-    wrapper_program(
-        &["proot"],
-        &["-r", "-b", "-q", "-w", "-k", "-i", "-R", "--rootfs", "--bind", "--cwd"],
-        0,
-    ),
-    wrapper_program(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
-    wrapper_program(&["timeout", "gtimeout"], &["-s", "-k", "--signal", "--kill-after"], 1),
-    wrapper_program(
-        &["strace", "ltrace", "dtruss"],
-        &["-e", "-o", "-p", "-s", "-u", "-E", "-P", "-S"],
-        0,
-    ),
-    wrapper_program(&["perf"], &["-e", "-o", "-F"], 1),
-    wrapper_program(&["valgrind", "firejail", "bwrap", "rr"], &[], 0),
-    wrapper_program(&["chroot"], &[], 1),
-    wrapper_program(&["unshare", "nsenter"], &["-t", "-S", "-G", "--target"], 0),
-    wrapper_program(
-        &["systemd-run", "systemd-inhibit"],
-        &["-p", "-u", "--unit", "-E", "--what", "--who", "--why"],
-        0,
-    ),
-    wrapper_program(&["runuser"], &["-u", "-g", "-G"], 0),
-    wrapper_program(&["setpriv", "prlimit", "numactl", "chpst", "softlimit"], &["-u", "-m"], 0),
-];
-
-/// `tool subcommand … command`: two words, then options, then a command.
-const RUNNERS: &[(&str, &[&str])] = &[
-    ("uv", &["run"]),
-    ("poetry", &["run"]),
-    ("pipenv", &["run"]),
-    ("pdm", &["run"]),
-    ("hatch", &["run"]),
-    ("bundle", &["exec"]),
-    ("rbenv", &["exec"]),
-    ("pyenv", &["exec"]),
-    ("asdf", &["exec"]),
-    ("mise", &["exec", "x"]),
-    ("npm", &["exec", "x"]),
-    ("pnpm", &["exec", "dlx"]),
-    ("yarn", &["exec", "dlx"]),
-    ("bun", &["x"]),
-    ("conda", &["run"]),
-    ("dotenv", &["run"]),
-    ("op", &["run"]),
-    ("doppler", &["run"]),
-    ("nix", &["develop", "shell"]),
-];
 
 const SHELLS: &[&str] =
     &["bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "tcsh", "csh"];
@@ -124,7 +30,7 @@ pub(super) fn is_shell(name: &str) -> bool {
 }
 
 impl ShellWalker<'_> {
-    /// What a program that runs others runs; `None` if it is no such program.
+    /// Judges the inner command; `None` if the program runs no other.
     pub(super) fn wrapper_program(
         &mut self,
         name: &str,
@@ -139,14 +45,14 @@ impl ShellWalker<'_> {
         if ["pwsh", "powershell"].contains(&name) {
             return Some(self.check_powershell(argv, stdin));
         }
-        if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
+        if let Some(wrapper) = DATA.wrappers.iter().find(|wrapper| wrapper.programs.contains(&name))
+        {
             if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
                 let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
                 return Some(KnownOutput::known(found));
             }
-            let mut rest = skip_options(args, wrapper.options_with_values);
+            let mut rest = skip_options(args, &wrapper.option_values);
             rest = rest.get(wrapper.operands..).unwrap_or_default();
-            // sudo and doas take assignments, too.
             while let [first, tail @ ..] = rest
                 && let Some((name, value)) = assignment(&first.text)
             {
@@ -154,13 +60,13 @@ impl ShellWalker<'_> {
                 self.check_exported_variable(argv, name, Some(&value));
                 rest = tail;
             }
-            // Those of the shell itself may also run functions.
+            // Keywords of the shell may also run functions.
             return Some(match name {
                 "noglob" | "nocorrect" | "time" => self.run_in_shell(rest, stdin),
                 _ => self.run(rest, stdin),
             });
         }
-        if let Some((_, subcommands)) = RUNNERS.iter().find(|(tool, _)| *tool == name)
+        if let Some(subcommands) = DATA.runners.get(name)
             && let Some(at) = args.iter().position(|arg| subcommands.contains(&arg.text.as_str()))
         {
             let rest = args.get(at + 1..).unwrap_or_default();
@@ -204,7 +110,7 @@ impl ShellWalker<'_> {
             "watch" | "watchexec" | "hyperfine" | "concurrently" | "entr" | "nodemon" => {
                 let valued = ["-n", "--interval", "-w", "-r", "-m", "-M", "--exec", "-p"];
                 let rest = skip_options(args, &valued);
-                // Each may be a word of one command, or a command of its own.
+                // The arguments are words of one command, or commands.
                 if rest.len() > 1 && rest.iter().any(|arg| arg.text.contains(' ')) {
                     for arg in rest {
                         self.with_copied_state(|walk| walk.run_text(argv, &arg.text, arg.origin));
@@ -246,7 +152,7 @@ impl ShellWalker<'_> {
                     ["shell", "command", "raw"].contains(&name)
                 });
                 if let Some(script) = value_of(args, &["-a", "--args"]).filter(|_| runs) {
-                    // As with ssh, nothing is known of where it runs.
+                    // The directory is unknown, as with ssh.
                     self.with_copied_state(|walk| {
                         walk.state.cwd = None;
                         walk.run_text(argv, &script.text, script.origin)
@@ -262,7 +168,7 @@ impl ShellWalker<'_> {
                 let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
                 Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
             }
-            // The loader runs the program that it is given.
+            // The dynamic loader runs a given program.
             _ if name.starts_with("ld-linux") || name.starts_with("ld.so") => {
                 let valued = ["--library-path", "--preload", "--argv0"];
                 Some(self.run(skip_options(args, &valued), stdin))
@@ -274,7 +180,7 @@ impl ShellWalker<'_> {
             "ssh" => {
                 let rest = skip_options(args, valued_options("ssh"));
                 if let Some(command) = rest.get(1..).filter(|command| !command.is_empty()) {
-                    // Elsewhere: no path of this project, and nothing known of where it runs.
+                    // Another machine: the directory is unknown.
                     self.with_copied_state(|walk| {
                         walk.state.cwd = None;
                         walk.run_joined_words(argv, command)
@@ -301,7 +207,6 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// Runs words as a shell runs their text.
     pub(super) fn run_joined_words(
         &mut self,
         argv: &[Argument],
@@ -357,7 +262,7 @@ impl ShellWalker<'_> {
             return self.with_copied_state(|walk| {
                 walk.state.script_name = positional.next().unwrap_or_else(|| "bash".to_owned());
                 walk.state.positional = positional.collect();
-                // What the script reads is what this reads: `… | sh -c 'sh'`.
+                // The script reads the same input: `… | sh -c 'sh'`.
                 match stdin {
                     Some(input) if text.trim() == "sh" || text.trim() == "bash" => {
                         walk.run_text(argv, &input.text, input.origin)
@@ -373,7 +278,6 @@ impl ShellWalker<'_> {
         if let Some(output) = file.and_then(|file| self.file_content(file)) {
             return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
         }
-        // Which descriptor it is that was redirected is not told apart.
         let open = |file: &&Argument| {
             file.text == "/dev/stdin"
                 || ["/dev/fd/", "/proc/self/fd/"].iter().any(|fd| file.text.starts_with(fd))
@@ -381,7 +285,7 @@ impl ShellWalker<'_> {
         match (file, stdin) {
             (file, Some(input)) if file.is_none() || file.filter(open).is_some() => {
                 let input = input.clone();
-                // `bash < FILE` is as good as `bash FILE`, of which nothing is known either.
+                // The content is unknown, as in `bash FILE`.
                 if input == KnownOutput::file() {
                     return KnownOutput::unknown();
                 }
@@ -401,7 +305,7 @@ impl ShellWalker<'_> {
             let flags = flags.split(|c| !"i0v".contains(c)).next().unwrap_or_default();
             clears |= flags.contains('i') || ["-", "--ignore-environment"].contains(&text);
             if let Some(script) = split_string(text) {
-                // The words of the text are those of env itself, so that options may come first.
+                // env splits the text into its own arguments, so options may come first.
                 let (script, tail) = match (script, tail) {
                     ("", [next, tail @ ..]) => (next.text.as_str(), tail),
                     _ => (script, tail),
@@ -465,7 +369,7 @@ impl ShellWalker<'_> {
         output
     }
 
-    /// A terminal multiplexer runs, or types, what it is given.
+    /// Judges commands that tmux and screen run or type.
     fn check_terminal(&mut self, argv: &[Argument]) {
         let args = argv.get(1..).unwrap_or_default();
         let valued = ["-L", "-S", "-f", "-t", "-s", "-n", "-c", "-x", "-y", "-F", "-e", "-X", "-p"];
@@ -487,7 +391,7 @@ impl ShellWalker<'_> {
             "popup",
         ];
         if argv.first().is_some_and(|arg| program_name(&arg.text) == "screen") {
-            // `screen -dmS name command`: -S is among others.
+            // `screen -dmS name command`
             let named = args.iter().position(|arg| arg.text.ends_with('S') && arg.text != "-S");
             let rest = match named {
                 Some(at) => skip_options(args.get(at + 2..).unwrap_or_default(), &valued),
@@ -504,13 +408,12 @@ impl ShellWalker<'_> {
             {}
             self.run_joined_words(argv, &words);
         }
-        // screen -X stuff "command\n"
+        // `screen -X stuff "command\n"`
         if let Some(at) = args.iter().position(|arg| arg.text == "stuff") {
             self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default());
         }
     }
 
-    /// Notes that a program was given code in its arguments or on its standard input.
     pub(super) fn report_unknown_code(&mut self, argv: &[Argument], language: &str) {
         self.report(
             argv,
@@ -523,7 +426,7 @@ impl ShellWalker<'_> {
     }
 }
 
-/// The text in `-STEXT`, `-ivSTEXT` or `--split-string=TEXT`: it is empty if the text is the next word.
+/// The text in `-STEXT`, `-ivSTEXT` or `--split-string=TEXT`; empty if it is the next word.
 pub(super) fn split_string(option: &str) -> Option<&str> {
     if option.starts_with("--s") {
         let (name, text) = option.split_once('=').unwrap_or((option, ""));
@@ -533,7 +436,6 @@ pub(super) fn split_string(option: &str) -> Option<&str> {
     letters.trim_start_matches(['i', '0', 'v']).strip_prefix('S')
 }
 
-/// The name and the value in `NAME=value`.
 fn assignment(text: &str) -> Option<(&str, &str)> {
     text.split_once('=').filter(|(name, _)| {
         !name.is_empty()
@@ -542,7 +444,6 @@ fn assignment(text: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// The words behind the options.
 pub(super) fn skip_options<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Argument] {
     let mut rest = args;
     while let [first, tail @ ..] = rest {
@@ -558,13 +459,11 @@ pub(super) fn skip_options<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Ar
     rest
 }
 
-/// The options before the command, with their values.
 fn options_of<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Argument] {
     let command = skip_options(args, valued);
     args.get(..args.len() - command.len()).unwrap_or_default()
 }
 
-/// The value of the first of the flags that is there.
 pub(super) fn value_of(args: &[Argument], flags: &[&str]) -> Option<Argument> {
     flag_values(args, flags).into_iter().next()
 }

@@ -1,4 +1,4 @@
-//! `xargs` and `parallel`: commands that are completed by what is read.
+//! `xargs` and `parallel`, which add their input to a command.
 
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::walk::ShellWalker;
@@ -40,9 +40,9 @@ impl ShellWalker<'_> {
         if command.is_empty() {
             command.push(Argument::known("echo"));
         }
-        let whole = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
+        let line_flags = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
         let lines = replace.is_some()
-            || args.iter().any(|arg| whole.iter().any(|flag| arg.text.starts_with(flag)));
+            || args.iter().any(|arg| line_flags.iter().any(|flag| arg.text.starts_with(flag)));
         let items = split_items(stdin, if lines { ItemSplit::Lines } else { ItemSplit::Words });
         match replace.filter(|replace| !replace.is_empty()) {
             Some(replace) => {
@@ -101,16 +101,14 @@ impl ShellWalker<'_> {
     }
 }
 
-/// How xargs takes apart what it reads.
 #[derive(Clone, Copy, PartialEq)]
 enum ItemSplit {
-    /// At blanks, quotes heeded.
+    /// At blanks, respecting quotes.
     Words,
-    /// At line ends, or at NULs.
+    /// At newlines or NULs.
     Lines,
 }
 
-/// The words that xargs would add, one for each thing it reads.
 fn split_items(stdin: Option<&KnownOutput>, split: ItemSplit) -> Vec<Argument> {
     let unknown = || vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }];
     let Some(input) = stdin else { return unknown() };

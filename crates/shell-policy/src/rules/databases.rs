@@ -1,278 +1,23 @@
-//! Databases: dropping and emptying them, by SQL and by tools.
+//! Dropping and emptying databases, by SQL and by tools.
 
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
+use super::{CommandInvocation, Hit};
 use crate::Family::Databases;
 use crate::Tier;
+use crate::data::DATA;
 use crate::value::Argument;
 
 const USE_TEST_DATABASE: &str =
     "work on a copy or on a test database, and leave dropping to a person";
 
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Databases, &["dropdb", "dropuser", "mongo-drop"])
-        .reason("it drops a database", USE_TEST_DATABASE),
-    deny(Databases, &["mysqladmin"])
-        .subcommands(&["drop", "* drop", "flush-*"])
-        .reason("it drops a database", USE_TEST_DATABASE),
-    deny(Databases, &["redis-cli", "valkey-cli", "keydb-cli"])
-        .subcommands(&[
-            "flushall",
-            "FLUSHALL",
-            "flushdb",
-            "FLUSHDB",
-            "FlushAll",
-            "FlushDB",
-            "shutdown",
-            "SHUTDOWN",
-            "config set",
-            "CONFIG SET",
-            "debug *",
-            "eval *flushall*",
-        ])
-        .reason("it empties the store", USE_TEST_DATABASE),
-    deny(Databases, &["prisma"])
-        .subcommands(&["migrate reset"])
-        .reason("it drops all data", USE_TEST_DATABASE),
-    deny(Databases, &["prisma"])
-        .subcommands(&["db push"])
-        .flags(&["--force-reset", "--accept-data-loss"])
-        .reason("it drops all data", USE_TEST_DATABASE),
-    deny(Databases, &["rails", "rake"])
-        .subcommands(&[
-            "db:drop*",
-            "db:reset",
-            "db:purge",
-            "db:migrate:reset",
-            "db:schema:load",
-            "db:truncate_all",
-            "db:seed:replant",
-            "db:migrate VERSION=0",
-            "db:mongoid:drop",
-            "db:mongoid:purge",
-            "* db:drop*",
-            "* db:reset",
-        ])
-        .reason("it drops all data", USE_TEST_DATABASE),
-    deny(Databases, &["artisan", "php"])
-        .subcommands(&[
-            "migrate:fresh",
-            "migrate:reset",
-            "db:wipe",
-            "artisan migrate:fresh",
-            "artisan migrate:reset",
-            "artisan db:wipe",
-            "artisan migrate:refresh",
-        ])
-        .reason("it drops all data", USE_TEST_DATABASE),
-    deny(Databases, &["manage.py", "django-admin", "python"])
-        .subcommands(&[
-            "flush",
-            "reset_db",
-            "sqlflush",
-            "manage.py flush",
-            "manage.py reset_db",
-            "./manage.py flush",
-            "./manage.py reset_db",
-            "reset_schema",
-            "manage.py reset_schema",
-            "migrate * zero",
-            "manage.py migrate * zero",
-            "./manage.py migrate * zero",
-            "django flush",
-            "django reset_db",
-            "django migrate * zero",
-        ])
-        .unless(&["--help"])
-        .reason("it empties the database", USE_TEST_DATABASE),
-    deny(
-        Databases,
-        &[
-            "sequelize",
-            "sequelize-cli",
-            "typeorm",
-            "typeorm-ts-node-*",
-            "knex",
-            "mikro-orm",
-            "mikro-orm-esm",
-            "drizzle-kit",
-            "payload",
-            "medusa",
-            "strapi",
-        ],
-    )
-    .subcommands(&[
-        "db:drop",
-        "db:migrate:undo:all",
-        "schema:drop",
-        "schema:fresh",
-        "migration:fresh",
-        "migrate:fresh",
-        "migrate:reset",
-        "drop",
-    ])
-    .reason("it drops tables", USE_TEST_DATABASE),
-    deny(Databases, &["drizzle-kit"])
-        .subcommands(&["push"])
-        .flags(&["--force"])
-        .reason("it drops what the schema does not have", USE_TEST_DATABASE),
-    // AdonisJS
-    deny(Databases, &["node", "ace"])
-        .subcommands(&[
-            "ace migration:fresh",
-            "ace migration:reset",
-            "ace migration:refresh",
-            "ace db:wipe",
-            "ace db:truncate",
-            "migration:fresh",
-            "migration:reset",
-            "migration:refresh",
-            "db:wipe",
-            "db:truncate",
-        ])
-        .reason("it drops all data", USE_TEST_DATABASE),
-    // Symfony and Doctrine
-    deny(Databases, &["php", "console", "symfony", "doctrine"])
-        .subcommands(&[
-            "doctrine:database:drop",
-            "doctrine:schema:drop",
-            "orm:schema-tool:drop",
-            "bin/console doctrine:database:drop",
-            "bin/console doctrine:schema:drop",
-            "console doctrine:database:drop",
-            "console doctrine:schema:drop",
-        ])
-        .reason("it drops the database", USE_TEST_DATABASE),
-    deny(Databases, &["dotnet"])
-        .subcommands(&["ef database drop", "ef database update 0"])
-        .unless(&["--dry-run"])
-        .reason("it drops the database", USE_TEST_DATABASE),
-    deny(Databases, &["dotnet-ef"])
-        .subcommands(&["database drop", "database update 0"])
-        .unless(&["--dry-run"])
-        .reason("it drops the database", USE_TEST_DATABASE),
-    deny(Databases, &["diesel", "sqlx", "atlas", "sea-orm-cli", "sea"])
-        .subcommands(&[
-            "database reset",
-            "database drop",
-            "schema clean",
-            "migrate fresh",
-            "migrate reset",
-            "migrate refresh",
-        ])
-        .reason("it drops the database", USE_TEST_DATABASE),
-    deny(Databases, &["diesel"])
-        .subcommands(&["migration revert"])
-        .flags(&["--all", "-a"])
-        .reason("it undoes every migration", USE_TEST_DATABASE),
-    deny(Databases, &["mix"])
-        .subcommands(&["ecto.rollback"])
-        .flags(&["--all"])
-        .reason("it undoes every migration", USE_TEST_DATABASE),
-    deny(Databases, &["mvn", "mvnw", "gradle", "gradlew"])
-        .subcommands(&[
-            "flyway:clean",
-            "* flyway:clean",
-            "flywayClean",
-            "* flywayClean",
-            "liquibase:dropAll",
-            "dropAll",
-        ])
-        .reason("it drops tables", USE_TEST_DATABASE),
-    deny(Databases, &["yii", "phinx", "cake", "aerich", "flask", "hasura"])
-        .subcommands(&[
-            "migrate/fresh",
-            "migrate/down all",
-            "rollback 0",
-            "migrations rollback 0",
-            "downgrade 0",
-            "db downgrade base",
-            "migrate delete",
-        ])
-        .reason("it undoes every migration", USE_TEST_DATABASE),
-    deny(Databases, &["migrate"])
-        .subcommands(&["down"])
-        .flags(&["-all"])
-        .reason("it undoes every migration", USE_TEST_DATABASE),
-    deny(Databases, &["knex"])
-        .subcommands(&["migrate:rollback"])
-        .flags(&["--all"])
-        .reason("it drops tables", USE_TEST_DATABASE),
-    warn(Databases, &["knex"])
-        .subcommands(&["migrate:rollback"])
-        .reason("the last migration is undone, and with it may go its data", USE_TEST_DATABASE),
-    deny(Databases, &["alembic", "flyway", "liquibase"])
-        .subcommands(&["downgrade base", "clean", "drop-all", "dropAll"])
-        .reason("it drops tables", USE_TEST_DATABASE),
-    deny(Databases, &["supabase"])
-        .subcommands(&["db reset"])
-        .flags(&["--linked", "--db-url"])
-        .reason("it drops all data", USE_TEST_DATABASE),
-    warn(Databases, &["supabase"])
-        .subcommands(&["db reset"])
-        .reason("it drops all data of the database on this machine", USE_TEST_DATABASE),
-    deny(Databases, &["mix"])
-        .subcommands(&[
-            "ecto.drop",
-            "ecto.reset",
-            "do ecto.drop*",
-            "do ecto.reset*",
-            "do * ecto.drop*",
-            "do * ecto.reset*",
-            "do * + ecto.drop",
-            "do * + ecto.reset",
-        ])
-        .reason("it drops the database", USE_TEST_DATABASE),
-    deny(Databases, &["dbmate", "goose", "migrate"])
-        .subcommands(&[
-            "drop",
-            "reset",
-            "down-to 0",
-            "* * reset",
-            "* * down-to 0",
-            "* * * reset",
-            "* * * down-to 0",
-        ])
-        .reason("it drops tables", USE_TEST_DATABASE),
-    deny(Databases, &["influx", "cqlsh", "clickhouse-client", "etcdctl"])
-        .subcommands(&["bucket delete", "del", "delete"])
-        .reason("it deletes data", USE_TEST_DATABASE),
-    warn(Databases, &["pg_restore", "mysqlimport", "mongorestore"])
-        .flags(&["--clean", "-c", "--drop", "--delete"])
-        .reason("it drops what is there before it restores", USE_TEST_DATABASE),
-];
-
-/// Programs that take SQL, with the flags that it stands behind.
-const CLIENTS: &[(&str, &[&str])] = &[
-    ("psql", &["-c", "--command"]),
-    ("mysql", &["-e", "--execute"]),
-    ("mariadb", &["-e", "--execute"]),
-    ("sqlite3", &["-cmd"]),
-    ("sqlite", &["-cmd"]),
-    ("duckdb", &["-c", "-cmd"]),
-    ("sqlcmd", &["-q", "-Q"]),
-    ("cockroach", &["-e", "--execute"]),
-    ("clickhouse-client", &["-q", "--query"]),
-    ("bq", &[]),
-    ("cqlsh", &["-e", "--execute"]),
-    ("usql", &["-c", "--command"]),
-    ("pgcli", &[]),
-    ("mycli", &["-e"]),
-    ("snowsql", &["-q", "--query"]),
-    ("wrangler", &["--command"]),
-    ("turso", &[]),
-];
-
-/// Programs by which those of the project are run: `yarn prisma`, `npm run typeorm -- schema:drop`.
+/// Runners of project programs: `yarn prisma`, `npm run typeorm -- schema:drop`.
 const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun", "sail"];
 
-/// The program and its arguments, if it is one that the rules know.
 fn inner_program<'a>(command: &CommandInvocation<'a>) -> Option<(&'a str, Vec<Argument>)> {
     let words = command.args.iter().filter(|arg| arg.text != "--");
     let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
     let name = words.next().map(|arg| arg.text.as_str())?;
     let name = name.split_once('@').map_or(name, |(name, _)| name);
-    let known = RULES.iter().any(|rule| rule.programs.contains(&name));
+    let known = DATA.commands.databases.iter().any(|rule| rule.programs.contains(&name));
     known.then(|| (name, words.cloned().collect()))
 }
 
@@ -281,7 +26,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         && let Some((name, args)) = inner_program(command)
     {
         let inner = CommandInvocation { name, args: &args, context: command.context };
-        hits.extend(RULES.iter().filter_map(|rule| rule.check(&inner)));
+        hits.extend(DATA.commands.databases.iter().filter_map(|rule| rule.check(&inner)));
     }
     if command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
         && command.operands().is_empty()
@@ -305,7 +50,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         return;
     }
-    let Some((_, flags)) = CLIENTS.iter().find(|(client, _)| *client == command.name) else {
+    let Some(flags) = DATA.sql_clients.get(command.name) else {
         return;
     };
     for text in statements_text(command, flags) {
@@ -315,7 +60,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether the database is by its name one for tests, which are there to be dropped.
 pub(super) fn is_for_tests(command: &CommandInvocation<'_>) -> bool {
     let mut names = command.values(&["-d", "--dbname", "-D", "--database", "--env"]);
     names.extend(command.operands().first().map(|arg| (*arg).clone()));
@@ -325,8 +69,7 @@ pub(super) fn is_for_tests(command: &CommandInvocation<'_>) -> bool {
     }) || is_spare_redis_database(command)
 }
 
-/// `redis-cli -n 15 flushdb`: one of the numbered stores of this machine, but not the one that is used
-/// unless another is named.
+/// `redis-cli -n 15 flushdb`: a local database that is not the default.
 fn is_spare_redis_database(command: &CommandInvocation<'_>) -> bool {
     command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
         && command.operands().iter().any(|arg| arg.text.eq_ignore_ascii_case("flushdb"))
@@ -338,13 +81,11 @@ fn is_spare_redis_database(command: &CommandInvocation<'_>) -> bool {
             .all(|host| ["localhost", "127.0.0.1", "::1"].contains(&host.text.as_str()))
 }
 
-/// Whether one of the words of a name is `test`.
 fn has_test_word(name: &str) -> bool {
     name.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| ["test", "tests", "testing"].iter().any(|test| word.eq_ignore_ascii_case(test)))
 }
 
-/// What a client is told to do: by its flags, its operands, its standard input.
 fn statements_text(command: &CommandInvocation<'_>, flags: &[&str]) -> Vec<Argument> {
     let mut texts = command.values(flags);
     texts.extend(command.operands().into_iter().cloned());
@@ -352,9 +93,8 @@ fn statements_text(command: &CommandInvocation<'_>, flags: &[&str]) -> Vec<Argum
     texts
 }
 
-/// Why SQL would lose data, if it would, and how bad that is.
 fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
-    let lost = statements(sql).into_iter().filter_map(|words| {
+    let losses = statements(sql).into_iter().filter_map(|words| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let tier = match words.as_slice() {
             ["DROP", "DATABASE" | "SCHEMA", "IF", "EXISTS", name, ..]
@@ -366,9 +106,9 @@ fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
             _ => Tier::Deny,
         };
         let reason = match words.as_slice() {
-            ["DROP", what, ..]
+            ["DROP", object, ..]
                 if ["TABLE", "DATABASE", "SCHEMA", "USER", "ROLE", "KEYSPACE", "OWNED"]
-                    .contains(what) =>
+                    .contains(object) =>
             {
                 Some("it drops a table or a database")
             }
@@ -385,11 +125,11 @@ fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
         };
         reason.map(|reason| (tier, reason))
     });
-    lost.max_by_key(|(tier, _)| *tier)
+    losses.max_by_key(|(tier, _)| *tier)
 }
 
-/// The words of each statement, in capitals, without comments. What stands in quotes, which may be a
-/// name, has a `?` in front of it.
+/// The words of each statement, in capitals, without comments. Quoted text, which may be a name,
+/// starts with `?`.
 fn statements(sql: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     let mut word = String::new();

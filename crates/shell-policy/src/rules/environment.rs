@@ -1,53 +1,26 @@
-//! Environment hijack: variables that change what other programs load and run.
+//! Environment hijack: variables that change what programs load and run.
 
 use super::{CommandContext, Hit};
 use crate::Family::{Environment, Publishing};
 use crate::Tier;
+use crate::data::DATA;
 use crate::run::program_name;
 use crate::value::{Argument, is_known};
 
 const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in its own options";
 
-/// Variables that make programs load or run something, whatever the value.
-const HIJACK_VARIABLES: &[&str] = &[
-    "LD_PRELOAD",
-    "LD_AUDIT",
-    "DYLD_INSERT_LIBRARIES",
-    "BASH_ENV",
-    "ENV",
-    "PROMPT_COMMAND",
-    "ZDOTDIR",
-    "PYTHONSTARTUP",
-    "PYTHONHOME",
-    "PERL5OPT",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PROXY_COMMAND",
-    "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM",
-    "GIT_EXEC_PATH",
-    "GIT_TEMPLATE_DIR",
-    "GIT_ASKPASS",
-    "SSH_ASKPASS",
-    "LESSOPEN",
-    "PS0",
-    "BASH_FUNC_*",
-    "GCONV_PATH",
-    "SUDO_ASKPASS",
-];
-
-/// Where everybody may put a file.
+/// World-writable directories.
 const SHARED_DIRS: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
 
-/// What an assignment does to the programs after it.
 pub(crate) fn check_assignment(
-    scene: &CommandContext<'_>,
+    command_context: &CommandContext<'_>,
     name: &str,
     value: Option<&Argument>,
 ) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
     let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED));
-    if HIJACK_VARIABLES.iter().any(|known| crate::value::glob_match(known, name)) {
-        // Nothing is loaded that way, which is often what it is for.
+    if DATA.hijack_variables.iter().any(|known| crate::value::glob_match(known, name)) {
+        // An empty value turns the mechanism off.
         if value.is_empty() {
             return None;
         }
@@ -55,11 +28,11 @@ pub(crate) fn check_assignment(
     }
     match name {
         "PATH" => {
-            let odd = |entry: &str| {
+            let is_untrusted = |entry: &str| {
                 let entry = entry.trim_end_matches('/');
                 entry == "." || SHARED_DIRS.contains(&entry)
             };
-            if value.split(':').any(odd) {
+            if value.split(':').any(is_untrusted) {
                 return hit(Tier::Deny, "programs are looked up where anybody may put one");
             }
             None
@@ -69,7 +42,7 @@ pub(crate) fn check_assignment(
         {
             hit(Tier::Deny, "libraries are looked up where anybody may put one")
         }
-        // Whoever takes the connection is given all that goes over it.
+        // The program sees everything that is sent.
         "GIT_SSH" | "GIT_SSH_COMMAND" => {
             let program = program_name(value.split_whitespace().next().unwrap_or_default());
             if ["ssh", "plink"].contains(&program.as_str()) {
@@ -81,10 +54,12 @@ pub(crate) fn check_assignment(
         _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_command(value) => {
             hit(Tier::Deny, "the setting makes git run another program")
         }
-        "NODE_OPTIONS" if value.contains("--inspect") || loads_untrusted_code(scene, value) => {
+        "NODE_OPTIONS"
+            if value.contains("--inspect") || loads_untrusted_code(command_context, value) =>
+        {
             hit(Tier::Deny, "the variable makes every node load or run something")
         }
-        "RUBYOPT" if loads_untrusted_code(scene, value) => {
+        "RUBYOPT" if loads_untrusted_code(command_context, value) => {
             hit(Tier::Deny, "the variable makes every ruby load something")
         }
         "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
@@ -136,8 +111,8 @@ pub(crate) fn check_assignment(
     }
 }
 
-/// Whether options name something to be loaded that is neither a package nor in the project.
-fn loads_untrusted_code(scene: &CommandContext<'_>, options: &str) -> bool {
+/// Whether options load code that is neither a package nor in the project.
+fn loads_untrusted_code(command_context: &CommandContext<'_>, options: &str) -> bool {
     options.split_whitespace().any(|word| {
         let value = match word.split_once('=') {
             Some((_, value)) => value,
@@ -152,8 +127,8 @@ fn loads_untrusted_code(scene: &CommandContext<'_>, options: &str) -> bool {
         }
         let path = value.starts_with(['/', '.']) || value.contains("..");
         let inside = || {
-            scene.locate(&Argument::known(value)).is_some_and(|place| {
-                !place.is_uncertain && place.base.starts_with(scene.context.project)
+            command_context.locate(&Argument::known(value)).is_some_and(|place| {
+                !place.is_uncertain && place.base.starts_with(command_context.context.project)
             })
         };
         !is_known(value) || address || (path && !inside())

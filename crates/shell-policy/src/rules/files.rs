@@ -1,63 +1,9 @@
-//! Destructive file operations; disks and boot; resource exhaustion; and which arguments of common
-//! programs are paths that they write.
+//! Files, disks, resources, and the arguments that programs write to.
 
 use super::places::DeleteScope;
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
-use crate::Family::{Disks, Files, Obfuscation, Privilege, Resources, Secrets};
+use super::{CommandInvocation, Hit};
+use crate::Family::{Files, Obfuscation, Privilege, Resources, Secrets};
 use crate::value::Argument;
-
-const LEAVE_DISKS: &str = "leave the disks of this machine alone; work on files in the project";
-
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Disks, &["mkfs*", "mke2fs", "mkswap", "newfs", "wipefs", "blkdiscard", "badblocks"])
-        .reason("it formats or erases a disk", LEAVE_DISKS),
-    deny(Disks, &["fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "partx", "kpartx"])
-        .unless(&["-l", "--list"])
-        .reason("it changes the partitions of a disk", LEAVE_DISKS),
-    deny(
-        Disks,
-        &["cryptsetup", "hdparm", "nvme", "mdadm", "losetup", "dmsetup", "tune2fs", "resize2fs"],
-    )
-    .reason("it changes a disk or how it is read", LEAVE_DISKS),
-    deny(Disks, &["lvremove", "vgremove", "pvremove", "lvreduce", "pvcreate", "vgcreate"])
-        .reason("it removes or changes volumes", LEAVE_DISKS),
-    deny(Disks, &["zpool", "zfs", "btrfs"])
-        .subcommands(&["destroy", "labelclear", "rollback", "subvolume delete", "device remove"])
-        .reason("it destroys a file system", LEAVE_DISKS),
-    deny(Disks, &["diskutil"])
-        .subcommands(&[
-            "erase*",
-            "partition*",
-            "zero*",
-            "random*",
-            "secure*",
-            "apfs delete*",
-            "reformat",
-        ])
-        .reason("it erases a disk", LEAVE_DISKS),
-    deny(
-        Disks,
-        &[
-            "grub-install",
-            "grub2-install",
-            "update-grub",
-            "grub-mkconfig",
-            "efibootmgr",
-            "bootctl",
-            "bcdedit",
-            "bless",
-            "lilo",
-            "nvram",
-        ],
-    )
-    .reason("it changes how the machine starts", LEAVE_DISKS),
-    deny(Disks, &["format", "diskpart"]).reason("it formats or changes a disk", LEAVE_DISKS),
-    deny(Resources, &["stress", "stress-ng", "memtester", "cpuburn"])
-        .reason("it uses up the machine", "measure with a small, bounded load"),
-    warn(Files, &["dropbox-trash", "trash-empty"])
-        .reason("it empties the trash for good", "leave what is in the trash"),
-];
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
@@ -84,13 +30,13 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
     for written in written_paths(command) {
         hits.extend(command.context.check_write(&written).filter(|hit| {
-            // To lock a secret away is what should be done with it.
+            // Restricting access to a secret is desirable.
             hit.family != Secrets || !restricts_to_owner(command)
         }));
     }
 }
 
-/// `chmod 600`: nobody but the owner has any right to it.
+/// Whether others lose all access: `chmod 600`.
 fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
     command.name == "chmod"
         && command.operands().first().is_some_and(|mode| {
@@ -108,12 +54,12 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             "name a path inside the project in plain words",
         ));
     }
-    let always = ["srm", "wipe", "rd", "rimraf", "del-cli"];
-    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&always);
-    // `rm $flags ~`: what stands in the variable may well be -rf.
-    let perhaps = command.args.iter().any(Argument::is_unknown);
+    let recursive_tools = ["srm", "wipe", "rd", "rimraf", "del-cli"];
+    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&recursive_tools);
+    // An unknown argument may be `-rf`: `rm $flags ~`.
+    let has_unknown_args = command.args.iter().any(Argument::is_unknown);
     for operand in command.operands() {
-        if recursive || (perhaps && is_severe(command.context.delete_scope(operand))) {
+        if recursive || (has_unknown_args && is_severe(command.context.delete_scope(operand))) {
             hits.extend(command.context.check_delete(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
             hits.push(Hit::warn(
@@ -129,10 +75,9 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// What nobody means to lose.
-fn is_severe(loss: DeleteScope) -> bool {
+fn is_severe(scope: DeleteScope) -> bool {
     matches!(
-        loss,
+        scope,
         DeleteScope::Machine
             | DeleteScope::Home
             | DeleteScope::Project
@@ -141,7 +86,7 @@ fn is_severe(loss: DeleteScope) -> bool {
     )
 }
 
-/// What is moved away is as good as deleted where it was.
+/// Judges a move like a deletion of the source.
 fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let mut operands = command.operands();
     if command.values(&["-t", "--target-directory"]).is_empty() {
@@ -159,14 +104,14 @@ fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// A program of the system under another name is not known by that any more.
+/// Judges copies of system programs, which would escape the rules for their names.
 fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let [source, target] = operands.as_slice() else { return };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let (from, to) = (name(&source.text), name(&target.text));
-    let of_the_system = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
-    if of_the_system.iter().any(|place| source.text.starts_with(place))
+    let system_dirs = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
+    if system_dirs.iter().any(|place| source.text.starts_with(place))
         && super::programs().any(|program| program == from)
         && !to.is_empty()
         && to != from
@@ -201,11 +146,11 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let mode = mode.text.as_str();
         let numeric = mode.bytes().all(|b| b.is_ascii_digit());
         let special = numeric && mode.len() == 4 && !mode.starts_with(['0', '1']);
-        // `-s` and `u-x` begin like options, `u+s` does not.
+        // `-s` and `u-x` look like options, `u+s` does not.
         let symbolic = !numeric
             && mode.split(',').any(|part| {
                 part.split_once(['+', '='])
-                    .is_some_and(|(who, what)| what.contains('s') && !who.contains('o'))
+                    .is_some_and(|(who, change)| change.contains('s') && !who.contains('o'))
             });
         if special || symbolic {
             hits.push(Hit::deny(
@@ -230,9 +175,9 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         ));
     }
     for path in paths {
-        let loss = command.context.delete_scope(path);
+        let scope = command.context.delete_scope(path);
         if recursive
-            && !matches!(loss, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
+            && !matches!(scope, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
         {
             hits.push(Hit::deny(
                 Files,
@@ -243,7 +188,6 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a mode takes the owner's right to read files, or to enter directories.
 fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     if mode.bytes().all(|b| b.is_ascii_digit()) {
         let owner = mode.bytes().rev().nth(2).unwrap_or(b'0');
@@ -257,14 +201,14 @@ fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     });
     dashed.unwrap_or(mode).split(',').any(|part| {
         let Some(at) = part.find(['-', '=']) else { return false };
-        let (who, what) = part.split_at(at);
+        let (who, change) = part.split_at(at);
         let owner = who.is_empty() || who.contains(['a', 'u']);
-        let gives = what.contains('X') || what.contains('+');
+        let grants = change.contains('X') || change.contains('+');
         owner
-            && !gives
-            && match what.strip_prefix('-') {
+            && !grants
+            && match change.strip_prefix('-') {
                 Some(taken) => taken.contains(['r', 'x']),
-                None => !(what.contains('r') && what.contains('x')),
+                None => !(change.contains('r') && change.contains('x')),
             }
     })
 }
@@ -282,8 +226,8 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if let Some(input) = &input {
         hits.extend(command.context.check_read(input));
         let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
-        let lost = output.as_ref().is_none_or(|output| output.text == "/dev/null");
-        if endless && !lost && value("count=").is_none() {
+        let is_discarded = output.as_ref().is_none_or(|output| output.text == "/dev/null");
+        if endless && !is_discarded && value("count=").is_none() {
             hits.push(Hit::deny(
                 Resources,
                 "it writes without end until the disk is full",
@@ -293,7 +237,6 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Sizes that fill a disk.
 fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let sizes = match command.name {
         "head" => command.values(&["-c", "--bytes"]),
@@ -322,7 +265,6 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// The paths that a command writes, by its arguments.
 fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let operands = || command.operands().into_iter().cloned().collect::<Vec<_>>();
     match command.name {
@@ -339,7 +281,6 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             if targets.is_empty() {
                 targets.extend(sources.pop().filter(|arg| !is_remote(&arg.text)));
             }
-            // Into a directory: each under its own name.
             if let Some(directory) =
                 targets.first().filter(|arg| command.context.holds_protected(arg))
             {
@@ -355,7 +296,7 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
         "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
         "sort" | "shuf" => command.values(&["-o", "--output"]),
         "sed" | "gsed" | "perl" | "ruby" if is_in_place(command) => files_after_script(command),
-        // What is packed is only read.
+        // Packing only reads.
         "tar" | "bsdtar" if !is_extract(command) => Vec::new(),
         "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
         "unzip" => command.values(&["-d"]),
@@ -391,7 +332,6 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     }
 }
 
-/// The files of a program that is told to change them where they are.
 fn edited_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let short = match command.name {
         "yq" | "clang-format" | "autopep8" | "autoflake" | "jaq" | "astyle" | "tidy" => "-i",
@@ -406,7 +346,7 @@ fn edited_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     if !command.args.iter().any(|arg| is_edit(&arg.text)) {
         return Vec::new();
     }
-    // What follows another option is more likely its value.
+    // The word after another option is likely its value.
     let mut before = "";
     let mut files = Vec::new();
     for arg in command.args {
@@ -427,8 +367,7 @@ fn is_extract(command: &CommandInvocation<'_>) -> bool {
     old || command.has(&["-x", "--extract", "--get"])
 }
 
-/// The files of a program whose first operand is a script, unless one stands behind a flag: of sed,
-/// perl and ruby, which all take what follows `-i` in the same word for the suffix of copies.
+/// The file operands of sed, perl and ruby. `-i` takes a suffix from the same word.
 pub(super) fn files_after_script(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let (scripts, valued) = match command.name {
         "sed" | "gsed" => ("ef", "l"),
@@ -463,7 +402,7 @@ pub(super) fn files_after_script(command: &CommandInvocation<'_>) -> Vec<Argumen
             files.push(arg.clone());
         }
     }
-    // `-i ''` is how sed of BSD is told to keep no copy.
+    // BSD sed takes `-i ''` for "no backup".
     files.retain(|file| !file.text.is_empty());
     if !scripted && !files.is_empty() {
         files.remove(0);

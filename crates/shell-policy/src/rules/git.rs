@@ -1,151 +1,14 @@
-//! Destructive git: losing commits or uncommitted work, rewriting what others have.
+//! Destructive git: losing commits or uncommitted work, rewriting shared history.
 
 use super::places::DeleteScope;
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
+use super::{CommandInvocation, Hit};
 use crate::Family::{Environment, Exfiltration, Git, Persistence};
+use crate::data::DATA;
 use crate::value::Argument;
 
 const COMMIT: &str =
     "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
 const PUSH_WITHOUT_FORCE: &str = "push without force to a branch of your own";
-const HISTORY: &str = "leave the history; add a commit that mends it";
-
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Git, &["git"])
-        .subcommands(&["reset"])
-        .flags(&["--hard", "--merge"])
-        .reason("uncommitted work is lost for good", COMMIT),
-    deny(Git, &["git"])
-        .subcommands(&["push", "send-pack"])
-        .flags(&[
-            "-f",
-            "--force",
-            "--force-with-lease",
-            "--force-if-includes",
-            "--mirror",
-            "--prune",
-        ])
-        .unless(&["--dry-run"])
-        .reason("commits that others may have are overwritten", PUSH_WITHOUT_FORCE),
-    // It overwrites by itself what has moved, so that only what is deleted is told by a flag.
-    deny(Git, &["jj"])
-        .subcommands(&["git push"])
-        .flags(&["--deleted", "--all", "--tracked"])
-        .unless(&["--dry-run"])
-        .reason("commits that others may have are overwritten", PUSH_WITHOUT_FORCE),
-    warn(Git, &["jj"]).subcommands(&["git push"]).unless(&["--dry-run"]).reason(
-        "it overwrites what it pushes to if the history was rewritten",
-        "look with `jj git push --dry-run` first",
-    ),
-    deny(Git, &["jj"])
-        .subcommands(&["op abandon", "operation abandon", "util gc"])
-        .reason("what could still be brought back is gone", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["push"])
-        .flags(&["-d", "--delete"])
-        .reason("a branch that others may use is deleted", PUSH_WITHOUT_FORCE),
-    deny(Git, &["git"])
-        .subcommands(&["filter-branch", "filter-repo", "replace"])
-        .reason("the whole history is rewritten", HISTORY),
-    deny(Git, &["git-filter-repo", "bfg"]).reason("the whole history is rewritten", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["reflog expire", "reflog delete", "prune", "stash clear", "update-ref"])
-        .unless(&["-n", "--dry-run"])
-        .reason("what could still be brought back is gone", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["gc"])
-        .flags(&["--prune"])
-        .reason("what could still be brought back is gone", HISTORY),
-    deny(Git, &["git"])
-        .subcommands(&["checkout", "switch"])
-        .flags(&["-f", "--force", "--discard-changes"])
-        .reason("uncommitted work is lost for good", COMMIT),
-    warn(Git, &["git"]).subcommands(&["clean"]).unless(&["-n", "--dry-run"]).reason(
-        "files that git does not know are deleted for good",
-        "look with `git clean -n` first",
-    ),
-    deny(Git, &["git"])
-        .subcommands(&["branch"])
-        .flags(&["-f", "--force"])
-        .unless(&["-d", "-D", "--delete", "-m", "-M", "-c", "-C"])
-        .reason(
-            "a branch is moved, and commits that were only on it are lost",
-            "make a branch of another name",
-        ),
-    warn(Git, &["git"]).subcommands(&["branch"]).flags(&["-D", "-f", "--force", "-M"]).reason(
-        "a branch is deleted or replaced, merged or not",
-        "use `git branch -d`, which looks first",
-    ),
-    warn(Git, &["git"])
-        .subcommands(&["checkout", "switch"])
-        .flags(&["-B", "-C", "--force-create"])
-        .reason(
-            "a branch is moved, and commits that were only on it are lost",
-            "make a branch of another name",
-        ),
-    warn(Git, &["git"])
-        .subcommands(&["stash drop", "stash pop"])
-        .flags(&["--force", "--index"])
-        .reason("stashed work may be lost", "apply it first"),
-    warn(Git, &["git"])
-        .subcommands(&["stash drop"])
-        .reason("stashed work is lost", "apply it first"),
-    warn(Git, &["git"])
-        .subcommands(&["tag"])
-        .flags(&["-d", "--delete", "-f", "--force"])
-        .reason("a tag that others may rely on is changed", "make a new tag"),
-    warn(Git, &["git"])
-        .subcommands(&["worktree remove", "worktree prune"])
-        .flags(&["-f", "--force"])
-        .reason("another worktree with its work is deleted", "look what is in it first"),
-    warn(Git, &["git"])
-        .subcommands(&["commit", "push", "merge", "rebase", "am"])
-        .flags(&["--no-verify"])
-        .reason(
-            "the project's own checks are passed over",
-            "let them run, and mend what they find",
-        ),
-    warn(Git, &["git"]).subcommands(&["commit"]).flags(&["-n"]).reason(
-        "the project's own checks are passed over",
-        "let them run, and mend what they find",
-    ),
-    deny(Git, &["git"])
-        .subcommands(&["read-tree", "checkout-index"])
-        .flags(&["--reset", "-f", "--force"])
-        .reason("uncommitted work is lost for good", COMMIT),
-    deny(Environment, &["git"])
-        .subcommands(&["config"])
-        .flags(&["--global", "--system"])
-        .unless(&["--get", "--list", "-l", "--get-all", "--get-regexp", "--show-origin"])
-        .reason(
-            "it changes git for every project of this user",
-            "set it for this repository alone",
-        ),
-    warn(Exfiltration, &["git"])
-        .subcommands(&["remote add", "remote set-url"])
-        .reason("the project can then be pushed elsewhere", "push to the remotes that are there"),
-];
-
-/// Settings that make git run a program.
-const COMMAND_SETTINGS: &[&str] = &[
-    "core.hookspath",
-    "core.sshcommand",
-    "core.fsmonitor",
-    "core.pager",
-    "core.editor",
-    "core.gitproxy",
-    "core.askpass",
-    "credential.helper",
-    "diff.external",
-    "sequence.editor",
-    "gpg.program",
-    "init.templatedir",
-    "core.attributesfile",
-    "core.worktree",
-    "include.path",
-    "uploadpack.packobjectshook",
-];
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.name != "git" {
@@ -221,7 +84,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "fetch" | "pull" => {
             let forced = command.has(&["-f", "--force"]);
-            // What comes from elsewhere may be moved as it pleases; branches of one's own may not.
+            // Remote-tracking refs and tags may move; local branches may not.
             let moves = |arg: &&Argument| {
                 let target = arg.text.split_once(':').map(|(_, target)| target);
                 (forced || arg.text.starts_with('+'))
@@ -240,8 +103,8 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             }
         }
         "checkout" | "restore" => {
-            let whole = |text: &str| {
-                // `:/…` and `:(top)…` count from the top; `:!…` is all but something.
+            let is_everything = |text: &str| {
+                // `:/…` and `:(top)…` start at the top; `:!…` is everything else.
                 let below = match text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
                     Some((_, below)) => below,
                     None => text.strip_prefix(":/").unwrap_or(text),
@@ -254,18 +117,18 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                     || command.context.context.project.to_string_lossy() == text
             };
             let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
-            if rest.iter().any(|arg| whole(&arg.text)) && !staged {
+            if rest.iter().any(|arg| is_everything(&arg.text)) && !staged {
                 hits.push(Hit::deny(Git, "all uncommitted work is lost for good", COMMIT));
             }
         }
-        // What is not in a commit elsewhere is nobody's to throw away.
+        // Untracked files are in no commit.
         "clean" if !command.has(&["-n", "--dry-run"]) => {
-            let here = Argument::known(".");
+            let cwd = Argument::known(".");
             if !matches!(
-                command.context.delete_scope(&here),
+                command.context.delete_scope(&cwd),
                 DeleteScope::Inside | DeleteScope::Project | DeleteScope::New
             ) {
-                hits.extend(command.context.check_delete(&here));
+                hits.extend(command.context.check_delete(&cwd));
             }
         }
         "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {
@@ -319,7 +182,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a setting makes git talk to servers without a look at their certificates.
 fn skips_certificate_check(key: &str, value: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.starts_with("http.")
@@ -329,7 +191,7 @@ fn skips_certificate_check(key: &str, value: &str) -> bool {
 
 pub(super) fn runs_command(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    COMMAND_SETTINGS.contains(&key.as_str())
+    DATA.git_command_settings.contains(&key.as_str())
         || key.starts_with("alias.")
         || key.starts_with("filter.")
         || key.starts_with("url.")
@@ -338,23 +200,9 @@ pub(super) fn runs_command(key: &str) -> bool {
         || (key.starts_with("credential.") && key.ends_with(".helper"))
 }
 
-/// Values that people set so that git asks and pages nothing, and aliases of git's own commands.
+/// Values that make git noninteractive, and aliases for its own commands.
 fn is_noninteractive_value(setting: &str) -> bool {
     let Some((key, value)) = setting.split_once('=') else { return false };
-    const NONINTERACTIVE_VALUES: &[&str] = &[
-        "",
-        "cat",
-        "true",
-        "less",
-        "less -R",
-        "false",
-        ":",
-        "vim",
-        "vi",
-        "nano",
-        "code --wait",
-        "delta",
-    ];
-    NONINTERACTIVE_VALUES.contains(&value)
+    DATA.git_noninteractive_values.contains(&value)
         || (key.to_ascii_lowercase().starts_with("alias.") && !value.starts_with('!'))
 }

@@ -1,7 +1,6 @@
-//! The rules, by families: tables where a table will do, functions where arguments must be understood.
+//! The rules: `rules.json`, and functions where arguments need interpretation.
 //!
-//! A rule sees one command, already expanded and unwrapped (see `walk`), never the text that it
-//! was written as.
+//! A rule sees one command after expansion and unwrapping, never the source text.
 
 mod cloud;
 mod databases;
@@ -19,6 +18,7 @@ mod table;
 use std::borrow::Cow;
 use std::path::Path;
 
+use super::data::DATA;
 use super::links::LinkTable;
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::{Context, Family, Tier};
@@ -26,11 +26,10 @@ use super::{Context, Family, Tier};
 pub(super) use environment::check_assignment;
 pub(super) use network::{dns_leak_hit, is_resolver};
 pub(super) use places::judge_path;
-pub(super) use protected::FileAccess;
+pub(super) use protected::{FileAccess, ProtectedPath};
 pub(super) use secrets::{is_secret_name, printed_secret_hit};
 pub(super) use table::{CommandRule, valued_options};
 
-/// What a rule found.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Hit {
     pub(super) tier: Tier,
@@ -44,29 +43,28 @@ impl Hit {
         tier: Tier,
         family: Family,
         reason: impl Into<Cow<'static, str>>,
-        instead: impl Into<Cow<'static, str>>,
+        suggestion: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit { tier, family, reason: reason.into(), suggestion: instead.into() }
+        Hit { tier, family, reason: reason.into(), suggestion: suggestion.into() }
     }
 
     pub(super) fn deny(
         family: Family,
         reason: impl Into<Cow<'static, str>>,
-        instead: impl Into<Cow<'static, str>>,
+        suggestion: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit::new(Tier::Deny, family, reason, instead)
+        Hit::new(Tier::Deny, family, reason, suggestion)
     }
 
     pub(super) fn warn(
         family: Family,
         reason: impl Into<Cow<'static, str>>,
-        instead: impl Into<Cow<'static, str>>,
+        suggestion: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Hit::new(Tier::Warn, family, reason, instead)
+        Hit::new(Tier::Warn, family, reason, suggestion)
     }
 }
 
-/// Where a command runs, and what it reads.
 pub(super) struct CommandContext<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) cwd: Option<&'a Path>,
@@ -85,9 +83,8 @@ impl<'a> CommandContext<'a> {
     }
 }
 
-/// A command as rules see it.
 pub(super) struct CommandInvocation<'a> {
-    /// The program, without its path.
+    /// Without its path.
     pub(super) name: &'a str,
     pub(super) args: &'a [Argument],
     pub(super) context: &'a CommandContext<'a>,
@@ -98,13 +95,11 @@ impl CommandInvocation<'_> {
         names.contains(&self.name)
     }
 
-    /// Whether one of the flags is there: `-f` alone or among others (`-rf`), `--force` whole, with
-    /// a value, or shortened as far as programs commonly understand it.
+    /// Whether a flag is present: `-f`, `-rf`, `--force`, `--force=x`, or an abbreviation.
     pub(super) fn has(&self, flags: &[&str]) -> bool {
         self.options().any(|text| flags.iter().any(|flag| flag_matches(flag, text)))
     }
 
-    /// The arguments before `--` that begin with a dash.
     fn options(&self) -> impl Iterator<Item = &str> {
         self.args
             .iter()
@@ -113,7 +108,6 @@ impl CommandInvocation<'_> {
             .filter(|text| text.starts_with('-') && text.len() > 1)
     }
 
-    /// The arguments that are neither options nor values of options.
     pub(super) fn operands(&self) -> Vec<&Argument> {
         let valued = valued_options(self.name);
         let mut operands = Vec::new();
@@ -145,7 +139,7 @@ impl CommandInvocation<'_> {
     }
 }
 
-/// The values of flags: `-o X`, `-oX`, `-vo X`, `--output X`, `--output=X`.
+/// Values of flags: `-o X`, `-oX`, `-vo X`, `--output X`, `--output=X`.
 pub(super) fn flag_values(args: &[Argument], flags: &[&str]) -> Vec<Argument> {
     let mut values = Vec::new();
     for (at, arg) in args.iter().enumerate() {
@@ -167,7 +161,7 @@ pub(super) fn flag_values(args: &[Argument], flags: &[&str]) -> Vec<Argument> {
     values
 }
 
-/// Whether a flag of one letter is the last of several: `-qc`.
+/// Whether a one-letter flag ends a cluster: `-qc`.
 fn is_last_of_cluster(text: &str, flag: &str) -> bool {
     let letters = text.strip_prefix('-').unwrap_or_default();
     flag.len() == 2
@@ -177,31 +171,29 @@ fn is_last_of_cluster(text: &str, flag: &str) -> bool {
 }
 
 fn flag_matches(flag: &str, text: &str) -> bool {
-    // What is not known may well be nothing: `-r$x`.
+    // An unknown part may be empty: `-r$x`.
     let known: String = text.chars().filter(|c| *c != UNKNOWN).collect();
     let text = known.as_str();
-    let (given, value) = text.split_once('=').unwrap_or((text, ""));
-    // `--push=false` is the same as no `--push`.
+    let (option, value) = text.split_once('=').unwrap_or((text, ""));
     if ["false", "no", "0", "none", "off", "never"].contains(&value) {
         return false;
     }
     match flag.strip_prefix("--") {
-        Some(_) => given == flag || (given.len() >= 5 && flag.starts_with(given)),
-        // Single-dash words, as Java and Terraform have them, are matched whole.
-        None if flag.len() > 2 => given == flag || given.strip_prefix('-') == Some(flag),
+        Some(_) => option == flag || (option.len() >= 5 && flag.starts_with(option)),
+        // Single-dash words, as in Java and Terraform.
+        None if flag.len() > 2 => option == flag || option.strip_prefix('-') == Some(flag),
         None => {
             !text.starts_with("--")
                 && flag.strip_prefix('-').is_some_and(|letter| {
-                    given.contains(letter) && given.chars().skip(1).all(char::is_alphanumeric)
+                    option.contains(letter) && option.chars().skip(1).all(char::is_alphanumeric)
                 })
         }
     }
 }
 
-/// All that rules have to say of a command.
 pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     let mut hits = Vec::new();
-    for rule in rule_tables().flatten() {
+    for rule in DATA.commands.iter() {
         hits.extend(rule.check(command));
     }
     for function in [
@@ -222,25 +214,11 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     hits
 }
 
-fn rule_tables() -> impl Iterator<Item = &'static [CommandRule]> {
-    [
-        files::RULES,
-        network::RULES,
-        secrets::RULES,
-        system::RULES,
-        publishing::RULES,
-        git::RULES,
-        databases::RULES,
-        cloud::RULES,
-    ]
-    .into_iter()
-}
-
-/// The programs that rules know by name, the worst first.
+/// Programs that rules name, the worst first.
 pub(super) fn programs() -> impl Iterator<Item = &'static str> {
     ["rm", "dd", "sh", "bash", "cat"]
         .into_iter()
-        .chain(rule_tables().flatten().flat_map(|rule| rule.programs.iter().copied()))
+        .chain(DATA.commands.iter().flat_map(|rule| rule.programs.iter().copied()))
 }
 
 #[cfg(test)]
@@ -249,7 +227,7 @@ mod tests {
 
     #[test]
     fn every_rule_has_reason_and_alternative() {
-        for rule in rule_tables().flatten() {
+        for rule in DATA.commands.iter() {
             assert!(!rule.programs.is_empty());
             for text in [rule.reason, rule.suggestion] {
                 assert!(!text.is_empty(), "{:?}", rule.programs);

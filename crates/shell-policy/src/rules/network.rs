@@ -1,172 +1,25 @@
-//! Exfiltration; reverse shells and remote access.
+//! Exfiltration, reverse shells and remote access.
 
 use super::files::is_remote;
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
+use super::{CommandInvocation, Hit};
 use crate::Family::{Containers, Environment, Exfiltration, Remote};
+use crate::data::DATA;
 use crate::value::{Argument, TextOrigin, UNKNOWN, UNKNOWN_NAME};
 
-const TLS_CHECK_DISABLED: &str = "from now on nobody checks who is at the other end";
 const KEEP_TLS_CHECK: &str =
     "leave the check on, and name the certificate of a server that you trust";
 const TUNNEL: &str = "it opens this machine to others";
 const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
 
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
-        .flags(&["-e", "-c", "--exec", "--sh-exec", "--lua-exec"])
-        .reason("it hands a shell to whoever is at the other end", "leave it"),
-    deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
-        .flags(&["-l", "--listen"])
-        .reason("it listens for connections", SERVE),
-    deny(
-        Remote,
-        &[
-            "ngrok",
-            "localtunnel",
-            "lt",
-            "bore",
-            "frpc",
-            "chisel",
-            "cloudflared",
-            "sshuttle",
-            "tailscale",
-            "zerotier-cli",
-            "serveo",
-            "pagekite",
-            "gost",
-            "rathole",
-        ],
-    )
-    .reason(TUNNEL, SERVE),
-    deny(
-        Remote,
-        &[
-            "sshd",
-            "dropbear",
-            "telnetd",
-            "in.telnetd",
-            "x11vnc",
-            "vncserver",
-            "xrdp",
-            "teamviewer",
-            "anydesk",
-            "rustdesk",
-            "ttyd",
-            "gotty",
-            "tmate",
-            "wetty",
-        ],
-    )
-    .reason("it lets others in", "leave it"),
-    deny(Remote, &["ssh", "autossh"])
-        .flags(&["-R", "-D", "-w"])
-        .reason("it opens a tunnel", "run what you need here"),
-    deny(
-        Remote,
-        &[
-            "msfvenom",
-            "msfconsole",
-            "pwncat",
-            "evil-winrm",
-            "hydra",
-            "sqlmap",
-            "nmap",
-            "masscan",
-            "responder",
-        ],
-    )
-    .reason("it is a tool for breaking in", "leave it"),
-    warn(Remote, &["ssh", "autossh", "mosh", "telnet", "rsh", "rlogin", "sftp"])
-        .unless(&["-V", "-Q", "-G"])
-        .reason("it works on another machine, which nothing here guards", "work on this machine"),
-    warn(Remote, &["ssh-copy-id"]).reason("it lets this machine's key into another", "leave it"),
-    deny(
-        Exfiltration,
-        &[
-            "pastebinit",
-            "wormhole",
-            "magic-wormhole",
-            "croc",
-            "ffsend",
-            "transfer",
-            "0x0",
-            "termbin",
-        ],
-    )
-    .reason("it sends local data to others", "keep it here and name the file in your answer"),
-    deny(Exfiltration, &["mail", "mailx", "mutt", "sendmail", "swaks", "msmtp"])
-        .reason("it sends mail", "put what you have to say into your answer"),
-    deny(Exfiltration, &["gh"])
-        .subcommands(&["gist create"])
-        .reason("it publishes local data as a gist", "put it into a file of the project"),
-    deny(Exfiltration, &["rclone"])
-        .subcommands(&["copy", "sync", "move", "copyto", "moveto", "rcat"])
-        .reason(
-            "it copies data to a remote store",
-            "keep it here and name the file in your answer",
-        ),
-    deny(Exfiltration, &["ftp", "lftp", "ncftpput", "tftp", "smbclient"]).reason(
-        "it moves data to another machine",
-        "keep it here and name the file in your answer",
-    ),
-    warn(Environment, &["npm", "pnpm", "yarn"])
-        .subcommands(&[
-            "config set strict-ssl false",
-            "config set strict-ssl=false",
-            "set strict-ssl false",
-            "set strict-ssl=false",
-            "config set enableStrictSsl false",
-        ])
-        .reason(TLS_CHECK_DISABLED, KEEP_TLS_CHECK),
-    warn(Environment, &["conda", "mamba", "bundle", "composer", "poetry", "go"])
-        .subcommands(&[
-            "config ssl_verify false",
-            "config ssl_verify_mode 0",
-            "config set ssl_verify_mode 0",
-            "config secure-http false",
-            "config disable-tls true",
-            "config certificates.* false",
-            "env GOINSECURE=*",
-        ])
-        .reason(TLS_CHECK_DISABLED, KEEP_TLS_CHECK),
-    deny(Exfiltration, &["tcpdump", "tshark", "wireshark", "ettercap", "mitmproxy", "dsniff"])
-        .reason("it listens in on the network", "log in the program itself"),
-];
-
 const KEEP_LOCAL: &str = "keep it here and name the file in your answer";
 
-/// Programs that have a name looked up.
-const RESOLVERS: &[&str] = &[
-    "dig",
-    "nslookup",
-    "host",
-    "ping",
-    "ping6",
-    "fping",
-    "drill",
-    "delv",
-    "kdig",
-    "dog",
-    "doggo",
-    "getent",
-    "resolvectl",
-    "systemd-resolve",
-    "traceroute",
-    "tracepath",
-    "mtr",
-    "dns-sd",
-    "whois",
-];
-
-/// Whether a host name has in it what another command printed. The whole of a name may come from there, and so
-/// may names that stay on this network.
+/// Whether a part of a host name is command output. A whole name may be, and so may a local name.
 fn carries_command_output(host: &Argument) -> bool {
     const LOCAL_SUFFIXES: &[&str] = &[".local", ".localhost", ".internal", ".lan", ".test"];
-    if host.is_unknown() || LOCAL_SUFFIXES.iter().any(|near| host.text.ends_with(near)) {
+    if host.is_unknown() || LOCAL_SUFFIXES.iter().any(|suffix| host.text.ends_with(suffix)) {
         return false;
     }
-    // A label of its own, with a domain behind it: `$(whoami).example.com`.
+    // A label before a domain: `$(whoami).example.com`.
     let label = || {
         let mut labels = host.text.split('.');
         labels.next_back();
@@ -176,28 +29,14 @@ fn carries_command_output(host: &Argument) -> bool {
 }
 
 pub(crate) fn is_resolver(name: &str) -> bool {
-    RESOLVERS.contains(&name)
+    DATA.resolvers.contains(&name)
 }
 
 pub(crate) fn dns_leak_hit() -> Hit {
     Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP_LOCAL)
 }
 
-/// Flags by which programs talk to a server without a look at its certificate.
-const INSECURE_FLAGS: &[(&[&str], &[&str])] = &[
-    (&["curl"], &["--insecure", "--proxy-insecure", "--doh-insecure"]),
-    (&["wget", "wget2"], &["--no-check-certificate"]),
-    (&["http", "https", "xh", "xhs"], &["--verify=no", "--verify=false"]),
-    (&["aws"], &["--no-verify-ssl"]),
-    (&["aria2c"], &["--check-certificate=false"]),
-    (&["npm", "pnpm", "yarn"], &["--strict-ssl=false", "--no-strict-ssl"]),
-    (
-        &["kubectl", "oc", "helm", "k"],
-        &["--insecure-skip-tls-verify", "--insecure-skip-tls-verify=true"],
-    ),
-];
-
-/// Letters of curl's whose value may follow at once: `-ofile`.
+/// Options of curl with an attached value: `-ofile`.
 const CURL_VALUES: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
 
 pub(super) fn unverified_tls_hit() -> Hit {
@@ -205,14 +44,14 @@ pub(super) fn unverified_tls_hit() -> Hit {
 }
 
 fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
-    let flags = INSECURE_FLAGS.iter().find(|(programs, _)| command.is(programs));
-    let said = |text: &str| flags.is_some_and(|(_, flags)| flags.contains(&text));
-    let short = |text: &str| {
+    let flags = DATA.insecure_flags.get(command.name).unwrap_or_default();
+    let is_insecure = |text: &str| flags.contains(&text);
+    let has_short_flag = |text: &str| {
         let letters = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
         let mut flags = letters.unwrap_or_default().chars();
         command.name == "curl" && flags.find(|c| *c == 'k' || CURL_VALUES.contains(*c)) == Some('k')
     };
-    command.args.iter().any(|arg| said(&arg.text) || short(&arg.text))
+    command.args.iter().any(|arg| is_insecure(&arg.text) || has_short_flag(&arg.text))
 }
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
@@ -319,13 +158,13 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
-            let there = operands.first().is_some_and(|host| !is_loopback(&host.text));
-            // What over there only runs, as a shell or in a loop over hosts, keeps nothing of it.
-            let keeps = operands.iter().skip(1).any(|arg| {
+            let is_remote_host = operands.first().is_some_and(|host| !is_loopback(&host.text));
+            // A remote shell that only runs its input keeps nothing.
+            let stores_input = operands.iter().skip(1).any(|arg| {
                 let mut words = arg.text.split(|c: char| !c.is_ascii_alphanumeric());
                 arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
             });
-            if there && keeps && !command.has(&["-n"]) {
+            if is_remote_host && stores_input && !command.has(&["-n"]) {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it sends what it reads to another machine",
@@ -344,10 +183,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
-            let elsewhere = is_remote(&target)
+            let is_remote_target = is_remote(&target)
                 || target.starts_with("rsync://")
                 || target.starts_with("scp://");
-            if elsewhere && !is_loopback(&target) {
+            if is_remote_target && !is_loopback(&target) {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it copies files to another machine",
@@ -356,7 +195,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             }
         }
         "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => check_store(command, hits),
-        _ if command.is(RESOLVERS)
+        _ if is_resolver(command.name)
             && command.operands().into_iter().any(carries_command_output) =>
         {
             hits.push(Hit::deny(
@@ -370,11 +209,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Programs that write down, unpack or pass on what they read.
 const STORING_PROGRAMS: &[&str] =
     &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
 
-/// Whether it reads what does not stand in the command: a file, or what another command prints.
+/// Whether standard input is a file or command output, which the command line does not show.
 fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
     command
         .context
@@ -410,8 +248,8 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     // `name@file`, but not `name=a@b`.
     let encoded = command.values(&["--data-urlencode", "--url-query"]);
     let from_file = |text: &str| text.chars().find(|c| "=@".contains(*c)) == Some('@');
-    // What another command printed, behind the `?` of an address.
-    let asked = command.operands().into_iter().any(|arg| {
+    // Command output in the query of a URL.
+    let in_query = command.operands().into_iter().any(|arg| {
         let query = arg.text.split_once('?').map(|(_, query)| query);
         arg.origin != TextOrigin::Literal && query.is_some_and(|query| query.contains(UNKNOWN))
     });
@@ -419,7 +257,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let named = |text: &str| text.strip_prefix('@').is_some_and(|file| file != "-");
     let piped =
         data.iter().any(|arg| arg.text == "@-") || uploads.iter().any(|arg| arg.text == "-");
-    // What stands in the command is there to be seen; what is read from elsewhere is not.
+    // Literal input is visible in the command.
     let hidden = command
         .context
         .stdin
@@ -434,7 +272,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         .chain(&forms)
         .chain(&headers)
         .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal)
-        || asked;
+        || in_query;
     if (files || computed || (piped && hidden)) && !targets_loopback(command) {
         hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP_LOCAL));
     }
@@ -472,10 +310,8 @@ fn check_serve(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// The host in an address, or in a target of scp.
 fn host_of(text: &str) -> String {
     let host = text.split_once("://").map_or(text, |(_, rest)| rest);
-    // What is before an @ is a user, not a host.
     let host = host.split(['/', '?']).next().unwrap_or_default();
     let host = host.rsplit('@').next().unwrap_or_default();
     host.strip_prefix('[').map_or_else(

@@ -1,4 +1,4 @@
-//! Where a path leads: inside the project, outside, or who knows.
+//! Resolution of paths: inside the project, outside, or unknown.
 
 use std::path::{Path, PathBuf};
 
@@ -8,57 +8,49 @@ use crate::links::LinkTable;
 use crate::value::{Argument, NEW_TEMP_DIR, TextOrigin, UNKNOWN, UNKNOWN_NAME, glob_match};
 use crate::{Context, Family};
 
-/// A path as far as it is known.
 #[derive(Debug, PartialEq)]
 pub(super) struct PartialPath {
-    /// The part of it that is known, resolved.
+    /// The part that is known, resolved.
     pub(super) base: PathBuf,
-    /// What follows: components with patterns or unknown parts in them, and all behind those.
+    /// The rest, from the first component with a pattern or an unknown part.
     pub(super) rest: Vec<String>,
-    /// A part may be anything, `..` too: only `base` is of use, and even that is only a guess.
+    /// An unknown part may contain `..`, so `base` is a guess.
     pub(super) is_uncertain: bool,
-    /// It is, or is below, a temporary directory that the same command line made.
+    /// Is in a temporary directory that the same command line created.
     pub(super) is_new: bool,
 }
 
-/// What a recursive delete would take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeleteScope {
-    /// Everything below `/`.
     Machine,
     Home,
-    /// The project itself, a directory that it is in, or all that is in it.
+    /// The project, a parent of it, or everything in it.
     Project,
     /// `.git`
     History,
     /// `.ralph`
     RalphState,
-    /// Something else that is not in the project.
     Outside,
-    /// It cannot be told.
     Unknown,
-    /// Something in the project.
     Inside,
-    /// A temporary directory that the same command line made.
+    /// A temporary directory that the same command line created.
     New,
 }
 
-/// What stands for more than itself.
 pub(super) const WILDCARDS: [char; 5] = ['*', '?', '[', UNKNOWN, UNKNOWN_NAME];
 
 impl CommandContext<'_> {
-    /// Where a path leads, by the links that the same command line made, too.
     fn resolve(&self, path: &Path) -> Option<PathBuf> {
         self.links.resolve(self.context, path)
     }
 
-    /// Resolves a path; `None` if nothing of it is known.
+    /// Resolves a path; `None` if nothing is known.
     pub(super) fn locate(&self, arg: &Argument) -> Option<PartialPath> {
         let text = arg.text.as_str();
         if text.is_empty() || arg.is_unknown() {
             return None;
         }
-        // Of what begins with something unknown, the names behind that still tell something.
+        // Names after an unknown beginning still say something.
         let absolute = text.starts_with('/') || text.starts_with(UNKNOWN);
         let mut known = PathBuf::new();
         let mut rest = Vec::new();
@@ -74,17 +66,17 @@ impl CommandContext<'_> {
             }
         }
         let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
-        let unsure = text.contains(UNKNOWN) || rest.iter().any(|component| component == "..");
+        let is_uncertain = text.contains(UNKNOWN) || rest.iter().any(|component| component == "..");
         let base = self.resolve(&full)?;
-        let fresh = (text.starts_with(NEW_TEMP_DIR)
+        let is_new = (text.starts_with(NEW_TEMP_DIR)
             || full.starts_with(NEW_TEMP_DIR)
             || self.links.is_created(&base))
             && !text.contains("..");
-        Some(PartialPath { base, rest, is_uncertain: unsure, is_new: fresh })
+        Some(PartialPath { base, rest, is_uncertain, is_new })
     }
 
-    /// Whether a path is a directory in which some files are protected by their names: the home, `.ralph`,
-    /// an agent's.
+    /// Whether some files in a directory are protected by name: the home, `.ralph`, an agent's
+    /// directory.
     pub(super) fn holds_protected(&self, arg: &Argument) -> bool {
         self.locate(arg).is_some_and(|place| {
             place.rest.is_empty()
@@ -94,23 +86,20 @@ impl CommandContext<'_> {
         })
     }
 
-    /// Whether a path is the project itself.
     pub(crate) fn is_project(&self, arg: &Argument) -> bool {
         self.locate(arg).is_some_and(|place| {
             !place.is_uncertain && place.rest.is_empty() && place.base == self.context.project
         })
     }
 
-    /// A path that is known and below a directory for temporary files, but not in the project.
     pub(crate) fn temporary_path(&self, arg: &Argument) -> Option<PathBuf> {
         let place =
             self.locate(arg).filter(|place| !place.is_uncertain && place.rest.is_empty())?;
         let project = self.context.project;
-        let apart = !place.base.starts_with(project) && !project.starts_with(&place.base);
-        (apart && self.is_temporary(&place.base)).then_some(place.base)
+        let is_separate = !place.base.starts_with(project) && !project.starts_with(&place.base);
+        (is_separate && self.is_temporary(&place.base)).then_some(place.base)
     }
 
-    /// What would be lost with a path and all that is in it.
     pub(super) fn delete_scope(&self, arg: &Argument) -> DeleteScope {
         let Some(place) = self.locate(arg).filter(|place| !place.is_uncertain) else {
             return DeleteScope::Unknown;
@@ -150,7 +139,6 @@ impl CommandContext<'_> {
         DeleteScope::Inside
     }
 
-    /// What there is to say of deleting a path with all that is in it.
     pub(crate) fn check_delete(&self, arg: &Argument) -> Option<Hit> {
         let reason = match self.delete_scope(arg) {
             DeleteScope::Inside => {
@@ -173,14 +161,14 @@ impl CommandContext<'_> {
             self.is_temporary(&place.base)
                 || place.base == Path::new("/tmp") && !place.rest.is_empty()
         };
-        let instead = match self.locate(arg).is_some_and(temporary) {
+        let suggestion = match self.locate(arg).is_some_and(temporary) {
             true => "work in a directory of `mktemp -d`, which the same command may delete again",
             false => "name a path inside the project in plain words",
         };
-        Some(Hit::deny(Family::Files, reason, instead))
+        Some(Hit::deny(Family::Files, reason, suggestion))
     }
 
-    /// What there is to say of deleting one by one all files that a pattern or a search finds.
+    /// Judges the deletion of each file that a pattern or a search finds.
     pub(super) fn check_bulk_delete(&self, arg: &Argument) -> Option<Hit> {
         const NAME_THE_FILES: &str = "name the files, or what their names have in common";
         if arg.is_unknown() && arg.origin == TextOrigin::Computed {
@@ -198,15 +186,15 @@ impl CommandContext<'_> {
             let reason = "it deletes ralph's settings and records of runs (.ralph)";
             return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
-        let above = project.starts_with(&place.base) && place.base != project;
-        if above || self.context.home == Some(&place.base) {
+        let is_parent = project.starts_with(&place.base) && place.base != project;
+        if is_parent || self.context.home == Some(&place.base) {
             let reason = "it deletes all files of the home, or of what the project is in";
             return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
         if place.base != project {
             return None;
         }
-        // A search enters `.git`, a pattern does not.
+        // A search enters `.git`; a pattern does not.
         let searched = arg.origin == TextOrigin::Computed
             && arg.text.contains('/')
             && place.rest.iter().all(|name| name.chars().eq([UNKNOWN_NAME]));
@@ -226,13 +214,12 @@ impl CommandContext<'_> {
         ["/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp", "/var/folders", "/dev/shm"]
             .iter()
             .any(|place| path.starts_with(place) && path != Path::new(place))
-            // A home is one, wherever it lies.
+            // A home is never temporary.
             && !self.context.home.is_some_and(|home| path.starts_with(home))
             || (self.context.variable)("TMPDIR")
                 .is_some_and(|place| place.len() > 1 && path.starts_with(place))
     }
 
-    /// What there is to say of writing a path.
     pub(crate) fn check_write(&self, arg: &Argument) -> Option<Hit> {
         const SAFE_DEVICES: &[&str] =
             &["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero", "/dev/full", "-"];
@@ -277,7 +264,6 @@ impl CommandContext<'_> {
         ))
     }
 
-    /// What there is to say of reading a path.
     pub(crate) fn check_read(&self, arg: &Argument) -> Option<Hit> {
         if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
             return self.check_write(arg);
@@ -288,45 +274,42 @@ impl CommandContext<'_> {
 
     fn check_protected(&self, place: &PartialPath, access: FileAccess) -> Option<Hit> {
         let entry = protected::find(self.context, place, access)?;
-        let whole = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
-        if self.context.allow.allows_path(access, &whole, self.context) {
+        let path = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
+        if self.context.allow.allows_path(access, &path, self.context) {
             return None;
         }
         Some(Hit::new(entry.tier, entry.family, entry.reason, entry.suggestion))
     }
 }
 
-/// Whether a pattern means all there is, or all that is hidden.
 fn is_everything(pattern: &str) -> bool {
     pattern.chars().all(|c| WILDCARDS.contains(&c) || c == '.')
 }
 
-/// Whether a component, which may be a pattern, may be this name. Some file systems do not tell
-/// capitals from small letters.
+/// Whether a component may be this name. Ignores case, as some file systems do.
 pub(super) fn matches_name(component: &str, name: &str) -> bool {
     if !component.contains(WILDCARDS) {
         return component.eq_ignore_ascii_case(name);
     }
-    // A pattern does not match a leading dot unless it has one.
+    // A pattern matches a leading dot only if it has one.
     if name.starts_with('.') && !component.starts_with(['.', UNKNOWN, UNKNOWN_NAME, '[']) {
         return false;
     }
-    // A pattern of nearly nothing means nothing in particular.
+    // A pattern without letters names nothing in particular.
     let letters = component.chars().filter(|c| !WILDCARDS.contains(c) && *c != '.').count();
     letters > 0 && glob_match(&component.to_ascii_lowercase(), &name.to_ascii_lowercase())
 }
 
-/// Judges a path that a file tool names.
 pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: FileAccess) -> Option<Hit> {
     let text = match (path.strip_prefix("~/"), context.home) {
         (Some(rest), Some(home)) => home.join(rest).to_string_lossy().into_owned(),
         _ => path.to_owned(),
     };
     let links = LinkTable::default();
-    let scene = CommandContext::new(context, Some(context.cwd), None, &links);
+    let command_context = CommandContext::new(context, Some(context.cwd), None, &links);
     let arg = Argument { glob: text.contains('*'), ..Argument::known(text) };
     match access {
-        FileAccess::Write => scene.check_write(&arg),
-        FileAccess::Read => scene.check_read(&arg),
+        FileAccess::Write => command_context.check_write(&arg),
+        FileAccess::Read => command_context.check_read(&arg),
     }
 }

@@ -1,10 +1,13 @@
-//! The paths that are not for an agent: to write, or even to read.
+//! Paths that agents must not write, or not even read.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::{Component, Path};
 
+use serde::Deserialize;
+
 use super::places::{PartialPath, WILDCARDS, matches_name};
+use crate::data::{DATA, Words};
 use crate::value::glob_match;
 use crate::{Context, Family, Tier};
 
@@ -14,12 +17,22 @@ pub(crate) enum FileAccess {
     Write,
 }
 
-pub(super) struct ProtectedPath {
-    /// `~/…` below the home, `./…` below the project, `/…` anywhere else, `**/…` everywhere. An entry
-    /// means what is below it, too.
-    paths: &'static [&'static str],
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProtectedPath {
+    /// A note for readers of `rules.json`.
+    #[serde(default, rename = "comment")]
+    _comment: serde::de::IgnoredAny,
+    /// Patterns: `~/…` below the home, `./…` below the project, `**/…` anywhere. Each includes
+    /// everything below.
+    paths: Words,
     /// Exceptions, by the last component.
-    except: &'static [&'static str],
+    #[serde(default)]
+    except: Words,
+    /// Exempts the project's tests, whose keys are made up.
+    #[serde(default)]
+    except_in_tests: bool,
+    /// Whether reading is covered, too.
     reads: bool,
     pub(super) tier: Tier,
     pub(super) family: Family,
@@ -27,390 +40,25 @@ pub(super) struct ProtectedPath {
     pub(super) suggestion: &'static str,
 }
 
-const SECRET: ProtectedPath = ProtectedPath {
-    paths: &[],
-    except: &[],
-    reads: true,
-    tier: Tier::Deny,
-    family: Family::Secrets,
-    reason: "it holds secrets",
-    suggestion: "work without it, or ask for what you need to know of it",
-};
-
-/// The first entry that fits decides.
-const PROTECTED: &[ProtectedPath] = &[
-    ProtectedPath {
-        paths: &["~/.ssh/authorized_keys", "~/.ssh/config", "~/.ssh/rc"],
-        family: Family::Persistence,
-        reason: "it decides who may log in, or what happens then",
-        suggestion: "leave it",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &[
-            "~/.ssh",
-            "~/.aws",
-            "~/.gnupg",
-            "~/.kube",
-            "~/.azure",
-            "~/.config/gcloud",
-            "~/.config/gh",
-            "~/.docker/config.json",
-            "~/.netrc",
-            "~/_netrc",
-            "~/.npmrc",
-            "~/.pypirc",
-            "~/.pgpass",
-            "~/.my.cnf",
-            "~/.git-credentials",
-            "~/.config/git/credentials",
-            "~/.cargo/credentials",
-            "~/.cargo/credentials.toml",
-            "~/.gem/credentials",
-            "~/.vault-token",
-            "~/.password-store",
-            "~/.local/share/keyrings",
-            "~/Library/Keychains",
-            "~/.terraform.d/credentials.tfrc.json",
-            "~/.config/op",
-            "~/.config/rclone",
-            "~/.config/doctl",
-            "~/.config/hub",
-            "~/.config/heroku",
-            "~/.claude/.credentials.json",
-            "~/.claude.json",
-            "~/.codex/auth.json",
-            "~/.gemini/oauth_creds.json",
-            "~/.config/google-chrome",
-            "~/.config/chromium",
-            "~/.mozilla",
-            "~/Library/Cookies",
-            "~/Library/Application Support/Google/Chrome",
-            "~/Library/Application Support/Firefox",
-            "~/.bash_history",
-            "~/.zsh_history",
-            "~/.python_history",
-            "~/.psql_history",
-            "~/.mysql_history",
-            "~/.node_repl_history",
-            "~/.local/share/fish/fish_history",
-            "~/.bitcoin",
-            "~/.ethereum",
-            "~/.electrum",
-            "~/.config/sops",
-            "~/.age",
-            "~/.boto",
-            "~/.s3cfg",
-            "~/.oci",
-            "~/.fly",
-            "/etc/shadow",
-            "/etc/gshadow",
-            "/etc/sudoers",
-            "/etc/sudoers.d",
-            "/etc/ssl/private",
-            "/etc/krb5.keytab",
-            "/proc/*/environ",
-            "/proc/*/mem",
-            "/proc/kcore",
-            "/dev/mem",
-            "/dev/kmem",
-            "/root/.ssh",
-            "/root/.aws",
-            "/var/run/secrets",
-            "/run/secrets",
-        ],
-        except: &["*.pub", "known_hosts", "known_hosts.old"],
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &[
-            "**/id_rsa",
-            "**/id_dsa",
-            "**/id_ecdsa",
-            "**/id_ed25519",
-            "**/*.p12",
-            "**/*.pfx",
-            "**/*.kdbx",
-            "**/*.keystore",
-            "**/*.jks",
-            "**/*private*.pem",
-            "**/*key.pem",
-            "**/*.key",
-            "**/.htpasswd",
-            "**/.vault_pass",
-            "**/credentials.json",
-            "**/service-account*.json",
-            "**/.netrc",
-            "**/.git-credentials",
-            "**/secrets.yml",
-            "**/secrets.yaml",
-            "**/master.key",
-        ],
-        except: &["*public*", "*.pub", "*example*"],
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["/dev/sd*", "/dev/nvme*", "/dev/disk*", "/dev/rdisk*", "/dev/vd*", "/dev/mapper"],
-        family: Family::Disks,
-        reason: "it is a whole disk",
-        suggestion: "work on files in the project",
-        ..SECRET
-    },
-    // Made from an example when a project is set up, so that writing is only noted.
-    ProtectedPath {
-        paths: &["**/.env", "**/.env.*", "**/.envrc"],
-        except: &[
-            "*.example",
-            "*.sample",
-            "*.template",
-            "*.dist",
-            "*.defaults",
-            "*.schema",
-            "*.ts",
-            "*.js",
-            "*.mjs",
-            "*.cjs",
-            "*.py",
-            "*.rb",
-            "*.go",
-            "*.rs",
-            "*.md",
-        ],
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["**/.git/hooks", "./.husky/_"],
-        reads: false,
-        family: Family::Persistence,
-        reason: "git hooks run by themselves, later, outside of any sandbox",
-        suggestion: "run the check yourself, or ask for the hook",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["**/.hg/hgrc", "**/.jj/repo/config.toml"],
-        reads: false,
-        family: Family::Paths,
-        reason: "the repository's configuration decides which programs run",
-        suggestion: "leave it; say in your answer what should change",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["**/.git"],
-        reads: false,
-        family: Family::Paths,
-        reason: "git's own files decide what git runs and what the history is",
-        suggestion: "use git's commands",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &[
-            "./.ralph/settings.json",
-            "./.ralph/settings.local.json",
-            "./.ralph/config*",
-            "./.ralph/prompts",
-            "./.ralph/runs",
-            "./.ralph/*.lock",
-            "./.ralph/lock",
-            "./.ralph/locks",
-            "./.ralph/logs",
-            "./.ralph/guardrail_*.log",
-            "./.ralph/prompt_*.txt",
-            "./.ralph/side_*.txt",
-            "./.ralph/.gitignore",
-            "./.ralph-active",
-            "~/.ralph",
-        ],
-        reads: false,
-        family: Family::Paths,
-        reason: "it decides how the loop that runs you works, or is its record",
-        suggestion: "leave it; say in your answer what should change",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &[
-            "**/.claude/settings*.json",
-            "**/.claude/hooks",
-            "~/.claude/plugins",
-            "~/.claude/commands",
-            "**/.mcp.json",
-            "**/.codex/config.toml",
-            "**/.gemini/settings.json",
-            "**/opencode.json",
-            "**/opencode.jsonc",
-            "~/.config/opencode",
-        ],
-        reads: false,
-        family: Family::Paths,
-        reason: "it decides what an agent may do, and what runs around it",
-        suggestion: "leave it; say in your answer what should change",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &[
-            "~/.bashrc",
-            "~/.bash_profile",
-            "~/.bash_login",
-            "~/.bash_logout",
-            "~/.bash_aliases",
-            "~/.profile",
-            "~/.zshrc",
-            "~/.zshenv",
-            "~/.zprofile",
-            "~/.zlogin",
-            "~/.zlogout",
-            "~/.kshrc",
-            "~/.cshrc",
-            "~/.config/fish",
-            "~/.config/autostart",
-            "~/.config/systemd",
-            "~/.local/share/systemd",
-            "~/Library/LaunchAgents",
-            "~/Library/LaunchDaemons",
-            "~/.xinitrc",
-            "~/.xprofile",
-            "~/.xsession",
-            "~/.pam_environment",
-            "~/.inputrc",
-            "~/.tmux.conf",
-            "~/.vimrc",
-            "~/.config/nvim",
-            "~/.emacs",
-            "~/.gitconfig",
-            "~/.config/git",
-            "~/.npmrc",
-            "~/.pip/pip.conf",
-            "~/.config/pip",
-            "~/.cargo/config.toml",
-            "~/.cargo/bin",
-            "~/.local/bin",
-            "~/bin",
-            "~/.ssh",
-            "~/.yarnrc",
-            "~/.bunfig.toml",
-            "~/.condarc",
-            "/etc/cron.d",
-            "/etc/cron.daily",
-            "/etc/cron.hourly",
-            "/etc/cron.weekly",
-            "/etc/cron.monthly",
-            "/etc/crontab",
-            "/var/spool/cron",
-            "/var/spool/at",
-            "/etc/systemd",
-            "/lib/systemd",
-            "/usr/lib/systemd",
-            "/etc/init.d",
-            "/etc/rc.local",
-            "/etc/profile",
-            "/etc/profile.d",
-            "/etc/bash.bashrc",
-            "/etc/zsh",
-            "/etc/environment",
-            "/etc/ld.so.preload",
-            "/etc/ld.so.conf",
-            "/etc/pam.d",
-            "/etc/gitconfig",
-            "/Library/LaunchAgents",
-            "/Library/LaunchDaemons",
-            "/etc/xdg/autostart",
-            "/etc/update-motd.d",
-        ],
-        reads: false,
-        family: Family::Persistence,
-        reason: "what stands there runs again later, without being asked for",
-        suggestion: "do it in the project, for the time of this work",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["/dev/shm", "/dev/pts", "/dev/null"],
-        reads: false,
-        tier: Tier::Warn,
-        family: Family::Paths,
-        reason: "it writes outside of the project",
-        suggestion: "keep what you write inside of the project",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["/dev", "/boot", "/efi"],
-        reads: false,
-        family: Family::Disks,
-        reason: "it is a device, or what the machine starts from",
-        suggestion: "write to a file in the project",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &["/proc", "/sys"],
-        reads: false,
-        family: Family::Processes,
-        reason: "it changes the running kernel, or a process",
-        suggestion: "leave it",
-        ..SECRET
-    },
-    ProtectedPath {
-        paths: &[
-            "/etc",
-            "/bin",
-            "/sbin",
-            "/lib",
-            "/lib32",
-            "/lib64",
-            "/usr",
-            "/opt",
-            "/root",
-            "/run",
-            "/snap",
-            "/var/lib",
-            "/var/log",
-            "/var/www",
-            "/var/run",
-            "/System",
-            "/Library",
-            "/Applications",
-            "/private/etc",
-            "/nix",
-        ],
-        reads: false,
-        family: Family::System,
-        reason: "it belongs to the system, not to the project",
-        suggestion: "keep what you write inside of the project",
-        ..SECRET
-    },
-];
-
-/// The entry that a path falls under.
 pub(super) fn find(
     context: &Context<'_>,
     place: &PartialPath,
     access: FileAccess,
 ) -> Option<&'static ProtectedPath> {
     let path = PathComponents::new(context, place);
-    PROTECTED
-        .iter()
-        .find(|entry| {
-            if access == FileAccess::Read && !entry.reads {
-                return false;
-            }
-            entry
-                .paths
-                .iter()
-                .any(|pattern| path.matches(pattern) && !path.is_inside_project_or_home(pattern))
-                && !is_exempt(entry, place)
-                && !(entry.paths.contains(&"**/*.key") && is_for_tests(context, place))
-        })
-        .map(|entry| {
-            let env = entry.paths.contains(&"**/.env");
-            if env && access == FileAccess::Write { &ENV_WRITTEN } else { entry }
-        })
+    DATA.protected_paths.iter().find(|entry| {
+        if access == FileAccess::Read && !entry.reads {
+            return false;
+        }
+        entry
+            .paths
+            .iter()
+            .any(|pattern| path.matches(pattern) && !path.is_inside_project_or_home(pattern))
+            && !is_exempt(entry, place)
+            && !(entry.except_in_tests && is_for_tests(context, place))
+    })
 }
 
-const ENV_WRITTEN: ProtectedPath = ProtectedPath {
-    tier: Tier::Warn,
-    reason: "a file of secrets is written",
-    suggestion: "put no secret into it that was not there before, and do not commit it",
-    ..SECRET
-};
-
-/// Keys and certificates that stand among a project's tests are made up.
 fn is_for_tests(context: &Context<'_>, place: &PartialPath) -> bool {
     const TESTS: &[&str] =
         &["test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec"];
@@ -433,11 +81,10 @@ fn is_exempt(entry: &ProtectedPath, place: &PartialPath) -> bool {
     entry.except.iter().any(|pattern| glob_match(pattern, &last.to_ascii_lowercase()))
 }
 
-/// A path, taken apart once for the hundreds of entries that it is compared with.
+/// A path, split once for hundreds of comparisons.
 struct PathComponents<'a> {
-    /// All of its components.
     names: Vec<PathComponent<'a>>,
-    /// How many of them are the home's, or the project's, if it is in there.
+    /// Number of components of the home or the project, if the path is inside.
     home: Option<usize>,
     project: Option<usize>,
     context: &'a Context<'a>,
@@ -446,7 +93,6 @@ struct PathComponents<'a> {
 struct PathComponent<'a> {
     text: Cow<'a, str>,
     lower: String,
-    /// Whether it is a pattern, or may be anything.
     is_wild: bool,
 }
 
@@ -467,14 +113,14 @@ impl<'a> PathComponents<'a> {
 
     fn matches(&self, pattern: &str) -> bool {
         if let Some(names) = pattern.strip_prefix("**/") {
-            // `*.json` means all of a kind, not the one of them that may hold secrets.
-            let meant =
+            // `*.json` means all files of a kind, not the one with secrets.
+            let is_specific =
                 |name: &PathComponent<'_>| !name.matches_any_name() || names.starts_with('.');
             return self
                 .names
                 .iter()
                 .enumerate()
-                .any(|(at, name)| meant(name) && self.matches_from(at, names));
+                .any(|(at, name)| is_specific(name) && self.matches_from(at, names));
         }
         let (from, names) = match pattern.split_once('/') {
             Some(("~", names)) => (self.home, names),
@@ -486,11 +132,13 @@ impl<'a> PathComponents<'a> {
     }
 
     fn matches_from(&self, from: usize, names: &str) -> bool {
-        let mut ours = self.names.iter().skip(from);
-        names.split('/').all(|name| ours.next().is_some_and(|component| component.matches(name)))
+        let mut components = self.names.iter().skip(from);
+        names
+            .split('/')
+            .all(|name| components.next().is_some_and(|component| component.matches(name)))
     }
 
-    /// A project may well live below /opt, and root's home is /root: what is in them belongs to them.
+    /// Rules for `/opt` and `/root` do not apply inside a project or home there.
     fn is_inside_project_or_home(&self, pattern: &str) -> bool {
         let Context { home, project, .. } = self.context;
         match pattern.as_bytes().first() {
@@ -509,7 +157,7 @@ impl<'a> PathComponent<'a> {
         PathComponent { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILDCARDS), text }
     }
 
-    /// `*.json`: nothing is said but how it ends.
+    /// Whether only the extension is given: `*.json`.
     fn matches_any_name(&self) -> bool {
         self.is_wild
             && self.text.rsplit_once('.').is_some_and(|(stem, _)| stem.chars().all(|c| c == '*'))

@@ -1,215 +1,16 @@
-//! Secrets: files that hold them, and programs that print them.
+//! Files that hold secrets, and programs that print them.
 
-use super::table::{deny, warn};
-use super::{CommandInvocation, CommandRule, Hit};
+use super::{CommandInvocation, Hit};
 use crate::Family::Secrets;
+use crate::data::DATA;
 use crate::value::Argument;
 use crate::wrappers::split_string;
 
-const WORK_WITHOUT_SECRET: &str = "work without the secret, or ask for what you need to know of it";
-
-pub(super) const RULES: &[CommandRule] = &[
-    deny(Secrets, &["security"])
-        .subcommands(&["find-*-password", "dump-keychain", "export", "unlock-keychain"])
-        .reason("it reads the keychain", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["secret-tool", "kwallet-query", "keyctl", "lpass", "bw", "keepassxc-cli"])
-        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["pass", "gopass"])
-        .subcommands(&["show", "ls", "find", "grep", "*"])
-        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["op"])
-        .subcommands(&["read", "item", "document", "inject"])
-        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["vault"])
-        .subcommands(&["kv get", "read", "token", "login", "print"])
-        .reason("it reads a store of secrets", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["gh"])
-        .subcommands(&["auth token"])
-        .reason("it prints a token", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["gh"])
-        .subcommands(&["auth status"])
-        .flags(&["-t", "--show-token"])
-        .reason("it prints a token", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["gcloud"])
-        .subcommands(&[
-            "auth print-*",
-            "auth application-default print-*",
-            "secrets versions access",
-        ])
-        .reason("it prints a token or a secret", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["aws"])
-        .subcommands(&[
-            "configure get",
-            "configure export-credentials",
-            "sts get-session-token",
-            "secretsmanager get-secret-value",
-            "sts assume-role",
-            "ecr get-login-password",
-        ])
-        .reason("it prints a secret", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["aws"])
-        .subcommands(&["ssm get-parameter*"])
-        .flags(&["--with-decryption"])
-        .reason("it prints a secret", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["az"])
-        .subcommands(&[
-            "account get-access-token",
-            "keyvault secret show",
-            "keyvault secret download",
-        ])
-        .reason("it prints a secret", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["kubectl", "oc", "k"])
-        .subcommands(&[
-            "get secret",
-            "get secrets",
-            "describe secret",
-            "get secret/*",
-            "config view",
-            "create token",
-        ])
-        .flags(&["-o", "--output", "--raw", "--template", "-ojson", "-oyaml"])
-        .reason("it prints a cluster's secrets", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["git"])
-        .subcommands(&["credential fill", "credential-store get", "credential-osxkeychain get"])
-        .reason("it prints a password", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["gpg", "gpg2"])
-        .flags(&["--export-secret-keys", "--export-secret-subkeys"])
-        .reason("it exports a private key", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["heroku"])
-        .subcommands(&["config", "config:get", "auth:token"])
-        .reason("it prints secrets", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["npm"])
-        .subcommands(&["token *", "config get *_authToken"])
-        .reason("it prints a token", WORK_WITHOUT_SECRET),
-    deny(Secrets, &["mimikatz", "lazagne", "trufflehog", "linpeas", "pspy"])
-        .reason("it looks for secrets", WORK_WITHOUT_SECRET),
-    warn(Secrets, &["history", "fc"]).reason("a shell's history may hold secrets", "leave it"),
-];
-
-/// Programs that print, copy or send what is in the files that they are given.
-const READERS: &[&str] = &[
-    "cat",
-    "tac",
-    "nl",
-    "less",
-    "more",
-    "most",
-    "head",
-    "tail",
-    "bat",
-    "batcat",
-    "grep",
-    "egrep",
-    "fgrep",
-    "rg",
-    "ag",
-    "ack",
-    "zgrep",
-    "sed",
-    "gsed",
-    "awk",
-    "gawk",
-    "mawk",
-    "cut",
-    "sort",
-    "uniq",
-    "xxd",
-    "od",
-    "hexdump",
-    "hd",
-    "strings",
-    "base64",
-    "base32",
-    "cp",
-    "mv",
-    "scp",
-    "rsync",
-    "tar",
-    "bsdtar",
-    "gtar",
-    "pax",
-    "zip",
-    "gzip",
-    "bzip2",
-    "xz",
-    "7z",
-    "7za",
-    "7zz",
-    "rar",
-    "ditto",
-    "zstd",
-    "vim",
-    "vi",
-    "nvim",
-    "nano",
-    "emacs",
-    "view",
-    "ed",
-    "code",
-    "diff",
-    "cmp",
-    "comm",
-    "paste",
-    "join",
-    "source",
-    ".",
-    "jq",
-    "yq",
-    "openssl",
-    "gpg",
-    "age",
-    "rev",
-    "fold",
-    "fmt",
-    "split",
-    "iconv",
-    "install",
-    "ln",
-    "dd",
-    "python",
-    "node",
-    "ruby",
-    "perl",
-    "php",
-    "bash",
-    "sh",
-    "zsh",
-    "xargs",
-    "envsubst",
-    "pr",
-    "column",
-    "tr",
-    "expand",
-    "pandoc",
-    "csplit",
-    "shuf",
-    "look",
-    "sum",
-    "md5sum",
-    "busybox",
-    "open",
-    "xdg-open",
-    "pbcopy",
-    "xclip",
-    "git",
-    "curl",
-    "wget",
-    "nc",
-    "ssh-keygen",
-    "ssh-add",
-    "mapfile",
-    "readarray",
-    "docker",
-    "podman",
-    "kubectl",
-];
-
-/// Programs whose first operand is a pattern or a script, not a file.
+/// Programs whose first operand is a pattern or a script.
 const SCRIPT_FIRST_PROGRAMS: &[&str] = &[
     "grep", "egrep", "fgrep", "rg", "ag", "ack", "zgrep", "awk", "gawk", "mawk", "jq", "yq", "tr",
 ];
 
-/// Programs that take whole directories along.
 const DIRECTORY_READERS: &[&str] = &[
     "tar", "bsdtar", "gtar", "pax", "zip", "7z", "7za", "7zz", "rar", "ditto", "cp", "rsync", "scp",
 ];
@@ -225,7 +26,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if named && command.operands().iter().any(|arg| is_secret_name(&arg.text)) {
         hits.push(printed_secret_hit());
     }
-    // Alone it prints everything; with arguments it runs a program.
+    // With arguments, `env` runs a program.
     if (command.name == "printenv" && !named)
         || command.name == "env"
             && command
@@ -246,7 +47,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             "ask for the one variable that you need",
         ));
     }
-    if !command.is(READERS) {
+    if !command.is(&DATA.file_readers) {
         return;
     }
     if command.is(&["docker", "podman", "kubectl"])
@@ -301,7 +102,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 })
                 .flatten()
         });
-        // A volume is `host:container`.
         hits.extend(found);
         let searches = (command.is(&["grep", "egrep", "fgrep"])
             && command.has(&["-r", "-R", "--recursive"]))
@@ -325,46 +125,24 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a variable of this name holds a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
-    const SECRET_WORDS: &[&str] = &[
-        "TOKEN",
-        "SECRET",
-        "PASSWORD",
-        "PASSWD",
-        "PASSPHRASE",
-        "CREDENTIAL",
-        "APIKEY",
-        "API_KEY",
-        "ACCESS_KEY",
-        "PRIVATE_KEY",
-        "SECRET_KEY",
-        "SIGNING_KEY",
-        "ENCRYPTION_KEY",
-    ];
-    // What is said of a secret is none: how long it must be, what it is called.
-    const METADATA_WORDS: &[&str] = &[
-        "FILE", "PATH", "DIR", "NAME", "NAMES", "LIMIT", "LIMITS", "LENGTH", "LEN", "SIZE",
-        "COUNT", "MIN", "MAX", "TYPE", "URL", "URI", "ENDPOINT", "TTL", "EXPIRY", "EXPIRES",
-        "LIFETIME", "TIMEOUT", "POLICY", "HEADER", "FIELD", "ENABLED", "BUDGET", "USAGE",
-    ];
-    let given = name.as_bytes();
+    let bytes = name.as_bytes();
     let name = name.to_ascii_uppercase();
-    if name.rsplit('_').next().is_some_and(|last| METADATA_WORDS.contains(&last)) {
+    if name.rsplit('_').next().is_some_and(|last| DATA.secret_metadata_words.contains(&last)) {
         return false;
     }
-    // Language models count tokens; these are no secrets, and several secrets are rarely in one variable.
+    // `TOKENS` alone usually counts tokens of a language model.
     let several = ["API", "AUTH", "ACCESS"].iter().any(|word| name.contains(word));
-    SECRET_WORDS.iter().any(|word| {
+    DATA.secret_words.iter().any(|word| {
         name.match_indices(word).any(|(at, _)| {
             let mut end = at + word.len();
-            if given.get(end).is_some_and(|c| c.eq_ignore_ascii_case(&b'S'))
+            if bytes.get(end).is_some_and(|c| c.eq_ignore_ascii_case(&b'S'))
                 && (several || *word != "TOKEN")
             {
                 end += 1;
             }
-            // It ends there: SECRET_KEY and secretKey are about a secret, SECRETARY is not.
-            match (end.checked_sub(1).and_then(|last| given.get(last)), given.get(end)) {
+            // The word must end: `SECRET_KEY` and `secretKey` match, `SECRETARY` does not.
+            match (end.checked_sub(1).and_then(|last| bytes.get(last)), bytes.get(end)) {
                 (Some(last), Some(next)) => {
                     !next.is_ascii_alphabetic()
                         || (last.is_ascii_lowercase() && next.is_ascii_uppercase())
@@ -375,7 +153,6 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     })
 }
 
-/// What there is to say of printing a secret.
 pub(crate) fn printed_secret_hit() -> Hit {
     Hit::deny(
         Secrets,
@@ -384,7 +161,6 @@ pub(crate) fn printed_secret_hit() -> Hit {
     )
 }
 
-/// Relative operands, as they are meant below the directories that the program goes to first.
 fn below_directories(command: &CommandInvocation<'_>, operands: &[&Argument]) -> Vec<Argument> {
     let directories = command.values(&["-C", "--directory", "--cd"]);
     let relative = operands.iter().filter(|operand| !operand.text.starts_with('/'));
@@ -398,7 +174,6 @@ fn below_directories(command: &CommandInvocation<'_>, operands: &[&Argument]) ->
         .collect()
 }
 
-/// Where things go is not what is read.
 fn is_destination(command: &CommandInvocation<'_>, operand: &Argument) -> bool {
     command.is(&["cp", "mv", "install", "ln", "rsync", "scp"])
         && command.operands().last().is_some_and(|last| *last == operand)

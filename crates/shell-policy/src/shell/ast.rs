@@ -1,29 +1,25 @@
-//! A command line as a tree.
+//! Syntax tree of a command line.
 
 use std::rc::Rc;
 
-/// What was read. An error ends the reading, not what was read before it: a shell, too, runs the
-/// lines before the one that it does not understand.
+/// A parsed command line. Keeps what precedes an error: a shell runs the lines before it, too.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Program {
     pub(crate) list: Vec<ListItem>,
-    /// The bodies of here-documents; redirections refer to them by number.
+    /// Redirections refer to these by index.
     pub(crate) heredocs: Vec<Heredoc>,
     pub(crate) error: Option<&'static str>,
-    /// A form in it that `bash -n` may judge otherwise: one of another shell, or one that bash reads only
-    /// when it runs.
+    /// Syntax that `bash -n` may judge differently: of another shell, or checked at run time.
     pub(crate) extension: Option<&'static str>,
 }
 
-/// The body of a here-document.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Heredoc {
-    /// As it stands, since the delimiter is quoted.
+    /// Not expanded, because the delimiter is quoted.
     Literal(Rc<String>),
     Word(Word),
 }
 
-/// A command of a list, and how it hangs together with the one before.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ListItem {
     pub(crate) connector: Connector,
@@ -42,7 +38,6 @@ pub(crate) enum Connector {
 #[derive(Debug, PartialEq)]
 pub(crate) enum ShellCommand {
     Simple(Simple),
-    /// Two or more commands, each reading what the one before writes.
     Pipeline(Vec<ShellCommand>),
     Group {
         body: Vec<ListItem>,
@@ -50,7 +45,7 @@ pub(crate) enum ShellCommand {
         redirects: Vec<Redirect>,
     },
     If {
-        /// Conditions with what each guards.
+        /// Pairs of condition and body.
         branches: Vec<(Vec<ListItem>, Vec<ListItem>)>,
         otherwise: Vec<ListItem>,
         redirects: Vec<Redirect>,
@@ -62,7 +57,7 @@ pub(crate) enum ShellCommand {
     },
     For {
         variable: String,
-        /// `None`: over the positional parameters.
+        /// `None`: the positional parameters.
         words: Option<Vec<Word>>,
         body: Vec<ListItem>,
         redirects: Vec<Redirect>,
@@ -77,7 +72,7 @@ pub(crate) enum ShellCommand {
         name: String,
         body: Rc<ShellCommand>,
     },
-    /// `[[ … ]]` and `(( … ))`: nothing runs but what is substituted in its words.
+    /// `[[ … ]]` and `(( … ))`: only substitutions run.
     Test(Vec<Word>, Vec<Redirect>),
 }
 
@@ -93,7 +88,7 @@ pub(crate) struct Assignment {
     pub(crate) name: String,
     /// `+=`
     pub(crate) append: bool,
-    /// `name[…]=`: one element of an array. Which one does not matter, but what is substituted in it runs.
+    /// `name[…]=`: an element. Only substitutions in the index matter.
     pub(crate) index: Option<Word>,
     pub(crate) value: AssignedValue,
 }
@@ -107,7 +102,7 @@ pub(crate) enum AssignedValue {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Redirect {
     pub(crate) op: RedirectOp,
-    /// The file, the descriptor, the here-string, or the delimiter of a here-document.
+    /// A file, descriptor, here-string, or delimiter of a here-document.
     pub(crate) target: Word,
     pub(crate) heredoc: Option<usize>,
 }
@@ -118,7 +113,7 @@ pub(crate) enum RedirectOp {
     Write,
     Append,
     ReadWrite,
-    /// `>&` or `<&` with a descriptor.
+    /// `>&`, `<&`
     Duplicate,
     HereString,
     HereDocument,
@@ -140,21 +135,20 @@ pub(crate) enum WordPart {
         op: ParameterOp,
         quoted: bool,
     },
-    /// `$(…)`, backquotes, and `${ …; }` of newer shells.
+    /// `$(…)`, backquotes, `${ …; }`
     Command {
         program: Rc<Program>,
         quoted: bool,
     },
-    /// `<(…)`, or `>(…)`, which reads what is written to it.
+    /// `<(…)`, `>(…)`
     Process {
         program: Rc<Program>,
         reads: bool,
     },
-    /// `$((…))`: a number. What is substituted in it is kept.
+    /// `$((…))`: only its substitutions.
     Arithmetic(Vec<WordPart>),
 }
 
-/// What `${name…}` does with the value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ParameterOp {
     Plain,
@@ -172,7 +166,7 @@ pub(crate) enum ParameterOp {
     Indirect,
     /// `${name:offset:length}`
     Substring(Word),
-    /// `${name#pattern}` and the like; `longest` for the doubled operator.
+    /// `${name#pattern}`; `longest` for the doubled operator.
     Strip {
         suffix: bool,
         longest: bool,
@@ -190,12 +184,12 @@ pub(crate) enum ParameterOp {
         all: bool,
         pattern: Word,
     },
-    /// Something else: the value is not known, but what is substituted in it runs.
+    /// Any other operator: the value is unknown, but substitutions run.
     Other(Word),
 }
 
 impl Word {
-    /// The text of a word that has nothing but text in it, quoted or not.
+    /// The text of a word without expansions.
     pub(crate) fn literal(&self) -> Option<String> {
         let mut out = String::new();
         for part in &self.parts {
@@ -207,7 +201,7 @@ impl Word {
         Some(out)
     }
 
-    /// The text of a word that is one piece of unquoted text: it may be a reserved word.
+    /// The text of an unquoted word, which may be reserved.
     pub(crate) fn unquoted_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [WordPart::Text { text, quoted: false }] => Some(text),

@@ -46,7 +46,7 @@ impl ShellParser<'_> {
         Ok(ShellCommand::While { condition, body, redirects })
     }
 
-    /// `do … done`, or `{ … }`, which bash takes after `for`, and zsh anywhere.
+    /// `do … done`, or `{ … }`, which bash accepts after `for`, zsh anywhere.
     fn body(&mut self) -> Result<Vec<ListItem>, ParseFailed> {
         self.skip_newlines();
         if self.eat_reserved("{") {
@@ -107,7 +107,7 @@ impl ShellParser<'_> {
         Ok(ShellCommand::For { variable, words, body, redirects })
     }
 
-    /// zsh: repeat N do … done.
+    /// zsh: `repeat N do … done`.
     pub(super) fn repeat(&mut self) -> Result<ShellCommand, ParseFailed> {
         let start = self.position;
         self.expect_reserved("repeat")?;
@@ -127,7 +127,7 @@ impl ShellParser<'_> {
                 redirects = self.redirects()?;
                 body
             }
-            // zsh's short form. For bash it is a program of this name, with arguments.
+            // zsh's short form. In bash it is a program of this name.
             _ => vec![ListItem {
                 connector: Connector::Then,
                 command: self.nested(Self::command)?,
@@ -185,7 +185,6 @@ impl ShellParser<'_> {
         self.skip_blanks();
         let name = self.word()?.literal().unwrap_or_default();
         self.skip_blanks();
-        // Without `)` it is the body.
         let start = self.position;
         let empty = self.eat("(") && {
             self.skip_blanks();
@@ -207,7 +206,6 @@ impl ShellParser<'_> {
         Ok(body)
     }
 
-    /// `coproc` with a command, or with a name and a compound command.
     pub(super) fn coproc(&mut self) -> Result<ShellCommand, ParseFailed> {
         self.expect_reserved("coproc")?;
         self.skip_blanks();
@@ -259,7 +257,7 @@ impl ShellParser<'_> {
         Ok(ShellCommand::Test(words, redirects))
     }
 
-    /// `((…))`, if it is one: two opening brackets may also be two subshells.
+    /// `((…))`, unless it is two subshells.
     pub(super) fn arithmetic_command(&mut self) -> Result<Option<Word>, ParseFailed> {
         self.position += 2;
         let parts = self.arithmetic_expression()?;

@@ -1,16 +1,13 @@
 //! Backslash escapes: of `$'…'`, of `echo -e`, of `printf`.
 
-/// Which characters an octal escape begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Octal {
-    /// `\NNN`, as in `$'…'` and in the format of `printf`.
+    /// `\NNN`, as in `$'…'` and the format of `printf`.
     Bare,
-    /// `\0NNN`, as in `echo -e`; `\NNN` is taken, too, since some shells do.
+    /// `\0NNN`, as in `echo -e`, and `\NNN`, as in some shells.
     Zero,
 }
 
-/// Decodes the escapes of a text. Bytes that make no text are replaced, as nothing sensible is
-/// spelt with them.
 pub(crate) fn decode(text: &str, octal: Octal) -> String {
     if !text.contains('\\') {
         return text.to_owned();
@@ -52,7 +49,7 @@ pub(crate) fn decode(text: &str, octal: Octal) -> String {
                 }
             }
             'c' => {
-                // A control character; `\c` ends the output of `echo -e`.
+                // `\c` ends the output of `echo -e`.
                 if octal == Octal::Zero {
                     break;
                 }

@@ -1,7 +1,6 @@
-//! Reads command lines as a shell does: bash first, and what zsh and others do alike.
+//! A parser for bash, with common syntax of zsh and others.
 //!
-//! Written for this one purpose, so that it is small, starts at once, and is bounded: nesting
-//! deeper than [`MAX_DEPTH`] and texts longer than [`MAX_SIZE`] are errors, and errors deny.
+//! Bounded: nesting beyond [`MAX_DEPTH`] and texts beyond [`MAX_SIZE`] are errors, and errors deny.
 
 mod ast;
 mod compound;
@@ -16,10 +15,9 @@ pub(crate) use ast::{
 pub(crate) use escape::{Octal, decode};
 pub(crate) use parser::parse;
 
-/// How deep commands may be nested in one another.
 pub(crate) const MAX_DEPTH: usize = 60;
 
-/// How many bytes a command line may have: twice what Linux lets a single argument be.
+/// Twice the limit of Linux for one argument.
 pub(crate) const MAX_SIZE: usize = 256 << 10;
 
 #[cfg(test)]

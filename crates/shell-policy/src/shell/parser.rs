@@ -1,4 +1,4 @@
-//! Commands: lists, pipelines, compound commands, redirections. Words are read in `word`.
+//! Lists, pipelines, simple commands, redirections.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use super::ast::{
 };
 use super::{MAX_DEPTH, MAX_SIZE};
 
-/// Reads a command line. What could be read before an error is there, too.
+/// Parses a command line. Keeps what precedes an error.
 pub(crate) fn parse(source: &str) -> Program {
     if source.len() > MAX_SIZE {
         return Program { error: Some("it is too long to be read"), ..Program::default() };
@@ -22,9 +22,8 @@ pub(crate) fn parse(source: &str) -> Program {
     ShellParser::new(source, 0).program()
 }
 
-/// What was read of a list before an error.
 type Partial = Vec<ListItem>;
-/// The error itself is kept in [`Parser::error`].
+/// The message is in [`ShellParser::error`].
 pub(super) struct ParseFailed;
 
 pub(super) struct ShellParser<'a> {
@@ -33,26 +32,23 @@ pub(super) struct ShellParser<'a> {
     pub(super) depth: usize,
     pub(super) error: Option<&'static str>,
     pub(super) heredocs: Vec<Heredoc>,
-    /// Here-documents whose bodies begin after this line: number, delimiter, whether it was quoted,
-    /// whether tabs are taken off.
+    /// Here-documents after this line: index, delimiter, whether it is quoted, whether tabs are
+    /// stripped.
     pub(super) pending: Vec<(usize, String, bool, bool)>,
-    /// How many bytes may still be read twice, in all.
+    /// Bytes that may still be parsed twice.
     reread_budget: Rc<Cell<usize>>,
-    /// See [`Program::extension`].
     extension: Rc<Cell<Option<&'static str>>>,
 }
 
-/// Words that end the list before them, when they stand where a command would.
 const CLOSERS: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
 /// Builtins whose arguments may be arrays: `declare -a names=(…)`.
 const DECLARE_BUILTINS: &[&str] =
     &["alias", "declare", "typeset", "local", "export", "readonly", "eval", "let"];
 
-/// The closer of a list in `${ …; }`: a brace ends it whatever follows, as in `"${ ls; }"`.
+/// A brace ends the list of `${ …; }` whatever follows: `"${ ls; }"`.
 const BRACE_SUBSTITUTION: &str = "${";
 
-/// Whether a text is a name with `=` or `+=` behind it.
 fn is_array_name(text: &str) -> bool {
     let name = text.strip_suffix('=').map(|name| name.strip_suffix('+').unwrap_or(name));
     name.is_some_and(|name| {
@@ -60,8 +56,7 @@ fn is_array_name(text: &str) -> bool {
     })
 }
 
-/// How long the body of a here-document is, and where the command goes on behind it: after the line that
-/// is the delimiter. `None` if there is none.
+/// The length of the body and the offset after the delimiter.
 fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)> {
     let mut start = 0;
     while start < text.len() {
@@ -69,11 +64,11 @@ fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)
         let end = memchr(b'\n', rest).map_or(text.len(), |length| start + length);
         let line = text.get(start..end)?;
         let line = if tabs { line.trim_start_matches('\t') } else { line };
-        // Nearly all lines are told by their first byte.
+        // The first byte rules out nearly all lines.
         let begins = line.as_bytes().first() == delimiter.as_bytes().first();
         match begins.then(|| line.strip_prefix(delimiter)).flatten() {
             Some("") => return Some((start, text.len().min(end + 1))),
-            // `$(cat <<EOF … EOF)`: bash takes the delimiter there, with a warning.
+            // bash accepts `$(cat <<EOF … EOF)` with a warning.
             Some(after) if after.starts_with(')') && !delimiter.is_empty() => {
                 return Some((start, end - after.len()));
             }
@@ -97,7 +92,6 @@ impl<'a> ShellParser<'a> {
         }
     }
 
-    /// Another reader, of a text that was inside of this one's.
     pub(super) fn sub_parser<'b>(&self, source: &'b str) -> ShellParser<'b> {
         ShellParser {
             reread_budget: Rc::clone(&self.reread_budget),
@@ -106,19 +100,17 @@ impl<'a> ShellParser<'a> {
         }
     }
 
-    /// Notes a form that `bash -n` may judge otherwise.
     pub(super) fn note_extension(&self, form: &'static str) {
         self.extension.set(Some(form));
     }
 
-    /// Goes back to `start`, to read it as something else. Inside of one another such attempts
-    /// would double with each level, so there is a limit to them.
+    /// Resets for another attempt. Limited, because nested attempts double with each level.
     pub(super) fn backtrack(&mut self, start: usize) -> Result<(), ParseFailed> {
         let bytes = self.position.saturating_sub(start);
         self.position = start;
         match self.reread_budget.get().checked_sub(bytes) {
-            Some(left) => {
-                self.reread_budget.set(left);
+            Some(remaining) => {
+                self.reread_budget.set(remaining);
                 Ok(())
             }
             None => self.error("its brackets are too ambiguous to be read"),
@@ -169,7 +161,6 @@ impl<'a> ShellParser<'a> {
         found
     }
 
-    /// Goes one level deeper, for the time of `read`.
     pub(super) fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, ParseFailed>,
@@ -183,7 +174,7 @@ impl<'a> ShellParser<'a> {
         result
     }
 
-    /// Passes blanks, continued lines and a comment.
+    /// Skips blanks, line continuations and a comment.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
@@ -197,7 +188,7 @@ impl<'a> ShellParser<'a> {
         }
     }
 
-    /// Passes blanks and newlines, and reads the here-documents that begin there.
+    /// Skips blanks and newlines, and reads here-documents that start there.
     pub(super) fn skip_newlines(&mut self) {
         loop {
             self.skip_blanks();
@@ -209,7 +200,7 @@ impl<'a> ShellParser<'a> {
         }
     }
 
-    /// Reads the bodies of the here-documents that were announced on the line before.
+    /// Reads the here-documents announced on this line.
     fn end_of_line(&mut self) {
         for (number, delimiter, quoted, tabs) in std::mem::take(&mut self.pending) {
             let body = self.heredoc_body(&delimiter, tabs);
@@ -242,7 +233,6 @@ impl<'a> ShellParser<'a> {
         body
     }
 
-    /// Reads commands up to a closer, a `)`, a `;;` or the end.
     pub(super) fn list(&mut self, closers: &[&str]) -> Result<Vec<ListItem>, Partial> {
         let mut items = Vec::new();
         let mut link = Connector::Then;
@@ -267,7 +257,6 @@ impl<'a> ShellParser<'a> {
             } else if self.eat("||") {
                 next = Connector::Or;
             } else if self.at_end_of_arm() || self.eat(";") {
-                // The end of this command, or of the arm of a `case`.
             } else if self.eat("&!") || self.eat("&|") {
                 self.note_extension("a job that zsh disowns");
                 background = true;
@@ -283,7 +272,7 @@ impl<'a> ShellParser<'a> {
         }
     }
 
-    /// Whether an arm of a `case` ends here: `;&` and `;;&` fall through in bash, `;|` in zsh.
+    /// Whether an arm of a `case` ends. `;&` and `;;&` fall through in bash, `;|` in zsh.
     fn at_end_of_arm(&self) -> bool {
         [";;", ";&", ";|"].iter().any(|end| self.looking_at(end))
     }
@@ -298,7 +287,7 @@ impl<'a> ShellParser<'a> {
                 .is_some_and(|word| closers.contains(&word) || CLOSERS.contains(&word))
     }
 
-    /// A list inside of something, where an error is an error of the whole.
+    /// Parses a list in which an error fails the whole command.
     pub(super) fn nested_list(&mut self, closers: &[&str]) -> Result<Vec<ListItem>, ParseFailed> {
         let list = self.nested(|parser| parser.list(closers).map_err(|_| ParseFailed))?;
         if list.is_empty() {
@@ -307,7 +296,7 @@ impl<'a> ShellParser<'a> {
         Ok(list)
     }
 
-    /// The unquoted word at this place, without reading it, if it may be a reserved word.
+    /// The next unquoted word, not consumed.
     pub(super) fn reserved(&self) -> Option<&'a str> {
         let rest = self.rest();
         let end = rest
@@ -315,9 +304,9 @@ impl<'a> ShellParser<'a> {
             .unwrap_or(rest.len());
         let word = rest.get(..end)?;
         let next = rest.as_bytes().get(end);
-        let goes_on = match next {
+        let continues = match next {
             Some(b'<' | b'>') => rest.as_bytes().get(end + 1) == Some(&b'('),
-            // The next line continues the word, unless the word ends there.
+            // A line continuation continues the word, unless the word ends there.
             Some(b'\\') if rest.get(end..).is_some_and(|rest| rest.starts_with("\\\n")) => {
                 let line = rest.get(end..).unwrap_or_default();
                 let line = line.trim_start_matches("\\\n");
@@ -326,7 +315,7 @@ impl<'a> ShellParser<'a> {
             Some(b'"' | b'\'' | b'\\' | b'$' | b'`') => true,
             _ => false,
         };
-        (!word.is_empty() && !goes_on).then_some(word)
+        (!word.is_empty() && !continues).then_some(word)
     }
 
     pub(super) fn eat_reserved(&mut self, word: &str) -> bool {
@@ -346,12 +335,11 @@ impl<'a> ShellParser<'a> {
             while word == "time" && (self.eat_reserved("-p") || self.eat_reserved("--")) {
                 self.skip_blanks();
             }
-            // Both may stand alone.
             if matches!(self.peek(), None | Some(b'\n' | b';')) {
                 return Ok(ShellCommand::Simple(Simple::default()));
             }
         }
-        // `!(…)`: a negated subshell, unless extended patterns are on.
+        // `!(…)` is a negated subshell, unless extended patterns are on.
         if self.looking_at("!(") {
             self.position += 1;
         }
@@ -449,7 +437,7 @@ impl<'a> ShellParser<'a> {
         })
     }
 
-    /// An element of an array, which may begin with `[index]=`.
+    /// Parses an element, perhaps with `[index]=`.
     fn array_element(&mut self) -> Result<Word, ParseFailed> {
         if self.peek() != Some(b'[') {
             return self.word();
@@ -497,7 +485,7 @@ impl<'a> ShellParser<'a> {
                 }
                 self.position = after;
             }
-            // `declare -a names=(…)`, `export x=(…)`: the array is kept as words.
+            // `declare -a names=(…)`: the array is kept as words.
             if !simple.words.is_empty()
                 && self.peek() == Some(b'(')
                 && simple
@@ -621,7 +609,7 @@ impl<'a> ShellParser<'a> {
             return Ok(None);
         }
         self.position += text.len();
-        // zsh: `>>!`, `&>|` and the like overwrite whatever its options say.
+        // zsh: `>>!`, `&>|` and similar overwrite regardless of options.
         let forced = text.contains('>') && *text != "<>" && (self.eat("!") || self.eat("|"));
         if forced || *text == ">>&" {
             self.note_extension("a redirection of zsh");
@@ -631,7 +619,7 @@ impl<'a> ShellParser<'a> {
             return self.error("a redirection leads nowhere");
         }
         let target = self.word()?;
-        // `< 2>&1`: the number belongs to the next redirection.
+        // In `< 2>&1` the number belongs to the next redirection.
         let is_number =
             target.unquoted_literal().is_some_and(|text| text.bytes().all(|b| b.is_ascii_digit()));
         if *op != RedirectOp::Duplicate && is_number && matches!(self.peek(), Some(b'<' | b'>')) {
@@ -647,7 +635,6 @@ impl<'a> ShellParser<'a> {
         Ok(Some(Redirect { op: *op, target, heredoc }))
     }
 
-    /// A program up to its `)` or `}`, with here-documents of its own.
     pub(super) fn substitution(&mut self, end: &str) -> Result<Program, ParseFailed> {
         let heredocs = std::mem::take(&mut self.heredocs);
         let pending = std::mem::take(&mut self.pending);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Writes a tree back in a plain form: `[argv0 argv1]` for a simple command, and so on.
+/// `[argv0 argv1]` is a simple command, and so on.
 fn show(source: &str) -> String {
     let program = parse(source);
     let mut out = list(&program.list);
@@ -155,7 +155,7 @@ fn shell_commands_are_parsed_like_in_shell() {
         ("echo \"$(cat <<'E'\nit's (fine\nE\n)\"", "[echo $([cat HereDocument:E])]"),
         (
             "echo ${x:-$(a)}",
-            "[echo <x Default { word: Word { parts: [Command { program: Program { list: [Item { link: Then, command: Simple(Simple { assignments: [], words: [Word { parts: [Text { text: \"a\", quoted: false }] }], redirects: [] }), background: false }], heredocs: [], error: None, extension: None }, quoted: false }] }, assign: false }>]",
+            "[echo <x Default { word: Word { parts: [Command { program: Program { list: [ListItem { connector: Then, command: Simple(Simple { assignments: [], words: [Word { parts: [Text { text: \"a\", quoted: false }] }], redirects: [] }), background: false }], heredocs: [], error: None, extension: None }, quoted: false }] }, assign: false }>]",
         ),
         ("echo ${#x} ${!x} $# $$", "[echo <x Length> <x Indirect> <#> <$>]"),
         ("echo @(a|b) *.c", "[echo @(a|b) *.c]"),

@@ -6,11 +6,11 @@ use super::ast::{ParameterOp, Program, Word, WordPart};
 use super::escape::{Octal, decode};
 use super::parser::{ParseFailed, ShellParser};
 
-/// Collects the parts of a word and joins texts of the same kind.
+/// Joins adjacent text of the same kind.
 #[derive(Default)]
 struct WordBuilder {
     parts: Vec<WordPart>,
-    /// A word of nothing but `''` is a word all the same.
+    /// Set for `''`, which is a word, too.
     has_part: bool,
 }
 
@@ -33,7 +33,6 @@ impl WordBuilder {
 }
 
 impl ShellParser<'_> {
-    /// Reads one word. Fails where there is none.
     pub(super) fn word(&mut self) -> Result<Word, ParseFailed> {
         let mut word = WordBuilder::default();
         while let Some(byte) = self.peek() {
@@ -48,7 +47,7 @@ impl ShellParser<'_> {
                     word.part(WordPart::Process { program, reads: byte == b'>' });
                 }
                 b'(' => {
-                    // Extended patterns: `@(a|b)`, and what zsh writes after a pattern.
+                    // Extended patterns, `@(a|b)`, and zsh's qualifiers.
                     let extended = word.parts.last().is_some_and(|part| {
                         matches!(part, WordPart::Text { text, quoted: false }
                             if text.ends_with(['@', '*', '?', '+', '!']))
@@ -73,7 +72,6 @@ impl ShellParser<'_> {
         if word.has_part { Ok(Word { parts: word.parts }) } else { self.error("a word is missing") }
     }
 
-    /// The bracketed part of an extended pattern, taken as text.
     fn pattern(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
@@ -102,7 +100,6 @@ impl ShellParser<'_> {
         }
     }
 
-    /// One piece of a word that is not in double quotes, whatever ends the word.
     fn parse_piece(
         &mut self,
         byte: u8,
@@ -133,7 +130,6 @@ impl ShellParser<'_> {
             b'$' => self.parse_dollar(word, false)?,
             b'`' => self.backquoted(word, false)?,
             _ => {
-                // As much plain text as there is.
                 let rest = self.rest();
                 let end = rest
                     .find(|c: char| {
@@ -153,7 +149,7 @@ impl ShellParser<'_> {
         Ok(())
     }
 
-    /// What is between double quotes; the opening one has been read.
+    /// Parses double-quoted text after the opening quote.
     fn double_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
         word.text("", true);
         loop {
@@ -185,7 +181,6 @@ impl ShellParser<'_> {
         }
     }
 
-    /// The body of a here-document whose delimiter was not quoted.
     pub(super) fn heredoc_word(&mut self, body: &str) -> Word {
         if body.contains(['$', '`']) {
             self.note_extension("a here-document, which bash reads when it runs");
@@ -251,7 +246,6 @@ impl ShellParser<'_> {
         Ok(())
     }
 
-    /// `$…`: at the dollar.
     fn parse_dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ParseFailed> {
         self.position += 1;
         match self.peek() {
@@ -280,7 +274,7 @@ impl ShellParser<'_> {
                 word.part(WordPart::Command { program: Rc::new(program), quoted });
             }
             Some(b'[') => {
-                // An old spelling of `$((…))`, in which bash looks for brackets first.
+                // The old form of `$((…))`. bash looks for brackets first.
                 self.note_extension("old arithmetic");
                 let mut parts = self.nested(Self::bracketed)?.parts;
                 parts.retain(|part| !matches!(part, WordPart::Text { .. }));
@@ -342,7 +336,7 @@ impl ShellParser<'_> {
         parts
     }
 
-    /// Up to `))`; `None` if it is not arithmetic but two brackets, of which the inner closes first.
+    /// Parses up to `))`. `None` if the inner bracket closes first.
     fn arithmetic(&mut self) -> Result<Option<Vec<WordPart>>, ParseFailed> {
         let mut open = 0_usize;
         let mut word = WordBuilder::default();
@@ -369,8 +363,8 @@ impl ShellParser<'_> {
         Ok(None)
     }
 
-    /// Whether a command follows on `${`: `${ …; }` and `${| …; }` in bash 5.3, ksh and zsh, `${(…) }` in bash 5.3.
-    /// In zsh, flags in parentheses have a parameter behind them.
+    /// Whether a command follows: `${ …; }` and `${| …; }` in bash 5.3, ksh and zsh, `${(…) }` in
+    /// bash 5.3. In zsh, a parameter follows flags in parentheses.
     fn at_brace_substitution(&self) -> bool {
         match self.peek() {
             Some(b' ' | b'\t' | b'\n' | b'|') => true,
@@ -389,7 +383,6 @@ impl ShellParser<'_> {
         self.substitution("}")
     }
 
-    /// `[…]`: at the opening bracket. What is in it, with brackets inside of it in pairs.
     pub(super) fn bracketed(&mut self) -> Result<Word, ParseFailed> {
         let mut word = WordBuilder::default();
         let mut open = 0_usize;
@@ -411,9 +404,8 @@ impl ShellParser<'_> {
         self.error("its brackets do not match")
     }
 
-    /// `${…}`: behind the brace.
     fn braced_parameter(&mut self, quoted: bool) -> Result<WordPart, ParseFailed> {
-        // Nothing in zsh, an error when it runs in bash.
+        // Empty in zsh, a run-time error in bash.
         if self.eat("}") {
             self.note_extension("`${}`");
             return Ok(WordPart::Parameter { name: String::new(), op: ParameterOp::Plain, quoted });
@@ -425,7 +417,7 @@ impl ShellParser<'_> {
             prefix = self.peek();
             self.position += 1;
         }
-        // zsh: flags in brackets. What they do to the value is not known.
+        // zsh's flags have an unknown effect on the value.
         let mut flags = false;
         if self.looking_at("(") {
             self.note_extension("parameter flags of zsh");
@@ -435,7 +427,7 @@ impl ShellParser<'_> {
             self.position += end + 1;
             flags = true;
         }
-        // zsh: what is expanded may be an expansion itself.
+        // zsh: a nested expansion.
         let nested = match self.peek() {
             Some(b'$') => matches!(self.peek_at(1), Some(b'{' | b'(' | b'[')),
             Some(b'<' | b'>') => self.peek_at(1) == Some(b'('),
@@ -528,7 +520,7 @@ impl ShellParser<'_> {
         Ok(self.operand(single_quotes, false)?.0)
     }
 
-    /// A word inside of `${…}`, up to the first closing brace, or up to a slash if asked (then `true`).
+    /// Parses up to the closing brace, or to a slash if asked (then `true`).
     fn operand(&mut self, single_quotes: bool, slash: bool) -> Result<(Word, bool), ParseFailed> {
         let mut word = WordBuilder::default();
         while let Some(byte) = self.peek() {
@@ -553,8 +545,8 @@ impl ShellParser<'_> {
         self.error("its brackets do not match")
     }
 
-    /// A `'` in `"${x:-…}"`. Within double quotes it quotes nothing, but bash still looks for its pair, and other
-    /// shells do not. Where that would make a difference, the text is refused.
+    /// A `'` in `"${x:-…}"`. It quotes nothing, but bash looks for its pair, and other shells do
+    /// not. If that matters, it is an error.
     fn single_quote_in_double(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
         let rest = self.rest().get(1..).unwrap_or_default();
         self.note_extension("a single quote in double quotes");

@@ -1,7 +1,7 @@
-//! The parser and the walk, compared with bash on every line of the corpus.
+//! Compares parser and walk with bash.
 //!
-//! The lines are hostile, so bash sees them only in an empty sandbox: no files but bash itself, no network,
-//! no programs.
+//! The lines are hostile, so bash runs in an empty sandbox: no files but its own, no network, no
+//! programs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use ralph_shell_policy as policy;
 use crate::corpus;
 use crate::skipped::skipped;
 
-/// How long bash may take for all lines.
-const PATIENCE: &str = "120";
+/// Seconds for all lines.
+const TIMEOUT_SECONDS: &str = "120";
 
-/// Parses each text without running it. Prints 1 for each that is valid, 0 for others.
+/// Prints 1 for each valid text, else 0.
 const PARSE: &str = r#"
 mapfile -d '' -t lines
 for line in "${lines[@]}"; do
@@ -23,11 +23,10 @@ for line in "${lines[@]}"; do
 done
 "#;
 
-/// Runs a script in a bash that has nothing else, with `texts` as its standard input, each ended by NUL.
-/// `None` if this machine cannot do that.
+/// Runs a script with `texts` as standard input, separated by NUL. `None` without such a sandbox.
 fn in_empty_sandbox(script: &str, texts: &[String], args: &[&str]) -> Option<Vec<u8>> {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", PATIENCE, "bwrap", "--unshare-all", "--unshare-user"]);
+    command.args(["--kill-after=1", TIMEOUT_SECONDS, "bwrap", "--unshare-all", "--unshare-user"]);
     command.args(["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]);
     command.args(["--die-with-parent", "--new-session", "--clearenv"]);
     for file in bash_and_libraries()? {
@@ -46,7 +45,6 @@ fn in_empty_sandbox(script: &str, texts: &[String], args: &[&str]) -> Option<Vec
     Some(output.stdout)
 }
 
-/// The files that bash needs, each by the path at which it looks for them.
 fn bash_and_libraries() -> Option<Vec<PathBuf>> {
     let bash = PathBuf::from("/bin/bash");
     let listed = Command::new("ldd").arg(&bash).output().ok()?;
@@ -56,7 +54,7 @@ fn bash_and_libraries() -> Option<Vec<PathBuf>> {
     files.iter().all(|file| file.exists()).then_some(files)
 }
 
-/// Whether the sandbox works, and bash is one that reads substitutions when it parses.
+/// Whether the sandbox works, with a bash that parses substitutions early.
 fn usable() -> bool {
     let script = r#"((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 502)) && printf yes"#;
     let works = in_empty_sandbox(script, &[], &[]).is_some_and(|out| out == b"yes");
@@ -66,7 +64,6 @@ fn usable() -> bool {
     works
 }
 
-/// Random numbers, the same every time.
 struct Random(u64);
 
 impl Random {
@@ -82,7 +79,6 @@ impl Random {
     }
 }
 
-/// Pieces of syntax to put into a line.
 const PIECES: &[&str] = &[
     " ",
     "\n",
@@ -182,7 +178,6 @@ fn mutate(random: &mut Random, lines: &[String]) -> String {
     text.into_iter().collect()
 }
 
-/// How many mutations of corpus lines are parsed. More of them find more, and take longer.
 const MUTATIONS: usize = 4_000;
 
 #[test]
@@ -211,7 +206,6 @@ fn parser_agrees_with_bash_on_corpus_and_mutations() {
         }
     }
     assert!(wrong.is_empty(), "bash disagrees that\n{wrong}");
-    // Few have a form that bash judges otherwise.
     assert!(compared * 10 > texts.len() * 9, "{compared} of {}", texts.len());
 }
 
@@ -220,9 +214,9 @@ fn commands() -> Vec<String> {
     cases.map(|case| case.command).filter(|command| !command.starts_with('@')).collect()
 }
 
-/// Runs each text, and prints the words of every program that bash would start. `$1` is the exit code that
-/// all programs have. A text is ended after its twentieth program or a second of work. `kill` counts as a program,
-/// so that no text ends the others.
+/// Prints the words of every program that bash would start. `$1` is the exit code of all programs.
+/// A text ends after twenty programs or one second. `kill` counts as a program, so texts cannot end
+/// each other.
 const RUN: &str = r#"
 mapfile -d '' -t lines
 exec 100>&1 >/dev/null 2>&1 </dev/null
@@ -252,7 +246,7 @@ done
 printf 'end\0' >&100
 "#;
 
-/// Numbers of texts, each with the words of a command that was started there.
+/// Pairs of text index and command words.
 fn started(output: &[u8]) -> Vec<(usize, Vec<String>)> {
     let mut fields = output.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let mut commands = Vec::new();
@@ -270,7 +264,7 @@ fn policy_sees_every_command_bash_runs() {
         return;
     }
     let cases = corpus::cases().into_iter();
-    // Even in there, no fork bombs.
+    // No fork bombs, even there.
     let cases = cases.filter(|case| case.family != "resources" && !case.command.starts_with('@'));
     let texts: Vec<String> = cases.map(|case| case.command).collect();
     let mut missed = String::new();
@@ -289,11 +283,11 @@ fn policy_sees_every_command_bash_runs() {
         );
         for (text, words) in started(&output) {
             let Some(seen) = crate::trace(&texts[text]) else { continue };
-            // In zsh it is a loop, and so it is to the policy.
+            // It is a loop in zsh.
             if words[0] == "repeat" {
                 continue;
             }
-            // What programs print is nothing there, but the policy may know better.
+            // Programs print nothing there, but the policy may know their output.
             let prints = texts[text].contains("$(") || texts[text].contains(['`', '|']);
             let same = |seen: &Vec<String>| {
                 could_be(seen, &words) || (prints && could_be(&seen[..1], &words[..1]))
@@ -309,8 +303,7 @@ fn policy_sees_every_command_bash_runs() {
     assert!(missed.is_empty(), "{missed}");
 }
 
-/// Lines in which bash runs other words there than it would elsewhere: without accounts, with another parent, with
-/// no output from `which`. `compgen` adds words of its own.
+/// Lines that differ there: no accounts, another parent, no `which`; `compgen` adds words.
 const DIFFERENT: &[&str] = &[
     "rm -rf ~root",
     "cat ~u/.ssh/id_rsa",
@@ -320,10 +313,9 @@ const DIFFERENT: &[&str] = &[
     "compgen -C 'rm -rf ~'",
 ];
 
-/// Whether the words of a command, parts of which may not be known, could be these.
 fn could_be(seen: &[String], words: &[String]) -> bool {
     let pattern: Vec<char> = seen.concat().chars().collect();
-    // The descriptors of process substitutions are all the same to the policy.
+    // The policy does not tell process substitutions apart.
     let text: Vec<char> = words.concat().replace("/dev/fd/62", "/dev/fd/63").chars().collect();
     matches(&pattern, &text)
 }

@@ -1,4 +1,4 @@
-//! `corpus.txt`, and what the allow list does.
+//! The corpus, and the allow list.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn corpus_covers_every_family_and_harmless_commands() {
     assert_eq!(all.len(), cases.len(), "a command stands there twice");
 }
 
-/// In a container the user is often root, and projects live in odd places.
+/// In containers the user is often root, and projects are in unusual directories.
 #[test]
 fn home_and_project_may_be_below_system_directories() {
     let (allow, _) = CommandAllowList::parse([]);
@@ -116,7 +116,6 @@ fn home_and_project_may_be_below_system_directories() {
     }
 }
 
-/// Where nothing can be resolved, what must be known is not.
 #[test]
 fn unresolvable_path_is_not_deleted() {
     let (allow, _) = CommandAllowList::parse([]);

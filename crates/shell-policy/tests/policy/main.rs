@@ -1,4 +1,4 @@
-//! The blocklist, held to what it must say of some hundreds of commands, and to what must always be so.
+//! Tests of the policy: corpus, properties, comparison with bash.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its cases has failed")]
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_shell_policy::{CommandAllowList, Context, ToolCall, Verdict, judge, normalize_path};
 
-/// A world without files: one link, one variable.
+/// A world with one link, one variable and no files.
 fn resolve(path: &Path) -> Option<PathBuf> {
     let path = normalize_path(path)?;
     Some(match path.strip_prefix("/home/u/proj/out") {

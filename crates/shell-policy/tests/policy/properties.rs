@@ -1,4 +1,4 @@
-//! What must be so whatever the command is.
+//! Properties that hold for any command.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use ralph_shell_policy::{Tier, Verdict};
 
 use crate::shell;
 
-/// Pieces that make trouble when put together in any order.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
         "rm",
@@ -98,8 +97,8 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A way to write a word that means the same to a shell.
-fn spelt(word: &str, how: u8) -> String {
+/// Spells a word differently with the same meaning.
+fn spell(word: &str, how: u8) -> String {
     match how % 6 {
         0 => word.to_owned(),
         1 => format!("'{word}'"),
@@ -113,7 +112,6 @@ fn spelt(word: &str, how: u8) -> String {
     }
 }
 
-/// Words of commands, none of which a shell would expand.
 const PLAIN: &[&[&str]] = &[
     &["rm", "-rf", "/home/u"],
     &["rm", "-rf", "build"],
@@ -153,11 +151,10 @@ proptest! {
         command in proptest::sample::select(PLAIN.to_vec()),
         how in prop::collection::vec(any::<u8>(), 8),
     ) {
-        let plain: Vec<String> = command.iter().map(|word| spelt(word, 1)).collect();
+        let plain: Vec<String> = command.iter().map(|word| spell(word, 1)).collect();
         let other: Vec<String> =
             command.iter().zip(&how).map(|(word, how)| {
-                // Unquoted, a text with blanks is more than one word.
-                spelt(word, if word.contains([' ', '(']) { how % 2 + 1 } else { *how })
+                spell(word, if word.contains([' ', '(']) { how % 2 + 1 } else { *how })
             }).collect();
         prop_assert_eq!(shell(&plain.join(" ")), shell(&other.join(" ")), "{}", other.join(" "));
     }
@@ -167,7 +164,7 @@ proptest! {
         command in proptest::sample::select(PLAIN.to_vec()),
         around in prop::collection::vec(0_u8..14, 0..4),
     ) {
-        let command: Vec<String> = command.iter().map(|word| spelt(word, 1)).collect();
+        let command: Vec<String> = command.iter().map(|word| spell(word, 1)).collect();
         let alone = shell(&command.join(" "));
         let mut text = command.join(" ");
         for how in around {
@@ -196,9 +193,8 @@ proptest! {
     }
 }
 
-/// Texts that would take a careless reader for ever, or its stack.
-/// How long this thread has been at work, which on a busy machine is less than has passed.
-fn worked() -> Duration {
+/// CPU time, since the machine may be busy.
+fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.try_into().expect("a time that passed")
 }
@@ -280,10 +276,10 @@ fn hostile_input_is_judged_quickly() {
         ("options", format!("git {}", many("-c a=b ", 35_000))),
         ("base64", format!("echo {} | base64 -d | sh", many("YWFh", 60_000))),
     ] {
-        let start = worked();
+        let start = thread_cpu_time();
         shell(&text);
-        let took = worked() - start;
-        // Far above what it takes, even unoptimised; far below what a blow-up takes.
+        let took = thread_cpu_time() - start;
+        // Far above the usual time, far below a blow-up.
         assert!(took < Duration::from_secs(10), "{name}: {took:?}");
     }
 }

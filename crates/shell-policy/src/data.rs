@@ -1,0 +1,136 @@
+//! Tables from `rules.json`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::rules::{CommandRule, ProtectedPath};
+use crate::wrappers::WrapperProgram;
+
+/// Parsed on first use; strings are borrowed from the embedded file.
+pub(crate) static DATA: LazyLock<PolicyData> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("rules.json")).expect("a test parses the embedded rules")
+});
+
+pub(crate) type Words = Vec<&'static str>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+pub(crate) struct PolicyData {
+    pub(crate) commands: CommandRules,
+    /// The first matching entry decides.
+    pub(crate) protected_paths: Vec<ProtectedPath>,
+    /// Options whose value is the next word, by program.
+    pub(crate) option_values: ProgramTable,
+    pub(crate) wrappers: Vec<WrapperProgram>,
+    /// Subcommands that take a command: `tool subcommand … command`.
+    pub(crate) runners: ProgramTable,
+    /// Flags whose value is a command.
+    pub(crate) command_flags: ProgramTable,
+    /// Flags that take code, by interpreter.
+    pub(crate) interpreters: ProgramTable,
+    pub(crate) insecure_flags: ProgramTable,
+    /// Flags that take SQL, by client.
+    pub(crate) sql_clients: ProgramTable,
+    /// Programs that print, copy or send files.
+    pub(crate) file_readers: Words,
+    pub(crate) secret_words: Words,
+    /// Last words of names such as `TOKEN_LIMIT`, which hold no secret.
+    pub(crate) secret_metadata_words: Words,
+    pub(crate) resolvers: Words,
+    /// Variables that are dangerous whatever their value.
+    pub(crate) hijack_variables: Words,
+    pub(crate) command_variables: Words,
+    pub(crate) make_tool_variables: Words,
+    pub(crate) git_command_settings: Words,
+    pub(crate) git_noninteractive_values: Words,
+    pub(crate) powershell_option_values: Words,
+    /// Inputs of any tool that hold paths.
+    pub(crate) tool_file_inputs: Words,
+    /// Inputs that only tools for files have.
+    pub(crate) tool_file_hints: Words,
+    pub(crate) tool_file_words: Words,
+    /// Words in names of MCP tools whose paths belong to URLs.
+    pub(crate) tool_web_words: Words,
+    pub(crate) code_calls: CodeCalls,
+}
+
+/// In the order of checking.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+pub(crate) struct CommandRules {
+    files: Vec<CommandRule>,
+    network: Vec<CommandRule>,
+    secrets: Vec<CommandRule>,
+    system: Vec<CommandRule>,
+    pub(crate) publishing: Vec<CommandRule>,
+    git: Vec<CommandRule>,
+    pub(crate) databases: Vec<CommandRule>,
+    cloud: Vec<CommandRule>,
+}
+
+impl CommandRules {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &CommandRule> {
+        let Self { files, network, secrets, system, publishing, git, databases, cloud } = self;
+        [files, network, secrets, system, publishing, git, databases, cloud].into_iter().flatten()
+    }
+}
+
+/// Parts of calls in any language. Some contain quotes, so none is borrowed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CodeCalls {
+    pub(crate) start_process: Vec<String>,
+    /// Calls that take a shell command.
+    pub(crate) run_shell: Vec<String>,
+    pub(crate) delete: Vec<String>,
+    pub(crate) decode: Vec<String>,
+    pub(crate) evaluate: Vec<String>,
+}
+
+/// A key names one or more programs, separated by spaces.
+#[derive(Deserialize)]
+#[serde(transparent, bound(deserialize = "'de: 'static"))]
+pub(crate) struct ProgramTable(BTreeMap<&'static str, Words>);
+
+impl ProgramTable {
+    pub(crate) fn get(&self, program: &str) -> Option<&[&'static str]> {
+        let names = |programs: &str| programs.split(' ').any(|name| name == program);
+        self.0.iter().find_map(|(programs, words)| names(programs).then_some(words.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_tables_name_each_program_once() {
+        for table in [
+            &DATA.option_values,
+            &DATA.runners,
+            &DATA.command_flags,
+            &DATA.interpreters,
+            &DATA.insecure_flags,
+            &DATA.sql_clients,
+        ] {
+            let mut programs: Vec<&str> =
+                table.0.keys().flat_map(|programs| programs.split(' ')).collect();
+            let count = programs.len();
+            programs.sort_unstable();
+            programs.dedup();
+            assert_eq!(programs.len(), count, "{programs:?}");
+        }
+    }
+
+    #[test]
+    fn wrappers_name_each_program_once() {
+        let mut programs: Vec<&str> =
+            DATA.wrappers.iter().flat_map(|wrapper| wrapper.programs.iter().copied()).collect();
+        let count = programs.len();
+        programs.sort_unstable();
+        programs.dedup();
+        assert_eq!(programs.len(), count, "{programs:?}");
+    }
+}
