@@ -171,7 +171,7 @@ fn doctor_as_root_reports_claude_restriction() {
 #[test]
 fn agents_lists_installed_and_tested_versions() {
     let project = Project::new();
-    let recorded = by_name("claude").and_then(Adapter::recorded_version).unwrap();
+    let recorded = by_name("claude").and_then(<dyn Adapter>::recorded_version).unwrap();
     project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
     project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.agent_named("gemini", &json!([{"exit": 1}]));

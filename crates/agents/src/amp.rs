@@ -9,6 +9,7 @@ use super::text::{LastOutput, PlainReader};
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, failure, has_option, messages,
 };
+use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -16,13 +17,36 @@ use ralph_events::text::first_line;
 #[derive(Debug)]
 pub(super) struct Amp;
 
-impl Adapter for Amp {
-    fn name(&self) -> &'static str {
-        "amp"
-    }
+static PROFILE: AgentProfile = AgentProfile {
+    name: "amp",
+    install_command: "npm install -g @sourcegraph/amp",
+    recording: Recording::Missing {
+        reason: "nothing but its refusals: written from its documentation",
+    },
+    tokens: Some("with each message"),
+    cost: Some("if it tells"),
+    cost_is_verified: false,
+    limit_end: None,
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--dangerously-allow-all"],
+    hosts: &["ampcode.com"],
+    key_prefixes: &["AMP_"],
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir::HOME,
+        entries: &[
+            (".local/share/amp/secrets.json", FileExposure::Credentials),
+            (".config/amp", FileExposure::Config),
+        ],
+    }],
+};
 
-    fn install_command(&self) -> &'static str {
-        "npm install -g @sourcegraph/amp"
+impl Adapter for Amp {
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -50,10 +74,6 @@ impl Adapter for Amp {
             PromptVia::File => invocation.arg(request.prompt_file),
         }
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--dangerously-allow-all"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {

@@ -11,6 +11,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, HookFileAccess, OutputReader, PromptVia, failure,
     has_option, messages,
 };
+use crate::profile::{AgentHome, AgentProfile, CloudKeys, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -18,17 +19,56 @@ use ralph_events::text::first_line;
 #[derive(Debug)]
 pub(super) struct Claude;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "claude",
+    install_command: "npm install -g @anthropic-ai/claude-code",
+    recording: Recording::Version { product: "Claude Code", version: "2.1.325" },
+    tokens: Some("with each message"),
+    cost: Some("at the end"),
+    cost_is_verified: true,
+    limit_end: Some("yes"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: true,
+    interactive_autonomous_flags: &["--dangerously-skip-permissions"],
+    hosts: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
+    key_prefixes: &["ANTHROPIC_", "CLAUDE_"],
+    cloud_keys: &[
+        CloudKeys { switch: "CLAUDE_CODE_USE_BEDROCK", prefixes: &["AWS_"] },
+        CloudKeys { switch: "CLAUDE_CODE_USE_VERTEX", prefixes: &["GOOGLE_", "CLOUDSDK_"] },
+    ],
+    configured_keys: None,
+    homes: &[
+        AgentHome {
+            dir: HomeDir { moved_by: Some("CLAUDE_CONFIG_DIR"), path: ".claude" },
+            entries: &[
+                (".credentials.json", FileExposure::Credentials),
+                (".claude.json", FileExposure::Copy),
+                ("CLAUDE.md", FileExposure::Config),
+                ("agents", FileExposure::Config),
+                ("commands", FileExposure::Config),
+                ("hooks", FileExposure::Config),
+                ("output-styles", FileExposure::Config),
+                ("plugins", FileExposure::Config),
+                ("rules", FileExposure::Config),
+                ("settings.json", FileExposure::Config),
+                ("settings.local.json", FileExposure::Config),
+                ("skills", FileExposure::Config),
+            ],
+        },
+        AgentHome {
+            dir: HomeDir::HOME,
+            entries: &[
+                (".claude.json", FileExposure::Copy),
+                (".local/share/claude/versions", FileExposure::Config),
+            ],
+        },
+    ],
+};
+
 impl Adapter for Claude {
-    fn name(&self) -> &'static str {
-        "claude"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @anthropic-ai/claude-code"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("2.1.325")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -57,20 +97,12 @@ impl Adapter for Claude {
         invocation
     }
 
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--dangerously-skip-permissions"]
-    }
-
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
             Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
         } else {
             Box::new(PlainReader::new(explain))
         }
-    }
-
-    fn reports_cost(&self) -> bool {
-        true
     }
 
     fn with_hook(

@@ -23,6 +23,10 @@ use super::{
     failure, has_option, one_line, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{
+    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
+    Recording,
+};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -36,17 +40,35 @@ const MAX_ARGUMENT: usize = 100 * 1024;
 /// The argument that a prompt on standard input is added to.
 const STDIN_PROMPT_ARGUMENT: &str = "Follow the instructions below.";
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "cline",
+    install_command: "npm install -g cline",
+    recording: Recording::Version { product: "cline", version: "3.0.65" },
+    tokens: Some("after each answer"),
+    cost: Some("where it knows the price"),
+    cost_is_verified: true,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &[],
+    hosts: PROVIDER_HOSTS,
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: Some("CLINE_DIR"), path: ".cline" },
+        entries: &[
+            ("data/settings/providers.json", FileExposure::Credentials),
+            ("data/secrets.json", FileExposure::Credentials),
+            ("data/globalState.json", FileExposure::Copy),
+        ],
+    }],
+};
+
 impl Adapter for Cline {
-    fn name(&self) -> &'static str {
-        "cline"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g cline"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("3.0.65")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -85,10 +107,6 @@ impl Adapter for Cline {
         } else {
             Box::new(PlainReader::new(explain_failure))
         }
-    }
-
-    fn reports_cost(&self) -> bool {
-        true
     }
 }
 

@@ -18,23 +18,51 @@ use super::{
     has_option, one_line, reset,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 
 /// The adapter for `codex`.
 #[derive(Debug)]
 pub(super) struct Codex;
 
+const HOME_DIR: HomeDir = HomeDir { moved_by: Some("CODEX_HOME"), path: ".codex" };
+
+static PROFILE: AgentProfile = AgentProfile {
+    name: "codex",
+    install_command: "npm install -g @openai/codex",
+    recording: Recording::Version { product: "codex", version: "0.166.0" },
+    tokens: Some("at the end of a turn"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("yes"),
+    streams_text: false,
+    sandboxes_itself: true,
+    stop_hook: false,
+    interactive_autonomous_flags: &["-s", "workspace-write", "-a", "never"],
+    hosts: &["api.openai.com", "auth.openai.com", "chatgpt.com"],
+    key_prefixes: &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
+    cloud_keys: &[],
+    configured_keys: Some(ConfiguredKeys {
+        dir: HOME_DIR,
+        file: "config.toml",
+        variables: key_variables,
+    }),
+    homes: &[AgentHome {
+        dir: HOME_DIR,
+        entries: &[
+            ("auth.json", FileExposure::Credentials),
+            ("config.toml", FileExposure::Config),
+            ("AGENTS.md", FileExposure::Config),
+            ("prompts", FileExposure::Config),
+            ("rules", FileExposure::Config),
+            ("skills", FileExposure::Config),
+        ],
+    }],
+};
+
 impl Adapter for Codex {
-    fn name(&self) -> &'static str {
-        "codex"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @openai/codex"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("0.166.0")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -75,10 +103,6 @@ impl Adapter for Codex {
         invocation
     }
 
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["-s", "workspace-write", "-a", "never"]
-    }
-
     fn writable_dir_flags(&self, directories: &[PathBuf]) -> Vec<OsString> {
         directories.iter().flat_map(|path| ["--add-dir".into(), path.into()]).collect()
     }
@@ -90,10 +114,17 @@ impl Adapter for Codex {
             Box::new(PlainReader::with_answer_file(explain_failure))
         }
     }
+}
 
-    fn sandboxes_itself(&self) -> bool {
-        true
-    }
+/// The variables that `config.toml` names as sources of keys: `env_key = "NAME"`.
+fn key_variables(config: &str) -> Vec<String> {
+    let values = config.lines().filter_map(|line| {
+        let value =
+            line.trim().strip_prefix("env_key")?.trim_start().strip_prefix('=')?.trim_start();
+        let (value, _) = value.strip_prefix('"')?.split_once('"')?;
+        Some(value.to_owned())
+    });
+    values.collect()
 }
 
 /// Flags by which a user chooses a sandbox of codex, or none.

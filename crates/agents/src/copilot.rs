@@ -17,6 +17,7 @@ use super::{
     failure, has_option, one_line,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -24,17 +25,36 @@ use ralph_events::event::{Event, Failure, FailureKind, Usage};
 #[derive(Debug)]
 pub(super) struct Copilot;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "copilot",
+    install_command: "npm install -g @github/copilot",
+    recording: Recording::Version { product: "GitHub Copilot CLI", version: "1.0.102" },
+    tokens: Some("at the end"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--allow-all-tools"],
+    hosts: &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
+    key_prefixes: &["COPILOT_"],
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: Some("COPILOT_HOME"), path: ".copilot" },
+        entries: &[
+            ("config.json", FileExposure::Credentials),
+            ("mcp-config.json", FileExposure::Config),
+            ("agents", FileExposure::Config),
+            ("skills", FileExposure::Config),
+        ],
+    }],
+};
+
 impl Adapter for Copilot {
-    fn name(&self) -> &'static str {
-        "copilot"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @github/copilot"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("1.0.102")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -65,10 +85,6 @@ impl Adapter for Copilot {
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--allow-all-tools"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {

@@ -15,6 +15,7 @@ use super::{
     failure, has_option, one_line, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -22,21 +23,45 @@ use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 #[derive(Debug)]
 pub(super) struct Gemini;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "gemini",
+    install_command: "npm install -g @google/gemini-cli",
+    recording: Recording::Version { product: "Gemini CLI", version: "0.61.0" },
+    tokens: Some("at the end"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("if the service tells"),
+    streams_text: true,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--approval-mode", "yolo"],
+    hosts: &[
+        "generativelanguage.googleapis.com",
+        "cloudcode-pa.googleapis.com",
+        "oauth2.googleapis.com",
+    ],
+    key_prefixes: &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: None, path: ".gemini" },
+        entries: &[
+            ("oauth_creds.json", FileExposure::Credentials),
+            ("google_accounts.json", FileExposure::Copy),
+            ("installation_id", FileExposure::Copy),
+            (".env", FileExposure::Config),
+            ("GEMINI.md", FileExposure::Config),
+            ("commands", FileExposure::Config),
+            ("extensions", FileExposure::Config),
+            ("settings.json", FileExposure::Copy),
+            ("trustedFolders.json", FileExposure::Copy),
+        ],
+    }],
+};
+
 impl Adapter for Gemini {
-    fn name(&self) -> &'static str {
-        "gemini"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @google/gemini-cli"
-    }
-
-    fn streams_text(&self) -> bool {
-        true
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("0.61.0")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -56,10 +81,6 @@ impl Adapter for Gemini {
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--approval-mode", "yolo"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {

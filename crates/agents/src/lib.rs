@@ -15,6 +15,7 @@ mod gemini;
 pub mod json;
 mod messages;
 mod opencode;
+pub mod profile;
 mod qwen;
 mod reset;
 mod structured;
@@ -29,6 +30,7 @@ use ralph_events::event::{Event, Exit, Failure, FailureKind, Purpose};
 use ralph_events::line_splitter::Line;
 
 pub use filter::{InvalidExpression, ResponseFilter};
+pub use profile::{AgentProfile, Recording};
 
 /// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
 static ADAPTERS: [&dyn Adapter; 9] = [
@@ -60,6 +62,11 @@ pub fn for_command(program: &str) -> &'static dyn Adapter {
         .and_then(OsStr::to_str)
         .and_then(by_name)
         .unwrap_or(&text::TextAdapter)
+}
+
+/// The profile of the adapter with this name; that of plain text if there is none.
+pub fn profile_of(name: &str) -> &'static AgentProfile {
+    by_name(name).unwrap_or(&text::TextAdapter).profile()
 }
 
 /// What is wanted of an agent.
@@ -320,45 +327,18 @@ pub trait HookFileAccess {
     fn write(&self, text: &str) -> Option<String>;
 }
 
-/// What ralph knows of one kind of agent.
+/// One kind of agent: how it is started, and how its output is read.
 pub trait Adapter: std::fmt::Debug + Sync {
-    /// The adapter's name, as in `agent.type`.
-    fn name(&self) -> &'static str;
-    /// How to get the program, for people.
-    fn install_command(&self) -> &'static str;
-    /// The version of the program whose streams are recorded, and which the tests run.
-    fn recorded_version(&self) -> Option<&'static str> {
-        None
-    }
+    fn profile(&self) -> &'static AgentProfile;
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation;
-    /// The flags with which it asks nobody for permission when it has a screen of its own.
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &[]
-    }
-    /// The flags by which its own sandbox lets it write to these directories, too.
+    /// Flags that make the agent's own sandbox allow writes to these directories, too.
     fn writable_dir_flags(&self, _directories: &[PathBuf]) -> Vec<OsString> {
         Vec::new()
     }
-    /// `structured` is what the invocation said.
+    /// `structured` is [`AgentInvocation::structured`].
     fn reader(&self, structured: bool) -> Box<dyn OutputReader>;
-    /// A text of its stream may go on with the next one, in the middle of a line.
-    fn streams_text(&self) -> bool {
-        false
-    }
-    /// Its stream tells what it cost, in dollars.
-    fn reports_cost(&self) -> bool {
-        false
-    }
-    /// Its stream tells how many tokens it used.
-    fn reports_tokens(&self) -> bool {
-        true
-    }
-    /// It keeps itself to the project when it is not inside a sandbox of ours.
-    fn sandboxes_itself(&self) -> bool {
-        false
-    }
-    /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
-    /// `None` if it cannot be made to, or if the flags are such that it will not start.
+    /// Adds to the user's flags what makes the agent ask `hook`, a command line, before it uses a tool.
+    /// `None` if the agent has no such hook, or if it would not start with these flags anyway.
     fn with_hook(
         &self,
         _flags: &[String],
@@ -366,6 +346,49 @@ pub trait Adapter: std::fmt::Debug + Sync {
         _files: &dyn HookFileAccess,
     ) -> Option<Vec<String>> {
         None
+    }
+}
+
+impl dyn Adapter {
+    /// The adapter's name, as in `agent.type`.
+    pub fn name(&self) -> &'static str {
+        self.profile().name
+    }
+
+    pub fn install_command(&self) -> &'static str {
+        self.profile().install_command
+    }
+
+    /// The version whose streams are recorded and which the tests run.
+    pub fn recorded_version(&self) -> Option<&'static str> {
+        match self.profile().recording {
+            Recording::Version { version, .. } => Some(version),
+            Recording::Missing { .. } => None,
+        }
+    }
+
+    /// Flags that turn off approval prompts in an interactive session.
+    pub fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
+        self.profile().interactive_autonomous_flags
+    }
+
+    /// A text event may continue in the next one, in the middle of a line.
+    pub fn streams_text(&self) -> bool {
+        self.profile().streams_text
+    }
+
+    /// A cost budget can rely on the stream.
+    pub fn reports_cost(&self) -> bool {
+        self.profile().cost_is_verified
+    }
+
+    pub fn reports_tokens(&self) -> bool {
+        self.profile().tokens.is_some()
+    }
+
+    /// Confines itself to the project when it runs outside a sandbox of ralph's.
+    pub fn sandboxes_itself(&self) -> bool {
+        self.profile().sandboxes_itself
     }
 }
 

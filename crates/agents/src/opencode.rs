@@ -16,6 +16,10 @@ use super::{
     has_option, one_line, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{
+    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
+    Recording,
+};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -23,17 +27,35 @@ use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 #[derive(Debug)]
 pub(super) struct Opencode;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "opencode",
+    install_command: "npm install -g opencode-ai",
+    recording: Recording::Version { product: "opencode", version: "1.18.33" },
+    tokens: Some("after each step"),
+    cost: Some("after each step"),
+    cost_is_verified: true,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &[],
+    hosts: PROVIDER_HOSTS,
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir::HOME,
+        entries: &[
+            (".local/share/opencode/auth.json", FileExposure::Credentials),
+            (".config/opencode", FileExposure::Config),
+            (".opencode/bin", FileExposure::Config),
+        ],
+    }],
+};
+
 impl Adapter for Opencode {
-    fn name(&self) -> &'static str {
-        "opencode"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g opencode-ai"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("1.18.33")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -63,10 +85,6 @@ impl Adapter for Opencode {
         } else {
             Box::new(PlainReader::new(explain_failure))
         }
-    }
-
-    fn reports_cost(&self) -> bool {
-        true
     }
 }
 

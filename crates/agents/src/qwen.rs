@@ -9,6 +9,9 @@ use super::text::{LastOutput, PlainReader};
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, api, failure, has_option,
 };
+use crate::profile::{
+    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, Recording,
+};
 use ralph_events::event::{Exit, Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -16,17 +19,36 @@ use ralph_events::text::first_line;
 #[derive(Debug)]
 pub(super) struct Qwen;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "qwen",
+    install_command: "npm install -g @qwen-code/qwen-code",
+    recording: Recording::Version { product: "Qwen Code", version: "0.15.10" },
+    tokens: Some("with each message"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--yolo"],
+    hosts: &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: None, path: ".qwen" },
+        entries: &[
+            ("oauth_creds.json", FileExposure::Credentials),
+            (".env", FileExposure::Config),
+            ("QWEN.md", FileExposure::Config),
+            ("settings.json", FileExposure::Copy),
+        ],
+    }],
+};
+
 impl Adapter for Qwen {
-    fn name(&self) -> &'static str {
-        "qwen"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @qwen-code/qwen-code"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("0.15.10")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -42,10 +64,6 @@ impl Adapter for Qwen {
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--yolo"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {

@@ -2,6 +2,7 @@
 
 mod command_lines;
 
+use super::profile::FileExposure;
 use super::*;
 
 #[test]
@@ -24,6 +25,27 @@ fn adapter_is_selected_by_program_name() {
     assert!(by_name("nobody").is_none());
     for (nth, adapter) in all().iter().enumerate() {
         assert!(!all()[..nth].iter().any(|other| other.name() == adapter.name()));
+    }
+}
+
+#[test]
+fn every_profile_is_complete() {
+    for adapter in all() {
+        let profile = adapter.profile();
+        let name = profile.name;
+        if name == "text" {
+            assert!(profile.hosts.is_empty() && profile.homes.is_empty());
+            continue;
+        }
+        assert!(!profile.hosts.is_empty(), "{name} has no hosts");
+        assert!(!profile.key_prefixes.is_empty(), "{name} has no key variables");
+        let entries = || profile.homes.iter().flat_map(|home| home.entries);
+        let is_credentials = |(_, exposure): &&(_, _)| *exposure == FileExposure::Credentials;
+        assert!(entries().any(|entry| is_credentials(&entry)), "{name} has no credentials");
+        for (path, _) in entries() {
+            assert!(Path::new(path).is_relative() && !path.contains(".."), "{name}: {path}");
+        }
+        assert!(profile.cost.is_some() || !profile.cost_is_verified, "{name}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::{Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, OutputTail};
 use crate::json::utf8;
+use crate::profile::{AgentProfile, MODEL_SERVICE_PREFIXES, Recording};
 use ralph_events::event::{Event, Exit, Failure, Stream};
 use ralph_events::line_splitter::Line;
 
@@ -13,13 +14,32 @@ use ralph_events::line_splitter::Line;
 #[derive(Debug)]
 pub(super) struct TextAdapter;
 
-impl Adapter for TextAdapter {
-    fn name(&self) -> &'static str {
-        "text"
-    }
+static PROFILE: AgentProfile = AgentProfile {
+    name: "text",
+    install_command: "any command that takes a prompt on standard input",
+    recording: Recording::Missing {
+        reason: "any other command: each line is something that it said",
+    },
+    tokens: None,
+    cost: None,
+    cost_is_verified: false,
+    limit_end: None,
+    streams_text: false,
+    sandboxes_itself: false,
+    // The program may be a wrapper around claude.
+    stop_hook: true,
+    interactive_autonomous_flags: &[],
+    hosts: &[],
+    // The program may call any model service.
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[],
+};
 
-    fn install_command(&self) -> &'static str {
-        "any command that takes a prompt on standard input"
+impl Adapter for TextAdapter {
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -28,10 +48,6 @@ impl Adapter for TextAdapter {
 
     fn reader(&self, _structured: bool) -> Box<dyn OutputReader> {
         Box::new(PlainReader::new(|_| None))
-    }
-
-    fn reports_tokens(&self) -> bool {
-        false
     }
 }
 

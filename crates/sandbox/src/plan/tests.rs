@@ -1,5 +1,6 @@
 //! What is seen inside, on machines that are made up.
 
+mod agents;
 mod links;
 mod paper;
 mod protected;
