@@ -1,7 +1,6 @@
-//! Amp: `amp --stream-json -x`, whose stream has the shape of claude's.
+//! Amp: `amp --stream-json -x`, in the format of claude's stream.
 //!
-//! Written from its documentation: the program talks to its own server and could not be run for
-//! recordings.
+//! Written from its documentation: amp talks only to its own server, so nothing could be recorded.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
 use super::structured::StructuredReader;
@@ -13,7 +12,6 @@ use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// The adapter for `amp`.
 #[derive(Debug)]
 pub(super) struct Amp;
 
@@ -61,12 +59,11 @@ impl Adapter for Amp {
         if request.autonomous && !has_option(request.flags, &["--dangerously-allow-all"]) {
             invocation.arg("--dangerously-allow-all");
         }
-        // `-x` and the prompt belong together, at the end.
+        // `-x` and the prompt must be last.
         invocation.arg("-x");
         match invocation.prompt_via {
             PromptVia::Stdin => {}
-            // A value that begins with a dash would be taken for the next option; a space before it
-            // means nothing to the model.
+            // A leading dash would start an option; the model ignores a space.
             PromptVia::Argument if request.prompt.starts_with('-') => {
                 invocation.arg(format!(" {}", request.prompt));
             }
@@ -95,22 +92,21 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
     input_includes_cache: false,
 };
 
-/// What amp's last words mean when there was no result.
-fn explain(words: &LastOutput<'_>) -> Option<Failure> {
-    if words.stdout.contains("No API key found") || words.stderr.contains("No API key found") {
+fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+    if output.stdout.contains("No API key found") || output.stderr.contains("No API key found") {
         return Some(failure(
             FailureKind::Credentials,
             "amp has no API key: run `amp login`, or set AMP_API_KEY",
         ));
     }
-    let said = first_line(words.stderr)?;
-    if said.starts_with("error: ") || said.starts_with("Error: unknown option") {
+    let message = first_line(output.stderr)?;
+    if message.starts_with("error: ") || message.starts_with("Error: unknown option") {
         return Some(failure(
             FailureKind::Usage,
             format!(
-                "amp would not start: {said} (see \"agent\": {{\"flags\"}} in the settings, and amp --help)"
+                "amp would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and amp --help)"
             ),
         ));
     }
-    messages::failure_by_message(said)
+    messages::failure_by_message(message)
 }

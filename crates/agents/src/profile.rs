@@ -1,40 +1,35 @@
 //! Facts about an agent that are data, not code.
 
-/// Everything the rest of ralph needs to know about one agent besides its command line and stream.
-///
-/// There are no defaults: a new adapter has to answer each of these.
+/// What ralph knows about an agent besides its command line and stream. Has no defaults, so a new adapter
+/// must set every field.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentProfile {
-    /// The adapter's name, as in `agent.type`.
+    /// As in `agent.type`.
     pub name: &'static str,
     pub install_command: &'static str,
     pub recording: Recording,
-    /// When the stream reports token counts, for the documentation; `None` if it never does.
+    /// When the stream reports tokens, for the documentation.
     pub tokens: Option<&'static str>,
-    /// When the stream reports dollars, for the documentation; `None` if it never does.
+    /// When the stream reports dollars, for the documentation.
     pub cost: Option<&'static str>,
-    /// The reported cost was seen in recordings, so a cost budget can rely on it.
+    /// A cost budget can rely on the reported cost.
     pub cost_is_verified: bool,
-    /// Whether a rate limit is reported with its end, for the documentation.
+    /// Whether the end of a rate limit is reported, for the documentation.
     pub limit_end: Option<&'static str>,
-    /// A text event may continue in the next one, in the middle of a line.
+    /// A text may continue in the next event, in the middle of a line.
     pub streams_text: bool,
-    /// Confines itself to the project when it runs outside a sandbox of ralph's.
+    /// Confines itself to the project outside a sandbox of ralph's.
     pub sandboxes_itself: bool,
     /// May run Claude Code's stop hook.
     pub stop_hook: bool,
     /// Flags that turn off approval prompts in an interactive session.
     pub interactive_autonomous_flags: &'static [&'static str],
-    /// Hosts that it cannot work without.
     pub hosts: &'static [&'static str],
-    /// Prefixes of the variables that hold its keys and service addresses.
+    /// Prefixes of variables with its keys and service addresses.
     pub key_prefixes: &'static [&'static str],
-    /// Keys of a cloud that it needs only if the user has chosen that cloud.
     pub cloud_keys: &'static [CloudKeys],
-    /// A configuration file that names further key variables.
     pub configured_keys: Option<ConfiguredKeys>,
-    /// What it keeps in the home directory. Anything else there, such as transcripts of other projects, is
-    /// hidden in a sandbox.
+    /// Its files in the home directory. A sandbox hides all others, such as transcripts of other projects.
     pub homes: &'static [AgentHome],
 }
 
@@ -45,14 +40,14 @@ pub enum Recording {
     Missing { reason: &'static str },
 }
 
-/// Keys that are needed while a variable is set to anything but 0.
+/// Keys of a cloud, needed if the variable `switch` is set and not 0.
 #[derive(Debug, Clone, Copy)]
 pub struct CloudKeys {
     pub switch: &'static str,
     pub prefixes: &'static [&'static str],
 }
 
-/// A file in the agent's directory from which `variables` reads names of key variables.
+/// A configuration file in which `variables` finds names of further key variables.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfiguredKeys {
     pub dir: HomeDir,
@@ -68,29 +63,27 @@ pub struct HomeDir {
 }
 
 impl HomeDir {
-    /// The home directory itself.
     pub const HOME: HomeDir = HomeDir { moved_by: None, path: "" };
 }
 
-/// Files and directories of an agent, relative to `dir`.
+/// Paths relative to `dir`.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentHome {
     pub dir: HomeDir,
     pub entries: &'static [(&'static str, FileExposure)],
 }
 
-/// How a sandbox exposes a file of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileExposure {
     /// Read-only.
     Config,
-    /// Writable: agents refresh their tokens, and an old token is worthless afterwards.
+    /// Writable: refreshing a token invalidates the old one.
     Credentials,
-    /// A copy that is thrown away: some agents keep notes in the same file as their settings.
+    /// A temporary copy: some agents keep notes in the file of their settings.
     Copy,
 }
 
-/// Prefixes of all known model services, for agents that can use any of them.
+/// All known model services, for agents that can use any.
 pub const MODEL_SERVICE_PREFIXES: &[&str] = &[
     "AMP_",
     "ANTHROPIC_",
@@ -121,7 +114,7 @@ pub const MODEL_SERVICE_PREFIXES: &[&str] = &[
     "ZAI_",
 ];
 
-/// Hosts of the usual model services, for agents with a choice of providers.
+/// For agents with a choice of providers.
 pub(crate) const PROVIDER_HOSTS: &[&str] = &[
     "opencode.ai",
     "models.dev",

@@ -1,7 +1,6 @@
-//! Qwen Code: `qwen -o stream-json`, whose stream has the shape of claude's.
+//! Qwen Code: `qwen -o stream-json`, in the format of claude's stream.
 //!
-//! It tells a failed API call as the model's own words, `[API Error: …]`, after whatever the model
-//! had said by then, calls that a success and exits with 0.
+//! It appends a failed API call to the model's text as `[API Error: …]`, and exits with 0.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
 use super::structured::StructuredReader;
@@ -15,7 +14,6 @@ use crate::profile::{
 use ralph_events::event::{Exit, Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// The adapter for `qwen`.
 #[derive(Debug)]
 pub(super) struct Qwen;
 
@@ -87,22 +85,20 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
 
 const API_ERROR: &str = "[API Error: ";
 
-/// A message that is nothing but such an error is one. One that ends so may be the model's own, but
-/// a message that the API has finished has a usage.
-fn api_error(text: &str, unused: bool) -> Option<usize> {
+/// A text that only ends so may be the model's own, but then the message has a usage.
+fn api_error(text: &str, has_no_usage: bool) -> Option<usize> {
     if text.starts_with(API_ERROR) {
         return Some(0);
     }
     let at = text.rfind(API_ERROR)?;
-    (unused && text[at..].contains(']')).then_some(at)
+    (has_no_usage && text[at..].contains(']')).then_some(at)
 }
 
-/// What qwen's last words mean when there was no result.
-fn explain(words: &LastOutput<'_>) -> Option<Failure> {
-    if words.exit == Some(Exit::Code(53)) {
+fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+    if output.exit == Some(Exit::Code(53)) {
         return Some(failure(FailureKind::TurnLimit, "qwen ended at its own limit of turns"));
     }
-    let said = first_line(words.stderr)?;
-    let failure = api::classify_failure(0, said);
+    let message = first_line(output.stderr)?;
+    let failure = api::classify_failure(0, message);
     (failure.kind != FailureKind::Other).then_some(failure)
 }
