@@ -1,4 +1,4 @@
-//! The environment in the sandbox: proxy settings, without secrets that the agent does not need.
+//! The environment in a sandbox: proxy settings, and only secrets that the agent needs.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::proxy;
 use ralph_agents::profile_of;
 use ralph_events::redact;
 
-/// Variables that point outside the sandbox: sockets, terminals, other machines.
+/// Variables that point outside: sockets, terminals, other machines.
 const HOST_VARIABLES: &[&str] = &[
     "CONTAINER_HOST",
     "DBUS_SESSION_BUS_ADDRESS",
@@ -45,24 +45,22 @@ fn has_prefix(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether this variable tells the agent where its service is, as `ANTHROPIC_BASE_URL` does.
+/// Whether a variable has the address of a service, as `ANTHROPIC_BASE_URL`.
 pub(super) fn is_service_url(adapter: &str, name: &str) -> bool {
     let ends = ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"];
     ends.iter().any(|end| name.ends_with(end)) && has_prefix(name, profile_of(adapter).key_prefixes)
 }
 
-/// `AWS_` variables that are neither keys nor names of keys.
+/// Neither keys nor names of keys.
 const AWS_PUBLIC_VARIABLES: &[&str] = &["AWS_CA_BUNDLE", "AWS_DEFAULT_REGION", "AWS_REGION"];
 
-/// Variables in which programs look for a proxy.
 const PROXY_VARIABLES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
 pub(super) fn get<'e>(env: &'e [(OsString, OsString)], name: &str) -> Option<&'e OsStr> {
     env.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str())
 }
 
-/// The names of the secrets that the agent does not get. `configured` are variables that its own
-/// configuration asks for.
+/// `configured` are variables that the agent's own configuration names.
 fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
     let is_set = |name: &str| get(&wanted.env, name).is_some_and(|value| value != "0");
     let profile = profile_of(wanted.adapter);
@@ -74,7 +72,7 @@ fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
             || wanted.kept_variables.iter().any(|kept| kept == name)
     };
     let of_aws = |name: &str| name.starts_with("AWS_") && !AWS_PUBLIC_VARIABLES.contains(&name);
-    // With the host's network, the agent needs the user's proxy with its password.
+    // With the host's network, the user's proxy keeps its password.
     let is_proxy = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
     let variables = wanted.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value)));
     let secrets = variables.filter(|(name, value)| {
@@ -86,8 +84,8 @@ fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
     });
     let secrets = secrets.map(|(name, _)| name).filter(|name| !needed(name));
     let (of_git, mut withheld): (Vec<_>, Vec<_>) = secrets.partition(|name| is_git_setting(name));
-    // Git fails if it gets only some of these variables, so the agent gets all or none. Their names contain
-    // "KEY", but they are secret only if a value is.
+    // Git fails with only some of these variables, so the agent gets all or none. Despite the "KEY" in
+    // their names, they are secret only if a value is.
     let is_secret = |(name, value): &(OsString, OsString)| {
         name.to_str().is_some_and(is_git_setting) && is_secret_git_setting(&wanted.env, name, value)
     };
@@ -98,14 +96,13 @@ fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
     withheld.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether a variable holds git settings, as `GIT_CONFIG_KEY_0` does.
 fn is_git_setting(name: &str) -> bool {
     name == "GIT_CONFIG_COUNT"
         || name.starts_with("GIT_CONFIG_KEY_")
         || name.starts_with("GIT_CONFIG_VALUE_")
 }
 
-/// Whether the variable holds a secret git setting, judged by its value or by the setting's name.
+/// Judges by the value and by the setting's name.
 fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsStr) -> bool {
     let Some(number) = name.to_str().and_then(|name| name.strip_prefix("GIT_CONFIG_VALUE_")) else {
         return name.to_str().is_some_and(|name| name != "GIT_CONFIG_COUNT")
@@ -116,7 +113,6 @@ fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsS
     redact::is_secret_variable(&setting.replace('.', "_"), &value.to_string_lossy())
 }
 
-/// The key variables that the agent's own configuration names.
 fn configured_keys(
     wanted: &PlanInputs,
     home: Option<&Path>,
@@ -124,13 +120,13 @@ fn configured_keys(
 ) -> Vec<String> {
     let Some(keys) = &profile_of(wanted.adapter).configured_keys else { return Vec::new() };
     let dir = agent_dir(&keys.dir, wanted, home);
-    // A file that an agent can write would give it any key it names.
+    // A file that agents can write could name any key.
     let file = dir.and_then(|dir| draft.trusted_target(&dir.join(keys.file)));
     let text = file.and_then(|file| draft.disk.read(&file));
     text.as_deref().map(keys.variables).unwrap_or_default()
 }
 
-/// Returns the changes to the environment and the names of the withheld secrets.
+/// Returns the changes and the names of withheld secrets.
 pub(super) fn env_changes(
     wanted: &PlanInputs,
     home: Option<&Path>,
@@ -149,7 +145,7 @@ pub(super) fn env_changes(
     if let NetworkMode::Proxy { .. } = &wanted.network {
         let url = format!("http://127.0.0.1:{}", proxy::PORT);
         changes.extend(PROXY_VARIABLES.iter().map(|name| (name.into(), Some(url.clone().into()))));
-        // The proxy runs outside and could not reach servers inside the sandbox.
+        // The proxy runs outside and cannot reach servers inside.
         let local = "localhost,127.0.0.1,::1";
         changes.extend(["NO_PROXY", "no_proxy"].map(|name| (name.into(), Some(local.into()))));
         changes.push(("NODE_USE_ENV_PROXY".into(), Some("1".into())));
@@ -162,8 +158,7 @@ pub(super) fn env_changes(
     (changes, withheld)
 }
 
-/// `/etc/passwd` and `/etc/group` with an entry for the agent's user, if they have none: programs look
-/// up their own user and home there.
+/// Adds the agent's user to `/etc/passwd` and `/etc/group`: programs look up their user and home.
 pub(super) fn account_files(
     disk: &dyn Disk,
     (user, group): (u32, u32),

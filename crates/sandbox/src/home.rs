@@ -1,4 +1,4 @@
-//! The part of the home directory that a sandbox exposes: toolchains, package caches and the agent's own files.
+//! What a sandbox exposes of the home: toolchains, package caches, the agent's own files.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::plan_builder::PlanBuilder;
 use ralph_agents::profile::{FileExposure, HomeDir};
 use ralph_agents::profile_of;
 
-/// Toolchains that people install into their home. Read-only.
+/// Toolchains; read-only.
 pub(super) const TOOL_DIRS: &[&str] = &[
     ".asdf",
     ".bun",
@@ -65,7 +65,7 @@ pub(super) const TOOL_DIRS: &[&str] = &[
     "sdk",
 ];
 
-/// Package caches. Writable, because package managers add to them.
+/// Package caches; writable.
 pub(super) const CACHE_DIRS: &[&str] = &[
     ".bun/install/cache",
     ".cache/bazel",
@@ -92,7 +92,7 @@ pub(super) const CACHE_DIRS: &[&str] = &[
     "go/pkg/mod",
 ];
 
-/// Publishing tokens and keys inside [`TOOL_DIRS`]; hidden.
+/// Tokens and keys inside [`TOOL_DIRS`]; hidden.
 pub(super) const TOOL_SECRETS: &[&str] = &[
     ".cargo/credentials",
     ".cargo/credentials.toml",
@@ -105,7 +105,6 @@ pub(super) const TOOL_SECRETS: &[&str] = &[
     ".rye/credentials",
 ];
 
-/// Where an agent's directory is: where its variable says, or below `home`.
 pub(super) fn agent_dir(
     dir: &HomeDir,
     wanted: &PlanInputs,
@@ -115,7 +114,7 @@ pub(super) fn agent_dir(
     moved.map(PathBuf::from).or_else(|| Some(home?.join(dir.path)))
 }
 
-/// Exposes the needed part of `home`, which is otherwise replaced by `scratch`. Returns the copies to make.
+/// Exposes parts of `home`, which `scratch` replaces. Returns the copies to make.
 pub(super) fn show_home(
     draft: &mut PlanBuilder<'_>,
     home: &Path,

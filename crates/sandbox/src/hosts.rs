@@ -1,8 +1,7 @@
 //! The hosts that a sandbox may reach.
 //!
-//! An entry without a port allows ports 443 and 80 and only public addresses. Otherwise the owner of a
-//! name could point it at services of this machine or its network. An entry with one host *and* a port
-//! may be private, because the user chose that service.
+//! An entry without a port allows only public addresses, or the owner of a name could point it at
+//! services of this machine or its network. One with a host *and* a port may be private: the user chose it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,10 +16,8 @@ struct HostGroup {
     by_default: bool,
 }
 
-/// Groups of hosts that `sandbox.allowedDomains` can name.
-///
-/// `github` and `gitlab` are not allowed by default, because an agent could send data to any account
-/// there. (Registries accept uploads, too, but a loop that cannot install packages is of little use.)
+/// Groups that `sandbox.allowedDomains` can name. `github` and `gitlab` are off by default, because an
+/// agent could send data to any account there. Registries accept uploads, too, but loops need packages.
 const GROUPS: [HostGroup; 13] = [
     host_group("npm", &["registry.npmjs.org", "registry.yarnpkg.com", "npm.jsr.io", "jsr.io"]),
     host_group("crates", &["crates.io", "index.crates.io", "static.crates.io"]),
@@ -66,7 +63,7 @@ struct HostEntry {
 enum HostPattern {
     /// One name or address, in lower case.
     Exact(String),
-    /// All subdomains of a name: `*.example.com` is stored as `.example.com`.
+    /// `*.example.com`, stored as `.example.com`.
     Subdomains(String),
 }
 
@@ -89,7 +86,7 @@ impl fmt::Display for InvalidHostEntry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostDecision {
-    /// With `private`, addresses of this machine and its network are allowed, too.
+    /// `private` includes addresses of this machine and its network.
     Allowed {
         private: bool,
     },
@@ -97,7 +94,7 @@ pub enum HostDecision {
 }
 
 impl HostAllowList {
-    /// The default list: package registries and the agent's own services.
+    /// Package registries and the agent's own services.
     pub fn for_agent(adapter: &str) -> HostAllowList {
         let mut list = HostAllowList::default();
         let registries = GROUPS.iter().filter(|group| group.by_default);
@@ -109,7 +106,7 @@ impl HostAllowList {
         list
     }
 
-    /// Adds an entry of the settings: a host, `*.host`, `host:port`, or a group.
+    /// Adds a host, `*.host`, `host:port`, or a group.
     ///
     /// # Errors
     /// The entry is none of these.
@@ -149,7 +146,7 @@ impl HostAllowList {
         Ok(())
     }
 
-    /// Adds exactly the host and port of a service URL, such as `ANTHROPIC_BASE_URL`.
+    /// Adds the host and port of a URL, as in `ANTHROPIC_BASE_URL`.
     pub fn add_url(&mut self, url: &str) {
         let (rest, default) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (rest, 443),
@@ -186,7 +183,7 @@ impl HostAllowList {
         decision
     }
 
-    /// The allowed ports of this machine, for programs that do not use the proxy.
+    /// Allowed ports of this machine, for programs that ignore the proxy.
     pub fn local_ports(&self) -> Vec<u16> {
         let local = self.entries.iter().filter(|entry| match &entry.host {
             HostPattern::Exact(name) => is_local(name),
@@ -223,7 +220,7 @@ pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str
     }
 }
 
-/// Returns the host in lower case without a trailing dot, or `None` if it is not a valid host.
+/// Returns a valid host in lower case without a trailing dot.
 pub(super) fn normalize_host(host: &str) -> Option<String> {
     if host.parse::<IpAddr>().is_ok() {
         return Some(host.to_ascii_lowercase());
@@ -234,14 +231,13 @@ pub(super) fn normalize_host(host: &str) -> Option<String> {
             && label.len() <= 63
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    // Some programs read a numeric last label as an address (`127.1`, `0x7f.1`), others as a name.
+    // Some programs read `127.1` or `0x7f.1` as an address, others as a name.
     let last = host.rsplit('.').next().unwrap_or_default();
     let is_number = last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x");
     let is_name = host.len() <= 253 && host.split('.').all(is_label) && !is_number;
     is_name.then(|| host.to_ascii_lowercase())
 }
 
-/// Whether an address is public: not of this machine or its network, and not multicast.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -265,7 +261,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    // Addresses that embed an IPv4 address: mapped, compatible, NAT64, 6to4.
+    // Embedded IPv4 addresses: mapped, compatible, NAT64, 6to4.
     let embedded = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
@@ -276,7 +272,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         // The other NAT64 prefixes are for local use.
         [0x64, 0xff9b, ..] => false,
         [0x2002, high, low, ..] => embedded(high, low),
-        // Teredo embeds an IPv4 address, too, and is obsolete.
+        // Teredo, obsolete.
         [0x2001, 0, ..] => false,
         // All public addresses are in 2000::/3 today.
         [first, ..] => first & 0xe000 == 0x2000,
@@ -324,7 +320,6 @@ mod tests {
             ("[fe80::1]:80", "fe80::1", 80, PRIVATE),
             ("npm", "registry.npmjs.org", 443, YES),
             ("github", "codeload.github.com", 443, YES),
-            // Numeric addresses in disguise.
             ("example.com", "127.1", 443, NO),
             ("example.com", "0x7f000001", 443, NO),
             ("example.com", "2130706433", 443, NO),
