@@ -170,7 +170,7 @@ fn doctor_as_root_reports_claude_restriction() {
 #[test]
 fn agents_lists_installed_and_tested_versions() {
     let project = Project::new();
-    let recorded = by_name("claude").and_then(Adapter::recorded_version).unwrap();
+    let recorded = by_name("claude").and_then(<dyn Adapter>::recorded_version).unwrap();
     project.install_agent("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
     project.install_agent("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.install_agent("gemini", &json!([{"exit": 1}]));

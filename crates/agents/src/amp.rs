@@ -1,7 +1,6 @@
-//! Amp: `amp --stream-json -x`, whose stream has the shape of claude's.
+//! Amp: `amp --stream-json -x`, in the format of claude's stream.
 //!
-//! Written from its documentation: the program talks to its own server and could not be run for
-//! recordings.
+//! Written from its documentation: amp talks only to its own server, so nothing could be recorded.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
 use super::structured::StructuredReader;
@@ -9,20 +8,43 @@ use super::text::{LastOutput, PlainReader};
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, failure, has_option, messages,
 };
+use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// The adapter for `amp`.
 #[derive(Debug)]
 pub(super) struct Amp;
 
-impl Adapter for Amp {
-    fn name(&self) -> &'static str {
-        "amp"
-    }
+static PROFILE: AgentProfile = AgentProfile {
+    name: "amp",
+    install_command: "npm install -g @sourcegraph/amp",
+    recording: Recording::Missing {
+        reason: "nothing but its refusals: written from its documentation",
+    },
+    tokens: Some("with each message"),
+    cost: Some("if it tells"),
+    cost_is_verified: false,
+    limit_end: None,
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--dangerously-allow-all"],
+    hosts: &["ampcode.com"],
+    key_prefixes: &["AMP_"],
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir::HOME,
+        entries: &[
+            (".local/share/amp/secrets.json", FileExposure::Credentials),
+            (".config/amp", FileExposure::Config),
+        ],
+    }],
+};
 
-    fn install_command(&self) -> &'static str {
-        "npm install -g @sourcegraph/amp"
+impl Adapter for Amp {
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -37,12 +59,11 @@ impl Adapter for Amp {
         if request.autonomous && !has_option(request.flags, &["--dangerously-allow-all"]) {
             invocation.arg("--dangerously-allow-all");
         }
-        // `-x` and the prompt belong together, at the end.
+        // `-x` and the prompt must be last.
         invocation.arg("-x");
         match invocation.prompt_via {
             PromptVia::Stdin => {}
-            // A value that begins with a dash would be taken for the next option; a space before it
-            // means nothing to the model.
+            // A leading dash would start an option; the model ignores a space.
             PromptVia::Argument if request.prompt.starts_with('-') => {
                 invocation.arg(format!(" {}", request.prompt));
             }
@@ -50,10 +71,6 @@ impl Adapter for Amp {
             PromptVia::File => invocation.arg(request.prompt_file),
         }
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--dangerously-allow-all"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
@@ -75,22 +92,21 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
     input_includes_cache: false,
 };
 
-/// What amp's last words mean when there was no result.
-fn explain(words: &LastOutput<'_>) -> Option<Failure> {
-    if words.stdout.contains("No API key found") || words.stderr.contains("No API key found") {
+fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+    if output.stdout.contains("No API key found") || output.stderr.contains("No API key found") {
         return Some(failure(
             FailureKind::Credentials,
             "amp has no API key: run `amp login`, or set AMP_API_KEY",
         ));
     }
-    let said = first_line(words.stderr)?;
-    if said.starts_with("error: ") || said.starts_with("Error: unknown option") {
+    let message = first_line(output.stderr)?;
+    if message.starts_with("error: ") || message.starts_with("Error: unknown option") {
         return Some(failure(
             FailureKind::Usage,
             format!(
-                "amp would not start: {said} (see \"agent\": {{\"flags\"}} in the settings, and amp --help)"
+                "amp would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and amp --help)"
             ),
         ));
     }
-    messages::failure_by_message(said)
+    messages::failure_by_message(message)
 }

@@ -1,7 +1,6 @@
-//! What it means that a call of a model's API failed, whichever program made it.
+//! Classifies failed API calls.
 //!
-//! Only for what a program tells as its own verdict: the same words in a file, in the output of a
-//! tool or in the mouth of a model mean nothing.
+//! Only for messages of the program itself: the same text from a file, tool or model means nothing.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,39 +8,38 @@ use jiff::tz::TimeZone;
 use super::reset;
 use ralph_events::event::{Failure, FailureKind};
 
-/// A failure of which a status is known (0 if not) and what the API or the program said.
+/// `status` is 0 if unknown.
 pub(super) fn classify_failure(status: u64, message: &str) -> Failure {
     classify_failure_at(status, message, None)
 }
 
-/// The same, by a program that tells when it said that. "In 40 seconds" is 40 seconds after.
+/// Counts "in 40 seconds" from `reported_at`.
 pub(super) fn classify_failure_at(
     status: u64,
     message: &str,
-    said_at: Option<Timestamp>,
+    reported_at: Option<Timestamp>,
 ) -> Failure {
     let kind = failure_kind(status, message);
-    let said_at = said_at.unwrap_or_else(Timestamp::now).to_zoned(TimeZone::UTC);
+    let reported_at = reported_at.unwrap_or_else(Timestamp::now).to_zoned(TimeZone::UTC);
     let resets_at = (kind == FailureKind::RateLimit)
-        .then(|| reset::retry_after_reset(message, &said_at))
+        .then(|| reset::retry_after_reset(message, &reported_at))
         .flatten();
     Failure { kind, message: message.trim().to_owned(), resets_at }
 }
 
-/// The kind of a failure, by the status of the answer or else by its words.
 pub(super) fn failure_kind(status: u64, message: &str) -> FailureKind {
-    let words = kind_by_message(message);
+    let by_message = kind_by_message(message);
     match status {
-        // A request that is too large is a bad request like any other, but for its words.
-        400 | 413 | 422 if words == Some(FailureKind::Context) => FailureKind::Context,
+        // Only the message tells a too large request from other bad ones.
+        400 | 413 | 422 if by_message == Some(FailureKind::Context) => FailureKind::Context,
         413 => FailureKind::Context,
         401 | 403 => FailureKind::Credentials,
         402 | 429 => FailureKind::RateLimit,
         503 | 529 => FailureKind::Overloaded,
-        0 => words.unwrap_or(FailureKind::Other),
-        // Gateways tell a limit as an error of their own.
-        500.. => words.unwrap_or(FailureKind::Other),
-        _ => match words {
+        0 => by_message.unwrap_or(FailureKind::Other),
+        // Gateways report limits as server errors.
+        500.. => by_message.unwrap_or(FailureKind::Other),
+        _ => match by_message {
             Some(FailureKind::Credentials) if status == 400 => FailureKind::Credentials,
             _ => FailureKind::Other,
         },
@@ -49,7 +47,7 @@ pub(super) fn failure_kind(status: u64, message: &str) -> FailureKind {
 }
 
 fn kind_by_message(message: &str) -> Option<FailureKind> {
-    // The first that fits: quotas of tokens speak of a context too.
+    // By precedence: token quotas mention the context, too.
     const PHRASES: [(&str, FailureKind); 26] = [
         ("context length", FailureKind::Context),
         ("context window", FailureKind::Context),
@@ -82,7 +80,7 @@ fn kind_by_message(message: &str) -> Option<FailureKind> {
     PHRASES.iter().find(|(phrase, _)| lower.contains(phrase)).map(|(_, kind)| *kind)
 }
 
-/// The status at the beginning of a message such as `401 invalid x-api-key`; 0 if there is none.
+/// The status in `401 invalid x-api-key`, or 0.
 pub(super) fn leading_status(message: &str) -> u64 {
     let digits = message.trim_start().split(|c: char| !c.is_ascii_digit()).next();
     match digits {

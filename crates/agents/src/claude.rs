@@ -11,31 +11,70 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, HookFileAccess, OutputReader, PromptVia, failure,
     has_option, messages,
 };
+use crate::profile::{AgentHome, AgentProfile, CloudKeys, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// The adapter for `claude`.
 #[derive(Debug)]
 pub(super) struct Claude;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "claude",
+    install_command: "npm install -g @anthropic-ai/claude-code",
+    recording: Recording::Version { product: "Claude Code", version: "2.1.325" },
+    tokens: Some("with each message"),
+    cost: Some("at the end"),
+    cost_is_verified: true,
+    limit_end: Some("yes"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: true,
+    interactive_autonomous_flags: &["--dangerously-skip-permissions"],
+    hosts: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
+    key_prefixes: &["ANTHROPIC_", "CLAUDE_"],
+    cloud_keys: &[
+        CloudKeys { switch: "CLAUDE_CODE_USE_BEDROCK", prefixes: &["AWS_"] },
+        CloudKeys { switch: "CLAUDE_CODE_USE_VERTEX", prefixes: &["GOOGLE_", "CLOUDSDK_"] },
+    ],
+    configured_keys: None,
+    homes: &[
+        AgentHome {
+            dir: HomeDir { moved_by: Some("CLAUDE_CONFIG_DIR"), path: ".claude" },
+            entries: &[
+                (".credentials.json", FileExposure::Credentials),
+                (".claude.json", FileExposure::Copy),
+                ("CLAUDE.md", FileExposure::Config),
+                ("agents", FileExposure::Config),
+                ("commands", FileExposure::Config),
+                ("hooks", FileExposure::Config),
+                ("output-styles", FileExposure::Config),
+                ("plugins", FileExposure::Config),
+                ("rules", FileExposure::Config),
+                ("settings.json", FileExposure::Config),
+                ("settings.local.json", FileExposure::Config),
+                ("skills", FileExposure::Config),
+            ],
+        },
+        AgentHome {
+            dir: HomeDir::HOME,
+            entries: &[
+                (".claude.json", FileExposure::Copy),
+                (".local/share/claude/versions", FileExposure::Config),
+            ],
+        },
+    ],
+};
+
 impl Adapter for Claude {
-    fn name(&self) -> &'static str {
-        "claude"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @anthropic-ai/claude-code"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("2.1.325")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(["-p", "--output-format"]);
         if request.stream {
-            // Without `--verbose` it refuses to stream.
+            // It refuses to stream without `--verbose`.
             invocation.args(["stream-json", "--verbose"]);
         } else {
             invocation.arg("text");
@@ -57,10 +96,6 @@ impl Adapter for Claude {
         invocation
     }
 
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--dangerously-skip-permissions"]
-    }
-
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
             Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
@@ -69,21 +104,17 @@ impl Adapter for Claude {
         }
     }
 
-    fn reports_cost(&self) -> bool {
-        true
-    }
-
     fn with_hook(
         &self,
         flags: &[String],
         hook: &[&str],
         files: &dyn HookFileAccess,
     ) -> Option<Vec<String>> {
-        let (own, others) = split_settings_flag(flags);
+        let (user_settings, others) = split_settings_flag(flags);
         let mut in_file = false;
-        let mut settings = match own {
+        let mut settings = match user_settings {
             None => json!({}),
-            // As claude itself tells the two apart.
+            // claude distinguishes JSON and paths in the same way.
             Some(text) if text.trim_start().starts_with('{') => serde_json::from_str(text).ok()?,
             Some(path) => {
                 in_file = true;
@@ -91,31 +122,29 @@ impl Adapter for Claude {
             }
         };
         let (program, args) = hook.split_first()?;
-        let ours = json!({"hooks": [
+        let hook_entry = json!({"hooks": [
             {"type": "command", "command": program, "args": args, "timeout": HOOK_TIMEOUT_SECONDS}
         ]});
         let hooks = settings.as_object_mut()?.entry("hooks").or_insert_with(|| json!({}));
         let before = hooks.as_object_mut()?.entry("PreToolUse").or_insert_with(|| json!([]));
-        before.as_array_mut()?.push(ours);
+        before.as_array_mut()?.push(hook_entry);
         let mut settings = settings.to_string();
-        // There may be keys in it, and everybody sees a command line.
+        // The file may contain keys; a command line is public.
         if in_file {
             settings = files.write(&settings)?;
         }
-        let mut guarded = vec![SETTINGS_FLAG.to_owned(), settings];
-        guarded.extend(others);
-        Some(guarded)
+        let mut merged = vec![SETTINGS_FLAG.to_owned(), settings];
+        merged.extend(others);
+        Some(merged)
     }
 }
 
-/// Settings for one run, as JSON or by the path of a file. Of several only the last one counts, so that
-/// ours and the user's have to be one.
+/// Only the last one counts, so ralph's and the user's are merged.
 const SETTINGS_FLAG: &str = "--settings";
 
-/// After this a hook is taken to have no objection.
+/// After this, claude assumes consent.
 const HOOK_TIMEOUT_SECONDS: u64 = 10;
 
-/// The settings that the user's flags name, and all other flags.
 fn split_settings_flag(flags: &[String]) -> (Option<&str>, Vec<String>) {
     let mut settings = None;
     let mut others = Vec::new();
@@ -132,7 +161,7 @@ fn split_settings_flag(flags: &[String]) -> (Option<&str>, Vec<String>) {
     (settings, others)
 }
 
-/// A flag of older versions, which the program refuses by now; a variable does the same.
+/// Removed from claude; a variable does the same.
 const NO_AUTO_COMPACT: &str = "--no-auto-compact";
 
 static DIALECT: StreamJsonDialect = StreamJsonDialect {
@@ -145,27 +174,25 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
     input_includes_cache: false,
 };
 
-/// What claude's last words mean when there was no result.
-fn explain(words: &LastOutput<'_>) -> Option<Failure> {
-    let said = first_line(words.stderr);
-    if words.stderr.contains("cannot be used with root/sudo privileges") {
+fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+    let message = first_line(output.stderr);
+    if output.stderr.contains("cannot be used with root/sudo privileges") {
         return Some(failure(
             FailureKind::Usage,
             "claude refuses --dangerously-skip-permissions as root: run ralph as an ordinary user, \
              use --sandbox, or set IS_SANDBOX=1 if this machine is one",
         ));
     }
-    if let Some(said) = said.filter(|said| said.starts_with("error: ")) {
+    if let Some(message) = message.filter(|message| message.starts_with("error: ")) {
         return Some(failure(
             FailureKind::Usage,
             format!(
-                "claude would not start: {said} (see \"agent\": {{\"flags\"}} in the settings, and claude --help)"
+                "claude would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and claude --help)"
             ),
         ));
     }
-    // Its verdict on its own work is a line of its own, on standard output if it was asked for
-    // plain text.
-    [words.stderr, words.stdout]
+    // The last line, on stdout for plain text.
+    [output.stderr, output.stdout]
         .into_iter()
         .filter_map(|stream| stream.lines().rev().find(|line| !line.trim().is_empty()))
         .find_map(messages::failure_by_message)
@@ -181,7 +208,6 @@ mod tests {
 
     const FILE: &str = r#"{"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}], "Stop": []}}"#;
 
-    /// The last text that was written.
     #[derive(Default)]
     struct Files(RefCell<String>);
 
@@ -203,13 +229,13 @@ mod tests {
 
     #[test]
     fn claude_hook_is_merged_into_user_settings() {
-        let ours = json!({"hooks": [{
+        let hook_entry = json!({"hooks": [{
             "type": "command", "command": "/bin/ralph", "args": ["hook", "pre-tool-use"], "timeout": 10
         }]});
-        let alone = json!({"hooks": {"PreToolUse": [&ours]}});
+        let alone = json!({"hooks": {"PreToolUse": [&hook_entry]}});
         let with_file = json!({
             "model": "opus",
-            "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}, &ours], "Stop": []},
+            "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}, &hook_entry], "Stop": []},
         });
         for (flags, settings, others) in [
             (&[][..], &alone, &[][..]),
@@ -220,14 +246,13 @@ mod tests {
             (&["--settings", "own.json", "--settings", r#" {"hooks": {}}"#], &alone, &[]),
         ] {
             let files = Files::default();
-            let guarded = with_hook(flags, &files).unwrap();
+            let merged = with_hook(flags, &files).unwrap();
             let written = files.0.into_inner();
-            // What was in a file stays in one.
-            assert_eq!(guarded[1] == "merged.json", settings == &with_file, "{flags:?}");
-            let told = if written.is_empty() { &guarded[1] } else { &written };
-            assert_eq!(guarded[0], "--settings");
-            assert_eq!(serde_json::from_str::<Value>(told).unwrap(), *settings, "{flags:?}");
-            assert_eq!(guarded[2..], *others, "{flags:?}");
+            assert_eq!(merged[1] == "merged.json", settings == &with_file, "{flags:?}");
+            let json = if written.is_empty() { &merged[1] } else { &written };
+            assert_eq!(merged[0], "--settings");
+            assert_eq!(serde_json::from_str::<Value>(json).unwrap(), *settings, "{flags:?}");
+            assert_eq!(merged[2..], *others, "{flags:?}");
         }
     }
 

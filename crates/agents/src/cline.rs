@@ -1,15 +1,10 @@
 //! Cline: `cline --json`.
 //!
-//! A text comes in pieces, each perhaps with all that was said so far, then whole, and the last one
-//! twice more; only the whole one counts. A subagent's words are in the stream without any mark, but
-//! they come while the tool runs that called it, and then the agent itself is silent. The result
-//! repeats the agent's own last words.
+//! Text arrives in pieces, then whole, and the last one twice more; only whole texts count. A
+//! subagent's text is not marked, but arrives only while its tool runs.
 //!
-//! It would hand its work to a daemon, which stays, which may be another run's or the user's own, and
-//! whose tools nobody could end with this run. It is told to do its work itself.
-//!
-//! The prompt is an argument, whose length the system limits. A longer one goes to standard input,
-//! which cline adds to an argument.
+//! By default cline uses a daemon that outlives the run and whose tools ralph could not kill, so it
+//! is told to work in its own process.
 
 use std::borrow::Cow;
 
@@ -23,44 +18,65 @@ use super::{
     failure, has_option, one_line, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{
+    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
+    Recording,
+};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
-/// The adapter for `cline`.
 #[derive(Debug)]
 pub(super) struct Cline;
 
-/// Linux takes no argument of 128 KiB or more.
+/// Linux limits an argument to 128 KiB.
 const MAX_ARGUMENT: usize = 100 * 1024;
 
-/// The argument that a prompt on standard input is added to.
+/// cline appends standard input to this argument.
 const STDIN_PROMPT_ARGUMENT: &str = "Follow the instructions below.";
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "cline",
+    install_command: "npm install -g cline",
+    recording: Recording::Version { product: "cline", version: "3.0.65" },
+    tokens: Some("after each answer"),
+    cost: Some("where it knows the price"),
+    cost_is_verified: true,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &[],
+    hosts: PROVIDER_HOSTS,
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: Some("CLINE_DIR"), path: ".cline" },
+        entries: &[
+            ("data/settings/providers.json", FileExposure::Credentials),
+            ("data/secrets.json", FileExposure::Credentials),
+            ("data/globalState.json", FileExposure::Copy),
+        ],
+    }],
+};
+
 impl Adapter for Cline {
-    fn name(&self) -> &'static str {
-        "cline"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g cline"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("3.0.65")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
-        let usual = if request.prompt.len() > MAX_ARGUMENT {
+        let default_via = if request.prompt.len() > MAX_ARGUMENT {
             PromptVia::Stdin
         } else {
             PromptVia::Argument
         };
-        let mut invocation = AgentInvocation::new(request, usual);
+        let mut invocation = AgentInvocation::new(request, default_via);
         let flags = request.flags;
         if request.stream && !has_option(flags, &["--json"]) {
             invocation.arg("--json");
         }
-        // It approves everything unless it is told not to.
+        // Approves everything by default.
         if !has_option(flags, &["--auto-approve"]) {
             invocation.args(["--auto-approve", if request.autonomous { "true" } else { "false" }]);
         }
@@ -72,7 +88,7 @@ impl Adapter for Cline {
         let mut prompt =
             invocation.prompt_argument(request).unwrap_or(STDIN_PROMPT_ARGUMENT.into());
         if !prompt.contains(char::is_whitespace) {
-            // A single word would be taken for a command.
+            // A single word would be a command.
             prompt.to_mut().push('\n');
         }
         invocation.args(["--", &*prompt]);
@@ -86,22 +102,17 @@ impl Adapter for Cline {
             Box::new(PlainReader::new(explain_failure))
         }
     }
-
-    fn reports_cost(&self) -> bool {
-        true
-    }
 }
 
-/// Makes events of the lines of one cline process.
 #[derive(Debug, Default)]
 struct ClineParser {
     session: String,
     tools: ToolTracker,
-    /// Ids of tools that run, so that what is said meanwhile is a subagent's.
+    /// Text is a subagent's while one of these runs.
     running: Vec<String>,
-    /// What the agent itself said last.
+    /// The latest text of the main agent.
     last_text: String,
-    /// The kind of the last error, which the result tells only in words.
+    /// The kind of the last error, which the result has only as prose.
     error_class: Option<FailureKind>,
     usage: Usage,
 }
@@ -113,7 +124,7 @@ impl LineParser for ClineParser {
         };
         match &*line.kind {
             "hook_event" => {
-                // The conversation; a subagent's has a parent.
+                // A subagent's conversation has a parent.
                 let id = line.task.as_deref().unwrap_or_default();
                 let main = line.parent.is_none_or(RawJson::is_null);
                 if main && !id.is_empty() && id != self.session {
@@ -132,7 +143,7 @@ impl LineParser for ClineParser {
                 emit(Event::Notice { text: one_line(&text).into() });
                 LineOutcome::Parsed
             }
-            // Said after its result, when it was asked to end.
+            // Follows the result of a stopped run.
             "run_aborted" => LineOutcome::Parsed,
             _ => LineOutcome::Unknown,
         }
@@ -148,8 +159,8 @@ impl LineParser for ClineParser {
         true
     }
 
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(words)
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+        explain_failure(output)
     }
 }
 
@@ -179,7 +190,7 @@ impl ClineParser {
             ("content_update", "tool") => {}
             ("content_end", "tool") => self.tool_ended(event, emit),
             ("usage", _) => {
-                // The totals that come with it are those of one agent; a subagent begins at 0.
+                // The totals in this line are per agent.
                 self.usage.add(&event.usage());
                 emit(Event::Usage(self.usage));
             }
@@ -199,7 +210,6 @@ impl ClineParser {
                 let text = event.message.map(RawText::text).unwrap_or_default();
                 emit(Event::Notice { text: one_line(&text).into() });
             }
-            // Told by other lines, or by the result.
             ("iteration_start" | "iteration_end" | "done", _) => {}
             _ => return false,
         }
@@ -223,7 +233,7 @@ impl ClineParser {
         let subagent = !self.running.is_empty();
         let mut end = tool_end(event.output);
         end.failed |= event.error.is_some_and(|error| !error.is_null());
-        end.denied = end.failed && DENIALS.iter().any(|words| end.preview.contains(words));
+        end.denied = end.failed && DENIALS.iter().any(|phrase| end.preview.contains(phrase));
         self.tools.end(id, end, subagent, emit);
     }
 
@@ -241,15 +251,14 @@ impl ClineParser {
             Some(reason) => Some(self.to_failure(reason, &text)),
             None => return LineOutcome::Malformed,
         };
-        // What the agent said last is known for sure only now.
         if failure.is_none() && !text.is_empty() && *text != self.last_text {
             emit(Event::Text { text, joined: false, subagent: false });
         }
         let tokens: ClineTokens = lenient(line.aggregate.or(line.usage));
-        let told = tokens.usage();
-        // The result leaves subagents out, the lines before it leave out what was not told there.
-        if told.total_tokens() > self.usage.total_tokens() {
-            self.usage = Usage { cost_usd: told.cost_usd.or(self.usage.cost_usd), ..told };
+        let total = tokens.usage();
+        // The result omits subagents, the lines before it other usage.
+        if total.total_tokens() > self.usage.total_tokens() {
+            self.usage = Usage { cost_usd: total.cost_usd.or(self.usage.cost_usd), ..total };
         }
         emit(Event::Result { failure, usage: Some(self.usage), turns: line.iterations() });
         LineOutcome::Result
@@ -268,34 +277,33 @@ impl ClineParser {
     }
 }
 
-/// Words in the error of a tool that was not run for want of permission: through the daemon, and
-/// without it.
+/// Denied by the daemon, and without it.
 const DENIALS: [&str; 2] = ["Tool approval", "requires approval in a TTY session"];
 
-/// What to do about credentials.
 const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 
-/// What cline's last words mean when there was no result. In a stream they are JSON.
-fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
-    let stderr = strip_control_chars(words.stderr);
-    let mut said = stderr.lines().map(str::trim).filter_map(|line| {
-        match serde_json::from_str::<ClineLine<'_>>(line) {
-            Ok(ClineLine { message: Some(message), .. }) => Some(message.text().into_owned()),
-            Ok(_) => None,
-            Err(_) => line.strip_prefix("error:").map(|said| said.trim().to_owned()),
-        }
-    });
-    let said = said.rfind(|said| !said.starts_with("hook dispatch failed"))?;
-    let failed = with_credentials_hint(api::classify_failure(0, &said), REMEDY);
+/// In a stream, errors on stderr are JSON.
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
+    let stderr = strip_control_chars(output.stderr);
+    let mut messages =
+        stderr.lines().map(str::trim).filter_map(|line| {
+            match serde_json::from_str::<ClineLine<'_>>(line) {
+                Ok(ClineLine { message: Some(message), .. }) => Some(message.text().into_owned()),
+                Ok(_) => None,
+                Err(_) => line.strip_prefix("error:").map(|message| message.trim().to_owned()),
+            }
+        });
+    let message = messages.rfind(|message| !message.starts_with("hook dispatch failed"))?;
+    let failed = with_credentials_hint(api::classify_failure(0, &message), REMEDY);
     if failed.kind != FailureKind::Other {
         return Some(failed);
     }
     const USAGE_PHRASES: [&str; 3] = ["requires a prompt", "Unknown command", "unknown option"];
-    USAGE_PHRASES.iter().any(|words| said.contains(words)).then(|| {
+    USAGE_PHRASES.iter().any(|phrase| message.contains(phrase)).then(|| {
         failure(
             FailureKind::Usage,
             format!(
-                "cline would not start: {said} (see \"agent\" in the settings, and cline --help)"
+                "cline would not start: {message} (see \"agent\" in the settings, and cline --help)"
             ),
         )
     })
@@ -394,8 +402,7 @@ struct ClineTokens {
 }
 
 impl ClineTokens {
-    /// Its input includes what came from or went into a cache; ours does not. A cost of nothing is
-    /// one that it does not know.
+    /// The input count includes cached tokens. A cost of 0 means unknown.
     fn usage(&self) -> Usage {
         let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
         Usage {
@@ -408,7 +415,6 @@ impl ClineTokens {
     }
 }
 
-/// What a tool works on: `run_commands` and `read_files` take lists.
 fn tool_summary(name: &str, input: Option<RawJson<'_>>) -> String {
     let wanted: &[u8] = match name {
         "run_commands" => b"commands",
@@ -429,7 +435,6 @@ fn tool_summary(name: &str, input: Option<RawJson<'_>>) -> String {
     if parts.is_empty() { key_values(input) } else { one_line(&parts.join("; ")) }
 }
 
-/// What a tool gave back: a list of what each of its parts did, or an error, or something else.
 fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
     let (size, preview) = tool_output(output);
     let mut end = ToolEnd { size, preview, ..ToolEnd::default() };

@@ -1,7 +1,7 @@
 //! Codex: `codex exec --json`.
 //!
-//! It tells neither its model nor what it cost. A line of type `error` is one of its own retries;
-//! only `turn.failed` ends its work. The usage of a turn is that of the whole thread so far.
+//! It reports neither model nor cost. An `error` line is a retry; only `turn.failed` is a failure.
+//! The usage of a turn covers the whole thread so far.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -18,29 +18,56 @@ use super::{
     has_option, one_line, reset,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 
-/// The adapter for `codex`.
 #[derive(Debug)]
 pub(super) struct Codex;
 
+const HOME_DIR: HomeDir = HomeDir { moved_by: Some("CODEX_HOME"), path: ".codex" };
+
+static PROFILE: AgentProfile = AgentProfile {
+    name: "codex",
+    install_command: "npm install -g @openai/codex",
+    recording: Recording::Version { product: "codex", version: "0.166.0" },
+    tokens: Some("at the end of a turn"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("yes"),
+    streams_text: false,
+    sandboxes_itself: true,
+    stop_hook: false,
+    interactive_autonomous_flags: &["-s", "workspace-write", "-a", "never"],
+    hosts: &["api.openai.com", "auth.openai.com", "chatgpt.com"],
+    key_prefixes: &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
+    cloud_keys: &[],
+    configured_keys: Some(ConfiguredKeys {
+        dir: HOME_DIR,
+        file: "config.toml",
+        variables: key_variables,
+    }),
+    homes: &[AgentHome {
+        dir: HOME_DIR,
+        entries: &[
+            ("auth.json", FileExposure::Credentials),
+            ("config.toml", FileExposure::Config),
+            ("AGENTS.md", FileExposure::Config),
+            ("prompts", FileExposure::Config),
+            ("rules", FileExposure::Config),
+            ("skills", FileExposure::Config),
+        ],
+    }],
+};
+
 impl Adapter for Codex {
-    fn name(&self) -> &'static str {
-        "codex"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @openai/codex"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("0.166.0")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
-        // What `--full-auto` once meant is passed anyway; today's program refuses the word. It also
-        // refuses any flag that is given twice, so the user's own come instead of these.
+        // codex rejects `--full-auto`, whose meaning is the default here, and repeated flags, so
+        // the user's replace these.
         let flags: Vec<String> =
             request.flags.iter().filter(|flag| *flag != "--full-auto").cloned().collect();
         invocation.arg("exec");
@@ -53,7 +80,7 @@ impl Adapter for Codex {
             invocation.arg(request.side_file);
             invocation.side_file = Some(request.side_file.to_owned());
         }
-        // Outside of a git repository it would not start; whether that is wise is for ralph to say.
+        // Required outside a git repository.
         if !has_option(&flags, &["--skip-git-repo-check"]) {
             invocation.arg("--skip-git-repo-check");
         }
@@ -61,7 +88,7 @@ impl Adapter for Codex {
             if request.sandboxed {
                 invocation.arg("--dangerously-bypass-approvals-and-sandbox");
             } else {
-                // Its workspace leaves `.git` out, and an agent that cannot commit is of no use.
+                // The workspace excludes `.git`, but the agent has to commit.
                 invocation.args(["-s", "workspace-write"]);
                 invocation.args(self.writable_dir_flags(request.git_directories));
             }
@@ -75,10 +102,6 @@ impl Adapter for Codex {
         invocation
     }
 
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["-s", "workspace-write", "-a", "never"]
-    }
-
     fn writable_dir_flags(&self, directories: &[PathBuf]) -> Vec<OsString> {
         directories.iter().flat_map(|path| ["--add-dir".into(), path.into()]).collect()
     }
@@ -90,20 +113,25 @@ impl Adapter for Codex {
             Box::new(PlainReader::with_answer_file(explain_failure))
         }
     }
-
-    fn sandboxes_itself(&self) -> bool {
-        true
-    }
 }
 
-/// Flags by which a user chooses a sandbox of codex, or none.
+/// The variables in `env_key = "NAME"` of `config.toml`.
+fn key_variables(config: &str) -> Vec<String> {
+    let values = config.lines().filter_map(|line| {
+        let value =
+            line.trim().strip_prefix("env_key")?.trim_start().strip_prefix('=')?.trim_start();
+        let (value, _) = value.strip_prefix('"')?.split_once('"')?;
+        Some(value.to_owned())
+    });
+    values.collect()
+}
+
 const SANDBOX_FLAGS: [&str; 4] =
     ["-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo"];
 
-/// Makes events of the lines of one codex process.
 #[derive(Debug, Default)]
 struct CodexParser {
-    /// Ids of items that were started, so that one that was not gets its beginning too.
+    /// Ids of started items; an item may end without a start.
     running: Vec<String>,
     todo: Vec<TodoItem>,
 }
@@ -152,8 +180,8 @@ impl LineParser for CodexParser {
         LineOutcome::Parsed
     }
 
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(words)
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+        explain_failure(output)
     }
 }
 
@@ -182,7 +210,7 @@ impl CodexParser {
             | "collab_tool_call" => match event {
                 "item.started" => self.started(item, emit),
                 "item.completed" => self.ended(item, emit),
-                // Output so far; all of it comes at the end.
+                // Partial output, repeated at the end.
                 _ => {}
             },
             _ => return false,
@@ -208,7 +236,7 @@ impl CodexParser {
                 },
             })
             .collect();
-        // At the end of a turn it is told once more.
+        // Repeated at the end of a turn.
         if items != self.todo {
             self.todo.clone_from(&items);
             emit(Event::Todo { items });
@@ -255,9 +283,8 @@ impl CodexParser {
     }
 }
 
-/// What codex's last words on standard error mean when there was no result.
-fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
-    for line in words.stderr.lines() {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
+    for line in output.stderr.lines() {
         if line.starts_with("error: ") {
             return Some(failure(
                 FailureKind::Usage,
@@ -290,9 +317,8 @@ fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
     None
 }
 
-/// The kind of a failure that codex told as the end of its turn.
 fn turn_failure(message: &str, now: &Zoned) -> Failure {
-    // The first that fits: a usage limit is told with the status 429 too.
+    // By precedence: usage limits have status 429, too.
     const PHRASES: [(&str, FailureKind); 15] = [
         ("hit your usage limit", FailureKind::RateLimit),
         ("usage limit", FailureKind::RateLimit),
@@ -368,7 +394,6 @@ struct ThreadItem<'a> {
     error: Option<RawJson<'a>>,
 }
 
-/// 0 while it is not known.
 #[derive(Default)]
 struct ExitCode(i64);
 
@@ -424,8 +449,7 @@ impl ThreadItem<'_> {
     }
 }
 
-/// The command of the model inside the shell that codex puts around it:
-/// `/bin/bash -lc 'echo hi'` is `echo hi`.
+/// `/bin/bash -lc 'echo hi'` becomes `echo hi`.
 fn unwrap_shell(command: &str) -> Cow<'_, str> {
     let Ok(words) = shell_words::split(command) else {
         return Cow::Borrowed(command);
@@ -452,7 +476,7 @@ struct CodexTokens {
 }
 
 impl CodexTokens {
-    /// Its input includes what came from or went into a cache; ours does not.
+    /// The input count includes cached tokens.
     fn usage(&self) -> Usage {
         let (read, write) = (self.cached_input_tokens.0, self.cache_write_input_tokens.0);
         Usage {

@@ -1,8 +1,7 @@
 //! GitHub Copilot CLI: `copilot --output-format json`.
 //!
-//! Messages come in pieces and then whole; only the whole ones count. The prompt comes back as a
-//! message of the user, in lines that are as long as it is. What a subagent does carries the id of
-//! that agent. Tokens are told only in a file, after the end; it never tells dollars.
+//! Only whole messages count, not their pieces. The prompt is echoed. Lines of a subagent carry its
+//! id. Tokens are only in the usage file, dollars nowhere.
 
 use std::collections::BTreeMap;
 
@@ -17,31 +16,50 @@ use super::{
     failure, has_option, one_line,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
-/// The adapter for `copilot`.
 #[derive(Debug)]
 pub(super) struct Copilot;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "copilot",
+    install_command: "npm install -g @github/copilot",
+    recording: Recording::Version { product: "GitHub Copilot CLI", version: "1.0.102" },
+    tokens: Some("at the end"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--allow-all-tools"],
+    hosts: &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
+    key_prefixes: &["COPILOT_"],
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: Some("COPILOT_HOME"), path: ".copilot" },
+        entries: &[
+            ("config.json", FileExposure::Credentials),
+            ("mcp-config.json", FileExposure::Config),
+            ("agents", FileExposure::Config),
+            ("skills", FileExposure::Config),
+        ],
+    }],
+};
+
 impl Adapter for Copilot {
-    fn name(&self) -> &'static str {
-        "copilot"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @github/copilot"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("1.0.102")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
         if !request.stream {
-            // The answer and nothing but the answer.
+            // Prints only the answer.
             if !has_option(flags, &["-s", "--silent"]) {
                 invocation.arg("-s");
             }
@@ -49,10 +67,9 @@ impl Adapter for Copilot {
             invocation.args(["--output-format", "json"]);
         }
         if request.autonomous && !has_option(flags, &PERMISSION_FLAGS) {
-            // Outside of the directory it keeps its own watch, unless a sandbox does.
+            // Without a sandbox, copilot still asks before it leaves the directory.
             invocation.arg(if request.sandboxed { "--allow-all" } else { "--allow-all-tools" });
         }
-        // Nobody is there to answer.
         if !has_option(flags, &["--no-ask-user"]) {
             invocation.arg("--no-ask-user");
         }
@@ -67,10 +84,6 @@ impl Adapter for Copilot {
         invocation
     }
 
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--allow-all-tools"]
-    }
-
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
             Box::new(StructuredReader::new(CopilotParser::default()))
@@ -80,21 +93,16 @@ impl Adapter for Copilot {
     }
 }
 
-/// Flags by which a user says what copilot may do.
 const PERMISSION_FLAGS: [&str; 4] = ["--allow-all-tools", "--allow-all", "--yolo", "--allow-tool"];
 
-/// Makes events of the lines of one copilot process.
 #[derive(Debug, Default)]
 struct CopilotParser {
     model: String,
     tools: ToolTracker,
-    /// The latest message came with its reasoning, which is told once more after it.
+    /// The latest message contained its reasoning, which follows once more.
     reasoning_seen: bool,
-    /// The status of the API's last answer that was an error.
     status: u64,
-    /// The error that the result will refer to.
     error: Option<Failure>,
-    /// The latest message is [`BLOCKED`].
     blocked: bool,
 }
 
@@ -105,7 +113,7 @@ impl LineParser for CopilotParser {
         };
         let subagent = line.agent.is_some();
         match &*line.kind {
-            // Pieces and progress of what other lines tell whole.
+            // Other lines report these whole.
             "assistant.message_start"
             | "assistant.message_delta"
             | "assistant.reasoning_delta"
@@ -136,7 +144,6 @@ impl LineParser for CopilotParser {
             | "subagent.configured"
             | "subagent.deselected"
             | "subagent.completed" => {}
-            // The prompt, and what a subagent is told.
             "user.message" | "system.message" => {}
             "session.tools_updated" | "session.model_change" => {
                 let data: CopilotModel<'_> = lenient(line.data);
@@ -164,8 +171,9 @@ impl LineParser for CopilotParser {
             }
             "assistant.reasoning" => {
                 let data: CopilotMessage<'_> = lenient(line.data);
-                let told = std::mem::replace(&mut self.reasoning_seen, false);
-                if let Some(text) = data.content.filter(|text| !told && !text.is_empty()) {
+                let already_emitted = std::mem::replace(&mut self.reasoning_seen, false);
+                if let Some(text) = data.content.filter(|text| !already_emitted && !text.is_empty())
+                {
                     emit(Event::Thinking { text: text.text(), joined: false, subagent });
                 }
             }
@@ -193,7 +201,7 @@ impl LineParser for CopilotParser {
             }
             "session.info" | "session.warning" => {
                 let data: CopilotNotice<'_> = lenient(line.data);
-                // Retries are told of already.
+                // Retries are reported already.
                 if data.kind.as_deref() != Some("model_retry") {
                     let text = data.message.map(RawText::text).unwrap_or_default();
                     emit(Event::Notice { text: one_line(&text).into() });
@@ -244,9 +252,9 @@ impl LineParser for CopilotParser {
         LineOutcome::Parsed
     }
 
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
-        // It may have been ended between its error and its result.
-        self.error.clone().or_else(|| explain_failure(words))
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+        // The process may end between error and result.
+        self.error.clone().or_else(|| explain_failure(output))
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) -> bool {
@@ -272,7 +280,7 @@ impl CopilotParser {
             Some(message) => (message.size(), message.prefix(PREVIEW_CHARS)),
             None => tool_output(result.content),
         };
-        // A command that failed is a tool that has done its work.
+        // copilot reports a failed command as a successful call.
         let failed = data.success == Some(false) || shell.exit_code.is_some_and(|code| code != 0.0);
         let denied = matches!(error.code.as_deref(), Some("denied" | "rejected"));
         let id = data.id.as_deref().unwrap_or_default();
@@ -280,13 +288,12 @@ impl CopilotParser {
     }
 }
 
-/// What copilot puts into the model's mouth when the service kept an answer back.
+/// copilot's text in place of an answer that the service withheld.
 const BLOCKED_MESSAGE: &str =
     "The model returned no content because the response was blocked by content filtering.";
 
-/// What copilot's last words mean when there was no result.
-fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
-    let stderr = strip_control_chars(words.stderr);
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
+    let stderr = strip_control_chars(output.stderr);
     for line in stderr.lines().map(str::trim) {
         if line.contains("No authentication information found") {
             return Some(failure(
@@ -303,8 +310,8 @@ fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
             ));
         }
     }
-    let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    let failure = api::classify_failure(0, said);
+    let message = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let failure = api::classify_failure(0, message);
     (failure.kind != FailureKind::Other).then_some(failure)
 }
 
@@ -427,7 +434,7 @@ struct CopilotTokens {
 }
 
 impl CopilotTokens {
-    /// Its input includes what came from or went into a cache; ours does not.
+    /// The input count includes cached tokens.
     fn usage(&self) -> Usage {
         let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
         Usage {

@@ -1,8 +1,7 @@
 //! Gemini CLI: `gemini -o stream-json`.
 //!
-//! The model's words come only in pieces, which belong together until something else comes. The
-//! prompt comes back as a message of the user. When the API failed, the exit code is the status of
-//! its answer modulo 256: 401 is 145, 429 is 173.
+//! Text pieces belong together until another line. The prompt is echoed. After an API failure, the
+//! exit code is the HTTP status modulo 256: 145 for 401, 173 for 429.
 
 use serde::Deserialize;
 
@@ -15,28 +14,52 @@ use super::{
     failure, has_option, one_line, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
-/// The adapter for `gemini`.
 #[derive(Debug)]
 pub(super) struct Gemini;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "gemini",
+    install_command: "npm install -g @google/gemini-cli",
+    recording: Recording::Version { product: "Gemini CLI", version: "0.61.0" },
+    tokens: Some("at the end"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("if the service tells"),
+    streams_text: true,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--approval-mode", "yolo"],
+    hosts: &[
+        "generativelanguage.googleapis.com",
+        "cloudcode-pa.googleapis.com",
+        "oauth2.googleapis.com",
+    ],
+    key_prefixes: &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: None, path: ".gemini" },
+        entries: &[
+            ("oauth_creds.json", FileExposure::Credentials),
+            ("google_accounts.json", FileExposure::Copy),
+            ("installation_id", FileExposure::Copy),
+            (".env", FileExposure::Config),
+            ("GEMINI.md", FileExposure::Config),
+            ("commands", FileExposure::Config),
+            ("extensions", FileExposure::Config),
+            ("settings.json", FileExposure::Copy),
+            ("trustedFolders.json", FileExposure::Copy),
+        ],
+    }],
+};
+
 impl Adapter for Gemini {
-    fn name(&self) -> &'static str {
-        "gemini"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @google/gemini-cli"
-    }
-
-    fn streams_text(&self) -> bool {
-        true
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("0.61.0")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -49,17 +72,13 @@ impl Adapter for Gemini {
             if !has_option(flags, &["-y", "--yolo", "--approval-mode"]) {
                 invocation.args(["--approval-mode", "yolo"]);
             }
-            // In a directory that it was never told to trust it would not start.
+            // Required in an untrusted directory.
             invocation.env.push(("GEMINI_CLI_TRUST_WORKSPACE", "true".into()));
         }
         invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--approval-mode", "yolo"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
@@ -71,15 +90,13 @@ impl Adapter for Gemini {
     }
 }
 
-/// Makes events of the lines of one gemini process.
 #[derive(Debug, Default)]
 struct GeminiParser {
-    /// The line before was a piece of a text, which the next piece continues.
+    /// The next text continues this one.
     is_streaming_text: bool,
     tools: ToolTracker,
-    /// The last error that was told, which a result without words of its own refers to.
+    /// The last error, for a result without a message.
     error: Option<String>,
-    /// What the result told, if that was a failure.
     failure: Option<Failure>,
 }
 
@@ -91,8 +108,9 @@ impl LineParser for GeminiParser {
         let continued = std::mem::replace(&mut self.is_streaming_text, false);
         match &*line.kind {
             "init" => {
-                let told = |word: Option<ShortStr<'_>>| word.map(|word| word.0.into_owned().into());
-                emit(Event::Session { id: told(line.session), model: told(line.model) });
+                let owned =
+                    |word: Option<ShortStr<'_>>| word.map(|word| word.0.into_owned().into());
+                emit(Event::Session { id: owned(line.session), model: owned(line.model) });
             }
             "message" => match line.role.as_deref() {
                 Some("assistant") => {
@@ -106,7 +124,7 @@ impl LineParser for GeminiParser {
                         });
                     }
                 }
-                // The prompt.
+                // The echoed prompt.
                 Some("user") => {}
                 _ => return LineOutcome::Unknown,
             },
@@ -144,14 +162,15 @@ impl LineParser for GeminiParser {
         LineOutcome::Parsed
     }
 
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(words)
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+        explain_failure(output)
     }
 
     fn revise_failure(&self, exit: Option<Exit>) -> Option<Failure> {
-        let told = self.failure.as_ref().filter(|failure| failure.kind == FailureKind::Other)?;
+        let reported =
+            self.failure.as_ref().filter(|failure| failure.kind == FailureKind::Other)?;
         let kind = kind_by_exit_code(exit)?;
-        Some(Failure { kind, ..told.clone() })
+        Some(Failure { kind, ..reported.clone() })
     }
 }
 
@@ -168,25 +187,29 @@ impl GeminiParser {
         self.tools.end(id, ToolEnd { failed, denied, size, preview }, false, emit);
     }
 
-    fn result_failure(&self, error: Option<RawJson<'_>>, said_at: Option<ShortStr<'_>>) -> Failure {
+    fn result_failure(
+        &self,
+        error: Option<RawJson<'_>>,
+        reported_at: Option<ShortStr<'_>>,
+    ) -> Failure {
         let error: GeminiError<'_> = lenient(error);
-        let told = error.message.map(|message| message.text().into_owned());
-        let message = told.or_else(|| self.error.clone()).unwrap_or_default();
+        let reported = error.message.map(|message| message.text().into_owned());
+        let message = reported.or_else(|| self.error.clone()).unwrap_or_default();
         if message.is_empty() {
             return failure(FailureKind::Other, "gemini failed and did not say why");
         }
-        let (status, words) = match message.strip_prefix("[API Error: ") {
-            Some(words) => parse_api_error(words),
+        let (status, text) = match message.strip_prefix("[API Error: ") {
+            Some(text) => parse_api_error(text),
             None => (0, message.clone()),
         };
-        let said_at = said_at.and_then(|at| at.parse().ok());
-        let mut failure = api::classify_failure_at(status, &words, said_at);
+        let reported_at = reported_at.and_then(|at| at.parse().ok());
+        let mut failure = api::classify_failure_at(status, &text, reported_at);
         failure.kind = match (error.kind.as_deref().unwrap_or_default(), failure.kind) {
             ("FatalAuthenticationError", _) => FailureKind::Credentials,
             ("FatalTurnLimitedError", _) => FailureKind::TurnLimit,
             (_, FailureKind::Other) if message.contains("session turns") => FailureKind::TurnLimit,
             (_, FailureKind::Other)
-                if BLOCKED_PHRASES.iter().any(|words| message.contains(words)) =>
+                if BLOCKED_PHRASES.iter().any(|phrase| message.contains(phrase)) =>
             {
                 FailureKind::Refusal
             }
@@ -196,14 +219,11 @@ impl GeminiParser {
     }
 }
 
-/// Words of an answer that was withheld.
 const BLOCKED_PHRASES: [&str; 3] = ["safety", "recitation", "blocked"];
 
-/// What to do about credentials.
 const REMEDY: &str = "check GEMINI_API_KEY, or run `gemini` once and log in";
 
-/// Status and words of an error, which may be the API's answer as it came: JSON, with what gemini
-/// added after it.
+/// Returns status and message. The error may be the API's JSON, followed by text.
 fn parse_api_error(message: &str) -> (u64, String) {
     #[derive(Deserialize)]
     struct ApiErrorBody {
@@ -222,13 +242,12 @@ fn parse_api_error(message: &str) -> (u64, String) {
             return (status, format!("API error {status}: {}", error.message));
         }
     }
-    // The bracket that is closed was opened before this.
-    let words = message.replacen("]\n", "\n", 1);
-    let words = words.trim_end_matches(']');
-    (api::leading_status(message), format!("API error: {words}"))
+    // The bracket that closes `[API Error: `.
+    let text = message.replacen("]\n", "\n", 1);
+    let text = text.trim_end_matches(']');
+    (api::leading_status(message), format!("API error: {text}"))
 }
 
-/// What an exit code means that is the status of the API's answer modulo 256, or one of gemini's own.
 fn kind_by_exit_code(exit: Option<Exit>) -> Option<FailureKind> {
     let Some(Exit::Code(code)) = exit else {
         return None;
@@ -245,30 +264,29 @@ fn kind_by_exit_code(exit: Option<Exit>) -> Option<FailureKind> {
         .map(|status| api::failure_kind(status, ""))
 }
 
-/// What gemini's last words mean when there was no result.
-fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
-    let stderr = strip_control_chars(words.stderr);
-    let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    let said = said.unwrap_or("it did not say why");
-    if words.exit == Some(Exit::Code(55)) {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
+    let stderr = strip_control_chars(output.stderr);
+    let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last_line = last_line.unwrap_or("it did not say why");
+    if output.exit == Some(Exit::Code(55)) {
         return Some(failure(
             FailureKind::Usage,
             "gemini does not trust this directory: trust it once in an interactive session, set \
              GEMINI_CLI_TRUST_WORKSPACE=true in \"agent\": {\"env\"}, or let it be autonomous",
         ));
     }
-    let kind = kind_by_exit_code(words.exit)?;
+    let kind = kind_by_exit_code(output.exit)?;
     let message = match kind {
-        FailureKind::Credentials => format!("gemini is not logged in: {said}"),
+        FailureKind::Credentials => format!("gemini is not logged in: {last_line}"),
         FailureKind::Usage => format!(
-            "gemini would not start: {said} (see \"agent\": {{\"flags\"}} in the settings, and gemini --help)"
+            "gemini would not start: {last_line} (see \"agent\": {{\"flags\"}} in the settings, and gemini --help)"
         ),
-        FailureKind::TurnLimit => format!("gemini ended at its own limit of turns: {said}"),
-        // The line that tells of the failed call is followed by where in the program that was.
+        FailureKind::TurnLimit => format!("gemini ended at its own limit of turns: {last_line}"),
+        // A stack trace follows the error.
         _ => stderr
             .lines()
-            .find_map(|line| line.split_once("Error: ").map(|(_, said)| said))
-            .map_or_else(|| format!("the API failed: {said}"), str::to_owned),
+            .find_map(|line| line.split_once("Error: ").map(|(_, message)| message))
+            .map_or_else(|| format!("the API failed: {last_line}"), str::to_owned),
     };
     let resets_at = api::classify_failure(0, &message).resets_at;
     Some(Failure { kind, message, resets_at })
@@ -303,12 +321,10 @@ struct GeminiError<'a> {
     message: Option<RawText<'a>>,
 }
 
-/// Of all models that it used.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct GeminiStats {
     total_tokens: Count,
-    /// With what was read from a cache.
     input_tokens: Count,
     output_tokens: Count,
     cached: Count,
@@ -320,7 +336,7 @@ impl GeminiStats {
         Usage {
             cost_usd: None,
             input_tokens: input.saturating_sub(cached),
-            // What was thought is in the total only.
+            // Reasoning is only in the total.
             output_tokens: self.total_tokens.0.saturating_sub(input).max(self.output_tokens.0),
             cache_read_tokens: cached,
             cache_write_tokens: 0,

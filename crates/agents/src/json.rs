@@ -1,14 +1,11 @@
-//! JSON looked at where it stands.
+//! JSON read in place.
 //!
-//! A line of an agent's stream may hold megabytes of a tool's output, twice, of which two thousand
-//! characters are shown. So a line is not parsed: its members are found by walking over them, a
-//! string is walked over by looking for its closing quote, and only what is needed is resolved.
-//! That is about twice as fast as a full parse into borrowed values; `benches/parse.rs` measures it.
+//! A line may contain megabytes of tool output, twice, of which 2,000 characters are shown. So
+//! values are skipped by finding their end, and only the needed ones are decoded: about twice as
+//! fast as a full parse into borrowed values.
 //!
-//! It is also more forgiving where a strict parser would refuse the whole line. Programs written in
-//! JavaScript cut texts in the middle of a surrogate pair; here such a half becomes U+FFFD, and so
-//! do bytes that are not UTF-8. What decides over success (a `result`) is parsed strictly by its
-//! reader all the same.
+//! Invalid UTF-8 and half a surrogate pair, which JavaScript programs produce, become U+FFFD. A
+//! `result` line is still parsed strictly.
 
 mod count;
 mod text;
@@ -22,7 +19,7 @@ use serde_json::value::RawValue;
 pub use self::count::Count;
 pub use self::text::{RawText, TextSize, utf8};
 
-/// A value as it is written in the document.
+/// A value as written in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawJson<'a>(&'a [u8]);
 
@@ -34,7 +31,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawJson<'a> {
 }
 
 impl<'a> RawJson<'a> {
-    /// The value that is all of a document, which is not looked at yet.
     pub fn from_document(bytes: &'a [u8]) -> Self {
         RawJson(bytes.trim_ascii())
     }
@@ -51,7 +47,6 @@ impl<'a> RawJson<'a> {
         self.0 == b"true"
     }
 
-    /// What this says, if it is `true` or `false`.
     pub fn as_bool(self) -> Option<bool> {
         match self.0 {
             b"true" => Some(true),
@@ -60,25 +55,24 @@ impl<'a> RawJson<'a> {
         }
     }
 
-    /// The string that this is, if it is one.
     pub fn as_text(self) -> Option<RawText<'a>> {
         let inside = self.0.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
         Some(RawText::from_quoted(inside))
     }
 
-    /// The count that this is; anything but a number counts as nothing.
+    /// The number, or 0 for anything else.
     pub fn as_count(self) -> u64 {
-        // Nineteen digits always fit.
+        // Always fits into a `u64`.
         if self.0.len() <= 19 && self.0.iter().all(u8::is_ascii_digit) {
             return self.0.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
         }
         let text = std::str::from_utf8(self.0).unwrap_or_default();
-        // A cast from a float saturates, and takes what is not a number for 0.
+        // The cast saturates and turns NaN into 0.
         text.parse().unwrap_or_else(|_| text.parse::<f64>().unwrap_or_default() as u64)
     }
 
-    /// Hands the members of an object to `each`: the key as it is written, and the value. `None` if
-    /// this is not an object and nothing else, however many members there seemed to be.
+    /// Calls `each` with every key, as written, and value. `None` if this is not exactly one
+    /// object.
     pub fn for_each_member(self, mut each: impl FnMut(&'a [u8], RawJson<'a>)) -> Option<()> {
         let mut walk = Walk::new(self.0);
         walk.object(|key, walk| {
@@ -88,7 +82,7 @@ impl<'a> RawJson<'a> {
         walk.end()
     }
 
-    /// Hands the elements of an array to `each`. `None` if this is not an array and nothing else.
+    /// Calls `each` with every element. `None` if this is not exactly one array.
     pub fn for_each_element(self, mut each: impl FnMut(RawJson<'a>)) -> Option<()> {
         let mut walk = Walk::new(self.0);
         walk.array(|walk| {
@@ -99,8 +93,7 @@ impl<'a> RawJson<'a> {
     }
 }
 
-/// A walk over a document, from its beginning to its end, once. `None` is said by any step that
-/// does not find what it should.
+/// A cursor over a document. Steps return `None` on unexpected input.
 #[derive(Debug)]
 pub struct Walk<'a> {
     bytes: &'a [u8],
@@ -112,19 +105,18 @@ impl<'a> Walk<'a> {
         Walk { bytes, position: 0 }
     }
 
-    /// The byte that the next value begins with.
+    /// The first byte of the next value.
     pub fn next(&self) -> Option<u8> {
         self.bytes.get(self.position).copied()
     }
 
-    /// Takes a value of any kind.
     pub fn value(&mut self) -> Option<RawJson<'a>> {
         let start = self.position;
         self.position = value_end(self.bytes, start)?;
         Some(RawJson(&self.bytes[start..self.position]))
     }
 
-    /// Takes an object. `each` gets a key, as it is written, and has to take the value.
+    /// Reads an object. `each` gets the key, as written, and must read the value.
     pub fn object(
         &mut self,
         mut each: impl FnMut(&'a [u8], &mut Self) -> Option<()>,
@@ -147,7 +139,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes an array. `each` has to take the element.
+    /// Reads an array. `each` must read the element.
     pub fn array(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.advance(b'[')?;
         if self.next() == Some(b']') {
@@ -162,9 +154,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Passes over a value that nobody needs, up to the member that is known to follow it. It is looked
-    /// for from the end of the document: no string can hold a quote that is not escaped, so what looks
-    /// like the member is one. Without it the value is walked over as any other.
+    /// Skips a value up to `member`, which follows it. The search runs from the end: strings
+    /// contain no unescaped quotes, so a match is the member.
     pub fn skip_value_before(&mut self, member: &[u8]) -> Option<()> {
         match memchr::memmem::rfind(&self.bytes[self.position..], member) {
             Some(length) => self.position += length,
@@ -175,13 +166,11 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// There is nothing more.
     pub fn end(mut self) -> Option<()> {
         self.skip_space();
         (self.position == self.bytes.len()).then_some(())
     }
 
-    /// After a member or an element: is there another one?
     fn has_next(&mut self, closing: u8) -> Option<bool> {
         self.skip_space();
         let next = self.next()?;
@@ -210,7 +199,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where the value ends that begins at `at`.
 fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     match bytes.get(at)? {
         b'"' => string_end(bytes, at),
@@ -244,7 +232,7 @@ fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Where the string ends whose opening quote is at `at`.
+/// The end of the string whose opening quote is at `at`.
 fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at) != Some(&b'"') {
         return None;
@@ -252,13 +240,11 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     find_closing_quote(bytes, at + 1).map(|quote| quote + 1)
 }
 
-/// The position of the first quote from `from` on that is not escaped.
 fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     let mut start = from;
     loop {
         let quote = start + memchr(b'"', bytes.get(start..)?)?;
-        // A quote is escaped if an odd number of backslashes precedes it. Looking back from each quote stops less
-        // often than looking for backslashes, because most of them belong to a `\n`.
+        // Looking back from quotes is faster than searching for backslashes: most belong to `\n`.
         let backslashes =
             bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
         if backslashes % 2 == 0 {
@@ -268,8 +254,7 @@ fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// A short string of a known form: an id, a name, a keyword. Borrowed if it holds no escapes, which
-/// `Option<Cow>` never is.
+/// A short string. Borrowed if it has no escapes, which an `Option<Cow>` never is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(transparent)]
 pub struct ShortStr<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
@@ -282,7 +267,7 @@ impl std::ops::Deref for ShortStr<'_> {
     }
 }
 
-/// Reads a part of a line that may be missing or of another shape than is known.
+/// Parses a value; the default if it is missing or malformed.
 pub fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<RawJson<'a>>) -> T {
     raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok()).unwrap_or_default()
 }
@@ -312,7 +297,6 @@ mod tests {
         }
     }
 
-    /// Every member and element of a document, as the walk finds them.
     fn walk(raw: RawJson<'_>) -> serde_json::Value {
         if let Some(text) = raw.as_text() {
             return text.text().into_owned().into();
@@ -374,7 +358,7 @@ mod tests {
                 serde_json::to_string(&value).unwrap()
             };
             prop_assert_eq!(walk(RawJson(json.as_bytes())), value.clone());
-            // An object that is not all there is no object.
+            // A truncated object is no object.
             let cut = RawJson(&json.as_bytes()[..cut.index(json.len())]);
             prop_assert_eq!(cut.for_each_member(|_, _| {}).or(cut.for_each_element(|_| {})), None);
         }

@@ -1,8 +1,9 @@
-//! What ralph knows of each agent: how to start it, and how its output becomes events.
+//! Adapters for coding agents: command line, output as events, and a profile of plain facts.
 //!
-//! An adapter is one file. [`Adapter`] says how a program is started, [`Reader`] turns the lines of
-//! one process into [`Event`]s. A reader is made anew for each process and is told everything in
-//! order: lines of both streams, then the end.
+//! Starts no process and opens no file. Must not know settings, sandboxes or runs; they read an
+//! [`AgentProfile`] or call an [`Adapter`].
+
+#![forbid(unsafe_code)]
 
 mod amp;
 mod api;
@@ -15,6 +16,7 @@ mod gemini;
 pub mod json;
 mod messages;
 mod opencode;
+pub mod profile;
 mod qwen;
 mod reset;
 mod structured;
@@ -29,8 +31,9 @@ use ralph_events::event::{Event, Exit, Failure, FailureKind, Purpose};
 use ralph_events::line_splitter::Line;
 
 pub use filter::{InvalidExpression, ResponseFilter};
+pub use profile::{AgentProfile, Recording};
 
-/// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
+/// All adapters. The last one takes every unknown program.
 static ADAPTERS: [&dyn Adapter; 9] = [
     &claude::Claude,
     &codex::Codex,
@@ -43,17 +46,15 @@ static ADAPTERS: [&dyn Adapter; 9] = [
     &text::TextAdapter,
 ];
 
-/// The adapters in the order in which people are told of them.
 pub fn all() -> &'static [&'static dyn Adapter] {
     &ADAPTERS
 }
 
-/// The adapter that `agent.type` names.
 pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
     all().iter().copied().find(|adapter| adapter.name() == name)
 }
 
-/// The adapter for a program, by the last part of its path; `text` for one that is not known.
+/// Returns the adapter for a program by its file name, or the one for plain text.
 pub fn for_command(program: &str) -> &'static dyn Adapter {
     Path::new(program)
         .file_name()
@@ -62,32 +63,33 @@ pub fn for_command(program: &str) -> &'static dyn Adapter {
         .unwrap_or(&text::TextAdapter)
 }
 
-/// What is wanted of an agent.
+/// Returns the profile of the named adapter, or the one for plain text.
+pub fn profile_of(name: &str) -> &'static AgentProfile {
+    by_name(name).unwrap_or(&text::TextAdapter).profile()
+}
+
 #[derive(Debug, Clone)]
 pub struct AgentRequest<'a> {
-    /// The program to run: a name on the PATH or a path.
+    /// A name on the `PATH`, or a path.
     pub program: &'a str,
-    /// The user's own flags, already split into single arguments.
+    /// The user's flags, already split into arguments.
     pub flags: &'a [String],
     pub model: Option<&'a str>,
     pub purpose: Purpose,
-    /// Ask for a machine-readable stream rather than plain text.
     pub stream: bool,
-    /// Switch the agent's own approval prompts off.
+    /// Turn off approval prompts.
     pub autonomous: bool,
-    /// The agent runs inside a sandbox of ours, so that it needs none of its own.
+    /// Runs in a sandbox of ralph's, so the agent needs none of its own.
     pub sandboxed: bool,
-    /// Where git writes when the agent commits, as absolute paths.
+    /// Absolute paths that git writes for a commit.
     pub git_directories: &'a [PathBuf],
     pub prompt_via: Option<PromptVia>,
     pub prompt: &'a str,
-    /// Where the prompt is written when it goes by file.
     pub prompt_file: &'a Path,
-    /// Where an agent may be told to leave what it does not print: its answer, its account.
+    /// A file for an answer or usage that the agent does not print.
     pub side_file: &'a Path,
 }
 
-/// How a prompt reaches the agent.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
@@ -98,23 +100,20 @@ pub enum PromptVia {
     File,
 }
 
-/// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentInvocation {
     pub program: OsString,
     pub args: Vec<OsString>,
-    /// How the prompt goes in. With `Argument` and `File` it, or its file, is among `args` already.
+    /// `args` already contain the prompt or its path, unless this is `Stdin`.
     pub prompt_via: PromptVia,
-    /// The output is a machine-readable stream.
     pub structured: bool,
-    /// A file that the agent leaves for its reader; see [`Reader::side_file`].
+    /// See [`OutputReader::side_file`].
     pub side_file: Option<PathBuf>,
-    /// Variables that the agent needs beyond the user's own.
     pub env: Vec<(&'static str, String)>,
 }
 
 impl AgentInvocation {
-    /// An invocation with nothing in it but what the user wrote: `args` are all arguments.
+    /// An invocation with only the user's arguments.
     pub fn verbatim(request: &AgentRequest<'_>, args: &[String]) -> Self {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(args);
@@ -126,11 +125,10 @@ impl AgentInvocation {
         invocation
     }
 
-    /// An invocation as a person would type it, with the agent's `own` flags for working without anybody
-    /// to ask; `args`, if given, are all arguments. The prompt is typed.
+    /// An interactive invocation, whose prompt is typed later. `args` replace all arguments.
     pub fn for_terminal(
         request: &AgentRequest<'_>,
-        own: &[OsString],
+        autonomous_flags: &[OsString],
         args: Option<&[String]>,
     ) -> Self {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
@@ -139,12 +137,12 @@ impl AgentInvocation {
         match args {
             Some(args) => invocation.args(args),
             None => {
-                let options: Vec<&str> = own
+                let options: Vec<&str> = autonomous_flags
                     .iter()
                     .filter_map(|word| word.to_str().filter(|word| word.starts_with('-')))
                     .collect();
                 if request.autonomous && !has_option(request.flags, &options) {
-                    invocation.args(own);
+                    invocation.args(autonomous_flags);
                 }
                 invocation.model(request, request.flags, &["-m", "--model"]);
                 invocation.args(request.flags);
@@ -153,13 +151,11 @@ impl AgentInvocation {
         invocation
     }
 
-    /// The beginning of an invocation: nothing but the program, and the prompt by `usual` unless the
-    /// user chose another way.
-    fn new(request: &AgentRequest<'_>, usual: PromptVia) -> Self {
+    fn new(request: &AgentRequest<'_>, default_via: PromptVia) -> Self {
         AgentInvocation {
             program: request.program.into(),
             args: Vec::new(),
-            prompt_via: request.prompt_via.unwrap_or(usual),
+            prompt_via: request.prompt_via.unwrap_or(default_via),
             structured: request.stream,
             side_file: None,
             env: Vec::new(),
@@ -174,7 +170,7 @@ impl AgentInvocation {
         self.args.extend(args.into_iter().map(Into::into));
     }
 
-    /// Asks for the model that is wanted, unless one of `names` among the user's flags does already.
+    /// Adds the requested model, unless a flag in `names` already selects one.
     fn model(&mut self, request: &AgentRequest<'_>, flags: &[String], names: &[&str]) {
         if let Some(model) = request.model
             && !has_option(flags, names)
@@ -183,8 +179,8 @@ impl AgentInvocation {
         }
     }
 
-    /// The prompt as an argument, if it goes that way. None of the agents that this is for reads a
-    /// prompt from a file by itself, so that it is told to.
+    /// The prompt as an argument. These agents cannot read a prompt file, so the argument tells the
+    /// model to.
     fn prompt_argument<'a>(&self, request: &AgentRequest<'a>) -> Option<Cow<'a, str>> {
         match self.prompt_via {
             PromptVia::Stdin => None,
@@ -196,15 +192,15 @@ impl AgentInvocation {
         }
     }
 
-    /// The same as one option, for programs that take a prompt beginning with a dash in no other way.
+    /// Adds the prompt as one word with its option, because it may start with a dash.
     fn prompt_as_option(&mut self, request: &AgentRequest<'_>) {
         if let Some(prompt) = self.prompt_argument(request) {
             self.arg(format!("--prompt={prompt}"));
         }
     }
 
-    /// Ends the arguments with the prompt, if it goes that way. After `--`, a prompt may begin with
-    /// a dash, and a flag that takes any number of values cannot swallow it.
+    /// Appends the prompt after `--`, where it may start with a dash and no variadic flag swallows
+    /// it.
     fn prompt_after_dashes(&mut self, request: &AgentRequest<'_>) {
         match self.prompt_via {
             PromptVia::Stdin => {}
@@ -217,8 +213,7 @@ impl AgentInvocation {
     }
 }
 
-/// Whether the user's flags set one of `options`, as `--name`, `--name=value` or, for a short one,
-/// `-nvalue`.
+/// Whether the flags set an option, as `--name`, `--name=value` or `-nvalue`.
 fn has_option(flags: &[String], options: &[&str]) -> bool {
     flags.iter().any(|flag| {
         options.iter().any(|option| {
@@ -229,7 +224,7 @@ fn has_option(flags: &[String], options: &[&str]) -> bool {
     })
 }
 
-/// The last words on a stream, for when they are the only explanation of a failure.
+/// The end of a stream, kept to explain a failure.
 #[derive(Debug, Default)]
 struct OutputTail(String);
 
@@ -255,7 +250,6 @@ fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into(), resets_at: None }
 }
 
-/// Says what to do about credentials that were refused; waiting does not mend them.
 fn with_credentials_hint(mut failure: Failure, remedy: &str) -> Failure {
     if failure.kind == FailureKind::Credentials {
         failure.message = format!("{} ({remedy})", failure.message.trim_end());
@@ -263,13 +257,12 @@ fn with_credentials_hint(mut failure: Failure, remedy: &str) -> Failure {
     failure
 }
 
-/// How much of a tool's output an event carries.
+/// Limit for tool output in an event.
 pub const PREVIEW_CHARS: usize = 2000;
 
-/// How much of a tool's input, or of a notice, an event carries.
+/// Limit for tool input and notices.
 pub const SUMMARY_CHARS: usize = 200;
 
-/// A text in one line, at most [`SUMMARY_CHARS`] long.
 fn one_line(text: &str) -> String {
     let mut out = String::new();
     for (nth, character) in text.trim().chars().enumerate() {
@@ -283,82 +276,47 @@ fn one_line(text: &str) -> String {
     out
 }
 
-/// Takes the events of one agent process.
 pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
 
-/// Turns the output of one agent process into events. Nothing is dropped: what is not understood
-/// becomes [`Event::Output`].
+/// Turns the output of one process into events. Unknown lines become [`Event::Output`].
 pub trait OutputReader {
-    /// The longest line to be held in memory; a longer one arrives in pieces.
+    /// Longer lines arrive in pieces.
     fn max_line(&self) -> usize;
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
-    /// The content of the side file, if the invocation named one and the agent wrote it.
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>);
-    /// Whether a tool may be running of which the stream tells nothing before its end.
+    /// Whether a tool may be running that the stream reports only when it ends.
     fn may_run_tool(&self) -> bool {
         false
     }
-    /// No line that was printed so far belongs to the stream that the agent is known for.
+    /// Whether no line so far matches the stream's format.
     fn is_unrecognized(&self) -> bool {
         false
     }
-    /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }
 
-/// Reads plain text of which nothing else is known.
 pub fn plain_text_reader() -> Box<dyn OutputReader> {
     text::TextAdapter.reader(false)
 }
 
-/// The files that [`Adapter::guarded`] needs.
+/// File access for [`Adapter::with_hook`].
 pub trait HookFileAccess {
-    /// The content of a file that a flag names.
     fn read(&self, path: &Path) -> Option<String>;
-    /// Puts a text that nobody else is to see where the agent can read it, and tells the path.
+    /// Writes a private file for the agent and returns its path.
     fn write(&self, text: &str) -> Option<String>;
 }
 
-/// What ralph knows of one kind of agent.
 pub trait Adapter: std::fmt::Debug + Sync {
-    /// The adapter's name, as in `agent.type`.
-    fn name(&self) -> &'static str;
-    /// How to get the program, for people.
-    fn install_command(&self) -> &'static str;
-    /// The version of the program whose streams are recorded, and which the tests run.
-    fn recorded_version(&self) -> Option<&'static str> {
-        None
-    }
+    fn profile(&self) -> &'static AgentProfile;
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation;
-    /// The flags with which it asks nobody for permission when it has a screen of its own.
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &[]
-    }
-    /// The flags by which its own sandbox lets it write to these directories, too.
+    /// Flags that let the agent's own sandbox write to these directories, too.
     fn writable_dir_flags(&self, _directories: &[PathBuf]) -> Vec<OsString> {
         Vec::new()
     }
-    /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn OutputReader>;
-    /// A text of its stream may go on with the next one, in the middle of a line.
-    fn streams_text(&self) -> bool {
-        false
-    }
-    /// Its stream tells what it cost, in dollars.
-    fn reports_cost(&self) -> bool {
-        false
-    }
-    /// Its stream tells how many tokens it used.
-    fn reports_tokens(&self) -> bool {
-        true
-    }
-    /// It keeps itself to the project when it is not inside a sandbox of ours.
-    fn sandboxes_itself(&self) -> bool {
-        false
-    }
-    /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
-    /// `None` if it cannot be made to, or if the flags are such that it will not start.
+    /// Adds flags that make the agent call `hook` before each tool. Returns `None` if it cannot, or
+    /// would not start with these flags anyway.
     fn with_hook(
         &self,
         _flags: &[String],
@@ -366,6 +324,43 @@ pub trait Adapter: std::fmt::Debug + Sync {
         _files: &dyn HookFileAccess,
     ) -> Option<Vec<String>> {
         None
+    }
+}
+
+impl dyn Adapter {
+    pub fn name(&self) -> &'static str {
+        self.profile().name
+    }
+
+    pub fn install_command(&self) -> &'static str {
+        self.profile().install_command
+    }
+
+    pub fn recorded_version(&self) -> Option<&'static str> {
+        match self.profile().recording {
+            Recording::Version { version, .. } => Some(version),
+            Recording::Missing { .. } => None,
+        }
+    }
+
+    pub fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
+        self.profile().interactive_autonomous_flags
+    }
+
+    pub fn streams_text(&self) -> bool {
+        self.profile().streams_text
+    }
+
+    pub fn reports_cost(&self) -> bool {
+        self.profile().cost_is_verified
+    }
+
+    pub fn reports_tokens(&self) -> bool {
+        self.profile().tokens.is_some()
+    }
+
+    pub fn sandboxes_itself(&self) -> bool {
+        self.profile().sandboxes_itself
     }
 }
 

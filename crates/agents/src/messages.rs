@@ -1,8 +1,7 @@
-//! The stream of messages that claude prints, and others after its example.
+//! The message stream of claude and its imitators.
 //!
-//! A line is an object with a `type`, which need not be its first key. Lines of type `assistant` and
-//! `user` are most of a stream, and only what is shown of them is looked at; the others are few and
-//! are parsed, each as what it is.
+//! `assistant` and `user` lines are most of a stream, so only their shown parts are read. `type`
+//! need not be the first key.
 
 mod account;
 mod lines;
@@ -29,42 +28,37 @@ use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use ralph_events::event::{Event, Failure, FailureKind};
 use ralph_events::text::format_duration;
 
-/// In what the agents of this family differ.
 #[derive(Debug)]
 pub(super) struct StreamJsonDialect {
-    /// The prompt comes back as a `user` message. It is no news, and nothing that the agent said.
+    /// The prompt comes back as a `user` message.
     pub(super) echoes_prompt: bool,
-    /// What the last words mean when there was no result.
     pub(super) explain_failure: fn(&LastOutput<'_>) -> Option<Failure>,
-    /// Where in the text of a message the program's own words about a failed API call begin, if it
-    /// puts them there. The second argument says that the message has no usage.
+    /// Finds the start of the program's own API error in a text. The flag says that the message has
+    /// no usage.
     pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
-    /// How the result of a tool begins that was not run for want of permission.
+    /// Prefix of the result of a denied tool.
     pub(super) denial: Option<&'static str>,
-    /// What to do about credentials that were refused, where the program itself does not say.
+    /// Hint for rejected credentials.
     pub(super) remedy: Option<&'static str>,
-    /// The text of a result is what the agent said last, also where no message told it.
+    /// The result's text counts as said, even if no message contains it.
     pub(super) result_counts_as_text: bool,
-    /// The count of input tokens includes the ones that were read from a cache.
     pub(super) input_includes_cache: bool,
 }
 
-/// Makes events of the lines of one agent process.
 #[derive(Debug)]
 pub(super) struct StreamJsonParser {
     dialect: &'static StreamJsonDialect,
     session: String,
     model: String,
     running: RecentMap<OpenToolCall>,
-    /// Tool calls that the agent said were denied, before their result came.
+    /// Calls reported as denied before their result.
     denied: RecentMap<()>,
     todo: TodoList,
     account: UsageTotals,
-    /// When the limit ends that the agent said it ran into.
     resets_at: Option<i64>,
-    /// The failed API call that the latest message ended with.
+    /// The API error at the end of the latest message.
     api_error: Option<String>,
-    /// The latest text of a message, whether the model's or the program's own.
+    /// The latest text, of the model or the program.
     last_text: String,
 }
 
@@ -90,9 +84,9 @@ impl StreamJsonParser {
         };
         let subagent = line.from_subagent;
         let tokens = message.usage.map(|usage| self.dialect.tokens(TokenCounts::read(usage)));
-        let unused = tokens.is_none_or(|tokens| tokens == TokenCounts::default());
+        let has_no_usage = tokens.is_none_or(|tokens| tokens == TokenCounts::default());
         self.api_error = None;
-        // Words that the program put into the model's mouth, such as an API error.
+        // The program's own text, such as an API error.
         let synthetic =
             line.api_error || message.model.is_some_and(|model| model.bytes() == b"<synthetic>");
         if let Some(model) = message.model.filter(|_| !synthetic && !subagent) {
@@ -110,7 +104,7 @@ impl StreamJsonParser {
                     if synthetic {
                         self.emit_synthetic(&text, line.timestamp, emit);
                     } else {
-                        self.emit_text(text, unused, subagent, emit);
+                        self.emit_text(text, has_no_usage, subagent, emit);
                     }
                 }
                 b"thinking" => {
@@ -132,15 +126,21 @@ impl StreamJsonParser {
         LineOutcome::parsed_if(understood)
     }
 
-    /// Tells what the model said, and apart from it what the program added.
-    fn emit_text(&mut self, text: Cow<'_, str>, unused: bool, subagent: bool, emit: &mut Emit<'_>) {
-        let error = self.dialect.api_error.and_then(|find| find(&text, unused));
+    /// Emits the model's text without an API error that the program appended.
+    fn emit_text(
+        &mut self,
+        text: Cow<'_, str>,
+        has_no_usage: bool,
+        subagent: bool,
+        emit: &mut Emit<'_>,
+    ) {
+        let error = self.dialect.api_error.and_then(|find| find(&text, has_no_usage));
         let Some(at) = error else {
             return emit(Event::Text { text, joined: false, subagent });
         };
-        let (said, error) = text.split_at(at);
-        if !said.trim().is_empty() {
-            emit(Event::Text { text: said.into(), joined: false, subagent });
+        let (answer, error) = text.split_at(at);
+        if !answer.trim().is_empty() {
+            emit(Event::Text { text: answer.into(), joined: false, subagent });
         }
         emit(Event::Notice { text: one_line(error).into() });
         if !subagent {
@@ -148,15 +148,15 @@ impl StreamJsonParser {
         }
     }
 
-    /// Tells what the program itself said, and keeps the end of a limit if it named one.
+    /// Emits the program's own text and remembers a reset time in it.
     fn emit_synthetic(&mut self, text: &str, timestamp: Option<RawText<'_>>, emit: &mut Emit<'_>) {
         if text.contains("limit") {
-            let said_at = timestamp
+            let reported_at = timestamp
                 .and_then(|timestamp| timestamp.text().parse::<Timestamp>().ok())
                 .map(|timestamp| timestamp.to_zoned(jiff::tz::TimeZone::system()));
-            let told = reset::claude_reset(text, &said_at.unwrap_or_else(Zoned::now));
-            // The exact moment of a `rate_limit_event` is better than minutes in words.
-            self.resets_at = self.resets_at.or(told);
+            let resets_at = reset::claude_reset(text, &reported_at.unwrap_or_else(Zoned::now));
+            // A `rate_limit_event` is more precise than the text.
+            self.resets_at = self.resets_at.or(resets_at);
         }
         emit(Event::Notice { text: one_line(text).into() });
     }
@@ -169,8 +169,8 @@ impl StreamJsonParser {
         if !subagent {
             self.api_error = None;
         }
-        // What a person or ralph asked is known; what the program added by itself is news.
-        let news = !self.dialect.echoes_prompt && !subagent && !line.replay;
+        // Prompts are known; text added by the program is not.
+        let is_news = !self.dialect.echoes_prompt && !subagent && !line.replay;
         let mut understood = true;
         for block in &message.blocks {
             match block.kind.bytes() {
@@ -180,11 +180,11 @@ impl StreamJsonParser {
                             || self
                                 .dialect
                                 .denial
-                                .is_some_and(|words| starts_with(block.content, words)));
+                                .is_some_and(|prefix| starts_with(block.content, prefix)));
                     self.tool_ended(block, denied, subagent, emit);
                 }
                 b"text" => {
-                    if news {
+                    if is_news {
                         emit(Event::Notice {
                             text: one_line(&block.text.prefix(SUMMARY_CHARS + 1)).into(),
                         });
@@ -201,11 +201,11 @@ impl StreamJsonParser {
         let id = &*block.id.text();
         let name = &*block.name.map_or("tool".into(), RawText::text);
         let summary = summary(name, block.input);
-        // A subagent's list is not the one that the user follows.
+        // Only the main agent's list is shown.
         let plan = if subagent { None } else { TodoChange::from_tool_call(name, block.input) };
         let before = plan.as_ref().map(|_| self.todo.clone());
         match &plan {
-            // It is shown at once: the result may be long in coming, and says nothing more.
+            // Shown at once, because the result adds nothing.
             Some(plan) => {
                 if self.todo.apply(plan, id) {
                     emit(Event::Todo { items: self.todo.items() });
@@ -241,7 +241,7 @@ impl StreamJsonParser {
                 self.todo = before.clone();
                 emit(Event::Todo { items: self.todo.items() });
             }
-            // It was held back as a mere change of the list; its failure is a tool's failure.
+            // A failed change is shown as a failed tool.
             emit(Event::ToolStarted {
                 id: id.into(),
                 name: started.as_ref().map_or("tool", |started| &started.name).into(),
@@ -261,13 +261,12 @@ impl StreamJsonParser {
         });
     }
 
-    /// Pieces of a message that comes whole in an `assistant` line. Only its final usage is news.
+    /// Reads part of a message that an `assistant` line repeats. Only the final usage is new.
     fn handle_partial(&mut self, bytes: &[u8]) -> LineOutcome {
         let Ok(line) = serde_json::from_slice::<PartialLine<'_>>(bytes) else {
             return LineOutcome::Malformed;
         };
         if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
-            // Told with the next whole message, or with the result.
             self.account.add_message(&id, self.dialect.tokens(usage));
         }
         LineOutcome::Parsed
@@ -301,9 +300,9 @@ impl StreamJsonParser {
             "hook_response" => {
                 if line.outcome.as_deref().is_some_and(|outcome| outcome != "success") {
                     let name = line.hook_name.as_deref().unwrap_or("?");
-                    let said = line.stderr.map(RawText::text).unwrap_or_default();
+                    let stderr = line.stderr.map(RawText::text).unwrap_or_default();
                     emit(Event::Notice {
-                        text: one_line(&format!("hook {name} failed: {said}")).into(),
+                        text: one_line(&format!("hook {name} failed: {stderr}")).into(),
                     });
                 }
             }
@@ -329,17 +328,17 @@ impl StreamJsonParser {
     fn init(&mut self, line: &SystemLine<'_>, emit: &mut Emit<'_>) {
         let id = line.session_id.as_deref().unwrap_or_default();
         let model = line.model.as_deref().unwrap_or_default();
-        // Every turn of a session begins with the same line.
+        // Every turn repeats this line.
         if (id, model) == (&self.session, &self.model) {
             return;
         }
         id.clone_into(&mut self.session);
         model.clone_into(&mut self.model);
-        let told = |text: &'_ str| (!text.is_empty()).then(|| Cow::Owned(text.to_owned()));
-        emit(Event::Session { id: told(id), model: told(model) });
+        let non_empty = |text: &'_ str| (!text.is_empty()).then(|| Cow::Owned(text.to_owned()));
+        emit(Event::Session { id: non_empty(id), model: non_empty(model) });
     }
 
-    /// A message tells its model. That of the session's first line is better: it is the one that was asked for.
+    /// The first line's model wins: it is the requested one.
     fn set_model(&mut self, model: &str, emit: &mut Emit<'_>) {
         if self.model.is_empty() && !model.is_empty() {
             model.clone_into(&mut self.model);
@@ -401,7 +400,7 @@ impl StreamJsonParser {
     }
 }
 
-/// `system` lines about the progress of what other lines tell better.
+/// Progress that other lines report better.
 const PROGRESS_SUBTYPES: [&[u8]; 7] = [
     b"status",
     b"thinking_tokens",
@@ -429,14 +428,13 @@ impl LineParser for StreamJsonParser {
         }
     }
 
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
-        (self.dialect.explain_failure)(words)
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+        (self.dialect.explain_failure)(output)
     }
 }
 
-/// Tells that an API call failed and will be tried again. Credentials that are refused once may be
-/// renewed by the program; when that has not helped, what comes is minutes of the same, and the
-/// verdict is clear.
+/// Reports a retry. The program may renew credentials after the first rejection; after the second,
+/// it only repeats it for minutes.
 fn api_retry(line: &SystemLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
     let delay = format_duration(line.retry_delay_ms.0);
     let error = line.error.as_deref().unwrap_or("unknown");
@@ -459,21 +457,18 @@ fn api_retry(line: &SystemLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
     LineOutcome::Result
 }
 
-/// A tool call without its result.
 #[derive(Debug)]
 struct OpenToolCall {
     name: String,
     summary: String,
-    /// The list before a call that changes it.
+    /// The list before the call, if the call changes it.
     before: Option<TodoList>,
 }
 
-/// Whether what a tool gave back begins with these words.
-fn starts_with(content: Option<RawJson<'_>>, words: &str) -> bool {
-    tool_output(content).1.starts_with(words)
+fn starts_with(content: Option<RawJson<'_>>, prefix: &str) -> bool {
+    tool_output(content).1.starts_with(prefix)
 }
 
-/// Whether the program says that it refused to run the tool that `block` is the result of.
 fn is_denied_tool(meta: Option<RawJson<'_>>, block: &ContentBlock<'_>) -> bool {
     #[derive(Deserialize)]
     struct ToolResultMeta<'a> {

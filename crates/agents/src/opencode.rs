@@ -1,8 +1,7 @@
 //! opencode: `opencode run --format json`.
 //!
-//! A line tells a finished part of a message; a tool is told of only when it has ended. There is no
-//! last line: the step whose reason to end is not that it called tools is the last one. Neither
-//! is there the model. Tokens and money are told for each step.
+//! Tools appear only when they end. There is no final line: the last step ends for another reason
+//! than tool calls. The model is not reported.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -16,24 +15,45 @@ use super::{
     has_option, one_line, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{
+    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
+    Recording,
+};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
-/// The adapter for `opencode`.
 #[derive(Debug)]
 pub(super) struct Opencode;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "opencode",
+    install_command: "npm install -g opencode-ai",
+    recording: Recording::Version { product: "opencode", version: "1.18.33" },
+    tokens: Some("after each step"),
+    cost: Some("after each step"),
+    cost_is_verified: true,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &[],
+    hosts: PROVIDER_HOSTS,
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir::HOME,
+        entries: &[
+            (".local/share/opencode/auth.json", FileExposure::Credentials),
+            (".config/opencode", FileExposure::Config),
+            (".opencode/bin", FileExposure::Config),
+        ],
+    }],
+};
+
 impl Adapter for Opencode {
-    fn name(&self) -> &'static str {
-        "opencode"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g opencode-ai"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("1.18.33")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -48,8 +68,7 @@ impl Adapter for Opencode {
         }
         invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
-        // A library for the search of its interface for people, of which it would leave a copy of
-        // 5.6 MB among the temporary files with each start.
+        // Otherwise every start leaves a 5.6 MB library in the temporary directory.
         invocation.env.push(("OPENCODE_DISABLE_FFF", "1".into()));
         if let Some(prompt) = invocation.prompt_argument(request) {
             invocation.args(["--", &*prompt]);
@@ -64,29 +83,23 @@ impl Adapter for Opencode {
             Box::new(PlainReader::new(explain_failure))
         }
     }
-
-    fn reports_cost(&self) -> bool {
-        true
-    }
 }
 
-/// Makes events of the lines of one opencode process.
 #[derive(Debug, Default)]
 struct OpencodeParser {
     session: String,
     tools: ToolTracker,
     usage: Usage,
     steps: u32,
-    /// How often it was told that its context is full since it last came any further. The first time
-    /// is no verdict yet: it makes a summary and goes on with that. If the prompt itself is too long,
-    /// it does so for ever, so that the second time is one, and it is not waited for what comes then.
+    /// Context overflows since the last progress. After the first, opencode continues with a
+    /// summary. If the prompt itself is too long, it does so forever, so the second is final.
     overflow_count: u32,
     overflow: Option<Failure>,
-    /// The tool that nobody allowed in this step. It ends after that, as if all were well.
+    /// A denied tool. opencode then ends as if it had succeeded.
     rejected: Option<String>,
-    /// The next step is a summary of the conversation, to go on with.
+    /// The next step is a summary.
     compacting: bool,
-    /// A step was begun and has not come to its end: the model has answered, and its tools may be running.
+    /// Tools may be running.
     in_step: bool,
 }
 
@@ -100,7 +113,6 @@ impl LineParser for OpencodeParser {
             session.clone_into(&mut self.session);
             emit(Event::Session { id: Some(session.into()), model: None });
         }
-        // A subagent works in a session of its own.
         let subagent = session != self.session;
         match (&*line.kind, &line.part) {
             ("step_start", _) => {
@@ -125,7 +137,7 @@ impl LineParser for OpencodeParser {
             }
             ("tool_use", Some(part)) => self.tool(part, subagent, emit),
             ("step_finish", Some(part)) => {
-                // A subagent's steps are inside of the step that started it.
+                // A subagent's step is nested in the main agent's.
                 self.in_step = subagent;
                 self.step(part, subagent, emit)
             }
@@ -138,8 +150,8 @@ impl LineParser for OpencodeParser {
         }
     }
 
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure> {
-        self.overflow.clone().or_else(|| explain_failure(words))
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+        self.overflow.clone().or_else(|| explain_failure(output))
     }
 
     fn may_run_tool(&self) -> bool {
@@ -164,10 +176,9 @@ impl OpencodeParser {
                 emit(Event::Text { text, joined: false, subagent });
             };
         }
-        // The program's own words to the model.
         let metadata: ToolMetadata = lenient(part.metadata);
         if metadata.compaction_continue && !subagent {
-            // Only now it is clear what the step before was.
+            // The previous step was a summary.
             let reason = "the agent's context was compacted: its last words were a summary";
             emit(Event::Retracted { reason: reason.into() });
         }
@@ -218,9 +229,9 @@ impl OpencodeParser {
         self.tools.end(
             id,
             ToolEnd {
-                // A command that failed is a tool that has done its work.
+                // opencode reports a failed command as a successful call.
                 failed: failed || metadata.exit.is_some_and(|code| code != 0.0),
-                denied: failed && DENIED_PHRASES.iter().any(|words| error.contains(words)),
+                denied: failed && DENIED_PHRASES.iter().any(|phrase| error.contains(phrase)),
                 size,
                 preview,
             },
@@ -275,28 +286,26 @@ impl OpencodeParser {
     }
 }
 
-/// What to do about credentials.
 const REMEDY: &str =
     "run `opencode auth login`, or check the provider's key in opencode's settings";
 
-/// Words in the error of a tool that the user's permissions, or the user, refused.
+/// Errors of a tool that the settings or the user denied.
 const DENIED_PHRASES: [&str; 2] = [REJECTED_PHRASE, "prevents you from using this specific tool"];
 const REJECTED_PHRASE: &str = "rejected permission";
 
-/// What opencode's last words mean when it said nothing on standard output.
-fn explain_failure(words: &LastOutput<'_>) -> Option<Failure> {
-    let stderr = strip_control_chars(words.stderr);
-    let said = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
-    if said.starts_with("You must provide a message") {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
+    let stderr = strip_control_chars(output.stderr);
+    let message = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
+    if message.starts_with("You must provide a message") {
         return Some(failure(FailureKind::Usage, "opencode got no prompt: the prompt is empty"));
     }
-    if said.contains("Model not found") {
+    if message.contains("Model not found") {
         return Some(failure(
             FailureKind::Usage,
-            format!("opencode would not start: {said} (`opencode models` lists what there is)"),
+            format!("opencode would not start: {message} (`opencode models` lists what there is)"),
         ));
     }
-    let failure = api::classify_failure(0, said);
+    let failure = api::classify_failure(0, message);
     (failure.kind != FailureKind::Other).then(|| with_credentials_hint(failure, REMEDY))
 }
 
@@ -316,7 +325,7 @@ struct OpencodeLine<'a> {
 struct MessagePart<'a> {
     #[serde(borrow)]
     text: Option<RawText<'a>>,
-    /// The program said it, not the model.
+    /// Written by the program, not by the model.
     #[serde(default)]
     synthetic: bool,
     metadata: Option<RawJson<'a>>,
@@ -339,7 +348,6 @@ struct ToolState<'a> {
     metadata: Option<RawJson<'a>>,
 }
 
-/// What goes with a tool's result, or with a text.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ToolMetadata {
@@ -364,7 +372,7 @@ struct CacheTokens {
 }
 
 impl OpencodeTokens {
-    /// Its output does not include what was thought, and its input not what came from a cache.
+    /// The output count excludes reasoning.
     fn usage(&self, cost_usd: Option<f64>) -> Usage {
         Usage {
             cost_usd,
@@ -394,8 +402,8 @@ struct OpencodeErrorData<'a> {
 }
 
 impl OpencodeError<'_> {
-    /// `said_at` is when, in milliseconds.
-    fn failure(&self, said_at: u64) -> Failure {
+    /// `reported_at` is in milliseconds.
+    fn failure(&self, reported_at: u64) -> Failure {
         let data: OpencodeErrorData<'_> = lenient(self.data);
         let name = self.name.as_deref().unwrap_or("an error without a name");
         let message = match data.message.map(RawText::text) {
@@ -410,29 +418,29 @@ impl OpencodeError<'_> {
             _ => failure.kind,
         };
         if failure.kind == FailureKind::RateLimit {
-            failure.resets_at = failure.resets_at.or_else(|| data.retry_at(said_at));
+            failure.resets_at = failure.resets_at.or_else(|| data.retry_at(reported_at));
         }
         with_credentials_hint(failure, REMEDY)
     }
 }
 
 impl OpencodeErrorData<'_> {
-    /// When the API wants to be asked again: a number of seconds, or a date.
-    fn retry_at(&self, said_at: u64) -> Option<i64> {
-        let mut told = None;
+    /// The time in `retry-after`, which has seconds or a date.
+    fn retry_at(&self, reported_at: u64) -> Option<i64> {
+        let mut retry_after = None;
         self.headers?.for_each_member(|name, value| {
             if name.eq_ignore_ascii_case(b"retry-after") {
-                told = value.as_text();
+                retry_after = value.as_text();
             }
         })?;
-        let told = told?.text();
-        let said_at = i64::try_from(said_at / 1000).ok().filter(|at| *at > 0);
-        match told.trim().parse::<i64>() {
+        let retry_after = retry_after?.text();
+        let reported_at = i64::try_from(reported_at / 1000).ok().filter(|at| *at > 0);
+        match retry_after.trim().parse::<i64>() {
             Ok(seconds) => {
-                let from = said_at.unwrap_or_else(|| Timestamp::now().as_second());
+                let from = reported_at.unwrap_or_else(|| Timestamp::now().as_second());
                 Some(from.saturating_add(seconds.max(0)))
             }
-            Err(_) => jiff::fmt::rfc2822::parse(told.trim())
+            Err(_) => jiff::fmt::rfc2822::parse(retry_after.trim())
                 .ok()
                 .map(|moment| moment.timestamp().as_second()),
         }

@@ -1,7 +1,6 @@
-//! Qwen Code: `qwen -o stream-json`, whose stream has the shape of claude's.
+//! Qwen Code: `qwen -o stream-json`, in the format of claude's stream.
 //!
-//! It tells a failed API call as the model's own words, `[API Error: …]`, after whatever the model
-//! had said by then, calls that a success and exits with 0.
+//! It appends a failed API call to the model's text as `[API Error: …]`, and exits with 0.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
 use super::structured::StructuredReader;
@@ -9,24 +8,45 @@ use super::text::{LastOutput, PlainReader};
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, api, failure, has_option,
 };
+use crate::profile::{
+    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, Recording,
+};
 use ralph_events::event::{Exit, Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// The adapter for `qwen`.
 #[derive(Debug)]
 pub(super) struct Qwen;
 
+static PROFILE: AgentProfile = AgentProfile {
+    name: "qwen",
+    install_command: "npm install -g @qwen-code/qwen-code",
+    recording: Recording::Version { product: "Qwen Code", version: "0.15.10" },
+    tokens: Some("with each message"),
+    cost: None,
+    cost_is_verified: false,
+    limit_end: Some("if the service tells"),
+    streams_text: false,
+    sandboxes_itself: false,
+    stop_hook: false,
+    interactive_autonomous_flags: &["--yolo"],
+    hosts: &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[AgentHome {
+        dir: HomeDir { moved_by: None, path: ".qwen" },
+        entries: &[
+            ("oauth_creds.json", FileExposure::Credentials),
+            (".env", FileExposure::Config),
+            ("QWEN.md", FileExposure::Config),
+            ("settings.json", FileExposure::Copy),
+        ],
+    }],
+};
+
 impl Adapter for Qwen {
-    fn name(&self) -> &'static str {
-        "qwen"
-    }
-
-    fn install_command(&self) -> &'static str {
-        "npm install -g @qwen-code/qwen-code"
-    }
-
-    fn recorded_version(&self) -> Option<&'static str> {
-        Some("0.15.10")
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -42,10 +62,6 @@ impl Adapter for Qwen {
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation
-    }
-
-    fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        &["--yolo"]
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
@@ -69,22 +85,20 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
 
 const API_ERROR: &str = "[API Error: ";
 
-/// A message that is nothing but such an error is one. One that ends so may be the model's own, but
-/// a message that the API has finished has a usage.
-fn api_error(text: &str, unused: bool) -> Option<usize> {
+/// A text that only ends so may be the model's own, but then the message has a usage.
+fn api_error(text: &str, has_no_usage: bool) -> Option<usize> {
     if text.starts_with(API_ERROR) {
         return Some(0);
     }
     let at = text.rfind(API_ERROR)?;
-    (unused && text[at..].contains(']')).then_some(at)
+    (has_no_usage && text[at..].contains(']')).then_some(at)
 }
 
-/// What qwen's last words mean when there was no result.
-fn explain(words: &LastOutput<'_>) -> Option<Failure> {
-    if words.exit == Some(Exit::Code(53)) {
+fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+    if output.exit == Some(Exit::Code(53)) {
         return Some(failure(FailureKind::TurnLimit, "qwen ended at its own limit of turns"));
     }
-    let said = first_line(words.stderr)?;
-    let failure = api::classify_failure(0, said);
+    let message = first_line(output.stderr)?;
+    let failure = api::classify_failure(0, message);
     (failure.kind != FailureKind::Other).then_some(failure)
 }

@@ -1,13 +1,11 @@
-//! When a limit ends, from the words that an agent says it in.
-//!
-//! Where no time zone is told, the agent means the local time of the machine that it runs on.
+//! Parses when a rate limit ends from an agent's message. Without a zone, times are local.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo, ToSpan, Unit, Zoned};
 
-/// From claude's `You've hit your limit · resets 8:27pm (UTC)`, or the older
-/// `Claude AI usage limit reached|1794774472`.
+/// `You've hit your limit · resets 8:27pm (UTC)`, or the older `Claude AI usage limit
+/// reached|1794774472`.
 pub(super) fn claude_reset(text: &str, now: &Zoned) -> Option<i64> {
     if let Some((_, seconds)) = text.rsplit_once("limit reached|") {
         let digits = seconds.split(|c: char| !c.is_ascii_digit()).next();
@@ -16,8 +14,8 @@ pub(super) fn claude_reset(text: &str, now: &Zoned) -> Option<i64> {
     parse_time(text.split_once("resets ")?.1, now)
 }
 
-/// From codex's `try again at Nov 16th, 2026 12:46 AM.`, `try again at 12:46 AM.` or
-/// `try again in 2 days 3 hours 5 minutes.`
+/// `try again at Nov 16th, 2026 12:46 AM.`, `try again at 12:46 AM.` or `try again in 2 days 3
+/// hours 5 minutes.`
 pub(super) fn codex_reset(text: &str, now: &Zoned) -> Option<i64> {
     if let Some((_, rest)) = text.split_once("try again at ") {
         return parse_time(rest, now);
@@ -41,31 +39,29 @@ pub(super) fn codex_reset(text: &str, now: &Zoned) -> Option<i64> {
     (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
 }
 
-/// From how long it takes: gemini's `Suggested retry after 40s.` or `Your quota will reset after
-/// 18h20m51s.`, and what APIs say, as `Please retry in 12.5s` or `try again in 2 hours`.
+/// `Suggested retry after 40s.`, `Your quota will reset after 18h20m51s.`, `Please retry in 12.5s`
+/// or `try again in 2 hours`.
 pub(super) fn retry_after_reset(text: &str, now: &Zoned) -> Option<i64> {
     const PHRASES: [&str; 4] = ["reset after ", "retry after ", "retry in ", "try again in "];
     let rest = PHRASES.iter().find_map(|phrase| text.split_once(phrase))?.1;
     let words: Vec<&str> = rest.split_whitespace().take(6).collect();
-    // As much of it as is a length of time, and the sentence goes on.
+    // The longest prefix that is a duration.
     let span = (1..=words.len()).rev().find_map(|count| {
         let text = words[..count].join(" ");
         text.trim_end_matches(|c: char| !c.is_alphanumeric()).parse::<Span>().ok()
     })?;
     let seconds = span.total((Unit::Second, SpanRelativeTo::days_are_24_hours())).ok()?;
-    // A moment too early is a limit again. A cast from a float saturates.
+    // Retrying too early hits the limit again. The cast saturates.
     let seconds = seconds.ceil() as i64;
     (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
 }
 
-/// A moment that was told without its day or its year may be so many hours ago. The minute of a reset
-/// is often over when its words are read: the next one would be a day later. More than this, and it is
-/// tomorrow's.
+/// A time without a date may be this old: its minute has often passed when the message is read, and
+/// the next one is a day later.
 const PAST_RESET_HOURS: i64 = 1;
 
-/// A moment at the beginning of `text`: a clock time, perhaps a date before it and a zone in
-/// parentheses after it. Without a date, or without a year, the next such moment, or the last one if
-/// it has only just passed.
+/// Parses a clock time, perhaps with a date before it and a zone in parentheses after it. Without a
+/// date, the next such time, or one that has just passed.
 fn parse_time(text: &str, now: &Zoned) -> Option<i64> {
     let mut month = None;
     let mut day = None;
@@ -79,7 +75,7 @@ fn parse_time(text: &str, now: &Zoned) -> Option<i64> {
             zone = TimeZone::get(name.trim_end_matches(')')).ok();
             break;
         } else if let Some(afternoon) = parse_pm(word) {
-            // The hour was the word before: `12:46 AM`, or this one: `8pm`.
+            // `12:46 AM` or `8pm`.
             let hour = if number.is_empty() { time.take()? } else { parse_clock(number)? };
             time = Some(twelve_hours(hour, afternoon)?);
         } else if number.contains(':') {
@@ -116,7 +112,6 @@ fn parse_time(text: &str, now: &Zoned) -> Option<i64> {
     Some(when.timestamp().as_second())
 }
 
-/// Whether a word ends as a time after noon does (`PM`, `8:27pm`), or as one before it.
 fn parse_pm(word: &str) -> Option<bool> {
     let word = word.to_ascii_lowercase();
     let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());

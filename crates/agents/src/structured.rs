@@ -1,5 +1,4 @@
-//! What every machine-readable stream has in common: one JSON object a line, a verdict at its end,
-//! and other people's words in between.
+//! Reads streams of one JSON object per line.
 
 use std::borrow::Cow;
 
@@ -11,16 +10,13 @@ use crate::json::utf8;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Stream};
 use ralph_events::line_splitter::Line;
 
-/// What became of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineOutcome {
-    /// It is all in the events.
     Parsed,
-    /// So it is, and it was the agent's verdict on its work.
     Result,
-    /// It is an object, but not all of it means something to us. It is shown as it is.
+    /// An object with unknown parts; shown as is.
     Unknown,
-    /// It is not an object of the known form, and no event was made of it.
+    /// Not of the known format; no events were emitted.
     Malformed,
 }
 
@@ -29,8 +25,6 @@ impl LineOutcome {
         if all { LineOutcome::Parsed } else { LineOutcome::Unknown }
     }
 
-    /// What became of two parts of a line: it holds a verdict if one of them does, and else it is understood if both
-    /// are.
     fn merge(self, other: LineOutcome) -> Self {
         match (self, other) {
             (LineOutcome::Result, _) | (_, LineOutcome::Result) => LineOutcome::Result,
@@ -40,41 +34,36 @@ impl LineOutcome {
     }
 }
 
-/// Makes events of the lines of one kind of stream.
 pub(super) trait LineParser {
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineOutcome;
-    /// What the last words mean when there was no verdict.
-    fn explain_failure(&self, words: &LastOutput<'_>) -> Option<Failure>;
-    /// Takes what the agent left in its side file, if it is understood.
+    /// Classifies a failure when there was no result.
+    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure>;
+    /// Returns whether the text was understood.
     fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
         false
     }
-    /// Makes events of a line of standard error, if it is understood.
+    /// Returns whether the line was understood.
     fn read_stderr(&mut self, _line: &str, _emit: &mut Emit<'_>) -> bool {
         false
     }
-    /// See [`Reader::may_run_tool`].
     fn may_run_tool(&self) -> bool {
         false
     }
-    /// A better word on the failure that the verdict told, now that the exit code is known.
+    /// Corrects the result's failure by the exit code.
     fn revise_failure(&self, _exit: Option<Exit>) -> Option<Failure> {
         None
     }
 }
 
-/// What is said of an agent that printed something, and nothing that is understood.
 const UNRECOGNIZED_OUTPUT: &str = ", and no line of it was understood: if the agent prints plain text, set \
                           \"agent\": {\"type\": \"text\"}";
 
-/// Reads such a stream with a parser for its lines.
 #[derive(Debug)]
 pub(super) struct StructuredReader<P> {
     parser: P,
     has_result: bool,
-    /// A line of it was understood.
     has_parsed_line: bool,
-    /// Lines of standard output that are not part of the stream.
+    /// Lines outside the stream.
     stdout: OutputTail,
     stderr: OutputTail,
 }
@@ -86,12 +75,12 @@ impl<P: LineParser> StructuredReader<P> {
     }
 
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        // Some programs indent what they print, or mark its encoding.
+        // Some programs print a byte order mark or indentation.
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start();
         if line.is_empty() {
             return LineOutcome::Parsed;
         }
-        // With `--output-format json`, all of it may come as one list.
+        // `--output-format json` prints one array.
         if line.first() == Some(&b'[')
             && let Ok(entries) = serde_json::from_slice::<Vec<&RawValue>>(line)
             && !entries.is_empty()
@@ -104,9 +93,9 @@ impl<P: LineParser> StructuredReader<P> {
             return LineOutcome::Malformed;
         }
         match self.parser.read(line, emit) {
-            // Bytes that are not UTF-8 inside of a text are no reason to lose the line.
+            // Invalid UTF-8 in a text must not cost the line.
             LineOutcome::Malformed => match String::from_utf8_lossy(line) {
-                Cow::Owned(mended) => self.parser.read(mended.as_bytes(), emit),
+                Cow::Owned(repaired) => self.parser.read(repaired.as_bytes(), emit),
                 Cow::Borrowed(_) => LineOutcome::Malformed,
             },
             read => read,
@@ -131,7 +120,7 @@ impl<P: LineParser> OutputReader for StructuredReader<P> {
             }
             LineOutcome::Malformed => {
                 let text = utf8(line.bytes);
-                // A broken piece of the stream may hold anybody's words.
+                // A broken JSON line may contain text of a model or tool.
                 if line.is_complete() && !text.trim_start().starts_with('{') {
                     self.stdout.push(&text);
                 }

@@ -1,7 +1,6 @@
-//! What is read of agents, beside the recorded streams.
-
 mod command_lines;
 
+use super::profile::FileExposure;
 use super::*;
 
 #[test]
@@ -28,6 +27,27 @@ fn adapter_is_selected_by_program_name() {
 }
 
 #[test]
+fn every_profile_is_complete() {
+    for adapter in all() {
+        let profile = adapter.profile();
+        let name = profile.name;
+        if name == "text" {
+            assert!(profile.hosts.is_empty() && profile.homes.is_empty());
+            continue;
+        }
+        assert!(!profile.hosts.is_empty(), "{name} has no hosts");
+        assert!(!profile.key_prefixes.is_empty(), "{name} has no key variables");
+        let entries = || profile.homes.iter().flat_map(|home| home.entries);
+        let is_credentials = |(_, exposure): &&(_, _)| *exposure == FileExposure::Credentials;
+        assert!(entries().any(|entry| is_credentials(&entry)), "{name} has no credentials");
+        for (path, _) in entries() {
+            assert!(Path::new(path).is_relative() && !path.contains(".."), "{name}: {path}");
+        }
+        assert!(profile.cost.is_some() || !profile.cost_is_verified, "{name}");
+    }
+}
+
+#[test]
 fn recorded_versions_match_installed_test_agents() {
     let table = include_str!("../../../testing/agents.json");
     let table: serde_json::Value = serde_json::from_str(table).unwrap();
@@ -38,8 +58,8 @@ fn recorded_versions_match_installed_test_agents() {
     assert!(table.as_object().unwrap().keys().all(|name| by_name(name).is_some()));
 }
 
-/// What an agent itself said, with `|` where one text ends and the next begins.
-fn said(events: &[Event<'_>]) -> String {
+/// The main agent's texts, separated by `|`.
+fn agent_text(events: &[Event<'_>]) -> String {
     let mut out = String::new();
     for event in events {
         if let Event::Text { text, joined, subagent: false } = event {
@@ -84,7 +104,7 @@ fn gemini_text_deltas_join_until_other_event() {
         piece("PLETE"),
     ];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    assert_eq!(said(&read("gemini", true, &lines, &[], 1)), "<promise>|COMPLETE");
+    assert_eq!(agent_text(&read("gemini", true, &lines, &[], 1)), "<promise>|COMPLETE");
 }
 
 #[test]
@@ -102,7 +122,6 @@ fn gemini_exit_code_maps_to_failure_kind() {
         let events = read("gemini", true, &[result], &[], code);
         assert_eq!(failure_of(&events), Some(kind), "{code}");
     }
-    // Without any result, too.
     assert_eq!(failure_of(&read("gemini", true, &[], &[], 173)), Some(FailureKind::RateLimit));
     assert_eq!(failure_of(&read("gemini", false, &[], &[], 55)), Some(FailureKind::Usage));
 }
@@ -124,7 +143,7 @@ fn qwen_api_error_is_failure_unless_quoted_by_model() {
         let lines: Vec<&str> = lines.iter().map(String::as_str).chain([result]).collect();
         let events = read("qwen", true, &lines, &[], 0);
         assert_eq!(failure_of(&events), kind, "{lines:?}");
-        assert_eq!(said(&events), text, "{lines:?}");
+        assert_eq!(agent_text(&events), text, "{lines:?}");
     }
 }
 
@@ -147,12 +166,12 @@ fn cline_text_is_not_repeated_and_excludes_subagents() {
     for (lines, expected) in [
         (vec![piece, text("hello"), result("hello")], "hello"),
         (vec![tool("start"), text("sub"), tool("end"), text("main"), result("main")], "main"),
-        // An end that was never told must not keep the last words from being the agent's.
+        // A missing end of a tool must not hide the last text.
         (vec![tool("start"), text("main"), result("main")], "main"),
     ] {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let events = read("cline", true, &lines, &[], 0);
-        assert_eq!(said(&events), expected, "{lines:?}");
+        assert_eq!(agent_text(&events), expected, "{lines:?}");
         assert!(matches!(events.last(), Some(Event::Result { failure: None, .. })));
     }
 }
@@ -168,7 +187,6 @@ fn opencode_completes_when_step_ends_without_tool_call() {
         ("stop", None, true),
         ("length", None, true),
         ("content-filter", Some(FailureKind::Refusal), false),
-        // It would have gone on.
         ("tool-calls", Some(FailureKind::Other), false),
     ] {
         let events = read("opencode", true, &[&step(reason)], &[], 0);
@@ -200,10 +218,10 @@ fn negative_cost_is_ignored() {
     };
     type Line<'a> = &'a dyn Fn(&str) -> String;
     for (agent, line) in [("claude", &claude as Line<'_>), ("opencode", &opencode)] {
-        for (told, counted) in
+        for (costs, counted) in
             [(&["-5"][..], None), (&["0.5", "-5"], Some(0.5)), (&["-1e300", "0.5"], Some(0.5))]
         {
-            let lines: Vec<String> = told.iter().map(|cost| line(cost)).collect();
+            let lines: Vec<String> = costs.iter().map(|cost| line(cost)).collect();
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             let events = read(agent, true, &lines, &[], 0);
             let usage = events.iter().rev().find_map(|event| match event {
@@ -211,13 +229,12 @@ fn negative_cost_is_ignored() {
                 _ => None,
             });
             let cost = usage.and_then(|usage| usage.cost_usd);
-            assert_eq!(cost, counted, "{agent} {told:?}");
+            assert_eq!(cost, counted, "{agent} {costs:?}");
         }
     }
 }
 
-/// Behind a proxy, or with a model that a program has no price for, it adds up nothing. Where models are free, or the
-/// user's own, nothing is what they cost.
+/// A program without a price for a model reports 0; free and local models do cost 0.
 #[test]
 fn zero_cost_counts_only_where_models_can_be_free() {
     let claude = |cost: &str, tokens: u64| {
@@ -258,7 +275,6 @@ fn zero_cost_counts_only_where_models_can_be_free() {
     }
 }
 
-/// All events of an agent that printed these lines and ended so.
 fn read(
     agent: &str,
     structured: bool,
@@ -294,30 +310,28 @@ fn failure_of(events: &[Event<'static>]) -> Option<FailureKind> {
 
 #[test]
 fn limit_messages_in_tool_output_or_answer_are_ignored() {
-    let words = "You've hit your limit · API Error: 429 · Invalid API key · Please run /login";
+    let message = "You've hit your limit · API Error: 429 · Invalid API key · Please run /login";
     let events = read(
         "claude",
         true,
         &[
             &format!(
-                r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t","content":"{words}"}}]}}}}"#
+                r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t","content":"{message}"}}]}}}}"#
             ),
             &format!(
-                r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{words}"}}]}}}}"#
+                r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{message}"}}]}}}}"#
             ),
             &format!(
-                r#"{{"type":"result","subtype":"success","is_error":false,"result":"{words}"}}"#
+                r#"{{"type":"result","subtype":"success","is_error":false,"result":"{message}"}}"#
             ),
         ],
         &[],
         0,
     );
     assert!(matches!(events.last(), Some(Event::Result { failure: None, .. })), "{events:?}");
-    // Nor in a line that broke off.
-    let cut = format!(r#"{{"type":"user","message":{{"content":"{words}"#);
+    let cut = format!(r#"{{"type":"user","message":{{"content":"{message}"#);
     assert_eq!(failure_of(&read("claude", true, &[&cut], &[], 143)), None);
-    // Nor does an agent in plain text that ended well.
-    assert_eq!(failure_of(&read("claude", false, &[words], &[], 0)), None);
+    assert_eq!(failure_of(&read("claude", false, &[message], &[], 0)), None);
 }
 
 #[test]
@@ -433,12 +447,11 @@ fn result_text_counts_where_it_differs_from_last_message() {
             (vec![result("DONE", false), result("DONE", false)], "DONE"),
             (vec![result("", false)], ""),
             (vec![message("So."), result("API Error: 500", true)], "So."),
-            // All of it as one list.
             (vec![format!("[{},{}]", message("So."), result("DONE", false))], "So.|DONE"),
         ] {
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             let events = read(agent, true, &lines, &[], 0);
-            assert_eq!(said(&events), expected, "{agent} {lines:?}");
+            assert_eq!(agent_text(&events), expected, "{agent} {lines:?}");
             assert!(!events.iter().any(|event| matches!(event, Event::Output { .. })), "{lines:?}");
         }
     }

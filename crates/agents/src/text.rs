@@ -1,25 +1,42 @@
-//! Any program that no other adapter knows: what it prints is what it says, and its exit code is
-//! its verdict.
+//! Any other program: its output is its text, its exit code its result.
 
 use std::borrow::Cow;
 
 use super::{Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, OutputTail};
 use crate::json::utf8;
+use crate::profile::{AgentProfile, MODEL_SERVICE_PREFIXES, Recording};
 use ralph_events::event::{Event, Exit, Failure, Stream};
 use ralph_events::line_splitter::Line;
 
-/// The adapter for a command that is not known. A model cannot be chosen this way: how such a
-/// program takes one is not known either.
 #[derive(Debug)]
 pub(super) struct TextAdapter;
 
-impl Adapter for TextAdapter {
-    fn name(&self) -> &'static str {
-        "text"
-    }
+static PROFILE: AgentProfile = AgentProfile {
+    name: "text",
+    install_command: "any command that takes a prompt on standard input",
+    recording: Recording::Missing {
+        reason: "any other command: each line is something that it said",
+    },
+    tokens: None,
+    cost: None,
+    cost_is_verified: false,
+    limit_end: None,
+    streams_text: false,
+    sandboxes_itself: false,
+    // The program may be a wrapper around claude.
+    stop_hook: true,
+    interactive_autonomous_flags: &[],
+    hosts: &[],
+    // The program may call any model service.
+    key_prefixes: MODEL_SERVICE_PREFIXES,
+    cloud_keys: &[],
+    configured_keys: None,
+    homes: &[],
+};
 
-    fn install_command(&self) -> &'static str {
-        "any command that takes a prompt on standard input"
+impl Adapter for TextAdapter {
+    fn profile(&self) -> &'static AgentProfile {
+        &PROFILE
     }
 
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
@@ -29,23 +46,18 @@ impl Adapter for TextAdapter {
     fn reader(&self, _structured: bool) -> Box<dyn OutputReader> {
         Box::new(PlainReader::new(|_| None))
     }
-
-    fn reports_tokens(&self) -> bool {
-        false
-    }
 }
 
-/// Reads plain text, which is also what the known agents print when they are not asked for a stream.
+/// Reads plain text, also of known agents that do not stream.
 #[derive(Debug)]
 pub(super) struct PlainReader {
-    /// Standard output is only told about, because the answer comes in a file.
+    /// The answer is in the side file; standard output is only shown.
     answer_in_file: bool,
     stdout: OutputTail,
     stderr: OutputTail,
     explain: fn(&LastOutput<'_>) -> Option<Failure>,
 }
 
-/// The last words of a program that failed.
 #[derive(Debug)]
 pub(super) struct LastOutput<'a> {
     pub(super) stdout: &'a str,
@@ -54,7 +66,6 @@ pub(super) struct LastOutput<'a> {
 }
 
 impl PlainReader {
-    /// `explain` is asked when the program failed: what do its last words mean?
     pub(super) fn new(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
         PlainReader {
             answer_in_file: false,
@@ -64,7 +75,6 @@ impl PlainReader {
         }
     }
 
-    /// The same for an agent that leaves its answer in a file.
     pub(super) fn with_answer_file(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
         PlainReader { answer_in_file: true, ..PlainReader::new(explain) }
     }
@@ -99,8 +109,8 @@ impl OutputReader for PlainReader {
         if !matches!(exit, Some(Exit::Code(code)) if code != 0) {
             return;
         }
-        let words = LastOutput { stdout: self.stdout.text(), stderr: self.stderr.text(), exit };
-        if let Some(failure) = (self.explain)(&words) {
+        let output = LastOutput { stdout: self.stdout.text(), stderr: self.stderr.text(), exit };
+        if let Some(failure) = (self.explain)(&output) {
             emit(Event::Result { failure: Some(failure), usage: None, turns: None });
         }
     }

@@ -1,5 +1,4 @@
-//! Tool calls: from their beginning to their end, for streams that tell both under one id, and what is
-//! shown of their input and output.
+//! Tool calls from start to end, and previews of their input and output.
 
 use std::borrow::Cow;
 
@@ -7,11 +6,9 @@ use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
 use crate::json::{RawJson, RawText, TextSize, utf8};
 use ralph_events::event::{Event, TodoItem};
 
-/// The tool calls of one process.
 #[derive(Debug, Default)]
 pub(super) struct ToolTracker {
     running: RecentMap<PendingCall>,
-    /// The agent's list.
     todo: Vec<TodoItem>,
 }
 
@@ -19,11 +16,10 @@ pub(super) struct ToolTracker {
 struct PendingCall {
     name: String,
     summary: String,
-    /// The list before it, if it changes that.
+    /// The list before the call, if the call changes it.
     before: Option<Vec<TodoItem>>,
 }
 
-/// How a tool call ended.
 #[derive(Debug, Default)]
 pub(super) struct ToolEnd<'a> {
     pub(super) failed: bool,
@@ -33,7 +29,7 @@ pub(super) struct ToolEnd<'a> {
 }
 
 impl ToolTracker {
-    /// A call that writes the agent's todo list becomes the list itself.
+    /// A call that writes the todo list is emitted as that list.
     pub(super) fn start(
         &mut self,
         id: &str,
@@ -43,7 +39,7 @@ impl ToolTracker {
         subagent: bool,
         emit: &mut Emit<'_>,
     ) {
-        // A subagent's list is not the one that the user follows.
+        // Only the main agent's list is shown.
         let before = match plan.filter(|_| !subagent) {
             Some(items) => {
                 emit(Event::Todo { items: items.clone() });
@@ -90,8 +86,7 @@ fn emit_started(id: &str, name: &str, summary: &str, subagent: bool, emit: &mut 
     });
 }
 
-/// What is known by an id, for the latest hundred or so: an agent that never ends what it starts
-/// must not fill the memory.
+/// The latest values by id. Bounded, because an agent may never end what it starts.
 #[derive(Debug)]
 pub(super) struct RecentMap<T>(Vec<(String, T)>);
 
@@ -122,7 +117,6 @@ impl<T> RecentMap<T> {
     }
 }
 
-/// Size and beginning of what a tool gave back: a text, or a list of texts and other things.
 pub(super) fn tool_output(content: Option<RawJson<'_>>) -> (TextSize, Cow<'_, str>) {
     let Some(raw) = content.filter(|raw| !raw.is_null()) else {
         return (TextSize::default(), Cow::Borrowed(""));
@@ -167,7 +161,6 @@ pub(super) fn tool_output(content: Option<RawJson<'_>>) -> (TextSize, Cow<'_, st
     (size, preview)
 }
 
-/// A value of another form than is known is shown as it is written.
 pub(super) fn json_text(raw: RawJson<'_>) -> Cow<'_, str> {
     let bytes = raw.bytes();
     utf8(&bytes[..bytes.len().min(PREVIEW_CHARS)])
@@ -177,7 +170,6 @@ fn json_size(raw: RawJson<'_>) -> TextSize {
     TextSize { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
 }
 
-/// What a tool works on, in one line.
 pub(super) fn summary(name: &str, input: Option<RawJson<'_>>) -> String {
     let wanted: &[&str] = match name {
         "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "read" | "edit" | "write"
@@ -206,12 +198,11 @@ pub(super) fn summary(name: &str, input: Option<RawJson<'_>>) -> String {
     }
 }
 
-/// A tool's input that is not known, as `key=value, key=value`.
+/// Formats input as `key=value, key=value`.
 pub(super) fn key_values(input: Option<RawJson<'_>>) -> String {
     let mut out = String::new();
     if let Some(input) = input {
         let _ = input.for_each_member(|key, value| {
-            // One line will not show more.
             if out.len() > 4 * SUMMARY_CHARS {
                 return;
             }

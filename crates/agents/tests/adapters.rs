@@ -1,4 +1,4 @@
-//! Recorded streams of real agents, and what ralph makes of them.
+//! Compares the events of recorded streams with the reviewed ones.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use std::fmt::Write as _;
@@ -15,7 +15,6 @@ struct Case {
     path: PathBuf,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// What the agent left in its side file.
     side: Option<String>,
     exit: Exit,
 }
@@ -54,7 +53,6 @@ impl Case {
     }
 }
 
-/// All events of a process that printed these chunks.
 fn events<'c>(
     agent: &str,
     stdout: impl IntoIterator<Item = &'c [u8]>,
@@ -80,7 +78,7 @@ fn events<'c>(
     events
 }
 
-/// By way of the journal, which must hold every event anyway.
+/// Through JSON, as in the journal.
 fn owned(event: &Event<'_>) -> Event<'static> {
     serde_json::from_str(&serde_json::to_string(event).unwrap()).unwrap()
 }
@@ -154,7 +152,7 @@ fn mark(subagent: bool) -> &'static str {
 fn failed(agent: &str, failure: &Failure) -> String {
     let resets = failure.resets_at.map_or(String::new(), |at| {
         let at = jiff::Timestamp::from_second(at).unwrap();
-        // codex tells local times, claude moments.
+        // codex reports local times.
         if agent == "codex" {
             let local = at.to_zoned(jiff::tz::TimeZone::system()).datetime();
             format!(", resets at {local} local time")
@@ -192,22 +190,21 @@ fn recorded_streams_match_reviewed_events() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A stream that breaks off must neither panic nor turn into a success that nobody reported.
 #[test]
 fn truncated_stream_never_succeeds() {
     for case in fixtures() {
         let mut start = 0;
         for line in case.stdout.split_inclusive(|byte| *byte == b'\n') {
-            // Between two lines: what was reported so far, and nothing more.
-            let whole = events(&case.agent, [&case.stdout[..start]], b"", None, Exit::Code(0));
+            // Cut between two lines.
+            let reported = events(&case.agent, [&case.stdout[..start]], b"", None, Exit::Code(0));
             start += line.len();
             assert!(
-                whole.iter().any(|event| matches!(event, Event::Result { .. })),
+                reported.iter().any(|event| matches!(event, Event::Result { .. })),
                 "{}/{} cut at {start}",
                 case.agent,
                 case.name
             );
-            // Inside of a line. The middle of a long one is much of the same.
+            // Cut inside a line; the middle of a long one is sampled.
             let text = line.strip_suffix(b"\n").unwrap_or(line).len();
             for cut in (0..text).filter(|cut| *cut < 60 || text - cut < 60 || cut % 61 == 0) {
                 let events = events(&case.agent, [&line[..cut]], b"", None, Exit::Code(0));

@@ -1,14 +1,16 @@
-//! The environment inside: the way to the proxy, and no secrets that the agent has no use for.
+//! The environment in a sandbox: proxy settings, and only secrets that the agent needs.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::home::agent_dir;
 use super::plan::{Disk, INSIDE_DIR, NetworkMode, PlanInputs};
 use super::plan_builder::PlanBuilder;
 use super::proxy;
+use ralph_agents::profile_of;
 use ralph_events::redact;
 
-/// Variables that lead to something outside: sockets, terminals, other machines.
+/// Variables that point outside: sockets, terminals, other machines.
 const HOST_VARIABLES: &[&str] = &[
     "CONTAINER_HOST",
     "DBUS_SESSION_BUS_ADDRESS",
@@ -39,85 +41,38 @@ const HOST_VARIABLES: &[&str] = &[
     "XDG_RUNTIME_DIR",
 ];
 
-/// Services with models, by what the names of their variables begin with.
-const MODEL_SERVICES: &[&str] = &[
-    "AMP_",
-    "ANTHROPIC_",
-    "AZURE_OPENAI_",
-    "CEREBRAS_",
-    "CLAUDE_",
-    "CLINE_",
-    "CODEX_",
-    "COHERE_",
-    "COPILOT_",
-    "DASHSCOPE_",
-    "DEEPSEEK_",
-    "FIREWORKS_",
-    "GEMINI_",
-    "GOOGLE_API_KEY",
-    "GOOGLE_GEMINI_",
-    "GOOGLE_GENERATIVE_AI_",
-    "GROQ_",
-    "MISTRAL_",
-    "MOONSHOT_",
-    "OPENAI_",
-    "OPENCODE_",
-    "OPENROUTER_",
-    "PERPLEXITY_",
-    "QWEN_",
-    "TOGETHER_",
-    "XAI_",
-    "ZAI_",
-];
-
-/// Those that an agent uses. Who is a door to many of them, or is not known, may use any.
-fn agent_services(adapter: &str) -> &'static [&'static str] {
-    match adapter {
-        "claude" => &["ANTHROPIC_", "CLAUDE_"],
-        "codex" => &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
-        "gemini" => &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
-        "copilot" => &["COPILOT_"],
-        "amp" => &["AMP_"],
-        _ => MODEL_SERVICES,
-    }
+fn has_prefix(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn belongs_to_service(adapter: &str, name: &str) -> bool {
-    agent_services(adapter).iter().any(|service| name.starts_with(service))
-}
-
-/// Whether this is a variable by which the agent is told where its service is: `ANTHROPIC_BASE_URL`.
+/// Whether a variable has the address of a service, as `ANTHROPIC_BASE_URL`.
 pub(super) fn is_service_url(adapter: &str, name: &str) -> bool {
     let ends = ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"];
-    ends.iter().any(|end| name.ends_with(end)) && belongs_to_service(adapter, name)
+    ends.iter().any(|end| name.ends_with(end)) && has_prefix(name, profile_of(adapter).key_prefixes)
 }
 
-/// What Amazon's tools are told besides keys and names of keys.
+/// Neither keys nor names of keys.
 const AWS_PUBLIC_VARIABLES: &[&str] = &["AWS_CA_BUNDLE", "AWS_DEFAULT_REGION", "AWS_REGION"];
 
-/// Variables by which programs find a proxy.
 const PROXY_VARIABLES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
 pub(super) fn get<'e>(env: &'e [(OsString, OsString)], name: &str) -> Option<&'e OsStr> {
     env.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str())
 }
 
-/// The names of the secrets that are kept from the agent. `named` are those that its own configuration
-/// says it needs.
-fn withheld_secrets(wanted: &PlanInputs, named: &[String]) -> Vec<String> {
+/// `configured` are variables that the agent's own configuration names.
+fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
     let is_set = |name: &str| get(&wanted.env, name).is_some_and(|value| value != "0");
-    // Claude by way of a cloud uses that cloud's keys.
-    let bedrock = wanted.adapter == "claude" && is_set("CLAUDE_CODE_USE_BEDROCK");
-    let vertex = wanted.adapter == "claude" && is_set("CLAUDE_CODE_USE_VERTEX");
+    let profile = profile_of(wanted.adapter);
+    let clouds = || profile.cloud_keys.iter().filter(|cloud| is_set(cloud.switch));
     let needed = |name: &str| {
-        belongs_to_service(wanted.adapter, name)
-            || named.iter().any(|named| named == name)
-            || (bedrock && name.starts_with("AWS_"))
-            || (vertex && (name.starts_with("GOOGLE_") || name.starts_with("CLOUDSDK_")))
+        has_prefix(name, profile.key_prefixes)
+            || configured.iter().any(|other| other == name)
+            || clouds().any(|cloud| has_prefix(name, cloud.prefixes))
             || wanted.kept_variables.iter().any(|kept| kept == name)
     };
     let of_aws = |name: &str| name.starts_with("AWS_") && !AWS_PUBLIC_VARIABLES.contains(&name);
-    // With the network of the host, the user's proxy is needed with its password.
+    // With the host's network, the user's proxy keeps its password.
     let is_proxy = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
     let variables = wanted.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value)));
     let secrets = variables.filter(|(name, value)| {
@@ -129,8 +84,8 @@ fn withheld_secrets(wanted: &PlanInputs, named: &[String]) -> Vec<String> {
     });
     let secrets = secrets.map(|(name, _)| name).filter(|name| !needed(name));
     let (of_git, mut withheld): (Vec<_>, Vec<_>) = secrets.partition(|name| is_git_setting(name));
-    // Git fails if it gets only some of these variables, so the agent gets all of them or none. Their names say
-    // "key", but they are secret only if a value is.
+    // Git fails with only some of these variables, so the agent gets all or none. Despite the "KEY" in
+    // their names, they are secret only if a value is.
     let is_secret = |(name, value): &(OsString, OsString)| {
         name.to_str().is_some_and(is_git_setting) && is_secret_git_setting(&wanted.env, name, value)
     };
@@ -141,14 +96,13 @@ fn withheld_secrets(wanted: &PlanInputs, named: &[String]) -> Vec<String> {
     withheld.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether a variable is one of those that hold settings of git: `GIT_CONFIG_KEY_0`.
 fn is_git_setting(name: &str) -> bool {
     name == "GIT_CONFIG_COUNT"
         || name.starts_with("GIT_CONFIG_KEY_")
         || name.starts_with("GIT_CONFIG_VALUE_")
 }
 
-/// Whether the variable holds a value of git's settings that is secret, by itself or by the setting's name.
+/// Judges by the value and by the setting's name.
 fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsStr) -> bool {
     let Some(number) = name.to_str().and_then(|name| name.strip_prefix("GIT_CONFIG_VALUE_")) else {
         return name.to_str().is_some_and(|name| name != "GIT_CONFIG_COUNT")
@@ -159,36 +113,30 @@ fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsS
     redact::is_secret_variable(&setting.replace('.', "_"), &value.to_string_lossy())
 }
 
-/// The variables from which codex takes a key.
-fn codex_key_variables(text: &str) -> Vec<String> {
-    let values = text.lines().filter_map(|line| {
-        let value =
-            line.trim().strip_prefix("env_key")?.trim_start().strip_prefix('=')?.trim_start();
-        let (value, _) = value.strip_prefix('"')?.split_once('"')?;
-        Some(value.to_owned())
-    });
-    values.collect()
+fn configured_keys(
+    wanted: &PlanInputs,
+    home: Option<&Path>,
+    draft: &PlanBuilder<'_>,
+) -> Vec<String> {
+    let Some(keys) = &profile_of(wanted.adapter).configured_keys else { return Vec::new() };
+    let dir = agent_dir(&keys.dir, wanted, home);
+    // A file that agents can write could name any key.
+    let file = dir.and_then(|dir| draft.trusted_target(&dir.join(keys.file)));
+    let text = file.and_then(|file| draft.disk.read(&file));
+    text.as_deref().map(keys.variables).unwrap_or_default()
 }
 
-/// The changes to the environment, and the names of the secrets that are kept from the agent.
+/// Returns the changes and the names of withheld secrets.
 pub(super) fn env_changes(
     wanted: &PlanInputs,
     home: Option<&Path>,
     draft: &PlanBuilder<'_>,
 ) -> (Vec<(OsString, Option<OsString>)>, Vec<String>) {
-    let mut named = Vec::new();
-    if wanted.adapter == "codex" {
-        let moved = get(&wanted.env, "CODEX_HOME").map(PathBuf::from);
-        let dir = moved.or_else(|| Some(home?.join(".codex")));
-        // One that an agent can write would give it whichever key it names.
-        let config = dir.and_then(|dir| draft.trusted_target(&dir.join("config.toml")));
-        let text = config.and_then(|config| draft.disk.read(&config));
-        named = text.as_deref().map(codex_key_variables).unwrap_or_default();
-    }
-    let withheld = withheld_secrets(wanted, &named);
+    let withheld = withheld_secrets(wanted, &configured_keys(wanted, home, draft));
     let mut changes: Vec<(OsString, Option<OsString>)> = Vec::new();
-    let gone = HOST_VARIABLES.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
-    changes.extend(gone.map(|name| (name.into(), None)));
+    let removed =
+        HOST_VARIABLES.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
+    changes.extend(removed.map(|name| (name.into(), None)));
     for name in PROXY_VARIABLES.iter().chain(&["ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"]) {
         if wanted.network != NetworkMode::Full {
             changes.push((name.into(), None));
@@ -197,7 +145,7 @@ pub(super) fn env_changes(
     if let NetworkMode::Proxy { .. } = &wanted.network {
         let url = format!("http://127.0.0.1:{}", proxy::PORT);
         changes.extend(PROXY_VARIABLES.iter().map(|name| (name.into(), Some(url.clone().into()))));
-        // What runs inside is reached without the proxy, which could not reach it.
+        // The proxy runs outside and cannot reach servers inside.
         let local = "localhost,127.0.0.1,::1";
         changes.extend(["NO_PROXY", "no_proxy"].map(|name| (name.into(), Some(local.into()))));
         changes.push(("NODE_USE_ENV_PROXY".into(), Some("1".into())));
@@ -210,8 +158,7 @@ pub(super) fn env_changes(
     (changes, withheld)
 }
 
-/// `/etc/passwd` and `/etc/group` with the user that the agent is inside, where they do not have it:
-/// programs that look their own user up must find one, with this home.
+/// Adds the agent's user to `/etc/passwd` and `/etc/group`: programs look up their user and home.
 pub(super) fn account_files(
     disk: &dyn Disk,
     (user, group): (u32, u32),

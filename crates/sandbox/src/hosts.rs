@@ -1,27 +1,23 @@
-//! Which hosts may be reached from inside, as data.
+//! The hosts that a sandbox may reach.
 //!
-//! An entry without a port means the ports of the web, 443 and 80, and only addresses of the public
-//! network: otherwise whoever controls a name could point it at the machine's own services or at those
-//! of its network. An entry that names one host *and* a port was written by somebody who knows what is
-//! there, so that it may be private too.
+//! An entry without a port allows only public addresses, or the owner of a name could point it at
+//! services of this machine or its network. One with a host *and* a port may be private: the user chose it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The ports that an entry without one means.
+use ralph_agents::profile_of;
+
 const WEB_PORTS: [u16; 2] = [443, 80];
 
-/// Where packages come from. All of them are allowed by default but those marked.
 struct HostGroup {
     name: &'static str,
     hosts: &'static [&'static str],
     by_default: bool,
 }
 
-/// Hosts that belong together, by a name that may stand in `sandbox.allowedDomains`.
-///
-/// `github` and `gitlab` are not allowed by default: whoever reaches them can hand data to any account
-/// there. (A registry takes uploads as well, but a loop that cannot install packages is of little use.)
+/// Groups that `sandbox.allowedDomains` can name. `github` and `gitlab` are off by default, because an
+/// agent could send data to any account there. Registries accept uploads, too, but loops need packages.
 const GROUPS: [HostGroup; 13] = [
     host_group("npm", &["registry.npmjs.org", "registry.yarnpkg.com", "npm.jsr.io", "jsr.io"]),
     host_group("crates", &["crates.io", "index.crates.io", "static.crates.io"]),
@@ -53,39 +49,10 @@ const fn host_group(name: &'static str, hosts: &'static [&'static str]) -> HostG
     HostGroup { name, hosts, by_default: true }
 }
 
-/// The names of all groups, for messages.
 pub fn group_names() -> Vec<&'static str> {
     GROUPS.iter().map(|group| group.name).collect()
 }
 
-/// The hosts that an agent cannot do without.
-pub fn agent_hosts(adapter: &str) -> &'static [&'static str] {
-    match adapter {
-        "claude" => &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
-        "codex" => &["api.openai.com", "auth.openai.com", "chatgpt.com"],
-        "gemini" => &[
-            "generativelanguage.googleapis.com",
-            "cloudcode-pa.googleapis.com",
-            "oauth2.googleapis.com",
-        ],
-        "copilot" => &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
-        "amp" => &["ampcode.com"],
-        "qwen" => &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
-        // Both are a door to whichever service the user has chosen.
-        "opencode" | "cline" => &[
-            "opencode.ai",
-            "models.dev",
-            "api.cline.bot",
-            "api.anthropic.com",
-            "api.openai.com",
-            "openrouter.ai",
-            "generativelanguage.googleapis.com",
-        ],
-        _ => &[],
-    }
-}
-
-/// What one entry of the list says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HostEntry {
     host: HostPattern,
@@ -96,17 +63,15 @@ struct HostEntry {
 enum HostPattern {
     /// One name or address, in lower case.
     Exact(String),
-    /// Everything below a name: `*.example.com` holds `.example.com`.
+    /// `*.example.com`, stored as `.example.com`.
     Subdomains(String),
 }
 
-/// The hosts that may be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostAllowList {
     entries: Vec<HostEntry>,
 }
 
-/// An entry that says nothing that could be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidHostEntry {
     pub entry: String,
@@ -119,10 +84,9 @@ impl fmt::Display for InvalidHostEntry {
     }
 }
 
-/// What is said of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostDecision {
-    /// It may be reached. `private`: at addresses of this machine and its network, too.
+    /// `private` includes addresses of this machine and its network.
     Allowed {
         private: bool,
     },
@@ -130,22 +94,22 @@ pub enum HostDecision {
 }
 
 impl HostAllowList {
-    /// What every agent gets: package registries and its own service.
+    /// Package registries and the agent's own services.
     pub fn for_agent(adapter: &str) -> HostAllowList {
         let mut list = HostAllowList::default();
         let registries = GROUPS.iter().filter(|group| group.by_default);
-        let hosts = registries.flat_map(|group| group.hosts).chain(agent_hosts(adapter));
+        let hosts = registries.flat_map(|group| group.hosts).chain(profile_of(adapter).hosts);
         for host in hosts {
-            // They are ours; a test reads them all.
+            // A test parses all of these.
             let _ = list.add(host);
         }
         list
     }
 
-    /// Adds an entry of the settings: a host, `*.host`, `host:port`, or a group.
+    /// Adds a host, `*.host`, `host:port`, or a group.
     ///
     /// # Errors
-    /// It is none of these.
+    /// The entry is none of these.
     pub fn add(&mut self, text: &str) -> Result<(), InvalidHostEntry> {
         let entry = text.trim();
         if let Some(group) = GROUPS.iter().find(|group| group.name == entry) {
@@ -154,23 +118,25 @@ impl HostAllowList {
             }
             return Ok(());
         }
-        let bad = |why| InvalidHostEntry { entry: text.to_owned(), reason: why };
+        let invalid = |reason| InvalidHostEntry { entry: text.to_owned(), reason };
         if entry.contains("://") || entry.contains('/') {
-            return Err(bad("a host is meant, not an address of a page: leave out https:// and /"));
+            return Err(invalid(
+                "a host is meant, not an address of a page: leave out https:// and /",
+            ));
         }
-        let (host, port) = split_port(entry).map_err(bad)?;
+        let (host, port) = split_port(entry).map_err(invalid)?;
         let host = match host.strip_prefix('*') {
             Some(rest) if rest.len() > 1 && rest.starts_with('.') => {
                 let below =
-                    normalize_host(&rest[1..]).ok_or_else(|| bad("not the name of a host"))?;
+                    normalize_host(&rest[1..]).ok_or_else(|| invalid("not the name of a host"))?;
                 if !below.contains('.') {
-                    return Err(bad("this would allow a whole top-level domain"));
+                    return Err(invalid("this would allow a whole top-level domain"));
                 }
                 HostPattern::Subdomains(format!(".{below}"))
             }
-            Some(_) => return Err(bad("a star stands for the first words of a name: *.host")),
+            Some(_) => return Err(invalid("a star stands for the first words of a name: *.host")),
             None => HostPattern::Exact(
-                normalize_host(host).ok_or_else(|| bad("not the name of a host"))?,
+                normalize_host(host).ok_or_else(|| invalid("not the name of a host"))?,
             ),
         };
         let entry = HostEntry { host, port };
@@ -180,8 +146,7 @@ impl HostAllowList {
         Ok(())
     }
 
-    /// Adds the service that a URL names, such as that of `ANTHROPIC_BASE_URL`. Whoever set it means
-    /// exactly this one.
+    /// Adds the host and port of a URL, as in `ANTHROPIC_BASE_URL`.
     pub fn add_url(&mut self, url: &str) {
         let (rest, default) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (rest, 443),
@@ -198,7 +163,7 @@ impl HostAllowList {
 
     pub fn check(&self, host: &str, port: u16) -> HostDecision {
         let Some(host) = normalize_host(host) else { return HostDecision::Refused };
-        let mut verdict = HostDecision::Refused;
+        let mut decision = HostDecision::Refused;
         for entry in &self.entries {
             let host_fits = match &entry.host {
                 HostPattern::Exact(name) => *name == host || (is_local(name) && is_local(&host)),
@@ -212,13 +177,13 @@ impl HostAllowList {
                 if private {
                     return HostDecision::Allowed { private };
                 }
-                verdict = HostDecision::Allowed { private };
+                decision = HostDecision::Allowed { private };
             }
         }
-        verdict
+        decision
     }
 
-    /// The ports of this machine that are allowed, for those who would not ask a proxy for them.
+    /// Allowed ports of this machine, for programs that ignore the proxy.
     pub fn local_ports(&self) -> Vec<u16> {
         let local = self.entries.iter().filter(|entry| match &entry.host {
             HostPattern::Exact(name) => is_local(name),
@@ -231,12 +196,11 @@ impl HostAllowList {
     }
 }
 
-/// This machine, by the names that people use for it.
 pub(super) fn is_local(host: &str) -> bool {
     host == "localhost" || host == "127.0.0.1" || host == "::1"
 }
 
-/// `host`, `host:port`, `[::1]:port` or a bare `::1`.
+/// Splits `host`, `host:port`, `[::1]:port` or a bare `::1`.
 pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let port = |digits: &str| match digits.parse::<u16>() {
         Ok(port) if port > 0 => Ok(Some(port)),
@@ -256,7 +220,7 @@ pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str
     }
 }
 
-/// A host as it is compared: lower case, without a dot at its end. `None` for what is no host.
+/// Returns a valid host in lower case without a trailing dot.
 pub(super) fn normalize_host(host: &str) -> Option<String> {
     if host.parse::<IpAddr>().is_ok() {
         return Some(host.to_ascii_lowercase());
@@ -267,16 +231,13 @@ pub(super) fn normalize_host(host: &str) -> Option<String> {
             && label.len() <= 63
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    // A last label of digits alone is how some programs write addresses (`127.1`, `0x7f.1`): what one
-    // of them takes for a name, another takes for a number.
+    // Some programs read `127.1` or `0x7f.1` as an address, others as a name.
     let last = host.rsplit('.').next().unwrap_or_default();
     let is_number = last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x");
     let is_name = host.len() <= 253 && host.split('.').all(is_label) && !is_number;
     is_name.then(|| host.to_ascii_lowercase())
 }
 
-/// Whether an address is of the public network, and not of this machine, its network, or of those
-/// that are meant for several.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -300,7 +261,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    // Addresses that stand for one of IPv4: mapped, compatible, NAT64, 6to4.
+    // Embedded IPv4 addresses: mapped, compatible, NAT64, 6to4.
     let embedded = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
@@ -308,12 +269,12 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     match segments {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => embedded(high, low),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
-        // The rest of NAT64's prefixes is for use within a network.
+        // The other NAT64 prefixes are for local use.
         [0x64, 0xff9b, ..] => false,
         [0x2002, high, low, ..] => embedded(high, low),
-        // Teredo hides an address of IPv4, too, and nobody uses it any more.
+        // Teredo, obsolete.
         [0x2001, 0, ..] => false,
-        // Public addresses are all in 2000::/3 today.
+        // All public addresses are in 2000::/3 today.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }
@@ -359,7 +320,6 @@ mod tests {
             ("[fe80::1]:80", "fe80::1", 80, PRIVATE),
             ("npm", "registry.npmjs.org", 443, YES),
             ("github", "codeload.github.com", 443, YES),
-            // Numbers in disguise are nobody's names.
             ("example.com", "127.1", 443, NO),
             ("example.com", "0x7f000001", 443, NO),
             ("example.com", "2130706433", 443, NO),
@@ -416,7 +376,7 @@ mod tests {
     fn agent_host_lists_are_valid_and_minimal() {
         for adapter in ralph_agents::all() {
             let list = HostAllowList::for_agent(adapter.name());
-            for host in agent_hosts(adapter.name()) {
+            for host in adapter.profile().hosts {
                 assert!(HostAllowList::default().add(host).is_ok(), "{host}");
                 let one = host.replace('*', "some");
                 assert_eq!(

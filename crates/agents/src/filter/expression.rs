@@ -1,7 +1,6 @@
-//! A jq expression, understood and evaluated.
+//! Evaluates a jq expression.
 //!
-//! Nothing here keeps an expression from running for ever or from using up the stack, so that only
-//! [`ralph_driver::response_filter`], a process of its own, comes here.
+//! Nothing here limits time or stack, so only the helper process calls it.
 
 use std::fmt;
 
@@ -11,12 +10,11 @@ use jaq_json::Val;
 
 use super::{FilterAnswer, InvalidExpression};
 
-/// The most values that are taken of one line: an expression may make any number of one.
+/// One line can yield any number of values.
 const MAX_VALUES: usize = 10_000;
 
 type Data = data::JustLut<Val>;
 
-/// An expression that was understood.
 pub struct Expression {
     filter: jaq_core::Filter<Data>,
 }
@@ -29,11 +27,11 @@ impl fmt::Debug for Expression {
 
 impl Expression {
     /// # Errors
-    /// The first thing that is wrong with the expression.
+    /// The expression is invalid.
     pub fn new(expression: &str) -> Result<Self, InvalidExpression> {
         let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
         let funs = jaq_core::funs::<Data>().chain(jaq_std::funs()).chain(jaq_json::funs());
-        // What an expression prints would go to the terminal past everything that keeps it in order.
+        // Output of an expression must not bypass ralph's display.
         let funs = funs.map(|(name, args, run)| match name {
             "stderr_empty" => (name, args, jaq_core::Native::new(|_| Box::new(std::iter::empty()))),
             _ => (name, args, run),
@@ -49,8 +47,7 @@ impl Expression {
         Ok(Expression { filter })
     }
 
-    /// What the expression finds in a line: strings are said, `null` is nothing, and any other value is
-    /// nothing that anybody said.
+    /// Strings are the agent's text; other values but `null` are reported.
     pub fn evaluate(&self, line: &[u8]) -> FilterAnswer {
         let mut answer = FilterAnswer::default();
         let line = strip_prefix(line);
@@ -77,7 +74,7 @@ impl Expression {
                 Ok(other) => {
                     answer.unsaid.get_or_insert_with(|| kind(&other).to_owned());
                 }
-                // What is no error is `halt`, which ends the line, and not the program.
+                // `halt` ends the line, not the program.
                 Err(exception) => {
                     answer.failure = exception.get_err().ok().map(|err| err.to_string());
                     break;
@@ -88,37 +85,36 @@ impl Expression {
     }
 }
 
-/// A line without what some programs put before a document: blanks, and a mark of its encoding.
+/// Strips blanks and a byte order mark.
 pub(super) fn strip_prefix(line: &[u8]) -> &[u8] {
     line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start()
 }
 
-/// A document with U+FFFD for bytes that are not UTF-8, and for halves of surrogate pairs.
+/// Replaces invalid UTF-8 and lone surrogates by U+FFFD.
 fn repair_utf8(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
-    let mut mended = String::with_capacity(text.len());
+    let mut repaired = String::with_capacity(text.len());
     let mut rest = &*text;
     while let Some(at) = rest.find('\\') {
         let (before, escape) = rest.split_at(at);
-        mended.push_str(before);
+        repaired.push_str(before);
         let taken = match (surrogate(escape), escape.get(6..).and_then(surrogate)) {
             (Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => 12,
             (Some(_), _) => {
-                mended.push('\u{fffd}');
+                repaired.push('\u{fffd}');
                 rest = &escape[6..];
                 continue;
             }
-            // Whatever is escaped is no beginning of another escape.
+            // An escaped character does not start another escape.
             (None, _) => escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end),
         };
-        mended.push_str(&escape[..taken]);
+        repaired.push_str(&escape[..taken]);
         rest = &escape[taken..];
     }
-    mended.push_str(rest);
-    mended
+    repaired.push_str(rest);
+    repaired
 }
 
-/// The half of a surrogate pair that an escape at the beginning of a text stands for.
 fn surrogate(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     let code = u32::from_str_radix(digits, 16).ok()?;
@@ -158,7 +154,7 @@ fn load_error(expression: &str, errors: &load::Errors<&str, ()>) -> InvalidExpre
     InvalidExpression { message, place: span_of(expression, part) }
 }
 
-/// The library's own words for it panic for delimiters that it does not know.
+/// The library's own message panics for unknown delimiters.
 fn lex_error(expected: &load::lex::Expect<&str>) -> String {
     match expected {
         load::lex::Expect::Delim(open) => match *open {
@@ -191,7 +187,7 @@ fn compile_error(expression: &str, errors: &compile::Errors<&str, ()>) -> Invali
     InvalidExpression { message, place: span_of(expression, name) }
 }
 
-/// Where a part of the expression stands in it; its end for what is not a part of it.
+/// The range of `part`, or the expression's end.
 fn span_of(expression: &str, part: &str) -> std::ops::Range<usize> {
     let (start, end) = (expression.as_ptr().addr(), expression.as_ptr().addr() + expression.len());
     let at = part.as_ptr().addr();
@@ -205,20 +201,20 @@ fn span_of(expression: &str, part: &str) -> std::ops::Range<usize> {
 mod tests {
     use super::*;
 
-    fn said(expression: &str, line: &str) -> Vec<String> {
+    fn texts(expression: &str, line: &str) -> Vec<String> {
         Expression::new(expression).unwrap().evaluate(line.as_bytes()).said
     }
 
     #[test]
     fn filter_outputs_strings_and_reports_other_values() {
         let line = r#"{"a": [1, "x", null, {"b": "y"}, "z"]}"#;
-        assert_eq!(said(".a[]", line), ["x", "z"]);
-        assert_eq!(said(".a[3].b, .a[0]", line), ["y"]);
-        assert_eq!(said(".missing", line), [""; 0]);
-        assert_eq!(said("empty", line), [""; 0]);
-        assert_eq!(said("halt, .a[1]", line), [""; 0], "it ends the line, not the program");
-        assert_eq!(said("range(infinite) | tostring", line).len(), MAX_VALUES);
-        assert_eq!(said(".a[1] | stderr", line), ["x"], "and prints nothing");
+        assert_eq!(texts(".a[]", line), ["x", "z"]);
+        assert_eq!(texts(".a[3].b, .a[0]", line), ["y"]);
+        assert_eq!(texts(".missing", line), [""; 0]);
+        assert_eq!(texts("empty", line), [""; 0]);
+        assert_eq!(texts("halt, .a[1]", line), [""; 0], "it ends the line, not the program");
+        assert_eq!(texts("range(infinite) | tostring", line).len(), MAX_VALUES);
+        assert_eq!(texts(".a[1] | stderr", line), ["x"], "and prints nothing");
         for (expression, unsaid) in [
             (".a[]", Some("a number")),
             (".", Some("an object")),
@@ -241,13 +237,13 @@ mod tests {
     #[test]
     fn filter_replaces_invalid_characters_in_line() {
         let expression = Expression::new(".a").unwrap();
-        for (line, said) in [
+        for (line, expected) in [
             (&br#"{"a": "x\ud83d y"}"#[..], "x\u{fffd} y"),
             (br#"{"a": "x\ude00\ud83d\ude00\\ud83d"}"#, "x\u{fffd}\u{1f600}\\ud83d"),
             (b"{\"a\": \"x\xff\"}", "x\u{fffd}"),
             (b"\xef\xbb\xbf \t{\"a\": \"x\"}", "x"),
         ] {
-            assert_eq!(expression.evaluate(line).said, [said]);
+            assert_eq!(expression.evaluate(line).said, [expected]);
         }
     }
 

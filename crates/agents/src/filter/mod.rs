@@ -1,9 +1,7 @@
-//! What finds an agent's words in its output: a jq expression, for agents that are not known, and for
-//! whoever knows better.
+//! The user's jq expression that finds the agent's text.
 //!
-//! An expression is a program: it may run for ever, use up the stack (which no process survives) or all
-//! memory. So it is evaluated by a [`helper`], this same program as a child, which is asked line by line and
-//! can be ended. What its answers mean for the agent is decided by [`Judge`].
+//! It can run forever, overflow the stack or use up memory, so a child process evaluates it and can
+//! be killed.
 
 pub mod expression;
 
@@ -17,19 +15,16 @@ use ralph_events::event::{Event, FailureKind, Stream};
 use ralph_events::line_splitter::Line;
 use ralph_events::text;
 
-/// The longest line that is looked at.
 const MAX_LINE: usize = 64 * 1024 * 1024;
-/// So many lines of one agent that the helper gives no answer to, and nobody hears that agent any more.
+/// Lines without an answer after which the agent fails.
 const MAX_UNANSWERED_LINES: u32 = 3;
 
-/// A checked expression; see [`ralph_driver::response_filter::check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseFilter {
     expression: String,
 }
 
 impl ResponseFilter {
-    /// Wraps an expression that was checked before.
     pub fn of_checked(expression: &str) -> ResponseFilter {
         ResponseFilter { expression: expression.to_owned() }
     }
@@ -39,7 +34,7 @@ impl ResponseFilter {
     }
 }
 
-/// What is wrong with an expression, and which part of it is: a range of bytes.
+/// An error message and the faulty byte range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvalidExpression {
     pub message: String,
@@ -47,12 +42,12 @@ pub struct InvalidExpression {
 }
 
 impl InvalidExpression {
-    /// The line of the expression that is wrong, with the place marked beneath it.
+    /// The faulty line, with a marker below it.
     pub fn with_marker(&self, expression: &str) -> String {
         let start = expression[..self.place.start].rfind('\n').map_or(0, |at| at + 1);
         let number = expression[..start].matches('\n').count() + 1;
         let line = expression[start..].lines().next().unwrap_or_default();
-        // A terminal must neither act upon it nor move the mark.
+        // Control characters would reach the terminal or shift the marker.
         let clean = |text: &str| text.replace(char::is_control, " ");
         let (before, after) = line.split_at((self.place.start - start).min(line.len()));
         let wrong = &after[..self.place.len().min(after.len())];
@@ -64,50 +59,42 @@ impl InvalidExpression {
     }
 }
 
-/// What an expression finds in one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterAnswer {
-    /// The line is one of a stream at all.
     pub is_json: bool,
     pub said: Vec<String>,
-    /// What sort of value it found that is no string, if it did.
+    /// The type of a value that is not a string.
     unsaid: Option<String>,
-    /// What went wrong after that.
+    /// The error after these values.
     pub failure: Option<String>,
-    /// Nobody looked.
+    /// The line was not evaluated.
     #[serde(default)]
     unasked: bool,
 }
 
 impl FilterAnswer {
-    /// That of a line which nobody wants to know about any more.
     pub fn none() -> FilterAnswer {
         FilterAnswer { is_json: true, unasked: true, ..FilterAnswer::default() }
     }
 }
 
-/// Takes for the words of one agent process only what the expression finds.
+/// Takes only what the expression finds for the agent's text.
 #[derive(Debug)]
 pub struct FilteredReader {
-    /// What else reads the agent takes anything for an answer, so that what is no stream must be told here.
+    /// The other reader accepts any line, so a missing stream is reported here.
     replaces_reader: bool,
-    /// Lines that the expression was given, those that it failed for, and why it did so first.
     queried_lines: u64,
     failures: u64,
     first_failure: Option<String>,
-    /// It has found something that the agent said.
     has_matched: bool,
-    /// Somebody else found such a thing where it did not.
+    /// The adapter found text here, the expression did not.
     has_missed_text: bool,
-    /// Not every line was looked at, or not every line was there.
+    /// Lines were not evaluated or did not arrive.
     has_skipped_lines: bool,
-    /// The expression, as people see it.
     expression: String,
     warned_of_value: bool,
     unanswered: u32,
-    /// Nobody hears the agent any more, and why.
     give_up_reason: Option<String>,
-    /// Lines that are JSON, and lines that are not.
     streamed: bool,
     has_printed: bool,
 }
@@ -131,22 +118,20 @@ impl FilteredReader {
         }
     }
 
-    /// The longest line to be held in memory.
     pub fn max_line(&self) -> usize {
         MAX_LINE
     }
 
-    /// Whether the helper is to be asked about a line.
     pub fn needs_query(&mut self, line: Line<'_>) -> bool {
         self.has_printed |= !line.bytes.trim_ascii().is_empty();
         self.give_up_reason.is_none()
             && line.is_complete()
             && matches!(expression::strip_prefix(line.bytes).first(), Some(b'{' | b'['))
-            // Answers and questions are a line each.
+            // The protocol is one line per question.
             && !line.bytes.contains(&b'\n')
     }
 
-    /// What the agent said in a line, by the answer to it; an error is why there is none.
+    /// Returns the text found in the line. `Err` says why there is no answer.
     pub fn handle_answer(
         &mut self,
         line: Line<'_>,
@@ -186,20 +171,20 @@ impl FilteredReader {
                 }
                 said
             }
-            Err(why) => {
+            Err(reason) => {
                 self.streamed = true;
                 self.queried_lines += 1;
                 self.failures += 1;
                 self.unanswered += 1;
                 if self.unanswered < MAX_UNANSWERED_LINES {
                     let line = line();
-                    warn(emit, format!("the response filter {why}, for the line {line}"));
+                    warn(emit, format!("the response filter {reason}, for the line {line}"));
                 } else {
-                    let why = format!(
-                        "the response filter {why}, {MAX_UNANSWERED_LINES} times, so that nobody can tell what \
+                    let reason = format!(
+                        "the response filter {reason}, {MAX_UNANSWERED_LINES} times, so that nobody can tell what \
                          the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
                     );
-                    self.give_up_reason = Some(why);
+                    self.give_up_reason = Some(reason);
                     self.finish(false, emit);
                 }
                 Vec::new()
@@ -207,12 +192,12 @@ impl FilteredReader {
         }
     }
 
-    /// Hands on what another reader made of a line in which these words were found.
-    pub fn forward(&mut self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
+    /// Passes on the adapter's event for a line in which the expression found `texts`.
+    pub fn forward(&mut self, event: Event<'_>, texts: &[String], emit: &mut Emit<'_>) {
         match event {
-            // What the expression does not find is kept, but nobody said it.
+            // What the expression does not find is kept as output.
             Event::Text { text, joined, .. } => {
-                if words.is_empty() {
+                if texts.is_empty() {
                     self.has_missed_text = true;
                     emit(output_event(Stream::Stdout, text, joined));
                 }
@@ -221,48 +206,46 @@ impl FilteredReader {
         }
     }
 
-    /// The agent printed JSON.
     pub fn has_seen_stream(&self) -> bool {
         self.streamed
     }
 
-    /// Lines that the expression failed for.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// The agent came to no good end by itself, and may never have come to speak.
+    /// The agent was cut off, perhaps before its first text.
     pub fn mark_cut_short(&mut self) {
         self.has_skipped_lines = true;
     }
 
-    /// The last word on an agent that could not be heard, which may have `told` by itself why it failed.
-    pub fn finish(&self, told: bool, emit: &mut Emit<'_>) {
+    /// Fails an agent whose text was never found, unless it reported its own failure.
+    pub fn finish(&self, has_failure: bool, emit: &mut Emit<'_>) {
         let message = match (&self.give_up_reason, &self.first_failure) {
-            (Some(why), _) => why.clone(),
+            (Some(reason), _) => reason.clone(),
             (None, _) if self.replaces_reader && self.has_printed && !self.streamed => {
                 "it printed no JSON, though it was to".to_owned()
             }
-            // An iteration in which nobody was listening must not pass for one in which nothing was said.
-            (None, Some(why))
-                if self.failures == self.queried_lines && !self.has_matched && !told =>
+            // A filter that always fails must not look like a silent agent.
+            (None, Some(reason))
+                if self.failures == self.queried_lines && !self.has_matched && !has_failure =>
             {
                 let lines = match self.queried_lines {
                     1 => "the only line".to_owned(),
                     n => format!("all {n} lines"),
                 };
                 format!(
-                    "the response filter fails for {lines} of its stream ({why}), so that nobody can tell \
+                    "the response filter fails for {lines} of its stream ({reason}), so that nobody can tell \
                      what the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
                 )
             }
-            // Nor must one in which the agent spoke, and was not understood.
+            // Nor may one that never matches while the agent speaks.
             (None, None)
                 if self.has_missed_text
                     && self.queried_lines > 0
                     && !self.has_matched
                     && !self.has_skipped_lines
-                    && !told =>
+                    && !has_failure =>
             {
                 let lines = match self.queried_lines {
                     1 => "the only line".to_owned(),
@@ -300,14 +283,13 @@ mod tests {
         failed: Vec<String>,
     }
 
-    /// What is made of the lines of an agent, if lines are answered in this way.
     fn read_with(
         adapter: &str,
         mut answer: impl FnMut(&[u8]) -> Result<FilterAnswer, String>,
         lines: &str,
     ) -> Read {
         let mut reader = by_name(adapter).unwrap().reader(adapter != "text");
-        let mut judge = FilteredReader::new(true, "EXPRESSION");
+        let mut filter = FilteredReader::new(true, "EXPRESSION");
         let mut read = Read::default();
         let mut emit = |event: Event<'_>| match event {
             Event::Text { text, .. } => read.said.push(text.into_owned()),
@@ -317,20 +299,20 @@ mod tests {
             _ => {}
         };
         let mut take = |line: Line<'_>| {
-            let words = if judge.needs_query(line) {
-                judge.handle_answer(line, answer(line.bytes), &mut emit)
+            let texts = if filter.needs_query(line) {
+                filter.handle_answer(line, answer(line.bytes), &mut emit)
             } else {
                 Vec::new()
             };
-            reader.stdout(line, &mut |event| judge.forward(event, &words, &mut emit));
-            for text in words {
+            reader.stdout(line, &mut |event| filter.forward(event, &texts, &mut emit));
+            for text in texts {
                 emit(Event::Text { text: text.into(), joined: false, subagent: false });
             }
         };
         let mut splitter = LineSplitter::new(judge_max());
         splitter.push(lines.as_bytes(), &mut take);
         splitter.finish(&mut take);
-        judge.finish(false, &mut emit);
+        filter.finish(false, &mut emit);
         read
     }
 
@@ -411,7 +393,7 @@ mod tests {
         assert_eq!(asked, 3, "it is not asked again");
         assert_eq!(read.warned.len(), 2, "{read:?}");
         assert_eq!(read.kept.len(), 5, "and nothing is lost");
-        // At once, so that the agent can be ended, and as the last word.
+        // At the third line and at the end.
         assert_eq!(read.failed.len(), 2);
         assert!(read.failed[0].contains("took longer than 3 s, 3 times"), "{read:?}");
     }
@@ -422,14 +404,16 @@ mod tests {
         for (expression, lines, failed) in [
             (".a[]", lines, Some("fails for all 2 lines of its stream (")),
             (".a[]", "{\"a\": 1}\n", Some("fails for the only line")),
-            // It says something before it fails, or fails for some lines only.
             (".a, .a[]", lines, None),
             ("if .a == \"x\" then .a[] else empty end", lines, None),
         ] {
             let read = read("text", expression, lines);
-            let told = read.failed.first().map(String::as_str);
-            assert_eq!(told.is_some(), failed.is_some(), "{expression}: {read:?}");
-            assert!(told.unwrap_or_default().contains(failed.unwrap_or_default()), "{told:?}");
+            let message = read.failed.first().map(String::as_str);
+            assert_eq!(message.is_some(), failed.is_some(), "{expression}: {read:?}");
+            assert!(
+                message.unwrap_or_default().contains(failed.unwrap_or_default()),
+                "{message:?}"
+            );
             assert_eq!(read.warned.len(), 1, "{read:?}");
         }
     }
@@ -452,15 +436,15 @@ mod tests {
             ("text", ".message", spoken, true),
             ("text", ".type", spoken, false),
             ("claude", ".mesage.content", spoken, true),
-            // It said nothing, and that is no fault of the expression.
+            // The agent said nothing.
             ("claude", ".mesage.content", silent, false),
         ] {
             let read = read(adapter, expression, &format!("{line}\n{line}\n"));
             assert_eq!(read.failed.len(), usize::from(failed), "{adapter} {expression}: {read:?}");
             if failed {
-                let told = &read.failed[0];
-                assert!(told.contains("found nothing in any of the 2 lines"), "{told}");
-                assert!(told.ends_with("EXPRESSION"), "{told}");
+                let message = &read.failed[0];
+                assert!(message.contains("found nothing in any of the 2 lines"), "{message}");
+                assert!(message.ends_with("EXPRESSION"), "{message}");
             }
         }
     }

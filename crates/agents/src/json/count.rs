@@ -1,12 +1,10 @@
-//! Counts, however a program writes them.
-
 use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A count that a program of JavaScript may write as `12`, `12.0`, `null` or not at all. Anything
-/// else counts as nothing: a wrong figure must not cost the line that it stands in.
+/// A count. JavaScript may write `12`, `12.0` or `null`; anything else is 0, so that a wrong figure
+/// does not cost the line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count(pub(crate) u64);
 
@@ -30,7 +28,7 @@ impl<'de> Deserialize<'de> for Count {
             }
 
             fn visit_f64<E>(self, count: f64) -> Result<Count, E> {
-                // A cast from a float saturates, and takes what is not a number for 0.
+                // The cast saturates and turns NaN into 0.
                 Ok(Count(count as u64))
             }
 

@@ -1,4 +1,4 @@
-//! Strings: how much text is in one, and its beginning, without resolving all of it.
+//! JSON strings, measured and cut without full decoding.
 
 use std::borrow::Cow;
 use std::sync::atomic::AtomicUsize;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::RawJson;
 
-/// The inside of a string as it is written: without the quotes, escapes unresolved.
+/// The inside of a string as written, with escapes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RawText<'a>(&'a [u8]);
 
@@ -21,7 +21,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawText<'a> {
     }
 }
 
-/// How much text there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TextSize {
     pub lines: u64,
@@ -29,12 +28,10 @@ pub struct TextSize {
 }
 
 impl<'a> RawText<'a> {
-    /// What is inside of the quotes of a string: a key, for one.
     pub fn from_quoted(bytes: &'a [u8]) -> Self {
         RawText(bytes)
     }
 
-    /// A word that needs no escapes.
     pub fn from_keyword(word: &'static str) -> Self {
         RawText(word.as_bytes())
     }
@@ -43,25 +40,20 @@ impl<'a> RawText<'a> {
         self.0.is_empty()
     }
 
-    /// As it is written, for comparing with words that need no escapes.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// All of the text.
     pub fn text(self) -> Cow<'a, str> {
         resolve(self.0, usize::MAX)
     }
 
-    /// The first `max` characters.
     pub fn prefix(self, max: usize) -> Cow<'a, str> {
-        // No character is written with more than twelve bytes (a surrogate pair of escapes). A
-        // character that is cut here is beyond the ones that are asked for.
+        // A character takes at most 12 bytes (an escaped surrogate pair).
         let enough = self.0.len().min(max.saturating_mul(12));
         resolve(&self.0[..enough], max)
     }
 
-    /// Counts lines and characters of the text.
     pub fn size(self) -> TextSize {
         let bytes = self.0;
         let tally = CharTally::of(bytes);
@@ -69,7 +61,6 @@ impl<'a> RawText<'a> {
             return TextSize { lines: u64::from(!bytes.is_empty()), chars: tally.chars };
         }
         if tally.long_escapes == 0 {
-            // Every backslash makes one character of two.
             return TextSize {
                 lines: tally.newlines + u64::from(!bytes.ends_with(b"\\n")),
                 chars: tally.chars - tally.backslashes,
@@ -78,7 +69,7 @@ impl<'a> RawText<'a> {
         self.size_with_escapes(tally.chars)
     }
 
-    /// The same where an escape may be longer, or be a backslash itself.
+    /// Counts with `\\` and `\uXXXX`, too.
     fn size_with_escapes(self, written: u64) -> TextSize {
         let bytes = self.0;
         let mut chars = written;
@@ -90,7 +81,7 @@ impl<'a> RawText<'a> {
                 continue;
             }
             let (character, length) = escape(&bytes[at..]);
-            // The bytes of an escape are ASCII, so that each of them was counted as a character.
+            // Escapes are ASCII, so each byte was counted.
             chars = chars.saturating_sub(length as u64 - 1);
             after = at + length;
             newlines += u64::from(character == '\n');
@@ -100,25 +91,23 @@ impl<'a> RawText<'a> {
     }
 }
 
-/// What a fast look at a string tells.
 #[derive(Default)]
 struct CharTally {
-    /// Characters as they are written, escapes unresolved.
+    /// With escapes undecoded.
     chars: u64,
     backslashes: u64,
     newlines: u64,
-    /// Backslashes before another one, or before a `u`.
+    /// `\\` and `\u`.
     long_escapes: u64,
 }
 
 impl CharTally {
-    /// Counts in blocks small enough for a byte to hold the sums, which the compiler turns into
-    /// vector instructions.
+    /// Counts in blocks that fit `u8` counters, which the compiler vectorizes.
     fn of(bytes: &[u8]) -> Self {
         let mut tally = CharTally::default();
         let after = bytes.get(1..).unwrap_or_default();
         for (block, next) in bytes.chunks(128).zip(after.chunks(128).chain([&[][..]])) {
-            let (mut chars, mut backslashes, mut newlines, mut hard) = (0u8, 0u8, 0u8, 0u8);
+            let (mut chars, mut backslashes, mut newlines, mut long_escapes) = (0u8, 0u8, 0u8, 0u8);
             for byte in block {
                 chars += u8::from(begins_character(*byte));
                 backslashes += u8::from(*byte == b'\\');
@@ -126,18 +115,17 @@ impl CharTally {
             for (byte, next) in block.iter().zip(next) {
                 let escape = *byte == b'\\';
                 newlines += u8::from(escape & (*next == b'n'));
-                hard += u8::from(escape & ((*next == b'\\') | (*next == b'u')));
+                long_escapes += u8::from(escape & ((*next == b'\\') | (*next == b'u')));
             }
             tally.chars += u64::from(chars);
             tally.backslashes += u64::from(backslashes);
             tally.newlines += u64::from(newlines);
-            tally.long_escapes += u64::from(hard);
+            tally.long_escapes += u64::from(long_escapes);
         }
         tally
     }
 }
 
-/// Resolves the escapes of at most `max` characters.
 fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
     let Some(first) = memchr(b'\\', raw) else {
         return match utf8(raw) {
@@ -148,16 +136,15 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
     let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
     out.extend_from_slice(&raw[..first]);
     let mut rest = &raw[first..];
-    // What has been counted of `out`, and how many characters may still come: one more than are wanted,
-    // because the last one may not be all there.
-    let (mut counted, mut left) = (0, max.saturating_add(1));
+    // One more than wanted, because the last may be incomplete.
+    let (mut counted, mut remaining) = (0, max.saturating_add(1));
     loop {
-        if out.len() - counted >= left {
-            // There may be enough of them by now; a character has at least one byte.
-            left = left.saturating_sub(characters(&out[counted..]));
+        if out.len() - counted >= remaining {
+            // A character has at least one byte.
+            remaining = remaining.saturating_sub(characters(&out[counted..]));
             counted = out.len();
         }
-        if left == 0 || rest.is_empty() {
+        if remaining == 0 || rest.is_empty() {
             break;
         }
         let (plain, escaped) = rest.split_at(memchr(b'\\', rest).unwrap_or(rest.len()));
@@ -175,7 +162,7 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             }
         }
     }
-    if left == 0 {
+    if remaining == 0 {
         out.truncate(out.iter().rposition(|byte| begins_character(*byte)).unwrap_or(0));
     }
     let mut text = String::from_utf8(out)
@@ -184,8 +171,7 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// How many characters begin in these bytes. Of bytes that are no text it may be fewer than are made
-/// of them.
+/// Counts characters; too low for invalid UTF-8.
 fn characters(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| begins_character(**byte)).count()
 }
@@ -194,10 +180,9 @@ fn begins_character(byte: u8) -> bool {
     byte & 0b1100_0000 != 0b1000_0000
 }
 
-/// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
+/// Like `String::from_utf8_lossy`, but several times faster for valid text.
 pub fn utf8(bytes: &[u8]) -> Cow<'_, str> {
-    // The quick way asks the processor first what it can, which takes as long as all else that a hook does. Only
-    // whoever reads much has something of it.
+    // simdutf8 detects CPU features first, which takes as long as a whole hook.
     const DETAILED_COUNT_BYTES: usize = 1 << 20;
     static BYTES_READ: AtomicUsize = AtomicUsize::new(0);
     let read = BYTES_READ.load(Relaxed);
@@ -214,19 +199,19 @@ fn prefix(text: &str, max: usize) -> &str {
     if text.len() <= max { text } else { ralph_events::text::prefix(text, max) }
 }
 
-/// The character that an escape at the beginning of `raw` stands for, and the escape's length.
+/// Returns the escaped character and the length of the escape.
 fn escape(raw: &[u8]) -> (char, usize) {
     match raw.get(1) {
         Some(b'u') => code_point(raw),
         Some(byte) if SIMPLE_ESCAPES[usize::from(*byte)] != 0 => {
             (char::from(SIMPLE_ESCAPES[usize::from(*byte)]), 2)
         }
-        // No JSON; one backslash is all that is known to belong to it.
+        // Invalid JSON.
         _ => (char::REPLACEMENT_CHARACTER, 1),
     }
 }
 
-/// What a letter after a backslash stands for; 0 if it is no such letter.
+/// The character for the letter after a backslash; 0 if invalid.
 const SIMPLE_ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     table[b'n' as usize] = b'\n';
@@ -240,7 +225,7 @@ const SIMPLE_ESCAPES: [u8; 256] = {
     table
 };
 
-/// The same for `\uXXXX`, two of which may make one character.
+/// Decodes `\uXXXX` or a surrogate pair.
 fn code_point(raw: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
         let digits = raw.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -298,7 +283,7 @@ mod tests {
             let raw: RawText<'_> = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(raw.text(), text.as_str());
             prop_assert_eq!(raw.prefix(max), ralph_events::text::prefix(&text, max));
-            // `str::lines` with the one exception that a lone carriage return at the end is text.
+            // Unlike `str::lines`, a final carriage return is text.
             let lines = text.split('\n').count() as u64 - u64::from(text.is_empty() || text.ends_with('\n'));
             prop_assert_eq!(raw.size(), TextSize { lines, chars: text.chars().count() as u64 });
         }

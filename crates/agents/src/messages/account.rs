@@ -1,12 +1,9 @@
-//! Tokens and money.
+//! Tokens and costs.
 //!
-//! An `assistant` line carries the usage of its message as it was when the message began,
-//! which is right for the input and too low for the output. That is good enough to watch a budget
-//! by while the agent works. A `result` has three accounts: `usage` covers only the turns since the
-//! result before it, leaves subagents out and is all zero when the agent's own budget stopped it;
-//! `modelUsage` and `total_cost_usd` cover everything since the start. So `modelUsage` counts where
-//! it is told, and elsewhere the sum of `usage`, or what was seen in the messages if that is more. A cost of 0 with
-//! tokens is no price, but the want of one.
+//! An `assistant` line has the usage at the start of the message: the output is too low, but good
+//! enough to watch a budget. In a `result`, `usage` covers only the last turns, omits subagents and
+//! is zero if the agent's own budget stopped it. `modelUsage` and `total_cost_usd` cover
+//! everything, so `modelUsage` is preferred to the sum of `usage` or messages.
 
 use std::collections::BTreeMap;
 
@@ -19,29 +16,30 @@ use crate::tools::RecentMap;
 use ralph_events::event::Usage;
 
 impl StreamJsonDialect {
-    /// Tokens as they are told, made into counts that do not overlap.
-    pub(super) fn tokens(&self, told: TokenCounts) -> TokenCounts {
+    pub(super) fn tokens(&self, reported: TokenCounts) -> TokenCounts {
         if !self.input_includes_cache {
-            return told;
+            return reported;
         }
-        let cached =
-            told.cache_read_input_tokens.0.saturating_add(told.cache_creation_input_tokens.0);
-        TokenCounts { input_tokens: Count(told.input_tokens.0.saturating_sub(cached)), ..told }
+        let cached = reported
+            .cache_read_input_tokens
+            .0
+            .saturating_add(reported.cache_creation_input_tokens.0);
+        TokenCounts {
+            input_tokens: Count(reported.input_tokens.0.saturating_sub(cached)),
+            ..reported
+        }
     }
 }
 
-/// What has been used so far.
 #[derive(Debug, Default)]
 pub(super) struct UsageTotals {
     pub(super) total: Usage,
-    /// The latest messages, of which more lines may come.
     messages: RecentMap<TokenCounts>,
-    /// The sum of what the results said of themselves.
     results: TokenCounts,
 }
 
 impl UsageTotals {
-    /// Takes the usage of a message, told as often as it likes, and says whether the total changed.
+    /// Returns whether the total changed.
     pub(super) fn add_message(&mut self, id: &str, tokens: TokenCounts) -> bool {
         let known = match self.messages.get_mut(id) {
             Some(known) => known,
@@ -70,13 +68,12 @@ impl UsageTotals {
         } else {
             models.values().fold(TokenCounts::default(), |sum, model| sum.plus(&model.tokens()))
         };
-        // It is of all that was done, and never becomes less.
+        // Cumulative, so it never decreases.
         let before = self.total.cost_usd.unwrap_or(0.0);
         let cost: Option<f64> = lenient(line.total_cost_usd);
-        // Behind a proxy, or with a model that the program has no price for, nothing is what it adds up. Tokens of a
-        // service are not free, and none were used where a call was refused.
-        let is_told = |cost: f64| cost > 0.0 || tokens == TokenCounts::default();
-        let cost = cost.filter(|cost| *cost >= before && is_told(*cost));
+        // With tokens, a cost of 0 means that the program knows no price, as behind a proxy.
+        let is_known = |cost: f64| cost > 0.0 || tokens == TokenCounts::default();
+        let cost = cost.filter(|cost| *cost >= before && is_known(*cost));
         self.total = tokens.usage(cost.or(self.total.cost_usd));
         self.total
     }

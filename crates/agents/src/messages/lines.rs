@@ -1,11 +1,8 @@
-//! The lines of the stream, as far as they are read.
-
 use serde::Deserialize;
 
 use super::account::TokenCounts;
 use crate::json::{Count, RawJson, RawText, ShortStr, Walk};
 
-/// What is needed of a line to know what it is, and all that is needed of most.
 #[derive(Default)]
 pub(super) struct LineHeader<'a> {
     pub(super) kind: RawText<'a>,
@@ -24,7 +21,7 @@ impl<'a> LineHeader<'a> {
         let mut walk = Walk::new(line);
         walk.object(|key, walk| {
             match key {
-                // In some lines it is a sentence.
+                // In some lines this is a string.
                 b"message" if walk.next() == Some(b'{') => {
                     head.message = Some(StreamMessage::parse(walk)?);
                 }
@@ -35,7 +32,7 @@ impl<'a> LineHeader<'a> {
                 b"isReplay" => head.replay = walk.value()?.is_true(),
                 b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
                 b"timestamp" => head.timestamp = walk.value()?.as_text(),
-                // The same output a second time, and about half of the line.
+                // The same output again, about half of the line.
                 b"tool_use_result" => walk.skip_value_before(b",\"tool_result_meta\":")?,
                 _ => {
                     walk.value()?;
@@ -48,7 +45,6 @@ impl<'a> LineHeader<'a> {
     }
 }
 
-/// A message of the model, or one to it.
 #[derive(Default)]
 pub(super) struct StreamMessage<'a> {
     pub(super) id: Option<RawText<'a>>,
@@ -69,7 +65,7 @@ impl<'a> StreamMessage<'a> {
                     message.blocks.push(ContentBlock::parse(walk)?);
                     Some(())
                 })?,
-                // A message of nothing but a text.
+                // A plain string as content.
                 b"content" => {
                     if let Some(text) = walk.value()?.as_text() {
                         message.blocks.push(ContentBlock {
@@ -89,13 +85,12 @@ impl<'a> StreamMessage<'a> {
     }
 }
 
-/// A piece of a message: a text, a tool call, a tool's result.
 #[derive(Default)]
 pub(super) struct ContentBlock<'a> {
     pub(super) kind: RawText<'a>,
-    /// What was said or thought.
+    /// Text or thinking.
     pub(super) text: RawText<'a>,
-    /// The id of the tool call, in the call as well as in its result.
+    /// Id of the tool call, also in its result.
     pub(super) id: RawText<'a>,
     pub(super) name: Option<RawText<'a>>,
     pub(super) input: Option<RawJson<'a>>,

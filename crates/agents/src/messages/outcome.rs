@@ -1,4 +1,4 @@
-//! How an agent says that it has ended, and what that means.
+//! The final `result` line.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::{api, reset};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// A `result` line. What is only a figure is read leniently: the verdict must not be lost over it.
+/// Parsed leniently: a wrong figure must not cost the result.
 #[derive(Deserialize)]
 pub(super) struct ResultLine<'a> {
     #[serde(borrow)]
@@ -32,7 +32,6 @@ pub(super) struct ResultLine<'a> {
 }
 
 impl ResultLine<'_> {
-    /// What the agent says of its failure.
     fn message(&self) -> Option<String> {
         #[derive(Deserialize, Default)]
         struct ResultError<'a> {
@@ -44,7 +43,7 @@ impl ResultLine<'_> {
             .into_iter()
             .map(|error| error.as_text().map_or_else(|| json_text(error), RawText::text))
             .collect();
-        let said = |raw: Option<RawJson<'_>>| {
+        let message_in = |raw: Option<RawJson<'_>>| {
             let raw = raw?;
             let text = raw.as_text().map(RawText::text).or_else(|| {
                 let error: ResultError<'_> = lenient(Some(raw));
@@ -52,36 +51,34 @@ impl ResultLine<'_> {
             })?;
             (!text.is_empty()).then(|| text.into_owned())
         };
-        said(self.result)
-            .or_else(|| said(self.error))
+        message_in(self.result)
+            .or_else(|| message_in(self.error))
             .or_else(|| (!errors.is_empty()).then(|| errors.join("; ")))
     }
 
-    /// What the agent said last, as the result repeats it.
     pub(super) fn text(&self) -> Option<Cow<'_, str>> {
         self.result.and_then(RawJson::as_text).map(RawText::text)
     }
 
-    /// Why it is no success, if it is none. A failed API call that its last message told of and the end
-    /// of a limit that it ran into are known from lines before.
+    /// Returns why this is no success. The arguments come from earlier lines.
     pub(super) fn failure(
         &self,
         api_error: Option<&str>,
         limit_ends: Option<i64>,
     ) -> Option<Failure> {
         let subtype = self.subtype.as_deref().unwrap_or("success");
-        // `"subtype":"success"` says only that the program itself did not fail.
+        // `"subtype":"success"` means only that the program itself did not fail.
         if !self.is_error.unwrap_or(false) && !subtype.starts_with("error") {
-            let told = api_error?;
-            let words = told.trim_start_matches("[API Error: ");
-            let failure = api::classify_failure(api::leading_status(words), words);
-            return Some(Failure { message: told.to_owned(), ..failure });
+            let error = api_error?;
+            let text = error.trim_start_matches("[API Error: ");
+            let failure = api::classify_failure(api::leading_status(text), text);
+            return Some(Failure { message: error.to_owned(), ..failure });
         }
         let mut message = self.message().unwrap_or_else(|| subtype.replace('_', " "));
         if subtype == "error_during_execution"
             && let Some(reason) = &self.terminal_reason
         {
-            // The words alone may be no more than a diagnostic code.
+            // The message may be just a code.
             message = format!("error during execution ({}): {message}", &**reason);
         }
         let status: Count = lenient(self.api_error_status);
@@ -110,8 +107,7 @@ impl ResultLine<'_> {
     }
 }
 
-/// What kind of failure a sentence tells that the program itself said as its verdict. Never to be
-/// asked about anything that a model or a tool said.
+/// Classifies the program's own final message. Never use it for text of a model or tool.
 pub(crate) fn failure_by_message(text: &str) -> Option<Failure> {
     const PHRASES: [(&str, FailureKind); 15] = [
         ("You've hit your", FailureKind::RateLimit),

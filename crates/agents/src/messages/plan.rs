@@ -1,4 +1,4 @@
-//! The agent's own list of what is to be done.
+//! The agent's todo list.
 
 use serde::Deserialize;
 
@@ -6,14 +6,13 @@ use crate::json::{RawJson, RawText, ShortStr};
 use crate::tools::json_text;
 use ralph_events::event::{TodoItem, TodoStatus};
 
-/// What a tool call does to the agent's list.
 #[derive(Debug)]
 pub(super) enum TodoChange {
-    /// `TodoWrite`: the whole list.
+    /// `TodoWrite`.
     Replace(Vec<TodoItem>),
     /// `TaskCreate`.
     Add(String),
-    /// `TaskUpdate`. A deleted task has no status.
+    /// `TaskUpdate`. A `Some(None)` status deletes the task.
     Change { id: String, subject: Option<String>, status: Option<Option<TodoStatus>> },
 }
 
@@ -46,7 +45,7 @@ impl TodoChange {
     }
 }
 
-/// The list that a tool for keeping one was given: `{"todos": [{"content": …, "status": …}]}`.
+/// Parses `{"todos": [{"content": …, "status": …}]}`.
 pub(crate) fn todo_items(input: RawJson<'_>) -> Option<Vec<TodoItem>> {
     #[derive(Deserialize)]
     struct TodoWrite<'a> {
@@ -60,16 +59,14 @@ pub(crate) fn todo_items(input: RawJson<'_>) -> Option<Vec<TodoItem>> {
         status: Option<ShortStr<'a>>,
     }
     let write: TodoWrite<'_> = serde_json::from_slice(input.bytes()).ok()?;
-    // What was given up is no work that is left.
-    let kept = write.todos.into_iter().filter(|entry| entry.status.as_deref() != Some("cancelled"));
+    let open = write.todos.into_iter().filter(|entry| entry.status.as_deref() != Some("cancelled"));
     let item = |entry: TodoInput<'_>| TodoItem {
         text: entry.content.text().into_owned(),
         status: status(entry.status.as_deref().unwrap_or_default()).unwrap_or(TodoStatus::Pending),
     };
-    Some(kept.take(TodoList::MAX).map(item).collect())
+    Some(open.take(TodoList::MAX).map(item).collect())
 }
 
-/// An id may be a string or a number.
 fn id_text(raw: RawJson<'_>) -> String {
     raw.as_text().map_or_else(|| json_text(raw), RawText::text).into_owned()
 }
@@ -83,14 +80,13 @@ fn status(word: &str) -> Option<TodoStatus> {
     }
 }
 
-/// The list as it stands.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TodoList(Vec<(String, TodoItem)>);
 
 impl TodoList {
     const MAX: usize = 500;
 
-    /// Carries out a change that the call `call` makes, and says whether the list is another one now.
+    /// Returns whether the list changed.
     pub(super) fn apply(&mut self, change: &TodoChange, call: &str) -> bool {
         match change {
             TodoChange::Replace(items) => {
@@ -102,7 +98,7 @@ impl TodoList {
                     return false;
                 }
                 let item = TodoItem { text: subject.clone(), status: TodoStatus::Pending };
-                // Its name is not known before the result; see `name`.
+                // A placeholder until `name` sets the id.
                 self.0.push((call.to_owned(), item));
                 true
             }
@@ -127,14 +123,13 @@ impl TodoList {
         }
     }
 
-    /// Gives the item that was added by `call` the name that its result tells: "Task #7 created
-    /// successfully: …". Without it, they are numbered from 1.
+    /// Sets the id from a result such as "Task #7 created successfully: …", or else by position.
     pub(super) fn name(&mut self, call: &str, answer: &str) {
         let Some(at) = self.0.iter().position(|(id, _)| id == call && !id.is_empty()) else {
             return;
         };
-        let told = answer.split_once('#').and_then(|(_, rest)| rest.split([' ', ':']).next());
-        self.0[at].0 = told.map_or_else(|| (at + 1).to_string(), str::to_owned);
+        let id = answer.split_once('#').and_then(|(_, rest)| rest.split([' ', ':']).next());
+        self.0[at].0 = id.map_or_else(|| (at + 1).to_string(), str::to_owned);
     }
 
     pub(super) fn items(&self) -> Vec<TodoItem> {

@@ -1,5 +1,3 @@
-//! How each agent is started.
-
 use super::*;
 
 fn request(flags: &[String]) -> AgentRequest<'_> {
@@ -28,14 +26,14 @@ fn argv(agent: &str, request: &AgentRequest<'_>) -> String {
 #[test]
 fn agent_command_lines_match_request() {
     let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
-    let usual = AgentRequest { model: Some("opus"), ..request(&flags) };
-    let plain = AgentRequest { stream: false, ..usual.clone() };
-    let careful = AgentRequest { autonomous: false, ..request(&[]) };
+    let with_model = AgentRequest { model: Some("opus"), ..request(&flags) };
+    let plain = AgentRequest { stream: false, ..with_model.clone() };
+    let cautious = AgentRequest { autonomous: false, ..request(&[]) };
     let sandboxed = AgentRequest { sandboxed: true, ..request(&[]) };
     for (agent, request, expected) in [
         (
             "claude",
-            &usual,
+            &with_model,
             "-p --output-format stream-json --verbose --dangerously-skip-permissions --model opus --allowedTools Bash",
         ),
         (
@@ -43,10 +41,10 @@ fn agent_command_lines_match_request() {
             &plain,
             "-p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash",
         ),
-        ("claude", &careful, "-p --output-format stream-json --verbose"),
+        ("claude", &cautious, "-p --output-format stream-json --verbose"),
         (
             "codex",
-            &usual,
+            &with_model,
             "exec --json --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -",
         ),
         (
@@ -54,7 +52,7 @@ fn agent_command_lines_match_request() {
             &plain,
             "exec -o side.txt --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -",
         ),
-        ("codex", &careful, "exec --json --skip-git-repo-check -"),
+        ("codex", &cautious, "exec --json --skip-git-repo-check -"),
         (
             "codex",
             &sandboxed,
@@ -62,36 +60,44 @@ fn agent_command_lines_match_request() {
         ),
         (
             "amp",
-            &usual,
+            &with_model,
             "--allowedTools Bash --model opus --stream-json --dangerously-allow-all -x",
         ),
         ("amp", &plain, "--allowedTools Bash --model opus --dangerously-allow-all -x"),
-        ("amp", &careful, "--stream-json -x"),
-        ("opencode", &usual, "run --format json --auto --model opus --allowedTools Bash"),
+        ("amp", &cautious, "--stream-json -x"),
+        ("opencode", &with_model, "run --format json --auto --model opus --allowedTools Bash"),
         ("opencode", &plain, "run --auto --model opus --allowedTools Bash"),
-        ("opencode", &careful, "run --format json"),
-        ("gemini", &usual, "-o stream-json --approval-mode yolo --model opus --allowedTools Bash"),
+        ("opencode", &cautious, "run --format json"),
+        (
+            "gemini",
+            &with_model,
+            "-o stream-json --approval-mode yolo --model opus --allowedTools Bash",
+        ),
         ("gemini", &plain, "-o text --approval-mode yolo --model opus --allowedTools Bash"),
-        ("gemini", &careful, "-o stream-json"),
+        ("gemini", &cautious, "-o stream-json"),
         (
             "copilot",
-            &usual,
+            &with_model,
             "--output-format json --allow-all-tools --no-ask-user --model opus --usage-output-file side.txt --allowedTools Bash",
         ),
         ("copilot", &plain, "-s --allow-all-tools --no-ask-user --model opus --allowedTools Bash"),
-        ("copilot", &careful, "--output-format json --no-ask-user --usage-output-file side.txt"),
+        ("copilot", &cautious, "--output-format json --no-ask-user --usage-output-file side.txt"),
         (
             "copilot",
             &sandboxed,
             "--output-format json --allow-all --no-ask-user --usage-output-file side.txt",
         ),
-        ("cline", &usual, "--json --auto-approve true --model opus --allowedTools Bash -- -do it"),
+        (
+            "cline",
+            &with_model,
+            "--json --auto-approve true --model opus --allowedTools Bash -- -do it",
+        ),
         ("cline", &plain, "--auto-approve true --model opus --allowedTools Bash -- -do it"),
-        ("cline", &careful, "--json --auto-approve false -- -do it"),
-        ("qwen", &usual, "-o stream-json --yolo --model opus --allowedTools Bash"),
+        ("cline", &cautious, "--json --auto-approve false -- -do it"),
+        ("qwen", &with_model, "-o stream-json --yolo --model opus --allowedTools Bash"),
         ("qwen", &plain, "-o text --yolo --model opus --allowedTools Bash"),
-        ("qwen", &careful, "-o stream-json"),
-        ("text", &usual, "--allowedTools Bash"),
+        ("qwen", &cautious, "-o stream-json"),
+        ("text", &with_model, "--allowedTools Bash"),
     ] {
         assert_eq!(argv(agent, request), expected, "{agent}");
     }
@@ -105,7 +111,7 @@ fn agent_command_lines_match_request() {
     assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
     assert!(!invocation.structured);
     assert_eq!(invocation.prompt_via, PromptVia::Stdin);
-    assert!(!text::TextAdapter.invocation(&usual).structured);
+    assert!(!text::TextAdapter.invocation(&with_model).structured);
 }
 
 #[test]
@@ -172,10 +178,10 @@ fn user_flags_replace_default_flags() {
         let request = AgentRequest { model: Some("m"), ..request(&flags) };
         assert_eq!(argv(agent, &request), expected, "{agent}");
     }
-    let trusting = gemini::Gemini.invocation(&request(&[])).env;
-    assert_eq!(trusting, [("GEMINI_CLI_TRUST_WORKSPACE", "true".to_owned())]);
-    let careful = AgentRequest { autonomous: false, ..request(&[]) };
-    assert!(gemini::Gemini.invocation(&careful).env.is_empty());
+    let env = gemini::Gemini.invocation(&request(&[])).env;
+    assert_eq!(env, [("GEMINI_CLI_TRUST_WORKSPACE", "true".to_owned())]);
+    let cautious = AgentRequest { autonomous: false, ..request(&[]) };
+    assert!(gemini::Gemini.invocation(&cautious).env.is_empty());
 }
 
 #[test]

@@ -155,10 +155,10 @@ impl<W: World> Driver<'_, W> {
     /// Identifies this start of the agent for the stop hook's check for uncommitted work. Empty if the loop
     /// commits after its guardrails.
     fn stop_check_id(&self) -> String {
-        let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
+        let has_stop_hook = self.spec.agent.adapter.profile().stop_hook;
         let loop_commits =
             self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTaskKind::Commit));
-        if may_be_claude && !loop_commits {
+        if has_stop_hook && !loop_commits {
             format!("{}.{}", self.machine.iteration(), self.machine.attempt())
         } else {
             String::new()

@@ -1,5 +1,6 @@
 //! What is visible inside, on fake machines.
 
+mod agents;
 mod links;
 mod paper;
 mod protected;
