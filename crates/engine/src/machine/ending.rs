@@ -86,12 +86,9 @@ impl LoopMachine {
             Some(StopMode::Now) => EndCause::Interrupt,
             Some(StopMode::Broken(_)) => EndCause::Broken,
         };
-        match &mut self.phase {
+        match self.phase {
             Phase::Agent { .. } => self.end_agent(cause, out),
-            Phase::Guardrail { ending: ending @ None, .. } => {
-                *ending = Some(GuardrailEnd::CutOff);
-                out.push(Action::EndGuardrail { timed_out: false });
-            }
+            Phase::Guardrail { .. } => self.end_guardrail(GuardrailEnd::CutOff, out),
             Phase::LookingAtScm { .. }
             | Phase::LookingAtStaged { .. }
             | Phase::Scm { .. }

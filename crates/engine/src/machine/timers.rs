@@ -20,43 +20,143 @@ const COMMIT_MESSAGE_TIMEOUT_MS: u64 = 5 * 60_000;
 /// How long SCM tasks, and the look before them, may take when the run's time is up: what was checked is to be kept.
 pub(super) const FINAL_SCM_GRACE_MS: u64 = 30_000;
 
+/// A time at which the machine wants to be woken, and what it does then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timer {
+    at: u64,
+    due: Due,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    EndAgent(EndCause),
+    WarnSilent,
+    /// The time of the run or of the iteration is up while an agent works.
+    CheckBudgets,
+    EndGuardrail(GuardrailEnd),
+    EndScm {
+        timed_out: bool,
+    },
+    EndWait,
+    /// The time of the run is up while it waits.
+    FinishByBudget,
+}
+
 impl LoopMachine {
-    /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
+    /// The time at which [`Input::Timer`] is due, by the monotonic clock.
     pub fn deadline(&self) -> Option<u64> {
+        self.timers().map(|timer| timer.at).min()
+    }
+
+    /// The timers of the current phase, in order of precedence: if several are due, the first one fires.
+    fn timers(&self) -> impl Iterator<Item = Timer> {
         let rules = &self.rules;
-        match self.phase {
-            Phase::Agent { ending: false, purpose, started, last_output, result_at } => [
-                add_limit(last_output, rules.inactivity_ms),
-                self.silence_deadline(last_output, result_at),
-                add_limit(started, rules.iteration_timeout_ms),
-                self.result_deadline(result_at),
-                message_deadline(purpose, started),
-                self.run_deadline(),
-                self.iteration_deadline(started),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
-            Phase::Waiting { until_mono, .. } => {
-                [Some(until_mono), self.run_deadline()].into_iter().flatten().min()
+        let run = self.run_deadline();
+        let rows: Vec<(Option<u64>, Due)> = match self.phase {
+            Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
+                // An agent that has answered is ended for that, whichever limit it meets: its answer counts.
+                let answered = self.has_answered().then(|| self.result_end_cause());
+                let end = |cause| Due::EndAgent(answered.unwrap_or(cause));
+                let silence = self.silence_limit(result_at);
+                let warning = silence.filter(|_| !self.silence_warned);
+                vec![
+                    (self.result_deadline(result_at), Due::EndAgent(self.result_end_cause())),
+                    (
+                        add_limit(started, rules.iteration_timeout_ms),
+                        end(EndCause::IterationTimeout),
+                    ),
+                    (message_deadline(purpose, started), end(EndCause::IterationTimeout)),
+                    (add_limit(last_output, rules.inactivity_ms), end(EndCause::Inactivity)),
+                    (add_limit(last_output, silence), end(EndCause::SilentModel)),
+                    (
+                        add_limit(
+                            last_output,
+                            warning.map(|limit| limit / SILENCE_WARNING_FRACTION),
+                        ),
+                        Due::WarnSilent,
+                    ),
+                    (run, Due::CheckBudgets),
+                    (self.iteration_deadline(started), Due::CheckBudgets),
+                ]
             }
             Phase::Guardrail { index, started, ending: None } => {
-                let own = add_limit(started, rules.guardrails.get(index).copied().flatten());
-                [own, self.run_deadline()].into_iter().flatten().min()
-            }
-            Phase::Looking { ending: false, started } => {
-                [add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), self.run_deadline()]
-                    .into_iter()
-                    .flatten()
-                    .min()
+                let limit = rules.guardrails.get(index).copied().flatten();
+                vec![
+                    (add_limit(started, limit), Due::EndGuardrail(GuardrailEnd::TimedOut)),
+                    (run, Due::EndGuardrail(GuardrailEnd::CutOff)),
+                ]
             }
             Phase::LookingAtScm { ending: false, started }
             | Phase::LookingAtStaged { ending: false, started, .. }
-            | Phase::Scm { ending: false, started, .. } => {
-                let own = add_limit(started, rules.scm_timeout_ms);
-                [own, self.scm_deadline()].into_iter().flatten().min()
+            | Phase::Scm { ending: false, started, .. } => vec![
+                (add_limit(started, rules.scm_timeout_ms), Due::EndScm { timed_out: true }),
+                (self.scm_deadline(), Due::EndScm { timed_out: false }),
+            ],
+            Phase::Looking { ending: false, started } => vec![
+                (
+                    add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)),
+                    Due::EndScm { timed_out: false },
+                ),
+                (run, Due::EndScm { timed_out: false }),
+            ],
+            Phase::Waiting { until_mono, .. } => {
+                vec![(run, Due::FinishByBudget), (Some(until_mono), Due::EndWait)]
             }
-            _ => None,
+            _ => Vec::new(),
+        };
+        rows.into_iter().filter_map(|(at, due)| Some(Timer { at: at?, due }))
+    }
+
+    pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(timer) = self.timers().find(|timer| timer.at <= now.mono_ms) else { return };
+        match timer.due {
+            Due::EndAgent(cause) => self.end_agent(cause, out),
+            Due::WarnSilent => self.warn_silent(now, out),
+            Due::CheckBudgets => self.check_budgets(now, out),
+            Due::EndGuardrail(end) => self.end_guardrail(end, out),
+            Due::EndScm { timed_out } => self.end_scm(timed_out, out),
+            Due::EndWait => self.end_wait(now, out),
+            Due::FinishByBudget => {
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    self.finish_by_budget(now, &used_up, out);
+                }
+            }
+        }
+    }
+
+    fn warn_silent(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Phase::Agent { last_output, .. } = self.phase else { return };
+        self.silence_warned = true;
+        let silent_ms = now.mono_ms.saturating_sub(last_output);
+        let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
+        out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
+    }
+
+    pub(super) fn end_guardrail(&mut self, end: GuardrailEnd, out: &mut Vec<Action>) {
+        if let Phase::Guardrail { ending: ending @ None, .. } = &mut self.phase {
+            *ending = Some(end);
+            out.push(Action::EndGuardrail { timed_out: end == GuardrailEnd::TimedOut });
+        }
+    }
+
+    fn end_wait(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Phase::Waiting { reason, until_mono, until_wall, latest_mono } = &mut self.phase else {
+            return;
+        };
+        // A wall clock that was set back must not prolong the wait.
+        if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
+            && left > 0
+            && now.mono_ms < *latest_mono
+        {
+            let next = left.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
+            *until_mono = now.mono_ms.saturating_add(next).min(*latest_mono);
+            return;
+        }
+        let reason = *reason;
+        if self.is_retry_wait(reason) {
+            self.retry(now, out);
+        } else {
+            self.next_iteration(now, out);
         }
     }
 
@@ -104,100 +204,6 @@ impl LoopMachine {
     fn silence_limit(&self, result_at: Option<u64>) -> Option<u64> {
         let waits_for_model = !self.tool_running && self.background == 0 && result_at.is_none();
         self.rules.silent_model_ms.filter(|_| waits_for_model)
-    }
-
-    /// The time at which a silent agent gets its warning (once per run) or is ended.
-    fn silence_deadline(&self, last_output: u64, result_at: Option<u64>) -> Option<u64> {
-        let limit = self.silence_limit(result_at)?;
-        let patience = if self.silence_warned { limit } else { limit / SILENCE_WARNING_FRACTION };
-        add_limit(last_output, Some(patience))
-    }
-
-    fn warn_silent(&mut self, now: Now, last_output: u64, out: &mut Vec<Action>) {
-        self.silence_warned = true;
-        let silent_ms = now.mono_ms.saturating_sub(last_output);
-        let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
-        out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
-    }
-
-    pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
-        match self.phase {
-            Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
-                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
-                let rules = &self.rules;
-                let cause = if due(self.result_deadline(result_at)) {
-                    Some(self.result_end_cause())
-                } else if due(add_limit(started, rules.iteration_timeout_ms))
-                    || due(message_deadline(purpose, started))
-                {
-                    Some(EndCause::IterationTimeout)
-                } else if due(add_limit(last_output, rules.inactivity_ms)) {
-                    Some(EndCause::Inactivity)
-                } else if due(add_limit(last_output, self.silence_limit(result_at))) {
-                    Some(EndCause::SilentModel)
-                } else {
-                    None
-                };
-                if cause.is_none() && due(self.silence_deadline(last_output, result_at)) {
-                    self.warn_silent(now, last_output, out);
-                }
-                match cause {
-                    // Whatever its time ran out by: it has answered, and the answer counts.
-                    Some(_) if self.has_answered() => self.end_agent(self.result_end_cause(), out),
-                    Some(cause) => self.end_agent(cause, out),
-                    None => self.check_budgets(now, out),
-                }
-            }
-            Phase::Waiting { reason, until_mono, until_wall, latest_mono } => {
-                if let Some(used_up) = self.run_budget_exceeded(now) {
-                    return self.finish_by_budget(now, &used_up, out);
-                }
-                if now.mono_ms < until_mono {
-                    return;
-                }
-                // A clock that was set back must not make the wait longer than it was to be.
-                if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
-                    && left > 0
-                    && now.mono_ms < latest_mono
-                {
-                    let next = left.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
-                    let until_mono = now.mono_ms.saturating_add(next).min(latest_mono);
-                    self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
-                    return;
-                }
-                if self.is_retry_wait(reason) {
-                    self.retry(now, out);
-                } else {
-                    self.next_iteration(now, out);
-                }
-            }
-            Phase::Guardrail { index, started, ending: None } => {
-                let limit = self.rules.guardrails.get(index).copied().flatten();
-                let timed_out = add_limit(started, limit).is_some_and(|at| now.mono_ms >= at);
-                if timed_out || self.is_time_up(now) {
-                    let end = if timed_out { GuardrailEnd::TimedOut } else { GuardrailEnd::CutOff };
-                    self.phase = Phase::Guardrail { index, started, ending: Some(end) };
-                    out.push(Action::EndGuardrail { timed_out });
-                }
-            }
-            Phase::Looking { started, .. }
-                if self.is_time_up(now)
-                    || add_limit(started, Some(STALL_CHECK_TIMEOUT_MS))
-                        .is_some_and(|at| now.mono_ms >= at) =>
-            {
-                self.end_scm(false, out);
-            }
-            Phase::LookingAtScm { started, .. }
-            | Phase::LookingAtStaged { started, .. }
-            | Phase::Scm { started, .. } => {
-                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
-                let timed_out = due(add_limit(started, self.rules.scm_timeout_ms));
-                if timed_out || due(self.scm_deadline()) {
-                    self.end_scm(timed_out, out);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// The agent has given its result and announced nothing that goes on.
