@@ -8,6 +8,7 @@
 mod attempt;
 mod checks;
 mod ending;
+mod iteration;
 mod messages;
 mod timers;
 
@@ -18,6 +19,7 @@ pub use ralph_events::run_state::AgentReport as Report;
 
 use super::rules::Rules;
 use super::stall::StallWatch;
+use iteration::Iteration;
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
 use ralph_events::spending::Spending;
@@ -102,11 +104,7 @@ pub struct LoopMachine {
     stop: Option<StopMode>,
     /// Somebody asked for a pause.
     pause: bool,
-    iteration: u32,
-    attempt: u32,
-    iteration_open: bool,
-    /// The work is checked before the first iteration: it may be done already.
-    is_initial_check: bool,
+    iteration: Iteration,
     /// What a run that was cut off had not yet acted upon.
     pending: Pending,
     /// The iteration that was cut off, and is begun again.
@@ -114,7 +112,6 @@ pub struct LoopMachine {
     /// How long the run was at work before it was resumed.
     active_before_ms: u64,
     run_started: u64,
-    iteration_started: u64,
     /// Failures in a row that the retry policy counts.
     failures: u32,
     /// An iteration has ended without a failure.
@@ -124,12 +121,6 @@ pub struct LoopMachine {
     feedback: Vec<Feedback>,
     /// How much of it is of the iteration before; the rest is the gates' briefing.
     lasting_feedback: usize,
-    new_feedback: Vec<Feedback>,
-    /// Nothing until they have come to their end.
-    guardrails_passed: Option<bool>,
-    class: Class,
-    complete: bool,
-    found: Option<String>,
     background: u32,
     /// A tool of the agent's is running.
     tool_running: bool,
@@ -139,22 +130,11 @@ pub struct LoopMachine {
     refused: bool,
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
     scm_failed: bool,
-    /// Until when SCM tasks may go on at least, though the run's time is up.
-    scm_until: u64,
-    dirty: bool,
-    /// What the next agent is to be told of what keeps the work from being committed.
-    scm_feedback: Vec<Feedback>,
-    /// Why what the guardrails saw is not what is there now.
-    unseen: Option<String>,
     /// An agent that was asked for a commit message did more than that: it is not asked for one again.
     meddles: bool,
-    /// An agent was asked for a commit message before, and gave one that was not used.
-    has_message: bool,
     spending: Spending,
     /// The agent is ended because the run's budget was used up, as far as its cost could be told then.
     budget_ended_it: bool,
-    /// How long agents have worked at this iteration before the one that is running.
-    worked_ms: u64,
     tools: u32,
     tool_errors: u32,
     watch: StallWatch,
@@ -171,39 +151,24 @@ impl LoopMachine {
             phase: Phase::New,
             stop: None,
             pause: false,
-            iteration: 0,
-            attempt: 0,
-            iteration_open: false,
-            is_initial_check: false,
+            iteration: Iteration::default(),
             pending: Pending::Nothing,
             cut_off: None,
             active_before_ms: 0,
             run_started: 0,
-            iteration_started: 0,
             failures: 0,
             any_succeeded: false,
             limits: Limits::default(),
             feedback: Vec::new(),
             lasting_feedback: 0,
-            new_feedback: Vec::new(),
-            guardrails_passed: None,
-            class: Class::NotStarted,
-            complete: false,
-            found: None,
             background: 0,
             tool_running: false,
             silence_warned: false,
             refused: false,
             scm_failed: false,
-            scm_until: 0,
-            dirty: false,
-            scm_feedback: Vec::new(),
-            unseen: None,
             meddles: false,
-            has_message: false,
             spending: Spending::default(),
             budget_ended_it: false,
-            worked_ms: 0,
             tools: 0,
             tool_errors: 0,
         }
@@ -251,11 +216,10 @@ impl LoopMachine {
         );
         let (failures, limits) = if gave_up { (0, Limits::default()) } else { (failures, limits) };
         LoopMachine {
-            iteration: reopened.map_or(iterations, |open| open.iteration),
-            attempt: reopened.map_or(0, |open| open.attempts),
-            iteration_open: reopened.is_some(),
-            worked_ms: reopened.map_or(0, |open| open.worked_ms),
-            has_message: commit_message.is_some() && reopened.is_some(),
+            iteration: match reopened {
+                Some(open) => Iteration::reopened(open, commit_message.is_some()),
+                None => Iteration::ended(iterations),
+            },
             cut_off: open,
             pending,
             failures,
@@ -277,40 +241,45 @@ impl LoopMachine {
     /// guardrails and gates say that it is done.
     #[must_use]
     pub fn with_initial_check(self) -> Self {
-        LoopMachine { is_initial_check: true, ..self }
+        let iteration = Iteration { is_initial_check: true, ..self.iteration };
+        LoopMachine { iteration, ..self }
     }
 
     /// What is being checked was there before the first iteration.
     pub fn is_initial_check(&self) -> bool {
-        self.is_initial_check
+        self.iteration.is_initial_check
     }
 
     /// The agent of this iteration ended by itself and well.
     pub fn agent_finished_normally(&self) -> bool {
-        self.class.finished_normally()
+        self.iteration.class.finished_normally()
     }
 
     /// The iteration that a run was left in with work that is to be checked before anything else.
     pub fn unchecked_iteration(&self) -> Option<u32> {
-        matches!(self.pending, Pending::Unchecked(_)).then_some(self.iteration)
+        matches!(self.pending, Pending::Unchecked(_)).then_some(self.iteration.number)
     }
 
     pub fn iteration(&self) -> u32 {
-        self.iteration
+        self.iteration.number
     }
 
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.iteration.attempt
     }
 
     /// The iteration that is open, and the attempt at it.
     pub fn position(&self) -> (u32, u32) {
-        if self.iteration_open { (self.iteration, self.attempt) } else { (0, 0) }
+        if self.iteration.is_open {
+            (self.iteration.number, self.iteration.attempt)
+        } else {
+            (0, 0)
+        }
     }
 
     /// An iteration was begun and has not come to its end.
     pub fn has_open_iteration(&self) -> bool {
-        self.iteration_open
+        self.iteration.is_open
     }
 
     pub fn max_iterations(&self) -> u32 {
@@ -390,7 +359,7 @@ impl LoopMachine {
             Input::ScmStatus(look) => self.on_scm_status(now, look, &mut out),
             Input::CommitGuardChecked(look) => self.on_commit_guard(now, look, &mut out),
             Input::ScmTaskEnded { ok, feedback } => {
-                self.scm_feedback.extend(feedback);
+                self.iteration.scm.feedback.extend(feedback);
                 self.scm_task_ended(now, ok, &mut out);
             }
             Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
@@ -421,16 +390,17 @@ impl LoopMachine {
 
     /// Begins, or goes on with what was known when the run was cut off: what that decides needs no agent.
     fn start(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.iteration_started = now.mono_ms;
+        self.iteration.started = now.mono_ms;
         match std::mem::take(&mut self.pending) {
-            Pending::Nothing if self.is_initial_check => self.run_checks(now, out),
+            Pending::Nothing if self.iteration.is_initial_check => self.run_checks(now, out),
             Pending::Nothing => self.next_iteration(now, out),
             Pending::Ended(report) | Pending::Unchecked(report) => {
                 self.classify_attempt(now, *report, out)
             }
             Pending::Checked { class, complete, found } => {
-                (self.class, self.complete, self.found) = (class, complete, found);
-                self.guardrails_passed = Some(true);
+                (self.iteration.class, self.iteration.complete, self.iteration.found) =
+                    (class, complete, found);
+                self.iteration.checks.passed = Some(true);
                 self.watch.record_guardrails(&[]);
                 self.check_gates_or_end(now, out);
             }
@@ -445,8 +415,8 @@ impl LoopMachine {
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }
-        if self.iteration >= self.rules.max_iterations {
-            let n = self.iteration;
+        if self.iteration.number >= self.rules.max_iterations {
+            let n = self.iteration.number;
             let s = if n == 1 { "" } else { "s" };
             // Where a failure is tried again in the same iteration, none of them ends with one.
             if self.failures > 0 && !self.any_succeeded {
@@ -470,25 +440,13 @@ impl LoopMachine {
 
     fn start_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         self.watch.start_iteration();
-        self.iteration += 1;
-        self.attempt = 0;
-        self.iteration_started = now.mono_ms;
-        match self.cut_off.take().filter(|open| open.iteration == self.iteration) {
-            // What was used at its first try is a part of what it may use.
-            Some(open) => self.worked_ms = open.worked_ms,
-            None => {
-                self.worked_ms = 0;
-                self.spending.start_iteration();
-            }
+        let number = self.iteration.number + 1;
+        self.iteration = Iteration::new(number, now);
+        match self.cut_off.take().filter(|open| open.iteration == number) {
+            // The time and money of its first try count against its budget.
+            Some(open) => self.iteration.worked_ms = open.worked_ms,
+            None => self.spending.start_iteration(),
         }
-        self.iteration_open = true;
-        self.complete = false;
-        self.found = None;
-        self.guardrails_passed = None;
-        self.has_message = false;
-        self.scm_feedback.clear();
-        self.unseen = None;
-        self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,
         }));

@@ -33,15 +33,15 @@ impl LoopMachine {
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }
-        if self.iteration_budget_exceeded(self.worked_ms) {
+        if self.iteration_budget_exceeded(self.iteration.worked_ms) {
             // What was done so far stands and is checked; the next iteration has a budget of its own.
-            self.class = Class::Limited;
+            self.iteration.class = Class::Limited;
             return self.run_checks(now, out);
         }
         if self.pause {
             return self.enter_pause(now, true, out);
         }
-        self.attempt += 1;
+        self.iteration.attempt += 1;
         if self.rules.gates {
             self.phase = Phase::Briefing;
             out.push(Action::CollectBriefing);
@@ -60,7 +60,7 @@ impl LoopMachine {
         }
         if self.pause {
             // It has not begun.
-            self.attempt -= 1;
+            self.iteration.attempt -= 1;
             return self.enter_pause(now, true, out);
         }
         self.feedback.truncate(self.lasting_feedback);
@@ -84,7 +84,7 @@ impl LoopMachine {
         self.spending.start_attempt();
         match self.agent_purpose() {
             Some(Purpose::Work) => {
-                self.class = Class::NotStarted;
+                self.iteration.class = Class::NotStarted;
                 if self.stop.is_some() {
                     self.finish_stopped(now, out);
                 } else {
@@ -103,7 +103,8 @@ impl LoopMachine {
         self.spending.end_attempt(&report.usage);
         self.tools = self.tools.saturating_add(report.tools);
         self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
-        self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+        self.iteration.worked_ms =
+            self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         if purpose == Purpose::CommitMessage {
             if self.stop.is_some() {
                 self.finish_stopped(now, out);
@@ -120,10 +121,10 @@ impl LoopMachine {
 
     /// What is made of an agent that has ended, and whose use is counted.
     pub(super) fn classify_attempt(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
-        self.class = report.class;
+        self.iteration.class = report.class;
         // Whatever it said: one that failed, was ended or said nothing has not completed anything.
-        self.complete = report.complete && report.class == Class::Answered;
-        self.found = report.found;
+        self.iteration.complete = report.complete && report.class == Class::Answered;
+        self.iteration.found = report.found;
         if self.stop.is_some() && !self.may_check_gates(0) {
             return self.finish_stopped(now, out);
         }
@@ -197,11 +198,11 @@ impl LoopMachine {
         }
         let delay_ms = self.rules.retry.backoff(self.failures);
         let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });
-        let is_last = uses_iteration && self.iteration >= self.rules.max_iterations;
+        let is_last = uses_iteration && self.iteration.number >= self.rules.max_iterations;
         let may_wait = self.run_budget_exceeded(now).is_none()
             && self.remaining_ms(now).is_none_or(|left| left > delay_ms);
         out.push(Action::Emit(Event::Retrying {
-            class: self.class,
+            class: self.iteration.class,
             message: message.into(),
             delay_ms: Some(delay_ms).filter(|_| may_wait && !is_last),
             failures: self.failures,

@@ -3,6 +3,7 @@
 
 use super::super::rules::ScmTaskKind;
 use super::super::stall::StallDecision;
+use super::iteration::Checks;
 use super::timers::FINAL_SCM_GRACE_MS;
 use super::{
     Action, CommitGuardResult, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmStatus,
@@ -13,8 +14,7 @@ use ralph_events::exit_code;
 
 impl LoopMachine {
     pub(super) fn run_checks(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.new_feedback.clear();
-        self.unseen = None;
+        self.iteration.checks = Checks::default();
         self.run_guardrail(now, 0, out);
     }
 
@@ -24,20 +24,20 @@ impl LoopMachine {
             out.push(Action::RunGuardrail(index));
             return;
         }
-        let passed = self.new_feedback.is_empty();
-        self.guardrails_passed = Some(passed);
-        if !self.is_initial_check {
-            self.watch.record_guardrails(&self.new_feedback);
+        let passed = self.iteration.checks.failed.is_empty();
+        self.iteration.checks.passed = Some(passed);
+        if !self.iteration.is_initial_check {
+            self.watch.record_guardrails(&self.iteration.checks.failed);
         }
-        if self.is_initial_check || (!passed && self.rules.gates) {
+        if self.iteration.is_initial_check || (!passed && self.rules.gates) {
             // They may have something to add to what failed. There is nothing yet to be committed.
-            self.complete = false;
+            self.iteration.complete = false;
             return self.check_gates(out);
         }
-        let feedback = std::mem::take(&mut self.new_feedback);
+        let feedback = std::mem::take(&mut self.iteration.checks.failed);
         self.set_feedback(feedback, out);
         if !passed {
-            self.complete = false;
+            self.iteration.complete = false;
             self.finish_iteration(now, out);
         } else if self.rules.scm.is_empty() {
             self.check_completion(now, out);
@@ -60,7 +60,7 @@ impl LoopMachine {
         };
         let finished = ending != Some(GuardrailEnd::CutOff);
         if finished {
-            self.new_feedback.extend(failed);
+            self.iteration.checks.failed.extend(failed);
         }
         if self.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
             return self.finish_stopped(now, out);
@@ -83,7 +83,7 @@ impl LoopMachine {
 
     pub(super) fn on_scm_status(&mut self, now: Now, look: ScmStatus, out: &mut Vec<Action>) {
         let Phase::LookingAtScm { ending, .. } = self.phase else { return };
-        self.dirty = matches!(look, ScmStatus::Dirty { .. });
+        self.iteration.scm.is_dirty = matches!(look, ScmStatus::Dirty { .. });
         if self.stop.is_some() {
             self.finish_stopped(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
@@ -92,10 +92,10 @@ impl LoopMachine {
             match look {
                 ScmStatus::Clean => return self.request_commit_message(now, out),
                 ScmStatus::Dirty { has_message } => {
-                    self.has_message |= has_message;
+                    self.iteration.scm.has_message |= has_message;
                     return self.request_commit_message(now, out);
                 }
-                ScmStatus::Failed(told) => self.scm_feedback.extend(told),
+                ScmStatus::Failed(told) => self.iteration.scm.feedback.extend(told),
             }
             self.scm_failed = true;
             self.check_completion(now, out);
@@ -104,12 +104,12 @@ impl LoopMachine {
 
     /// Asks the agent for a commit message if one is needed and can still be paid for.
     pub(super) fn request_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
-        if !self.dirty {
+        if !self.iteration.scm.is_dirty {
             return self.run_scm_task(now, 0, out);
         }
-        if std::mem::take(&mut self.has_message) {
+        if std::mem::take(&mut self.iteration.scm.has_message) {
             // It was given before the run was cut off, or for a commit that failed, and is paid for.
-            self.scm_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
+            self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
             return self.run_scm_task(now, 0, out);
         }
         if self.meddles {
@@ -123,7 +123,7 @@ impl LoopMachine {
         if self.run_budget_exceeded(now).is_some() {
             return self.commit_with_default_message(now, "the budget is used up", out);
         }
-        if self.iteration_budget_exceeded(self.worked_ms) {
+        if self.iteration_budget_exceeded(self.iteration.worked_ms) {
             return self.commit_with_default_message(
                 now,
                 "the budget of the iteration is used up",
@@ -137,14 +137,14 @@ impl LoopMachine {
     fn commit_with_default_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
         let message = format!("{why}, so the commit gets a message of ralph's own");
         out.push(Action::Emit(Event::Warning { message: message.into() }));
-        self.scm_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
+        self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
         self.run_scm_task(now, 0, out);
     }
 
     pub(super) fn run_scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         match self.rules.scm.get(index) {
             None => self.check_completion(now, out),
-            Some(ScmTaskKind::Commit) if !self.dirty => {
+            Some(ScmTaskKind::Commit) if !self.iteration.scm.is_dirty => {
                 out.push(Action::SkipScmTask(index, "nothing to commit"));
                 self.scm_failed = false;
                 self.run_scm_task(now, index + 1, out);
@@ -188,8 +188,8 @@ impl LoopMachine {
         }
         let moved = matches!(look, CommitGuardResult::Moved(_));
         if let CommitGuardResult::ChangedBeside(unseen) | CommitGuardResult::Moved(unseen) = look {
-            self.scm_feedback.push(unseen.feedback);
-            self.unseen = Some(unseen.reason);
+            self.iteration.scm.feedback.push(unseen.feedback);
+            self.iteration.checks.changed_since = Some(unseen.reason);
             self.meddles = true;
         }
         match (moved, given) {
@@ -197,11 +197,6 @@ impl LoopMachine {
             (false, true) => self.run_scm_task(now, 0, out),
             (false, false) => self.on_missing_commit_message(now, out),
         }
-    }
-
-    /// Guardrails have passed on what is there now.
-    fn checks_are_current(&self) -> bool {
-        self.guardrails_passed == Some(true) && self.unseen.is_none()
     }
 
     pub(super) fn on_missing_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -223,15 +218,15 @@ impl LoopMachine {
     }
 
     pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
-        if let Some(reason) = self.unseen.clone() {
+        if let Some(reason) = self.iteration.checks.changed_since.clone() {
             // That there was nothing left to check is not noted: whoever goes on after a cut checks it all again.
-            if std::mem::take(&mut self.complete) {
+            if std::mem::take(&mut self.iteration.complete) {
                 out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
             }
             return self.check_gates_or_end(now, out);
         }
-        let found = self.found.clone().map(Into::into);
-        let (complete, scm_failed) = (self.complete, self.scm_failed);
+        let found = self.iteration.found.clone().map(Into::into);
+        let (complete, scm_failed) = (self.iteration.complete, self.scm_failed);
         out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
         self.check_gates_or_end(now, out);
     }
@@ -248,8 +243,8 @@ impl LoopMachine {
     fn check_gates(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Gates;
         out.push(Action::CheckGates {
-            claimed: self.complete,
-            checks_passed: self.checks_are_current(),
+            claimed: self.iteration.complete,
+            checks_passed: self.iteration.checks.are_current(),
         });
     }
 
@@ -257,19 +252,19 @@ impl LoopMachine {
         if self.phase != Phase::Gates {
             return;
         }
-        let mut told = std::mem::take(&mut self.new_feedback);
+        let mut told = std::mem::take(&mut self.iteration.checks.failed);
         match verdict {
             GateVerdict::Neutral => {}
-            GateVerdict::Complete => self.complete = self.checks_are_current(),
+            GateVerdict::Complete => self.iteration.complete = self.iteration.checks.are_current(),
             GateVerdict::Veto { reason, feedback } => {
-                if std::mem::take(&mut self.complete) || self.is_initial_check {
+                if std::mem::take(&mut self.iteration.complete) || self.iteration.is_initial_check {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
                 }
                 told.extend(feedback);
             }
         }
-        if !self.complete {
-            told.append(&mut self.scm_feedback);
+        if !self.iteration.complete {
+            told.append(&mut self.iteration.scm.feedback);
         }
         self.set_feedback(told, out);
         self.finish_iteration(now, out);
@@ -278,9 +273,9 @@ impl LoopMachine {
     /// Somebody asked to stop and to let finish what is running, and it finished so that nothing has
     /// to be started any more to tell what it came to. Its result is not thrown away.
     pub(super) fn may_check_gates(&self, next_guardrail: usize) -> bool {
-        let failed = next_guardrail > 0 && !self.new_feedback.is_empty();
+        let failed = next_guardrail > 0 && !self.iteration.checks.failed.is_empty();
         self.stop == Some(StopMode::Graceful)
-            && self.class == Class::Answered
+            && self.iteration.class == Class::Answered
             && next_guardrail >= self.rules.guardrails.len()
             && self.rules.scm.is_empty()
             && !failed
@@ -288,13 +283,13 @@ impl LoopMachine {
 
     fn finish_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         // One that was to finish has: it is judged, and the run stops before the next.
-        let judged = self.stop == Some(StopMode::Graceful) && !self.is_initial_check;
+        let judged = self.stop == Some(StopMode::Graceful) && !self.iteration.is_initial_check;
         if self.stop.is_some() && !judged {
             return self.finish_stopped(now, out);
         }
-        let opening = std::mem::take(&mut self.is_initial_check);
-        if !self.complete {
-            let told = std::mem::take(&mut self.scm_feedback);
+        let opening = std::mem::take(&mut self.iteration.is_initial_check);
+        if !self.iteration.complete {
+            let told = std::mem::take(&mut self.iteration.scm.feedback);
             if !told.is_empty() {
                 self.set_feedback(told, out);
             }
@@ -311,7 +306,7 @@ impl LoopMachine {
 
     /// All that has a say in it agrees that the work is complete.
     pub(super) fn end_complete(&mut self, now: Now, out: &mut Vec<Action>) {
-        let n = self.iteration;
+        let n = self.iteration.number;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
         if self.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
@@ -328,14 +323,14 @@ impl LoopMachine {
     }
 
     pub(super) fn end_iteration(&mut self, now: Now, cut_off: bool, out: &mut Vec<Action>) {
-        if !std::mem::replace(&mut self.iteration_open, false) {
+        if !std::mem::replace(&mut self.iteration.is_open, false) {
             return;
         }
-        self.last_took_ms = now.mono_ms.saturating_sub(self.iteration_started);
+        self.last_took_ms = now.mono_ms.saturating_sub(self.iteration.started);
         out.push(Action::Emit(Event::IterationEnded {
-            class: self.class,
-            guardrails_passed: self.guardrails_passed,
-            complete: self.complete && self.checks_are_current(),
+            class: self.iteration.class,
+            guardrails_passed: self.iteration.checks.passed,
+            complete: self.iteration.complete && self.iteration.checks.are_current(),
             cut_off,
             duration_ms: self.last_took_ms,
             usage: self.spending.iteration(),

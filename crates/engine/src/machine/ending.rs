@@ -51,7 +51,7 @@ impl LoopMachine {
             // A pause is on nobody's time.
             let paused_ms = now.mono_ms.saturating_sub(since);
             self.run_started = self.run_started.saturating_add(paused_ms);
-            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
+            self.iteration.started = self.iteration.started.saturating_add(paused_ms);
             if again { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
     }
@@ -101,7 +101,7 @@ impl LoopMachine {
     pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             // What was to be tried again never was.
-            self.class = Class::Interrupted;
+            self.iteration.class = Class::Interrupted;
             self.finish_stopped(now, out);
         }
     }
@@ -162,24 +162,24 @@ impl LoopMachine {
         let RunEnding { outcome, exit_code, message, last_failure, used_up } = ending;
         let complete = matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
         if !complete {
-            self.complete = false;
+            self.iteration.complete = false;
         }
         // What guardrails have said so far is for whoever goes on.
-        let said = std::mem::take(&mut self.new_feedback);
+        let said = std::mem::take(&mut self.iteration.checks.failed);
         if !said.is_empty() {
-            self.guardrails_passed = Some(false);
+            self.iteration.checks.passed = Some(false);
             self.set_feedback(said, out);
         }
         // Only one that completes the run is checked to its end and still open. Its end and that of the run
         // are written together: whoever finds the one without the other would have to guess.
-        let cut_off = self.iteration_open && !complete;
+        let cut_off = self.iteration.is_open && !complete;
         self.end_iteration(now, !complete, out);
         self.phase = Phase::Finished;
         out.push(Action::Emit(Event::RunEnded {
             outcome,
             exit_code,
             message: message.into(),
-            iterations: self.iteration,
+            iterations: self.iteration.number,
             cut_off,
             duration_ms: self.active_ms(now),
             usage: self.spending.reported(),

@@ -169,13 +169,14 @@ impl LoopMachine {
     /// The same for SCM tasks, which may finish with what was checked, whether they were under way when the time
     /// was up or begin then.
     fn scm_deadline(&self) -> Option<u64> {
-        self.run_deadline().map(|at| at.saturating_add(FINAL_SCM_GRACE_MS).max(self.scm_until))
+        self.run_deadline()
+            .map(|at| at.saturating_add(FINAL_SCM_GRACE_MS).max(self.iteration.scm.grace_until))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work.
     fn iteration_deadline(&self, started: u64) -> Option<u64> {
         let limit = self.rules.iteration_budget.duration_ms?;
-        Some(started.saturating_add(limit.saturating_sub(self.worked_ms)))
+        Some(started.saturating_add(limit.saturating_sub(self.iteration.worked_ms)))
     }
 
     /// How long the run has been at work in all.
@@ -225,7 +226,8 @@ impl LoopMachine {
             return self.end_agent(EndCause::Budget, out);
         }
         if let Phase::Agent { started, .. } = self.phase {
-            let worked = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+            let worked =
+                self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
             if self.iteration_budget_exceeded(worked) {
                 self.end_agent(EndCause::IterationBudget, out);
             }
