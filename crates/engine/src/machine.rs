@@ -10,6 +10,7 @@ mod checks;
 mod ending;
 mod iteration;
 mod messages;
+mod state;
 mod timers;
 
 pub use messages::{
@@ -23,6 +24,7 @@ use iteration::Iteration;
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
 use ralph_events::spending::Spending;
+use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
@@ -88,89 +90,46 @@ enum GuardrailEnd {
     CutOff,
 }
 
-/// How somebody asked to stop.
-#[derive(Debug, Clone, PartialEq)]
-enum StopMode {
-    Graceful,
-    Now,
-    Broken(String),
-}
-
 /// One loop, from its first iteration to its end.
 #[derive(Debug, Clone)]
 pub struct LoopMachine {
     rules: Rules,
-    phase: Phase,
-    stop: Option<StopMode>,
-    /// Somebody asked for a pause.
-    pause: bool,
+    clock: RunClock,
+    totals: RunTotals,
+    retries: Retries,
+    steering: Steering,
+    /// Work of an earlier process that is still open; taken at the start.
+    resume: Continuation,
+    feedback: PromptFeedback,
+    stall: StallWatch,
     iteration: Iteration,
-    /// What a run that was cut off had not yet acted upon.
-    pending: Pending,
-    /// The iteration that was cut off, and is begun again.
-    cut_off: Option<Open>,
-    /// How long the run was at work before it was resumed.
-    active_before_ms: u64,
-    run_started: u64,
-    /// Failures in a row that the retry policy counts.
-    failures: u32,
-    /// An iteration has ended without a failure.
-    any_succeeded: bool,
-    /// Limits in a row, and how long they have been waited for.
-    limits: Limits,
-    feedback: Vec<Feedback>,
-    /// How much of it is of the iteration before; the rest is the gates' briefing.
-    lasting_feedback: usize,
+    phase: Phase,
     background: u32,
-    /// A tool of the agent's is running.
+    /// A tool of the agent is running.
     tool_running: bool,
-    /// It was said in this run that an agent is silent.
-    silence_warned: bool,
     /// The agent's result is that its credentials were refused.
     refused: bool,
-    /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
-    scm_failed: bool,
-    /// An agent that was asked for a commit message did more than that: it is not asked for one again.
-    meddles: bool,
-    spending: Spending,
-    /// The agent is ended because the run's budget was used up, as far as its cost could be told then.
+    /// The agent was ended because, by the costs known then, the budget of the run was used up.
     budget_ended_it: bool,
-    tools: u32,
-    tool_errors: u32,
-    watch: StallWatch,
-    /// How long the last iteration took.
-    last_took_ms: u64,
 }
 
 impl LoopMachine {
     pub fn new(rules: Rules) -> Self {
         LoopMachine {
-            watch: StallWatch::new(rules.stall),
-            last_took_ms: 0,
+            stall: StallWatch::new(rules.stall),
             rules,
-            phase: Phase::New,
-            stop: None,
-            pause: false,
+            clock: RunClock::default(),
+            totals: RunTotals::default(),
+            retries: Retries::default(),
+            steering: Steering::default(),
+            resume: Continuation::default(),
+            feedback: PromptFeedback::default(),
             iteration: Iteration::default(),
-            pending: Pending::Nothing,
-            cut_off: None,
-            active_before_ms: 0,
-            run_started: 0,
-            failures: 0,
-            any_succeeded: false,
-            limits: Limits::default(),
-            feedback: Vec::new(),
-            lasting_feedback: 0,
+            phase: Phase::New,
             background: 0,
             tool_running: false,
-            silence_warned: false,
             refused: false,
-            scm_failed: false,
-            meddles: false,
-            spending: Spending::default(),
             budget_ended_it: false,
-            tools: 0,
-            tool_errors: 0,
         }
     }
 
@@ -207,7 +166,7 @@ impl LoopMachine {
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
-        let watch = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
+        let stall = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
         // Whoever starts a run again that had given up has done something about it. More time, money or iterations
         // are none of that.
         let gave_up = matches!(
@@ -220,19 +179,12 @@ impl LoopMachine {
                 Some(open) => Iteration::reopened(open, commit_message.is_some()),
                 None => Iteration::ended(iterations),
             },
-            cut_off: open,
-            pending,
-            failures,
-            any_succeeded,
-            limits,
-            lasting_feedback: feedback.len(),
-            feedback,
-            scm_failed,
-            tools,
-            tool_errors,
-            spending,
-            active_before_ms: active_ms,
-            watch,
+            resume: Continuation { cut_off: open, pending },
+            retries: Retries { failures, any_succeeded, limits },
+            feedback: PromptFeedback::carried(feedback),
+            totals: RunTotals { spending, tools, tool_errors, scm_failed, ..RunTotals::default() },
+            clock: RunClock { started: 0, active_before_ms: active_ms },
+            stall,
             ..LoopMachine::new(rules)
         }
     }
@@ -257,7 +209,7 @@ impl LoopMachine {
 
     /// The iteration that a run was left in with work that is to be checked before anything else.
     pub fn unchecked_iteration(&self) -> Option<u32> {
-        matches!(self.pending, Pending::Unchecked(_)).then_some(self.iteration.number)
+        matches!(self.resume.pending, Pending::Unchecked(_)).then_some(self.iteration.number)
     }
 
     pub fn iteration(&self) -> u32 {
@@ -287,8 +239,8 @@ impl LoopMachine {
     }
 
     /// What the next prompt carries.
-    pub fn feedback(&self) -> &[Feedback] {
-        &self.feedback
+    pub fn feedback(&self) -> Vec<Feedback> {
+        self.feedback.all()
     }
 
     /// Nothing happens until somebody asks to go on.
@@ -305,8 +257,8 @@ impl LoopMachine {
         match input {
             Input::Start => {
                 if self.phase == Phase::New {
-                    self.run_started = now.mono_ms;
-                    self.limits.stop_waiting(now.wall_ms);
+                    self.clock.started = now.mono_ms;
+                    self.retries.limits.stop_waiting(now.wall_ms);
                     self.start(now, &mut out);
                 }
             }
@@ -339,7 +291,7 @@ impl LoopMachine {
             }
             Input::ToolRunning(running) => self.tool_running = running,
             Input::UsageReported(usage) => {
-                self.spending.set_running(usage);
+                self.totals.spending.set_running(usage);
                 self.check_budgets(now, &mut out);
             }
             Input::ResultSeen | Input::Refused => {
@@ -372,14 +324,16 @@ impl LoopMachine {
             }
             Input::Pause => self.request_pause(now, &mut out),
             Input::Resume { max_iterations } => {
-                if self.phase != Phase::Finished && std::mem::replace(&mut self.pause, false) {
+                if self.phase != Phase::Finished
+                    && std::mem::replace(&mut self.steering.pause, false)
+                {
                     self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
                     self.resume(now, &mut out);
                 }
             }
             Input::Broken { message } => {
                 if self.phase != Phase::Finished {
-                    self.stop = Some(StopMode::Broken(message));
+                    self.steering.stop = Some(StopMode::Broken(message));
                     self.apply_stop(&mut out);
                     self.stop_if_idle(now, &mut out);
                 }
@@ -391,7 +345,7 @@ impl LoopMachine {
     /// Begins, or goes on with what was known when the run was cut off: what that decides needs no agent.
     fn start(&mut self, now: Now, out: &mut Vec<Action>) {
         self.iteration.started = now.mono_ms;
-        match std::mem::take(&mut self.pending) {
+        match std::mem::take(&mut self.resume.pending) {
             Pending::Nothing if self.iteration.is_initial_check => self.run_checks(now, out),
             Pending::Nothing => self.next_iteration(now, out),
             Pending::Ended(report) | Pending::Unchecked(report) => {
@@ -401,7 +355,7 @@ impl LoopMachine {
                 (self.iteration.class, self.iteration.complete, self.iteration.found) =
                     (class, complete, found);
                 self.iteration.checks.passed = Some(true);
-                self.watch.record_guardrails(&[]);
+                self.stall.record_guardrails(&[]);
                 self.check_gates_or_end(now, out);
             }
             Pending::Complete => self.end_complete(now, out),
@@ -409,7 +363,7 @@ impl LoopMachine {
     }
 
     fn next_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
@@ -419,7 +373,7 @@ impl LoopMachine {
             let n = self.iteration.number;
             let s = if n == 1 { "" } else { "s" };
             // Where a failure is tried again in the same iteration, none of them ends with one.
-            if self.failures > 0 && !self.any_succeeded {
+            if self.retries.failures > 0 && !self.retries.any_succeeded {
                 let message = format!("every iteration failed ({n} iteration{s})");
                 let exit_code = self.rules.retry.exit_code;
                 return self.finish(now, Outcome::AgentFailed, exit_code, message, out);
@@ -427,10 +381,10 @@ impl LoopMachine {
             let message = format!("the limit of {n} iteration{s} was reached without completion");
             return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
         }
-        if self.pause {
+        if self.steering.pause {
             return self.enter_pause(now, false, out);
         }
-        if self.watch.needs_check(self.last_took_ms) {
+        if self.stall.needs_check() {
             self.phase = Phase::Looking { started: now.mono_ms, ending: false };
             out.push(Action::CheckStall);
             return;
@@ -439,13 +393,13 @@ impl LoopMachine {
     }
 
     fn start_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.watch.start_iteration();
+        self.stall.start_iteration();
         let number = self.iteration.number + 1;
         self.iteration = Iteration::new(number, now);
-        match self.cut_off.take().filter(|open| open.iteration == number) {
+        match self.resume.cut_off.take().filter(|open| open.iteration == number) {
             // The time and money of its first try count against its budget.
             Some(open) => self.iteration.worked_ms = open.worked_ms,
-            None => self.spending.start_iteration(),
+            None => self.totals.spending.start_iteration(),
         }
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

@@ -27,7 +27,7 @@ impl LoopMachine {
     }
 
     pub(super) fn retry(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
@@ -38,7 +38,7 @@ impl LoopMachine {
             self.iteration.class = Class::Limited;
             return self.run_checks(now, out);
         }
-        if self.pause {
+        if self.steering.pause {
             return self.enter_pause(now, true, out);
         }
         self.iteration.attempt += 1;
@@ -55,21 +55,20 @@ impl LoopMachine {
         if self.phase != Phase::Briefing {
             return;
         }
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
-        if self.pause {
+        if self.steering.pause {
             // It has not begun.
             self.iteration.attempt -= 1;
             return self.enter_pause(now, true, out);
         }
-        self.feedback.truncate(self.lasting_feedback);
-        self.feedback.extend(feedback);
+        self.feedback.brief(feedback);
         self.start_agent(now, Purpose::Work, out);
     }
 
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
-        self.spending.start_attempt();
+        self.totals.spending.start_attempt();
         self.budget_ended_it = false;
         self.background = 0;
         self.tool_running = false;
@@ -81,11 +80,11 @@ impl LoopMachine {
     }
 
     pub(super) fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
-        self.spending.start_attempt();
+        self.totals.spending.start_attempt();
         match self.agent_purpose() {
             Some(Purpose::Work) => {
                 self.iteration.class = Class::NotStarted;
-                if self.stop.is_some() {
+                if self.steering.stop.is_some() {
                     self.finish_stopped(now, out);
                 } else {
                     self.handle_failure(now, message, out);
@@ -100,13 +99,13 @@ impl LoopMachine {
         let Phase::Agent { purpose, started, .. } = self.phase else {
             return;
         };
-        self.spending.end_attempt(&report.usage);
-        self.tools = self.tools.saturating_add(report.tools);
-        self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
+        self.totals.spending.end_attempt(&report.usage);
+        self.totals.tools = self.totals.tools.saturating_add(report.tools);
+        self.totals.tool_errors = self.totals.tool_errors.saturating_add(report.tool_errors);
         self.iteration.worked_ms =
             self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         if purpose == Purpose::CommitMessage {
-            if self.stop.is_some() {
+            if self.steering.stop.is_some() {
                 self.finish_stopped(now, out);
             } else {
                 let given = report.has_message && report.class == Class::Answered;
@@ -125,11 +124,11 @@ impl LoopMachine {
         // Whatever it said: one that failed, was ended or said nothing has not completed anything.
         self.iteration.complete = report.complete && report.class == Class::Answered;
         self.iteration.found = report.found;
-        if self.stop.is_some() && !self.may_check_gates(0) {
+        if self.steering.stop.is_some() && !self.may_check_gates(0) {
             return self.finish_stopped(now, out);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
-            self.limits = Limits::default();
+            self.retries.limits = Limits::default();
         }
         let told = report.failure.as_ref().map(|failure| failure.message.clone());
         match report.class {
@@ -169,7 +168,7 @@ impl LoopMachine {
                 self.handle_failure(now, message.to_owned(), out);
             }
             Class::Failed if report.failure.as_ref().is_some_and(Failure::is_permanent) => {
-                self.failures += 1;
+                self.retries.failures += 1;
                 self.give_up(now, told.unwrap_or(report.exit), out);
             }
             Class::Failed
@@ -184,19 +183,19 @@ impl LoopMachine {
     }
 
     fn handle_answer(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.failures = 0;
-        self.any_succeeded = true;
+        self.retries.failures = 0;
+        self.retries.any_succeeded = true;
         self.run_checks(now, out);
     }
 
     /// An attempt failed, and the retry policy decides.
     fn handle_failure(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
-        self.failures += 1;
+        self.retries.failures += 1;
         let fatal = self.rules.retry.max_failures();
-        if self.failures >= fatal {
+        if self.retries.failures >= fatal {
             return self.give_up(now, message, out);
         }
-        let delay_ms = self.rules.retry.backoff(self.failures);
+        let delay_ms = self.rules.retry.backoff(self.retries.failures);
         let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });
         let is_last = uses_iteration && self.iteration.number >= self.rules.max_iterations;
         let may_wait = self.run_budget_exceeded(now).is_none()
@@ -205,7 +204,7 @@ impl LoopMachine {
             class: self.iteration.class,
             message: message.into(),
             delay_ms: Some(delay_ms).filter(|_| may_wait && !is_last),
-            failures: self.failures,
+            failures: self.retries.failures,
             max_failures: fatal,
         }));
         if uses_iteration {
@@ -229,15 +228,15 @@ impl LoopMachine {
         out: &mut Vec<Action>,
     ) {
         let limit = self.rules.rate_limit;
-        self.limits.count = self.limits.count.saturating_add(1);
+        self.retries.limits.count = self.retries.limits.count.saturating_add(1);
         let until_wall = resets_at
             .map(|seconds| seconds.saturating_mul(1000).saturating_add(RESET_SLACK_MS))
             .filter(|until| *until > now.wall_ms);
         let delay_ms = match until_wall {
             Some(until) => until.abs_diff(now.wall_ms),
-            None => self.rules.retry.backoff(self.limits.count),
+            None => self.rules.retry.backoff(self.retries.limits.count),
         };
-        let waited = self.limits.waited_ms.saturating_add(delay_ms);
+        let waited = self.retries.limits.waited_ms.saturating_add(delay_ms);
         if !limit.wait || waited > limit.max_wait_ms {
             let why = if limit.wait {
                 format!("waiting longer than {}", text::format_duration(limit.max_wait_ms))
@@ -248,7 +247,7 @@ impl LoopMachine {
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
             return self.finish(now, Outcome::AgentFailed, exit_code::AGENT_FAILED, message, out);
         }
-        self.limits.waited_ms = waited;
+        self.retries.limits.waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
     }
 

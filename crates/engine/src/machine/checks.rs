@@ -4,10 +4,10 @@
 use super::super::rules::ScmTaskKind;
 use super::super::stall::StallDecision;
 use super::iteration::Checks;
+use super::state::{PromptFeedback, StopMode};
 use super::timers::FINAL_SCM_GRACE_MS;
 use super::{
     Action, CommitGuardResult, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmStatus,
-    StopMode,
 };
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
 use ralph_events::exit_code;
@@ -27,7 +27,7 @@ impl LoopMachine {
         let passed = self.iteration.checks.failed.is_empty();
         self.iteration.checks.passed = Some(passed);
         if !self.iteration.is_initial_check {
-            self.watch.record_guardrails(&self.iteration.checks.failed);
+            self.stall.record_guardrails(&self.iteration.checks.failed);
         }
         if self.iteration.is_initial_check || (!passed && self.rules.gates) {
             // They may have something to add to what failed. There is nothing yet to be committed.
@@ -62,7 +62,7 @@ impl LoopMachine {
         if finished {
             self.iteration.checks.failed.extend(failed);
         }
-        if self.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
+        if self.steering.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
             return self.finish_stopped(now, out);
         }
         if ending.is_some()
@@ -77,14 +77,13 @@ impl LoopMachine {
         if !feedback.is_empty() || !self.feedback.is_empty() {
             out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
         }
-        self.lasting_feedback = feedback.len();
-        self.feedback = feedback;
+        self.feedback = PromptFeedback::carried(feedback);
     }
 
     pub(super) fn on_scm_status(&mut self, now: Now, look: ScmStatus, out: &mut Vec<Action>) {
         let Phase::LookingAtScm { ending, .. } = self.phase else { return };
         self.iteration.scm.is_dirty = matches!(look, ScmStatus::Dirty { .. });
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             self.finish_stopped(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
@@ -97,7 +96,7 @@ impl LoopMachine {
                 }
                 ScmStatus::Failed(told) => self.iteration.scm.feedback.extend(told),
             }
-            self.scm_failed = true;
+            self.totals.scm_failed = true;
             self.check_completion(now, out);
         }
     }
@@ -112,7 +111,7 @@ impl LoopMachine {
             self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
             return self.run_scm_task(now, 0, out);
         }
-        if self.meddles {
+        if self.totals.message_agent_meddles {
             // One that writes something whenever it is started would never come to an end.
             return self.commit_with_default_message(
                 now,
@@ -146,7 +145,7 @@ impl LoopMachine {
             None => self.check_completion(now, out),
             Some(ScmTaskKind::Commit) if !self.iteration.scm.is_dirty => {
                 out.push(Action::SkipScmTask(index, "nothing to commit"));
-                self.scm_failed = false;
+                self.totals.scm_failed = false;
                 self.run_scm_task(now, index + 1, out);
             }
             Some(_) => {
@@ -158,9 +157,10 @@ impl LoopMachine {
 
     pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
         let Phase::Scm { index, ending, .. } = self.phase else { return };
-        self.scm_failed = !ok;
+        self.totals.scm_failed = !ok;
         let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
-        if self.stop.is_some() && !(last && self.stop == Some(StopMode::Graceful)) {
+        if self.steering.stop.is_some() && !(last && self.steering.stop == Some(StopMode::Graceful))
+        {
             self.finish_stopped(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
@@ -180,7 +180,7 @@ impl LoopMachine {
         out: &mut Vec<Action>,
     ) {
         let Phase::LookingAtStaged { given, ending, .. } = self.phase else { return };
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         if ending && let Some(used_up) = self.run_budget_exceeded(now) {
@@ -190,7 +190,7 @@ impl LoopMachine {
         if let CommitGuardResult::ChangedBeside(unseen) | CommitGuardResult::Moved(unseen) = look {
             self.iteration.scm.feedback.push(unseen.feedback);
             self.iteration.checks.changed_since = Some(unseen.reason);
-            self.meddles = true;
+            self.totals.message_agent_meddles = true;
         }
         match (moved, given) {
             (true, _) => self.check_completion(now, out),
@@ -200,7 +200,7 @@ impl LoopMachine {
     }
 
     pub(super) fn on_missing_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         self.commit_with_default_message(now, "the agent gave no commit message", out);
@@ -226,7 +226,7 @@ impl LoopMachine {
             return self.check_gates_or_end(now, out);
         }
         let found = self.iteration.found.clone().map(Into::into);
-        let (complete, scm_failed) = (self.iteration.complete, self.scm_failed);
+        let (complete, scm_failed) = (self.iteration.complete, self.totals.scm_failed);
         out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
         self.check_gates_or_end(now, out);
     }
@@ -274,7 +274,7 @@ impl LoopMachine {
     /// to be started any more to tell what it came to. Its result is not thrown away.
     pub(super) fn may_check_gates(&self, next_guardrail: usize) -> bool {
         let failed = next_guardrail > 0 && !self.iteration.checks.failed.is_empty();
-        self.stop == Some(StopMode::Graceful)
+        self.steering.stop == Some(StopMode::Graceful)
             && self.iteration.class == Class::Answered
             && next_guardrail >= self.rules.guardrails.len()
             && self.rules.scm.is_empty()
@@ -283,8 +283,9 @@ impl LoopMachine {
 
     fn finish_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         // One that was to finish has: it is judged, and the run stops before the next.
-        let judged = self.stop == Some(StopMode::Graceful) && !self.iteration.is_initial_check;
-        if self.stop.is_some() && !judged {
+        let judged =
+            self.steering.stop == Some(StopMode::Graceful) && !self.iteration.is_initial_check;
+        if self.steering.stop.is_some() && !judged {
             return self.finish_stopped(now, out);
         }
         let opening = std::mem::take(&mut self.iteration.is_initial_check);
@@ -308,7 +309,7 @@ impl LoopMachine {
     pub(super) fn end_complete(&mut self, now: Now, out: &mut Vec<Action>) {
         let n = self.iteration.number;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
-        if self.scm_failed {
+        if self.totals.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
             self.finish(now, Outcome::CompleteScmFailed, exit_code::SCM_FAILED, message, out);
         } else {
@@ -326,14 +327,15 @@ impl LoopMachine {
         if !std::mem::replace(&mut self.iteration.is_open, false) {
             return;
         }
-        self.last_took_ms = now.mono_ms.saturating_sub(self.iteration.started);
+        let duration_ms = now.mono_ms.saturating_sub(self.iteration.started);
+        self.stall.end_iteration(duration_ms);
         out.push(Action::Emit(Event::IterationEnded {
             class: self.iteration.class,
             guardrails_passed: self.iteration.checks.passed,
             complete: self.iteration.complete && self.iteration.checks.are_current(),
             cut_off,
-            duration_ms: self.last_took_ms,
-            usage: self.spending.iteration(),
+            duration_ms,
+            usage: self.totals.spending.iteration(),
         }));
     }
 
@@ -345,14 +347,14 @@ impl LoopMachine {
         out: &mut Vec<Action>,
     ) {
         let Phase::Looking { .. } = self.phase else { return };
-        let verdict = self.watch.record_fingerprint(fingerprint);
-        let seen = self.watch.snapshot();
+        let verdict = self.stall.record_fingerprint(fingerprint);
+        let seen = self.stall.snapshot();
         out.push(Action::Emit(Event::Looked {
             unchanged: seen.unchanged,
             same_failures: seen.same_failures,
             fingerprint: fingerprint.map(|number| format!("{number:016x}").into()),
         }));
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
@@ -361,7 +363,7 @@ impl LoopMachine {
         match verdict {
             StallDecision::Continue => {}
             StallDecision::Warn { reason, iterations } => {
-                let limit = self.watch.stops_after();
+                let limit = self.stall.stops_after();
                 out.push(Action::Emit(Event::Stalling { reason, iterations, limit }));
             }
             StallDecision::Stop { reason, iterations } => {
@@ -369,7 +371,7 @@ impl LoopMachine {
                 return self.finish(now, Outcome::Stalled, exit_code::BUDGET, message, out);
             }
         }
-        if self.pause {
+        if self.steering.pause {
             return self.enter_pause(now, false, out);
         }
         self.start_iteration(now, out);

@@ -1,7 +1,8 @@
 //! Pausing, stopping, and the end of a run.
 
 use super::super::rules::RetryScope;
-use super::{Action, GuardrailEnd, LoopMachine, Now, Phase, StopMode};
+use super::state::StopMode;
+use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -23,7 +24,7 @@ impl RunEnding {
 
 impl LoopMachine {
     pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
+        if self.phase != Phase::Finished && !std::mem::replace(&mut self.steering.pause, true) {
             out.push(Action::Emit(Event::PauseRequested));
             // There is no use in waiting for what is not to be done.
             if let Phase::Waiting { reason, .. } = self.phase {
@@ -50,7 +51,7 @@ impl LoopMachine {
         if let Phase::Paused { since, again } = self.phase {
             // A pause is on nobody's time.
             let paused_ms = now.mono_ms.saturating_sub(since);
-            self.run_started = self.run_started.saturating_add(paused_ms);
+            self.clock.started = self.clock.started.saturating_add(paused_ms);
             self.iteration.started = self.iteration.started.saturating_add(paused_ms);
             if again { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
@@ -67,8 +68,8 @@ impl LoopMachine {
             return;
         }
         out.push(Action::Emit(Event::StopRequested { signal: signal.into(), now: at_once }));
-        if matches!(self.stop, None | Some(StopMode::Graceful)) {
-            self.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
+        if matches!(self.steering.stop, None | Some(StopMode::Graceful)) {
+            self.steering.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
         }
         self.apply_stop(out);
         self.stop_if_idle(now, out);
@@ -76,12 +77,12 @@ impl LoopMachine {
 
     /// Somebody, or something, wants the run to end and lets nothing finish.
     pub fn is_immediate_stop(&self) -> bool {
-        matches!(self.stop, Some(StopMode::Now | StopMode::Broken(_)))
+        matches!(self.steering.stop, Some(StopMode::Now | StopMode::Broken(_)))
     }
 
     /// Ends what is running, if it may not finish. The end of it is still to be heard of.
     pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
-        let cause = match self.stop {
+        let cause = match self.steering.stop {
             None | Some(StopMode::Graceful) => return,
             Some(StopMode::Now) => EndCause::Interrupt,
             Some(StopMode::Broken(_)) => EndCause::Broken,
@@ -107,7 +108,7 @@ impl LoopMachine {
     }
 
     pub(super) fn finish_stopped(&mut self, now: Now, out: &mut Vec<Action>) {
-        match self.stop.take() {
+        match self.steering.stop.take() {
             Some(StopMode::Broken(message)) => {
                 self.finish(now, Outcome::Broken, exit_code::USAGE, message, out)
             }
@@ -133,9 +134,9 @@ impl LoopMachine {
         self.finish_with(now, ending, out);
     }
 
-    /// Ends the run because attempts failed `self.failures` times in a row, the last one with `failure`.
+    /// Ends the run because attempts failed `self.retries.failures` times in a row, the last one with `failure`.
     pub(super) fn give_up(&mut self, now: Now, failure: String, out: &mut Vec<Action>) {
-        let message = attempt::retries_exhausted_message(self.failures, &failure);
+        let message = attempt::retries_exhausted_message(self.retries.failures, &failure);
         let exit_code = self.rules.retry.exit_code;
         let ending = RunEnding {
             last_failure: Some(failure),
@@ -181,10 +182,10 @@ impl LoopMachine {
             message: message.into(),
             iterations: self.iteration.number,
             cut_off,
-            duration_ms: self.active_ms(now),
-            usage: self.spending.reported(),
-            tools: self.tools,
-            tool_errors: self.tool_errors,
+            duration_ms: self.clock.active_ms(now.mono_ms),
+            usage: self.totals.spending.reported(),
+            tools: self.totals.tools,
+            tool_errors: self.totals.tool_errors,
             // The driver fills these in: only it knows the notification command and the repository.
             notify: false,
             branch: None,

@@ -58,7 +58,7 @@ impl LoopMachine {
                 let answered = self.has_answered().then(|| self.result_end_cause());
                 let end = |cause| Due::EndAgent(answered.unwrap_or(cause));
                 let silence = self.silence_limit(result_at);
-                let warning = silence.filter(|_| !self.silence_warned);
+                let warning = silence.filter(|_| !self.totals.silence_warned);
                 vec![
                     (self.result_deadline(result_at), Due::EndAgent(self.result_end_cause())),
                     (
@@ -126,7 +126,7 @@ impl LoopMachine {
 
     fn warn_silent(&mut self, now: Now, out: &mut Vec<Action>) {
         let Phase::Agent { last_output, .. } = self.phase else { return };
-        self.silence_warned = true;
+        self.totals.silence_warned = true;
         let silent_ms = now.mono_ms.saturating_sub(last_output);
         let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
         out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
@@ -163,7 +163,7 @@ impl LoopMachine {
     /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
         let limit = self.rules.budget.duration_ms?;
-        Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
+        Some(self.clock.deadline(limit))
     }
 
     /// The same for SCM tasks, which may finish with what was checked, whether they were under way when the time
@@ -177,11 +177,6 @@ impl LoopMachine {
     fn iteration_deadline(&self, started: u64) -> Option<u64> {
         let limit = self.rules.iteration_budget.duration_ms?;
         Some(started.saturating_add(limit.saturating_sub(self.iteration.worked_ms)))
-    }
-
-    /// How long the run has been at work in all.
-    pub(super) fn active_ms(&self, now: Now) -> u64 {
-        self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
     }
 
     /// How long the run may go on, if that is limited.
@@ -238,8 +233,8 @@ impl LoopMachine {
         let budget = &self.rules.iteration_budget;
         budget
             .exceeded(
-                &self.spending.iteration_budget_usage(),
-                &self.spending.iteration(),
+                &self.totals.spending.iteration_budget_usage(),
+                &self.totals.spending.iteration(),
                 worked_ms,
             )
             .is_some()
@@ -259,8 +254,9 @@ impl LoopMachine {
     }
 
     pub(super) fn run_budget_exceeded(&self, now: Now) -> Option<String> {
-        let elapsed = self.active_ms(now);
-        let (used, told) = (self.spending.budget_usage(), self.spending.reported_so_far());
+        let elapsed = self.clock.active_ms(now.mono_ms);
+        let (used, told) =
+            (self.totals.spending.budget_usage(), self.totals.spending.reported_so_far());
         self.rules.budget.exceeded(&used, &told, elapsed)
     }
 }
