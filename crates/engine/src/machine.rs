@@ -9,6 +9,7 @@ mod attempt;
 mod checks;
 mod ending;
 mod iteration;
+mod job;
 mod messages;
 mod state;
 mod timers;
@@ -21,6 +22,7 @@ pub use ralph_events::run_state::AgentReport as Report;
 use super::rules::Rules;
 use super::stall::StallWatch;
 use iteration::Iteration;
+use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
 use ralph_events::spending::Spending;
@@ -29,65 +31,31 @@ use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     New,
-    /// The gates are asked what the agent has to know before it begins.
+    /// Collecting the gates' notes for the next prompt.
     Briefing,
-    /// An agent is being started or is running.
-    Agent {
-        purpose: Purpose,
+    /// A child process is being started or is running.
+    Running {
+        job: Job,
         started: u64,
-        last_output: u64,
-        result_at: Option<u64>,
-        ending: bool,
+        /// Set when the machine has asked for its end, which is still to be reported.
+        ending: Option<JobEnd>,
     },
+    /// Waiting for the next attempt.
     Waiting {
         reason: WaitReason,
         until_mono: u64,
         until_wall: Option<i64>,
-        /// The end of the wait if the wall clock never comes there.
+        /// The end of the wait if the wall clock never gets there.
         latest_mono: u64,
     },
-    Guardrail {
-        index: usize,
-        started: u64,
-        ending: Option<GuardrailEnd>,
-    },
-    LookingAtScm {
-        started: u64,
-        ending: bool,
-    },
-    /// An agent was asked for a commit message, and gave one or not.
-    LookingAtStaged {
-        given: bool,
-        started: u64,
-        ending: bool,
-    },
-    Scm {
-        index: usize,
-        started: u64,
-        ending: bool,
-    },
-    Gates,
-    /// The repository is looked at, before the next iteration.
-    Looking {
-        started: u64,
-        ending: bool,
-    },
-    /// Somebody asked for a pause, and nothing is running.
+    CheckingGates,
+    /// Paused by request; no process is running.
     Paused {
         since: u64,
-        /// What comes next is another attempt at the iteration that is open.
-        again: bool,
+        /// Retry the open iteration instead of starting the next one.
+        retry: bool,
     },
     Finished,
-}
-
-/// Why a guardrail is being ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GuardrailEnd {
-    /// Its own time is up, which is a failure.
-    TimedOut,
-    /// The run is to end, which says nothing of the work.
-    CutOff,
 }
 
 /// One loop, from its first iteration to its end.
@@ -104,13 +72,6 @@ pub struct LoopMachine {
     stall: StallWatch,
     iteration: Iteration,
     phase: Phase,
-    background: u32,
-    /// A tool of the agent is running.
-    tool_running: bool,
-    /// The agent's result is that its credentials were refused.
-    refused: bool,
-    /// The agent was ended because, by the costs known then, the budget of the run was used up.
-    budget_ended_it: bool,
 }
 
 impl LoopMachine {
@@ -126,10 +87,6 @@ impl LoopMachine {
             feedback: PromptFeedback::default(),
             iteration: Iteration::default(),
             phase: Phase::New,
-            background: 0,
-            tool_running: false,
-            refused: false,
-            budget_ended_it: false,
         }
     }
 
@@ -264,46 +221,49 @@ impl LoopMachine {
             }
             Input::Briefed { feedback } => self.on_briefed(now, feedback, &mut out),
             Input::AgentStarted => {
-                if let Phase::Agent { started, last_output, .. } = &mut self.phase {
+                if let Phase::Running { job: Job::Agent(agent), started, .. } = &mut self.phase {
                     *started = now.mono_ms;
-                    *last_output = now.mono_ms;
+                    agent.last_output = now.mono_ms;
                 }
-                // Somebody may have asked to stop at once while it was being started.
+                // A stop may have been requested while it was being started.
                 self.apply_stop(&mut out);
             }
             Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
             Input::PromptFailed { message } => {
-                if self.agent_purpose().is_some() {
+                if self.agent().is_some() {
                     let code = self.rules.exit_without_prompt;
                     self.finish(now, Outcome::PromptLost, code, message, &mut out);
                 }
             }
             Input::Output => {
-                if let Phase::Agent { last_output, .. } = &mut self.phase {
-                    *last_output = now.mono_ms;
+                if let Some(agent) = self.agent_mut() {
+                    agent.last_output = now.mono_ms;
                 }
             }
             Input::Working => {
-                self.refused = false;
-                if let Phase::Agent { result_at, .. } = &mut self.phase {
-                    *result_at = None;
+                if let Some(agent) = self.agent_mut() {
+                    (agent.refused, agent.result_at) = (false, None);
                 }
             }
-            Input::ToolRunning(running) => self.tool_running = running,
+            Input::ToolRunning(running) => {
+                if let Some(agent) = self.agent_mut() {
+                    agent.tool_running = running;
+                }
+            }
             Input::UsageReported(usage) => {
                 self.totals.spending.set_running(usage);
                 self.check_budgets(now, &mut out);
             }
             Input::ResultSeen | Input::Refused => {
-                self.refused = input == Input::Refused;
-                if let Phase::Agent { result_at, .. } = &mut self.phase {
-                    *result_at = Some(now.mono_ms);
+                let refused = input == Input::Refused;
+                if let Some(agent) = self.agent_mut() {
+                    (agent.refused, agent.result_at) = (refused, Some(now.mono_ms));
                 }
             }
             Input::BackgroundTasks(running) => {
-                self.background = running;
-                if let Phase::Agent { result_at: Some(at), .. } = &mut self.phase {
-                    *at = now.mono_ms;
+                if let Some(agent) = self.agent_mut() {
+                    agent.background = running;
+                    agent.result_at = agent.result_at.map(|_| now.mono_ms);
                 }
             }
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
@@ -385,9 +345,7 @@ impl LoopMachine {
             return self.enter_pause(now, false, out);
         }
         if self.stall.needs_check() {
-            self.phase = Phase::Looking { started: now.mono_ms, ending: false };
-            out.push(Action::CheckStall);
-            return;
+            return self.start_job(now, Job::StallCheck, out);
         }
         self.start_iteration(now, out);
     }

@@ -4,10 +4,8 @@ use jiff::Timestamp;
 
 use super::super::rules::RetryScope;
 use super::timers::WALL_CLOCK_CHECK_MS;
-use super::{Action, LoopMachine, Now, Phase, Report};
-use ralph_events::event::{
-    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
-};
+use super::{Action, AgentRun, Job, LoopMachine, Now, Phase, Report};
+use ralph_events::event::{Class, Event, Failure, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::exit_code;
 use ralph_events::progress::Limits;
 use ralph_events::text;
@@ -19,13 +17,6 @@ const RESET_SLACK_MS: i64 = 1_000;
 const PROMPT_ECHO_MESSAGE: &str = "the agent repeated its prompt and said nothing else";
 
 impl LoopMachine {
-    pub(super) fn agent_purpose(&self) -> Option<Purpose> {
-        match self.phase {
-            Phase::Agent { purpose, .. } => Some(purpose),
-            _ => None,
-        }
-    }
-
     pub(super) fn retry(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
@@ -69,19 +60,12 @@ impl LoopMachine {
 
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
         self.totals.spending.start_attempt();
-        self.budget_ended_it = false;
-        self.background = 0;
-        self.tool_running = false;
-        self.refused = false;
-        let at = now.mono_ms;
-        self.phase =
-            Phase::Agent { purpose, started: at, last_output: at, result_at: None, ending: false };
-        out.push(Action::StartAgent(purpose));
+        self.start_job(now, Job::Agent(AgentRun::new(purpose, now)), out);
     }
 
     pub(super) fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
         self.totals.spending.start_attempt();
-        match self.agent_purpose() {
+        match self.agent().map(|agent| agent.purpose) {
             Some(Purpose::Work) => {
                 self.iteration.class = Class::NotStarted;
                 if self.steering.stop.is_some() {
@@ -96,7 +80,7 @@ impl LoopMachine {
     }
 
     pub(super) fn agent_ended(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
-        let Phase::Agent { purpose, started, .. } = self.phase else {
+        let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else {
             return;
         };
         self.totals.spending.end_attempt(&report.usage);
@@ -104,14 +88,12 @@ impl LoopMachine {
         self.totals.tool_errors = self.totals.tool_errors.saturating_add(report.tool_errors);
         self.iteration.worked_ms =
             self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
-        if purpose == Purpose::CommitMessage {
+        if agent.purpose == Purpose::CommitMessage {
             if self.steering.stop.is_some() {
                 self.finish_stopped(now, out);
             } else {
-                let given = report.has_message && report.class == Class::Answered;
-                let started = now.mono_ms;
-                self.phase = Phase::LookingAtStaged { given, started, ending: false };
-                out.push(Action::CheckStaged);
+                let has_message = report.has_message && report.class == Class::Answered;
+                self.start_job(now, Job::CommitGuard { has_message }, out);
             }
             return;
         }
@@ -138,7 +120,7 @@ impl LoopMachine {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
                 }
-                if std::mem::take(&mut self.budget_ended_it) {
+                if self.agent().is_some_and(|agent| agent.budget_ended) {
                     let message = "the agent was ended because its tokens were taken to cost what is left of the \
                                    budget, and it has told less since: the run goes on";
                     out.push(Action::Emit(Event::Warning { message: message.into() }));
@@ -282,13 +264,5 @@ impl LoopMachine {
             until_wall,
             latest_mono: now.mono_ms.saturating_add(delay_ms),
         };
-    }
-
-    pub(super) fn end_agent(&mut self, cause: EndCause, out: &mut Vec<Action>) {
-        if let Phase::Agent { ending, .. } = &mut self.phase
-            && !std::mem::replace(ending, true)
-        {
-            out.push(Action::EndAgent(cause));
-        }
     }
 }

@@ -7,7 +7,7 @@ use super::iteration::Checks;
 use super::state::{PromptFeedback, StopMode};
 use super::timers::FINAL_SCM_GRACE_MS;
 use super::{
-    Action, CommitGuardResult, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmStatus,
+    Action, CommitGuardResult, GateVerdict, Job, JobEnd, LoopMachine, Now, Phase, ScmStatus,
 };
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
 use ralph_events::exit_code;
@@ -20,9 +20,7 @@ impl LoopMachine {
 
     fn run_guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         if index < self.rules.guardrails.len() {
-            self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: None };
-            out.push(Action::RunGuardrail(index));
-            return;
+            return self.start_job(now, Job::Guardrail(index), out);
         }
         let passed = self.iteration.checks.failed.is_empty();
         self.iteration.checks.passed = Some(passed);
@@ -44,8 +42,7 @@ impl LoopMachine {
         } else if !self.rules.scm.contains(&ScmTaskKind::Commit) {
             self.run_scm_task(now, 0, out);
         } else {
-            self.phase = Phase::LookingAtScm { started: now.mono_ms, ending: false };
-            out.push(Action::CheckScmStatus);
+            self.start_job(now, Job::ScmStatus, out);
         }
     }
 
@@ -55,10 +52,10 @@ impl LoopMachine {
         failed: Option<Feedback>,
         out: &mut Vec<Action>,
     ) {
-        let Phase::Guardrail { index, ending, .. } = self.phase else {
+        let Phase::Running { job: Job::Guardrail(index), ending, .. } = self.phase else {
             return;
         };
-        let finished = ending != Some(GuardrailEnd::CutOff);
+        let finished = !matches!(ending, Some(JobEnd::CutOff(_)));
         if finished {
             self.iteration.checks.failed.extend(failed);
         }
@@ -81,11 +78,13 @@ impl LoopMachine {
     }
 
     pub(super) fn on_scm_status(&mut self, now: Now, look: ScmStatus, out: &mut Vec<Action>) {
-        let Phase::LookingAtScm { ending, .. } = self.phase else { return };
+        let Phase::Running { job: Job::ScmStatus, ending, .. } = self.phase else { return };
         self.iteration.scm.is_dirty = matches!(look, ScmStatus::Dirty { .. });
         if self.steering.stop.is_some() {
             self.finish_stopped(now, out);
-        } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        } else if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             self.finish_by_budget(now, &used_up, out);
         } else {
             match look {
@@ -149,20 +148,21 @@ impl LoopMachine {
                 self.run_scm_task(now, index + 1, out);
             }
             Some(_) => {
-                self.phase = Phase::Scm { index, started: now.mono_ms, ending: false };
-                out.push(Action::RunScmTask(index));
+                self.start_job(now, Job::ScmTask(index), out);
             }
         }
     }
 
     pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
-        let Phase::Scm { index, ending, .. } = self.phase else { return };
+        let Phase::Running { job: Job::ScmTask(index), ending, .. } = self.phase else { return };
         self.totals.scm_failed = !ok;
-        let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
+        let last = ending.is_none() && (!ok || index + 1 >= self.rules.scm.len());
         if self.steering.stop.is_some() && !(last && self.steering.stop == Some(StopMode::Graceful))
         {
             self.finish_stopped(now, out);
-        } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        } else if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             self.finish_by_budget(now, &used_up, out);
         } else if ok {
             self.run_scm_task(now, index + 1, out);
@@ -179,11 +179,16 @@ impl LoopMachine {
         look: CommitGuardResult,
         out: &mut Vec<Action>,
     ) {
-        let Phase::LookingAtStaged { given, ending, .. } = self.phase else { return };
+        let Phase::Running { job: Job::CommitGuard { has_message }, ending, .. } = self.phase
+        else {
+            return;
+        };
         if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
-        if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             return self.finish_by_budget(now, &used_up, out);
         }
         let moved = matches!(look, CommitGuardResult::Moved(_));
@@ -192,7 +197,7 @@ impl LoopMachine {
             self.iteration.checks.changed_since = Some(unseen.reason);
             self.totals.message_agent_meddles = true;
         }
-        match (moved, given) {
+        match (moved, has_message) {
             (true, _) => self.check_completion(now, out),
             (false, true) => self.run_scm_task(now, 0, out),
             (false, false) => self.on_missing_commit_message(now, out),
@@ -204,17 +209,6 @@ impl LoopMachine {
             return self.finish_stopped(now, out);
         }
         self.commit_with_default_message(now, "the agent gave no commit message", out);
-    }
-
-    pub(super) fn end_scm(&mut self, timed_out: bool, out: &mut Vec<Action>) {
-        if let Phase::LookingAtScm { ending, .. }
-        | Phase::LookingAtStaged { ending, .. }
-        | Phase::Scm { ending, .. }
-        | Phase::Looking { ending, .. } = &mut self.phase
-            && !std::mem::replace(ending, true)
-        {
-            out.push(Action::EndScmTask { timed_out });
-        }
     }
 
     pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -241,7 +235,7 @@ impl LoopMachine {
     }
 
     fn check_gates(&mut self, out: &mut Vec<Action>) {
-        self.phase = Phase::Gates;
+        self.phase = Phase::CheckingGates;
         out.push(Action::CheckGates {
             claimed: self.iteration.complete,
             checks_passed: self.iteration.checks.are_current(),
@@ -249,7 +243,7 @@ impl LoopMachine {
     }
 
     pub(super) fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
-        if self.phase != Phase::Gates {
+        if self.phase != Phase::CheckingGates {
             return;
         }
         let mut told = std::mem::take(&mut self.iteration.checks.failed);
@@ -346,7 +340,7 @@ impl LoopMachine {
         fingerprint: Option<u64>,
         out: &mut Vec<Action>,
     ) {
-        let Phase::Looking { .. } = self.phase else { return };
+        let Phase::Running { job: Job::StallCheck, .. } = self.phase else { return };
         let verdict = self.stall.record_fingerprint(fingerprint);
         let seen = self.stall.snapshot();
         out.push(Action::Emit(Event::Looked {

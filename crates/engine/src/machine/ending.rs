@@ -2,7 +2,7 @@
 
 use super::super::rules::RetryScope;
 use super::state::StopMode;
-use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
+use super::{Action, JobEnd, LoopMachine, Now, Phase};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -39,8 +39,8 @@ impl LoopMachine {
             || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
     }
 
-    pub(super) fn enter_pause(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
-        self.phase = Phase::Paused { since: now.mono_ms, again };
+    pub(super) fn enter_pause(&mut self, now: Now, retry: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Paused { since: now.mono_ms, retry };
         out.push(Action::Emit(Event::Paused));
         out.push(Action::Save);
     }
@@ -48,12 +48,12 @@ impl LoopMachine {
     pub(super) fn resume(&mut self, now: Now, out: &mut Vec<Action>) {
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
-        if let Phase::Paused { since, again } = self.phase {
+        if let Phase::Paused { since, retry } = self.phase {
             // A pause is on nobody's time.
             let paused_ms = now.mono_ms.saturating_sub(since);
             self.clock.started = self.clock.started.saturating_add(paused_ms);
             self.iteration.started = self.iteration.started.saturating_add(paused_ms);
-            if again { self.retry(now, out) } else { self.next_iteration(now, out) }
+            if retry { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
     }
 
@@ -87,15 +87,7 @@ impl LoopMachine {
             Some(StopMode::Now) => EndCause::Interrupt,
             Some(StopMode::Broken(_)) => EndCause::Broken,
         };
-        match self.phase {
-            Phase::Agent { .. } => self.end_agent(cause, out),
-            Phase::Guardrail { .. } => self.end_guardrail(GuardrailEnd::CutOff, out),
-            Phase::LookingAtScm { .. }
-            | Phase::LookingAtStaged { .. }
-            | Phase::Scm { .. }
-            | Phase::Looking { .. } => self.end_scm(false, out),
-            _ => {}
-        }
+        self.end_job(JobEnd::CutOff(cause), out);
     }
 
     /// A stop that finds nothing running takes effect at once.

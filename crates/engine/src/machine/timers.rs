@@ -1,6 +1,6 @@
 //! What the loop waits for, and what it does when a time or a budget is up.
 
-use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
+use super::{Action, AgentRun, Job, JobEnd, LoopMachine, Now, Phase};
 use ralph_events::event::{EndCause, Event, Purpose};
 
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
@@ -29,14 +29,10 @@ struct Timer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
-    EndAgent(EndCause),
+    End(JobEnd),
     WarnSilent,
     /// The time of the run or of the iteration is up while an agent works.
     CheckBudgets,
-    EndGuardrail(GuardrailEnd),
-    EndScm {
-        timed_out: bool,
-    },
     EndWait,
     /// The time of the run is up while it waits.
     FinishByBudget,
@@ -50,55 +46,27 @@ impl LoopMachine {
 
     /// The timers of the current phase, in order of precedence: if several are due, the first one fires.
     fn timers(&self) -> impl Iterator<Item = Timer> {
-        let rules = &self.rules;
         let run = self.run_deadline();
+        let run_is_over = Due::End(JobEnd::CutOff(EndCause::Budget));
         let rows: Vec<(Option<u64>, Due)> = match self.phase {
-            Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
-                // An agent that has answered is ended for that, whichever limit it meets: its answer counts.
-                let answered = self.has_answered().then(|| self.result_end_cause());
-                let end = |cause| Due::EndAgent(answered.unwrap_or(cause));
-                let silence = self.silence_limit(result_at);
-                let warning = silence.filter(|_| !self.totals.silence_warned);
-                vec![
-                    (self.result_deadline(result_at), Due::EndAgent(self.result_end_cause())),
-                    (
-                        add_limit(started, rules.iteration_timeout_ms),
-                        end(EndCause::IterationTimeout),
-                    ),
-                    (message_deadline(purpose, started), end(EndCause::IterationTimeout)),
-                    (add_limit(last_output, rules.inactivity_ms), end(EndCause::Inactivity)),
-                    (add_limit(last_output, silence), end(EndCause::SilentModel)),
-                    (
-                        add_limit(
-                            last_output,
-                            warning.map(|limit| limit / SILENCE_WARNING_FRACTION),
-                        ),
-                        Due::WarnSilent,
-                    ),
-                    (run, Due::CheckBudgets),
-                    (self.iteration_deadline(started), Due::CheckBudgets),
-                ]
-            }
-            Phase::Guardrail { index, started, ending: None } => {
-                let limit = rules.guardrails.get(index).copied().flatten();
-                vec![
-                    (add_limit(started, limit), Due::EndGuardrail(GuardrailEnd::TimedOut)),
-                    (run, Due::EndGuardrail(GuardrailEnd::CutOff)),
-                ]
-            }
-            Phase::LookingAtScm { ending: false, started }
-            | Phase::LookingAtStaged { ending: false, started, .. }
-            | Phase::Scm { ending: false, started, .. } => vec![
-                (add_limit(started, rules.scm_timeout_ms), Due::EndScm { timed_out: true }),
-                (self.scm_deadline(), Due::EndScm { timed_out: false }),
-            ],
-            Phase::Looking { ending: false, started } => vec![
-                (
-                    add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)),
-                    Due::EndScm { timed_out: false },
-                ),
-                (run, Due::EndScm { timed_out: false }),
-            ],
+            Phase::Running { job, started, ending: None } => match job {
+                Job::Agent(agent) => self.agent_timers(&agent, started),
+                Job::Guardrail(index) => {
+                    let limit = self.rules.guardrails.get(index).copied().flatten();
+                    vec![
+                        (add_limit(started, limit), Due::End(JobEnd::TimedOut)),
+                        (run, run_is_over),
+                    ]
+                }
+                Job::ScmStatus | Job::CommitGuard { .. } | Job::ScmTask(_) => vec![
+                    (add_limit(started, self.rules.scm_timeout_ms), Due::End(JobEnd::TimedOut)),
+                    (self.scm_deadline(), run_is_over),
+                ],
+                Job::StallCheck => vec![
+                    (add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), run_is_over),
+                    (run, run_is_over),
+                ],
+            },
             Phase::Waiting { until_mono, .. } => {
                 vec![(run, Due::FinishByBudget), (Some(until_mono), Due::EndWait)]
             }
@@ -107,14 +75,32 @@ impl LoopMachine {
         rows.into_iter().filter_map(|(at, due)| Some(Timer { at: at?, due }))
     }
 
+    fn agent_timers(&self, agent: &AgentRun, started: u64) -> Vec<(Option<u64>, Due)> {
+        let rules = &self.rules;
+        // An agent that has answered is ended for that, whichever limit it meets: its answer counts.
+        let answered = agent.has_answered().then(|| agent.result_end_cause());
+        let end = |cause| Due::End(JobEnd::CutOff(answered.unwrap_or(cause)));
+        let silence = self.silence_limit(agent);
+        let warning = silence.filter(|_| !self.totals.silence_warned);
+        let warning = warning.map(|limit| limit / SILENCE_WARNING_FRACTION);
+        vec![
+            (self.result_deadline(agent), end(agent.result_end_cause())),
+            (add_limit(started, rules.iteration_timeout_ms), end(EndCause::IterationTimeout)),
+            (message_deadline(agent.purpose, started), end(EndCause::IterationTimeout)),
+            (add_limit(agent.last_output, rules.inactivity_ms), end(EndCause::Inactivity)),
+            (add_limit(agent.last_output, silence), end(EndCause::SilentModel)),
+            (add_limit(agent.last_output, warning), Due::WarnSilent),
+            (self.run_deadline(), Due::CheckBudgets),
+            (self.iteration_deadline(started), Due::CheckBudgets),
+        ]
+    }
+
     pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
         let Some(timer) = self.timers().find(|timer| timer.at <= now.mono_ms) else { return };
         match timer.due {
-            Due::EndAgent(cause) => self.end_agent(cause, out),
+            Due::End(end) => self.end_job(end, out),
             Due::WarnSilent => self.warn_silent(now, out),
             Due::CheckBudgets => self.check_budgets(now, out),
-            Due::EndGuardrail(end) => self.end_guardrail(end, out),
-            Due::EndScm { timed_out } => self.end_scm(timed_out, out),
             Due::EndWait => self.end_wait(now, out),
             Due::FinishByBudget => {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
@@ -125,18 +111,11 @@ impl LoopMachine {
     }
 
     fn warn_silent(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Phase::Agent { last_output, .. } = self.phase else { return };
+        let Some(agent) = self.agent() else { return };
+        let silent_ms = now.mono_ms.saturating_sub(agent.last_output);
         self.totals.silence_warned = true;
-        let silent_ms = now.mono_ms.saturating_sub(last_output);
         let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
         out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
-    }
-
-    pub(super) fn end_guardrail(&mut self, end: GuardrailEnd, out: &mut Vec<Action>) {
-        if let Phase::Guardrail { ending: ending @ None, .. } = &mut self.phase {
-            *ending = Some(end);
-            out.push(Action::EndGuardrail { timed_out: end == GuardrailEnd::TimedOut });
-        }
     }
 
     fn end_wait(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -188,44 +167,37 @@ impl LoopMachine {
         self.remaining_ms(now) == Some(0)
     }
 
-    fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
-        if self.refused {
-            return add_limit(result_at?, Some(REFUSED_GRACE_MS));
+    fn result_deadline(&self, agent: &AgentRun) -> Option<u64> {
+        if agent.refused {
+            return add_limit(agent.result_at?, Some(REFUSED_GRACE_MS));
         }
-        if self.background > 0 { None } else { add_limit(result_at?, self.rules.result_grace_ms) }
+        if agent.background > 0 {
+            return None;
+        }
+        add_limit(agent.result_at?, self.rules.result_grace_ms)
     }
 
     /// How long the agent may be silent now: not at all limited while a tool or a background task of its runs, or
     /// once it has given its result.
-    fn silence_limit(&self, result_at: Option<u64>) -> Option<u64> {
-        let waits_for_model = !self.tool_running && self.background == 0 && result_at.is_none();
+    fn silence_limit(&self, agent: &AgentRun) -> Option<u64> {
+        let waits_for_model =
+            !agent.tool_running && agent.background == 0 && agent.result_at.is_none();
         self.rules.silent_model_ms.filter(|_| waits_for_model)
     }
 
-    /// The agent has given its result and announced nothing that goes on.
-    fn has_answered(&self) -> bool {
-        matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
-    }
-
-    /// Why an agent is ended that has given its result.
-    fn result_end_cause(&self) -> EndCause {
-        if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
-    }
-
     pub(super) fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.has_answered() {
-            return self.check_time_after_result(now, out);
+        let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else { return };
+        if agent.has_answered() {
+            return self.check_time_after_result(now, &agent, started, out);
         }
+        let worked = self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         if self.run_budget_exceeded(now).is_some() {
-            self.budget_ended_it = true;
-            return self.end_agent(EndCause::Budget, out);
-        }
-        if let Phase::Agent { started, .. } = self.phase {
-            let worked =
-                self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
-            if self.iteration_budget_exceeded(worked) {
-                self.end_agent(EndCause::IterationBudget, out);
+            if let Some(agent) = self.agent_mut() {
+                agent.budget_ended = true;
             }
+            self.end_job(JobEnd::CutOff(EndCause::Budget), out);
+        } else if self.iteration_budget_exceeded(worked) {
+            self.end_job(JobEnd::CutOff(EndCause::IterationBudget), out);
         }
     }
 
@@ -243,13 +215,16 @@ impl LoopMachine {
     /// An agent that has given its result has used up what it used up: ending it for that would save
     /// nothing and throw its answer away. The next control point heeds the budget. Only time still
     /// passes, and an agent that has answered need not stay for it.
-    fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Phase::Agent { started, .. } = self.phase else {
-            return;
-        };
+    fn check_time_after_result(
+        &mut self,
+        now: Now,
+        agent: &AgentRun,
+        started: u64,
+        out: &mut Vec<Action>,
+    ) {
         let over = self.iteration_deadline(started).is_some_and(|at| now.mono_ms >= at);
         if over || self.is_time_up(now) {
-            self.end_agent(self.result_end_cause(), out);
+            self.end_job(JobEnd::CutOff(agent.result_end_cause()), out);
         }
     }
 
