@@ -81,7 +81,6 @@ pub fn run<W: World>(
         staged_snapshot: None,
         unused_commit_message: None,
         iterations_without_tools: 0,
-        signals: 0,
         journal_failed: false,
         raw_log_failed: false,
         end_recorded: false,
@@ -128,7 +127,6 @@ struct Driver<'s, W> {
     unused_commit_message: Option<(String, StagedSnapshot)>,
     /// Iterations in a row in which the agent used no tool.
     iterations_without_tools: u32,
-    signals: u32,
     /// The journal cannot be written any more, and the machine knows.
     journal_failed: bool,
     raw_log_failed: bool,
@@ -281,10 +279,6 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.recorder.record(&event);
                 self.end_recorded |= matches!(event, Event::RunEnded { .. });
-                if let Event::Resumed { .. } = event {
-                    // Whoever asked for the pause has got it: what is asked for now is a first time again.
-                    self.signals = 0;
-                }
                 if let Event::Paused = event {
                     self.flush();
                     self.world.rest();
@@ -304,6 +298,7 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(task.child, cause == EndCause::Broken);
                 }
             }
+            Action::KillJob => self.kill_job(),
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
                 if let ActiveTask::Guardrail(task) = &mut self.task {

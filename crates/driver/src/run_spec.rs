@@ -58,8 +58,6 @@ pub struct RunSpec {
     pub tasks: Option<TasksSpec>,
     /// All but what follows from `guardrails`, `scm` and `agent`: see [`RunSpec::all_rules`].
     pub rules: Rules,
-    /// `SIGTERM` is a request to pause; a second one ends the run.
-    pub term_pauses: bool,
     /// What completes the run stands once it is said, though the agent then hangs or exits with an error.
     pub completion_is_final: bool,
     /// How far it had come when it was left.

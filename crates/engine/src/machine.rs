@@ -15,7 +15,7 @@ mod state;
 mod timers;
 
 pub use messages::{
-    Action, CommitGuardResult, GateVerdict, Input, Now, ScmStatus, UncheckedChange,
+    Action, CommitGuardResult, GateVerdict, Input, Now, ScmStatus, StopSignal, UncheckedChange,
 };
 pub use ralph_events::run_state::AgentReport as Report;
 
@@ -23,7 +23,7 @@ use super::rules::Rules;
 use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
-use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
+use ralph_events::event::{Class, Event, Feedback, Outcome, WaitReason};
 use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
@@ -279,6 +279,7 @@ impl LoopMachine {
                 self.on_stall_check(now, fingerprint, &mut out);
             }
             Input::Timer => self.on_timer(now, &mut out),
+            Input::Signal(signal) => self.on_signal(now, signal, &mut out),
             Input::Stop { signal, now: at_once } => {
                 self.request_stop(now, signal, at_once, &mut out);
             }

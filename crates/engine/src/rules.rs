@@ -38,6 +38,8 @@ pub struct Rules {
     /// Something other than guardrails can veto a completion.
     pub gates: bool,
     pub stall: StallRule,
+    /// A first SIGTERM pauses the run instead of stopping it.
+    pub term_pauses: bool,
 }
 
 /// What happens when an agent fails.

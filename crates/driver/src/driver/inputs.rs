@@ -5,7 +5,7 @@ use std::io;
 
 use super::{ActiveTask, Driver};
 use crate::world::{ControlRequest, Record, World};
-use ralph_engine::machine::Input;
+use ralph_engine::machine::{Input, StopSignal};
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
 use ralph_process::{ChildEnd, ChildId, Signal};
@@ -161,29 +161,26 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn on_signal(&mut self, signal: Signal) {
-        if signal == Signal::Terminate && self.spec.term_pauses && self.signals == 0 {
-            self.signals = 1;
-            return self.queue.push_back(Input::Pause);
-        }
-        let (name, at_once) = match signal {
-            Signal::Interrupt => ("SIGINT", false),
-            Signal::Terminate => ("SIGTERM", false),
-            Signal::HangUp => ("SIGHUP", true),
-            Signal::Quit => ("SIGQUIT", true),
-            Signal::CpuLimit => ("SIGXCPU", true),
+        let signal = match signal {
+            Signal::Interrupt => StopSignal::Interrupt,
+            Signal::Terminate => StopSignal::Terminate,
+            Signal::HangUp => StopSignal::HangUp,
+            Signal::Quit => StopSignal::Quit,
+            Signal::CpuLimit => StopSignal::CpuLimit,
             Signal::Resize => {
                 self.resize_screen();
                 return self.recorder.resized();
             }
         };
-        self.signals += 1;
-        // Whoever asks a third time does not want to wait for anybody's grace.
-        if self.signals > 2
-            && let Some(child) = self.running_child()
-        {
+        self.queue.push_back(Input::Signal(signal));
+        // At once: a task that waits for a lock of git's asks whether a signal came.
+        self.handle_inputs();
+    }
+
+    pub(super) fn kill_job(&mut self) {
+        if let Some(child) = self.running_child() {
             self.world.end(child, true);
         }
-        self.queue.push_back(Input::Stop { signal: name, now: at_once || self.signals > 1 });
     }
 
     fn running_child(&self) -> Option<ChildId> {

@@ -7,6 +7,7 @@ use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Event, Outcome, Purpose};
 
+use crate::steering;
 use crate::truth::{Fact, Truth, facts};
 use crate::world::SimWorld;
 
@@ -53,6 +54,7 @@ pub(crate) fn check(
     if !truth.has_holes {
         decided(spec, &facts)?;
     }
+    steering::check(spec, &truth, before)?;
     paid_once(&truth, &facts)?;
     feedback(&truth, &facts)
 }

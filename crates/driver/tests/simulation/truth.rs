@@ -2,6 +2,7 @@
 //! recorded and shown.
 
 use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
+use ralph_process::Signal;
 
 /// One agent that was started.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub(crate) struct Truth {
     pub(crate) unlocked: u64,
     /// Stories that pass, if there are any.
     pub(crate) stories: Vec<bool>,
+    /// Signals of this life, and how many came since its start or the last resume.
+    pub(crate) signals: Vec<(Signal, u32)>,
     /// The journal as it is on the disk.
     pub(crate) journal: Vec<u8>,
     /// What it holds, with where each line ends, as far as it was read. It only grows, so that nothing is

@@ -66,6 +66,7 @@ struct Child {
     gave_result: bool,
     changes: u64,
     ended_by_us: bool,
+    killed: bool,
 }
 
 #[derive(Debug)]
@@ -81,6 +82,8 @@ pub(crate) struct SimWorld {
     requests: Vec<ControlRequest>,
     paused: bool,
     patience: u32,
+    /// Signals since the start or the last resume.
+    signals: u32,
     /// One of git's locks that is in the way.
     lock: Option<GitLock>,
     truth: Rc<RefCell<Truth>>,
@@ -121,7 +124,12 @@ impl SimWorld {
                     4 => Outside::Request(ControlRequest::End),
                     _ => Outside::Request(ControlRequest::Pause),
                 };
-                outside.push((rng.below(60_000), what));
+                let at_ms = rng.below(60_000);
+                outside.push((at_ms, what));
+                if matches!(what, Outside::Signal(_)) && rng.chance(30) {
+                    let repeats = (1..=rng.below(3)).map(|n| (at_ms + n * 200, what));
+                    outside.extend(repeats);
+                }
             }
         }
         if faults.jumps {
@@ -142,6 +150,7 @@ impl SimWorld {
             requests: Vec::new(),
             paused: false,
             patience: 0,
+            signals: 0,
             lock: None,
             truth,
         }
@@ -207,6 +216,7 @@ impl SimWorld {
             gave_result: false,
             changes: 0,
             ended_by_us: false,
+            killed: false,
         };
         match kind {
             Kind::Work => {
@@ -466,6 +476,25 @@ impl SimWorld {
         steps.min_by_key(|(_, at)| *at)
     }
 
+    fn send_signal(&mut self, signal: Signal) -> Occurrence {
+        if signal != Signal::Resize {
+            self.signals += 1;
+            self.truth.borrow_mut().signals.push((signal, self.signals));
+        }
+        Occurrence::Signal(signal)
+    }
+
+    /// A second signal ends what is running, a third kills it.
+    fn check_signals(&self) {
+        let mut truth = self.truth.borrow_mut();
+        if self.signals >= 2 && self.children.iter().any(|child| !child.ended_by_us) {
+            truth.violated("something was not ended after a second signal");
+        }
+        if self.signals >= 3 && self.children.iter().any(|child| !child.killed) {
+            truth.violated("something was not killed after a third signal");
+        }
+    }
+
     fn pass_to(&mut self, mono_ms: u64) {
         let passed = mono_ms.saturating_sub(self.now.mono_ms);
         self.now.mono_ms += passed;
@@ -517,6 +546,7 @@ impl World for SimWorld {
             |world| {
                 if let Some(child) = world.children.iter_mut().find(|it| it.id == child) {
                     child.ended_by_us = true;
+                    child.killed |= at_once;
                     // What it still prints before it goes, it prints; the rest is never said.
                     let is_print = |step: &Step| matches!(step, Step::Print(..));
                     if child.steps.iter().any(|(when, step)| *when >= at && is_print(step)) {
@@ -530,6 +560,7 @@ impl World for SimWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        self.check_signals();
         loop {
             let step = self.next_step();
             let outside = self.outside.front().map(|(at, _)| *at);
@@ -555,17 +586,20 @@ impl World for SimWorld {
                         std::panic::resume_unwind(Box::new(Crash));
                     }
                     self.pass_to(self.now.mono_ms + 60_000);
-                    return Occurrence::Signal(Signal::Interrupt);
+                    return self.send_signal(Signal::Interrupt);
                 }
             }
             if outside == soonest
                 && let Some((_, what)) = self.outside.pop_front()
             {
                 match what {
-                    Outside::Signal(signal) => return Occurrence::Signal(signal),
+                    Outside::Signal(signal) => return self.send_signal(signal),
                     Outside::Jump(by) => self.now.wall_ms += by,
                     Outside::Request(request) => {
                         self.paused |= request == ControlRequest::Pause;
+                        if let ControlRequest::Resume { .. } = request {
+                            self.signals = 0;
+                        }
                         self.requests.push(request);
                         return Occurrence::ControlRequest;
                     }

@@ -2,7 +2,7 @@
 
 use super::super::rules::RetryScope;
 use super::state::StopMode;
-use super::{Action, JobEnd, LoopMachine, Now, Phase};
+use super::{Action, JobEnd, LoopMachine, Now, Phase, StopSignal};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -46,6 +46,7 @@ impl LoopMachine {
     }
 
     pub(super) fn resume(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.steering.signals = 0;
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
         if let Phase::Paused { since, retry } = self.phase {
@@ -55,6 +56,25 @@ impl LoopMachine {
             self.iteration.started = self.iteration.started.saturating_add(paused_ms);
             if retry { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
+    }
+
+    /// The first signal lets the running job finish, the second ends it, the third kills it.
+    pub(super) fn on_signal(&mut self, now: Now, signal: StopSignal, out: &mut Vec<Action>) {
+        let earlier = self.steering.signals;
+        self.steering.signals = earlier.saturating_add(1);
+        if signal == StopSignal::Terminate && self.rules.term_pauses && earlier == 0 {
+            return self.request_pause(now, out);
+        }
+        if earlier >= 2 && matches!(self.phase, Phase::Running { .. }) {
+            out.push(Action::KillJob);
+        }
+        let at_once = signal.is_immediate() || earlier >= 1;
+        self.request_stop(now, signal.name(), at_once, out);
+    }
+
+    /// A signal has asked for a pause or a stop since the last pause ended.
+    pub fn was_signalled(&self) -> bool {
+        self.steering.signals > 0
     }
 
     pub(super) fn request_stop(

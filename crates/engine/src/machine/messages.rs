@@ -65,6 +65,8 @@ pub enum Input {
     },
     /// The time that [`LoopMachine::deadline`] named has come.
     Timer,
+    /// A signal that asks the run to pause or stop. Its meaning depends on those before it.
+    Signal(StopSignal),
     /// Somebody asked to stop: after what is running now, or at once.
     Stop {
         signal: &'static str,
@@ -80,6 +82,32 @@ pub enum Input {
     Broken {
         message: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSignal {
+    Interrupt,
+    Terminate,
+    HangUp,
+    Quit,
+    CpuLimit,
+}
+
+impl StopSignal {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            StopSignal::Interrupt => "SIGINT",
+            StopSignal::Terminate => "SIGTERM",
+            StopSignal::HangUp => "SIGHUP",
+            StopSignal::Quit => "SIGQUIT",
+            StopSignal::CpuLimit => "SIGXCPU",
+        }
+    }
+
+    /// Does not wait for the running job, even as the first signal.
+    pub(super) fn is_immediate(self) -> bool {
+        matches!(self, StopSignal::HangUp | StopSignal::Quit | StopSignal::CpuLimit)
+    }
 }
 
 /// What there is to commit.
@@ -163,6 +191,8 @@ pub enum Action {
         /// So do all guardrails. If not, the work is not complete whatever the gates say.
         checks_passed: bool,
     },
+    /// Kill the running job without a grace period.
+    KillJob,
     Emit(Event<'static>),
     /// An iteration is over: what is recorded must be safe.
     Save,

@@ -51,6 +51,8 @@ pub(super) struct Retries {
 pub(super) struct Steering {
     pub(super) stop: Option<StopMode>,
     pub(super) pause: bool,
+    /// Signals since the start of the run or the end of the last pause.
+    pub(super) signals: u32,
 }
 
 #[derive(Debug, Clone, PartialEq)]

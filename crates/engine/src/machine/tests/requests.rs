@@ -199,3 +199,33 @@ fn pause_can_be_cancelled_or_stopped() {
     run.give(Input::Pause).agent(answered());
     assert!(run.machine.is_finished(), "there is nothing left to pause");
 }
+
+#[test]
+fn signals_stop_after_job_then_at_once_then_kill() {
+    let mut run = Loop::start(rules());
+    let stop = |now| Action::Emit(Event::StopRequested { signal: "SIGINT".into(), now });
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Interrupt));
+    assert_eq!(run.actions, [stop(false)]);
+    run.give(Input::Signal(StopSignal::Interrupt));
+    assert_eq!(run.actions, [stop(true), Action::EndAgent(EndCause::Interrupt)]);
+    run.give(Input::Signal(StopSignal::Interrupt));
+    assert_eq!(run.actions, [Action::KillJob, stop(true)]);
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::HangUp));
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)), "nobody is there to send another");
+}
+
+#[test]
+fn term_pauses_if_configured_and_second_one_ends() {
+    let mut run = Loop::start(Rules { term_pauses: true, ..rules() });
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Terminate));
+    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    run.agent(answered());
+    assert!(run.machine.is_paused() && run.machine.was_signalled());
+    // After a pause, the next signal is a first one again.
+    run.give(Input::Resume { max_iterations: None });
+    assert!(run.starts_agent() && !run.machine.was_signalled());
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Terminate));
+    run.give(Input::Signal(StopSignal::Terminate));
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)));
+}

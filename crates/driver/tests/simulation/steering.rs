@@ -1,0 +1,51 @@
+//! Promises about signals, refused hosts and the end of a run.
+
+use ralph_driver::run_spec::RunSpec;
+use ralph_events::event::{Entry, Event};
+use ralph_process::Signal;
+use ralph_report::worker_lines::KILL_REASON;
+
+use crate::truth::Truth;
+
+/// Checks the entries that one life of a run has added after the first `before` bytes of the journal.
+pub(crate) fn check(spec: &RunSpec, truth: &Truth, before: usize) -> Result<(), String> {
+    let life = || truth.entries.iter().filter(|(end, _)| *end > before).map(|(_, entry)| entry);
+    if truth.has_holes {
+        return Ok(());
+    }
+    signals(spec, truth, life())
+}
+
+/// A first signal lets the running job finish, later ones do not; SIGTERM may be a request to pause.
+fn signals<'e>(
+    spec: &RunSpec,
+    truth: &Truth,
+    life: impl Iterator<Item = &'e Entry<'static>>,
+) -> Result<(), String> {
+    let recorded: Vec<(&str, bool)> = life
+        .filter_map(|entry| match &entry.event {
+            Event::StopRequested { signal, now } if signal != KILL_REASON => {
+                Some((&**signal, *now))
+            }
+            _ => None,
+        })
+        .collect();
+    let pauses = |signal, nth| spec.rules.term_pauses && signal == Signal::Terminate && nth == 1;
+    let expected: Vec<(&str, bool)> = truth
+        .signals
+        .iter()
+        .filter(|(signal, nth)| !pauses(*signal, *nth))
+        .filter_map(|(signal, nth)| match signal {
+            Signal::Interrupt => Some(("SIGINT", *nth > 1)),
+            Signal::Terminate => Some(("SIGTERM", *nth > 1)),
+            Signal::HangUp => Some(("SIGHUP", true)),
+            Signal::Quit | Signal::CpuLimit | Signal::Resize => None,
+        })
+        .collect();
+    // The last ones may have come after the end.
+    if expected.starts_with(&recorded) {
+        Ok(())
+    } else {
+        Err(format!("stop requests {recorded:?}, not {expected:?}"))
+    }
+}
