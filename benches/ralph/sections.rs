@@ -275,6 +275,7 @@ fn rules() -> Rules {
         gates: false,
         stall: StallRule::default(),
         term_pauses: false,
+        max_refusals: Rules::MAX_REFUSALS,
     }
 }
 

@@ -30,7 +30,6 @@ use ralph_events::exit_code;
 use ralph_events::text;
 use ralph_process::Occurrence;
 use ralph_report::Reporter;
-use ralph_sandbox::proxy::Refusal;
 
 use super::agent_process::AgentProcess;
 use super::guardrail::GuardrailProcess;
@@ -87,7 +86,6 @@ pub fn run<W: World>(
         warnings_given: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
-        refused_hosts: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
         display_filter: DisplayFilter::default(),
         response_filter: ResponseFilterProcess::default(),
@@ -137,8 +135,6 @@ struct Driver<'s, W> {
     finish: Option<RunEnd>,
     /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<notify::NotifyProcess>,
-    /// What was refused in which iteration.
-    refused_hosts: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
     display_filter: DisplayFilter,
     response_filter: ResponseFilterProcess,
@@ -241,13 +237,17 @@ impl<W: World> Driver<'_, W> {
 
     fn handle_inputs(&mut self) {
         while let Some(input) = self.queue.pop_front() {
-            let now = self.take_time();
-            for action in self.machine.step(now, input) {
-                self.execute(action);
-            }
+            self.step(input);
             if self.queue.is_empty() {
                 self.flush();
             }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = self.take_time();
+        for action in self.machine.step(now, input) {
+            self.execute(action);
         }
     }
 

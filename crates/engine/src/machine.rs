@@ -15,7 +15,8 @@ mod state;
 mod timers;
 
 pub use messages::{
-    Action, CommitGuardResult, GateVerdict, Input, Now, ScmStatus, StopSignal, UncheckedChange,
+    Action, CommitGuardResult, GateVerdict, Input, Now, RefusedHost, ScmStatus, StopSignal,
+    UncheckedChange,
 };
 pub use ralph_events::run_state::AgentReport as Report;
 
@@ -279,6 +280,7 @@ impl LoopMachine {
                 self.on_stall_check(now, fingerprint, &mut out);
             }
             Input::Timer => self.on_timer(now, &mut out),
+            Input::Refusals(hosts) => self.on_refusals(hosts, &mut out),
             Input::Signal(signal) => self.on_signal(now, signal, &mut out),
             Input::Stop { signal, now: at_once } => {
                 self.request_stop(now, signal, at_once, &mut out);

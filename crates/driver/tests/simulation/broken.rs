@@ -12,6 +12,7 @@ use ralph_events::event::Exit;
 use ralph_events::progress::{Pending, ResumePoint};
 use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
+use ralph_sandbox::proxy::Refusal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -47,10 +48,12 @@ pub(crate) enum Fault {
     ThirdSignalWaits,
     /// It stops at a SIGTERM that asks for a pause.
     TermStops,
+    /// It reports every refused host.
+    RefusalsUncapped,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 16] = [
+    pub(crate) const ALL: [Fault; 17] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -67,13 +70,16 @@ impl Fault {
         Fault::SecondSignalWaits,
         Fault::ThirdSignalWaits,
         Fault::TermStops,
+        Fault::RefusalsUncapped,
     ];
 
     /// The spec as the broken engine reads it.
     pub(crate) fn misread(fault: Option<Fault>, spec: &RunSpec) -> Cow<'_, RunSpec> {
         let mut misread = Cow::Borrowed(spec);
-        if fault == Some(Fault::TermStops) {
-            misread.to_mut().rules.term_pauses = false;
+        match fault {
+            Some(Fault::TermStops) => misread.to_mut().rules.term_pauses = false,
+            Some(Fault::RefusalsUncapped) => misread.to_mut().rules.max_refusals = usize::MAX,
+            _ => {}
         }
         misread
     }
@@ -259,6 +265,10 @@ impl<W: World> World for Through<'_, W> {
 
     fn requests(&mut self) -> Vec<ControlRequest> {
         self.world.requests()
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.world.refusals()
     }
 
     fn sync(&mut self) {

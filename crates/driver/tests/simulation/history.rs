@@ -314,6 +314,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
                 .maybe(40, |rng| StallRule::stop_after(rng.below(4) as u32))
                 .unwrap_or_default(),
             term_pauses: rng.chance(20),
+            max_refusals: Rules::MAX_REFUSALS,
         },
         completion_is_final: false,
         progress: None,

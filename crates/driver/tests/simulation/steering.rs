@@ -1,5 +1,7 @@
 //! Promises about signals, refused hosts and the end of a run.
 
+use std::collections::HashSet;
+
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Entry, Event};
 use ralph_process::Signal;
@@ -13,7 +15,8 @@ pub(crate) fn check(spec: &RunSpec, truth: &Truth, before: usize) -> Result<(), 
     if truth.has_holes {
         return Ok(());
     }
-    signals(spec, truth, life())
+    signals(spec, truth, life())?;
+    refusals(spec, life())
 }
 
 /// A first signal lets the running job finish, later ones do not; SIGTERM may be a request to pause.
@@ -48,4 +51,27 @@ fn signals<'e>(
     } else {
         Err(format!("stop requests {recorded:?}, not {expected:?}"))
     }
+}
+
+/// Each refused host is reported once per iteration, and only so many of them.
+fn refusals<'e>(
+    spec: &RunSpec,
+    life: impl Iterator<Item = &'e Entry<'static>>,
+) -> Result<(), String> {
+    let mut reported = HashSet::new();
+    for entry in life {
+        match &entry.event {
+            Event::IterationStarted { .. } => reported.clear(),
+            Event::NetworkRefused { host, .. } => {
+                if !reported.insert(host.as_ref()) {
+                    return Err(format!("{host} was reported twice"));
+                }
+                if reported.len() > spec.rules.max_refusals {
+                    return Err(format!("{} refused hosts in one iteration", reported.len()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

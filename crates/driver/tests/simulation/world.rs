@@ -13,6 +13,7 @@ use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Exit, Purpose, Stream};
 use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
+use ralph_sandbox::proxy::Refusal;
 
 use crate::rng::Rng;
 use crate::truth::{Start, Truth, numbers};
@@ -80,6 +81,7 @@ pub(crate) struct SimWorld {
     /// What comes from outside, by its time.
     outside: VecDeque<(u64, Outside)>,
     requests: Vec<ControlRequest>,
+    refusals: Vec<Refusal>,
     paused: bool,
     patience: u32,
     /// Signals since the start or the last resume.
@@ -148,6 +150,7 @@ impl SimWorld {
             next_child: 0,
             outside: outside.into(),
             requests: Vec::new(),
+            refusals: Vec::new(),
             paused: false,
             patience: 0,
             signals: 0,
@@ -228,6 +231,10 @@ impl SimWorld {
                 truth.unseen = false;
                 truth.checks.clear();
                 drop(truth);
+                if bad && self.rng.chance(20) {
+                    let hosts = self.rng.below(70);
+                    self.refusals.extend((0..hosts).map(|n| refusal(n % 60)));
+                }
                 self.work(&mut child, bad);
             }
             Kind::CommitMessage => {
@@ -709,9 +716,17 @@ impl World for SimWorld {
         std::mem::take(&mut self.requests)
     }
 
+    fn refusals(&mut self) -> Vec<Refusal> {
+        std::mem::take(&mut self.refusals)
+    }
+
     fn sync(&mut self) {
         self.effect(|_| (), |_| ());
     }
+}
+
+fn refusal(n: u64) -> Refusal {
+    Refusal { host: format!("host{n}.example"), port: 443, private: false }
 }
 
 /// A list of stories, of which these pass.

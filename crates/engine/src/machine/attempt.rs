@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::super::rules::RetryScope;
 use super::timers::WALL_CLOCK_CHECK_MS;
-use super::{Action, AgentRun, Job, LoopMachine, Now, Phase, Report};
+use super::{Action, AgentRun, Job, LoopMachine, Now, Phase, RefusedHost, Report};
 use ralph_events::event::{Class, Event, Failure, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::exit_code;
 use ralph_events::progress::Limits;
@@ -61,6 +61,29 @@ impl LoopMachine {
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
         self.totals.spending.start_attempt();
         self.start_job(now, Job::Agent(AgentRun::new(purpose, now)), out);
+    }
+
+    /// Reports each refused host once per iteration, up to a number that a person would read.
+    pub(super) fn on_refusals(&mut self, hosts: Vec<RefusedHost>, out: &mut Vec<Action>) {
+        let most = self.rules.max_refusals;
+        for refused in hosts {
+            let reported = &mut self.iteration.refused;
+            if reported.len() > most || !reported.insert(refused.clone()) {
+                continue;
+            }
+            if reported.len() > most {
+                let message =
+                    format!("more than {most} hosts were refused; others are not told of");
+                out.push(Action::Emit(Event::Warning { message: message.into() }));
+                continue;
+            }
+            out.push(Action::Emit(Event::NetworkRefused {
+                host: refused.host.into(),
+                port: refused.port,
+                why: refused.reason.into(),
+                allow: refused.allow_entry.into(),
+            }));
+        }
     }
 
     pub(super) fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {

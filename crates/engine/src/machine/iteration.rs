@@ -1,6 +1,8 @@
 //! The state of one iteration.
 
-use super::Now;
+use std::collections::HashSet;
+
+use super::{Now, RefusedHost};
 use ralph_events::event::{Class, Feedback};
 use ralph_events::progress::Open;
 
@@ -24,6 +26,8 @@ pub(super) struct Iteration {
     pub(super) found: Option<String>,
     pub(super) checks: Checks,
     pub(super) scm: ScmState,
+    /// Refused hosts that were reported; a warning takes the place after the last one.
+    pub(super) refused: HashSet<RefusedHost>,
 }
 
 /// Results of the guardrails of one iteration.
@@ -91,6 +95,7 @@ impl Default for Iteration {
             found: None,
             checks: Checks::default(),
             scm: ScmState::default(),
+            refused: HashSet::new(),
         }
     }
 }

@@ -65,6 +65,8 @@ pub enum Input {
     },
     /// The time that [`LoopMachine::deadline`] named has come.
     Timer,
+    /// Hosts that the agent asked for and was refused.
+    Refusals(Vec<RefusedHost>),
     /// A signal that asks the run to pause or stop. Its meaning depends on those before it.
     Signal(StopSignal),
     /// Somebody asked to stop: after what is running now, or at once.
@@ -82,6 +84,16 @@ pub enum Input {
     Broken {
         message: String,
     },
+}
+
+/// A host that the proxy of the sandbox did not let the agent reach.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RefusedHost {
+    pub host: String,
+    pub port: u16,
+    pub reason: &'static str,
+    /// The setting that would allow it.
+    pub allow_entry: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

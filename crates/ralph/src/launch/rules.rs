@@ -157,5 +157,6 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
         gates: defaults.gates,
         stall: StallRule::stop_after(settings.stall.iterations),
         term_pauses: defaults.term_pauses,
+        max_refusals: Rules::MAX_REFUSALS,
     }
 }

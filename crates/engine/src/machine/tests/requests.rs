@@ -229,3 +229,29 @@ fn term_pauses_if_configured_and_second_one_ends() {
     run.give(Input::Signal(StopSignal::Terminate));
     assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)));
 }
+
+#[test]
+fn refused_hosts_are_reported_once_and_capped_per_iteration() {
+    let refused = |n: usize| RefusedHost {
+        host: format!("host{n}"),
+        port: 443,
+        reason: "x",
+        allow_entry: String::new(),
+    };
+    let count = |run: &Loop| {
+        let refused =
+            |action: &&Action| matches!(action, Action::Emit(Event::NetworkRefused { .. }));
+        let warning = |action: &&Action| matches!(action, Action::Emit(Event::Warning { .. }));
+        let actions = run.actions.iter();
+        (actions.clone().filter(refused).count(), actions.filter(warning).count())
+    };
+    let mut run = Loop::start(Rules { max_refusals: 3, ..rules() });
+    run.give(Input::AgentStarted).give(Input::Refusals(vec![refused(1), refused(1), refused(2)]));
+    assert_eq!(count(&run), (2, 0));
+    run.give(Input::Refusals((1..9).map(refused).collect()));
+    assert_eq!(count(&run), (1, 1));
+    run.give(Input::Refusals(vec![refused(9)]));
+    assert_eq!(count(&run), (0, 0));
+    run.agent(answered()).give(Input::Refusals(vec![refused(1)]));
+    assert_eq!(count(&run), (1, 0), "a new iteration reports them again");
+}
