@@ -26,7 +26,6 @@ use ralph_engine::machine::{Action, Input, LoopMachine, Now};
 use ralph_engine::prompt as prompts;
 use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
-use ralph_events::exit_code;
 use ralph_events::text;
 use ralph_process::Occurrence;
 use ralph_report::Reporter;
@@ -326,22 +325,19 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn finish(&mut self, outcome: Outcome, exit_code: u8) {
-        self.finish_tasks();
+        if self.finish.is_none() {
+            self.finish_tasks();
+        }
         self.flush();
-        let mut finish = RunEnd { outcome, exit_code };
-        // The machine has had its last word, and it is not in the journal: whoever looks there in the
-        // morning must not be the only one who does not know.
-        if self.journal_failed && outcome != Outcome::Broken {
-            finish = RunEnd { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
+        self.finish = Some(RunEnd { outcome, exit_code });
+        if self.journal_failed {
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",
                 self.spec.ralph_dir.display()
             );
-            self.recorder.record(&Event::Warning { message: message.into() });
-            self.flush();
+            self.step(Input::EndNotRecorded { message });
         }
-        self.finish = Some(finish);
     }
 
     /// What agents, guardrails and SCM tasks are told of the run they belong to.

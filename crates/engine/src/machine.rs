@@ -56,7 +56,7 @@ enum Phase {
         /// Retry the open iteration instead of starting the next one.
         retry: bool,
     },
-    Finished,
+    Finished(Outcome),
 }
 
 /// One loop, from its first iteration to its end.
@@ -207,7 +207,7 @@ impl LoopMachine {
     }
 
     pub fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        matches!(self.phase, Phase::Finished(_))
     }
 
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Action> {
@@ -287,15 +287,14 @@ impl LoopMachine {
             }
             Input::Pause => self.request_pause(now, &mut out),
             Input::Resume { max_iterations } => {
-                if self.phase != Phase::Finished
-                    && std::mem::replace(&mut self.steering.pause, false)
-                {
+                if !self.is_finished() && std::mem::replace(&mut self.steering.pause, false) {
                     self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
                     self.resume(now, &mut out);
                 }
             }
+            Input::EndNotRecorded { message } => self.on_end_not_recorded(message, &mut out),
             Input::Broken { message } => {
-                if self.phase != Phase::Finished {
+                if !self.is_finished() {
                     self.steering.stop = Some(StopMode::Broken(message));
                     self.apply_stop(&mut out);
                     self.stop_if_idle(now, &mut out);

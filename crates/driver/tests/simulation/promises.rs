@@ -49,6 +49,9 @@ pub(crate) fn check(
             return Err(format!("it ended as {:?} and the journal says {said:?}", finish.outcome));
         }
     }
+    if let Some(finish) = finish {
+        steering::check_end(&truth, before, finish)?;
+    }
     order(spec, &facts, truth.has_holes)?;
     room(spec, &truth)?;
     if !truth.has_holes {

@@ -24,7 +24,7 @@ impl RunEnding {
 
 impl LoopMachine {
     pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.phase != Phase::Finished && !std::mem::replace(&mut self.steering.pause, true) {
+        if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
             out.push(Action::Emit(Event::PauseRequested));
             // There is no use in waiting for what is not to be done.
             if let Phase::Waiting { reason, .. } = self.phase {
@@ -84,7 +84,7 @@ impl LoopMachine {
         at_once: bool,
         out: &mut Vec<Action>,
     ) {
-        if self.phase == Phase::Finished {
+        if self.is_finished() {
             return;
         }
         out.push(Action::Emit(Event::StopRequested { signal: signal.into(), now: at_once }));
@@ -169,7 +169,7 @@ impl LoopMachine {
     }
 
     fn finish_with(&mut self, now: Now, ending: RunEnding, out: &mut Vec<Action>) {
-        if self.phase == Phase::Finished {
+        if self.is_finished() {
             return;
         }
         let RunEnding { outcome, exit_code, message, last_failure, used_up } = ending;
@@ -187,7 +187,7 @@ impl LoopMachine {
         // are written together: whoever finds the one without the other would have to guess.
         let cut_off = self.iteration.is_open && !complete;
         self.end_iteration(now, !complete, out);
-        self.phase = Phase::Finished;
+        self.phase = Phase::Finished(outcome);
         out.push(Action::Emit(Event::RunEnded {
             outcome,
             exit_code,
@@ -206,5 +206,15 @@ impl LoopMachine {
         }));
         out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });
+    }
+
+    /// A run whose journal does not tell its outcome must not exit as if it did: `ralph runs` and the exit code
+    /// would disagree.
+    pub(super) fn on_end_not_recorded(&mut self, message: String, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::Broken) {
+            self.phase = Phase::Finished(Outcome::Broken);
+            out.push(Action::Emit(Event::Warning { message: message.into() }));
+            out.push(Action::Finish { outcome: Outcome::Broken, exit_code: exit_code::USAGE });
+        }
     }
 }

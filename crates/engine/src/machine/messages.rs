@@ -80,6 +80,10 @@ pub enum Input {
     Resume {
         max_iterations: Option<u32>,
     },
+    /// The journal could not take the end of the run.
+    EndNotRecorded {
+        message: String,
+    },
     /// ralph itself cannot go on.
     Broken {
         message: String,
@@ -208,7 +212,7 @@ pub enum Action {
     Emit(Event<'static>),
     /// An iteration is over: what is recorded must be safe.
     Save,
-    /// The last action of all.
+    /// The last action, unless `EndNotRecorded` follows.
     Finish {
         outcome: Outcome,
         exit_code: u8,

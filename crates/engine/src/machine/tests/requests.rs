@@ -255,3 +255,14 @@ fn refused_hosts_are_reported_once_and_capped_per_iteration() {
     run.agent(answered()).give(Input::Refusals(vec![refused(1)]));
     assert_eq!(count(&run), (1, 0), "a new iteration reports them again");
 }
+
+#[test]
+fn end_that_is_not_recorded_makes_run_broken() {
+    let mut run = Loop::start(rules());
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    run.give(Input::EndNotRecorded { message: "disk full".into() });
+    assert_eq!(run.outcome(), Some((Outcome::Broken, exit_code::USAGE)));
+    run.give(Input::EndNotRecorded { message: "disk full".into() });
+    assert_eq!(run.actions, [], "said once");
+}
