@@ -237,7 +237,6 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         rules: rules(),
         notify: None,
         display_filter: None,
-        term_pauses: false,
         completion_is_final: false,
         progress: None,
         journal_bytes: u64::MAX,
@@ -271,6 +270,8 @@ fn rules() -> Rules {
         scm_timeout_ms: None,
         gates: false,
         stall: StallRule::default(),
+        term_pauses: false,
+        max_refusals: Rules::MAX_REFUSALS,
     }
 }
 

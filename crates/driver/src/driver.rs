@@ -26,11 +26,9 @@ use ralph_engine::machine::{Action, Input, LoopMachine, Now};
 use ralph_engine::prompt as prompts;
 use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
-use ralph_events::exit_code;
 use ralph_events::text;
 use ralph_process::Occurrence;
 use ralph_report::Reporter;
-use ralph_sandbox::proxy::Refusal;
 
 use super::agent_process::AgentProcess;
 use super::guardrail::GuardrailProcess;
@@ -81,14 +79,12 @@ pub fn run<W: World>(
         staged_snapshot: None,
         unused_commit_message: None,
         iterations_without_tools: 0,
-        signals: 0,
         journal_failed: false,
         raw_log_failed: false,
         end_recorded: false,
         warnings_given: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
-        refused_hosts: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
         display_filter: DisplayFilter::default(),
         response_filter: ResponseFilterProcess::default(),
@@ -128,7 +124,6 @@ struct Driver<'s, W> {
     unused_commit_message: Option<(String, StagedSnapshot)>,
     /// Iterations in a row in which the agent used no tool.
     iterations_without_tools: u32,
-    signals: u32,
     /// The journal cannot be written any more, and the machine knows.
     journal_failed: bool,
     raw_log_failed: bool,
@@ -139,8 +134,6 @@ struct Driver<'s, W> {
     finish: Option<RunEnd>,
     /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<notify::NotifyProcess>,
-    /// What was refused in which iteration.
-    refused_hosts: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
     display_filter: DisplayFilter,
     response_filter: ResponseFilterProcess,
@@ -243,13 +236,17 @@ impl<W: World> Driver<'_, W> {
 
     fn handle_inputs(&mut self) {
         while let Some(input) = self.queue.pop_front() {
-            let now = self.take_time();
-            for action in self.machine.step(now, input) {
-                self.execute(action);
-            }
+            self.step(input);
             if self.queue.is_empty() {
                 self.flush();
             }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = self.take_time();
+        for action in self.machine.step(now, input) {
+            self.execute(action);
         }
     }
 
@@ -281,10 +278,6 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.recorder.record(&event);
                 self.end_recorded |= matches!(event, Event::RunEnded { .. });
-                if let Event::Resumed { .. } = event {
-                    // Whoever asked for the pause has got it: what is asked for now is a first time again.
-                    self.signals = 0;
-                }
                 if let Event::Paused = event {
                     self.flush();
                     self.world.rest();
@@ -304,6 +297,7 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(task.child, cause == EndCause::Broken);
                 }
             }
+            Action::KillJob => self.kill_job(),
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
                 if let ActiveTask::Guardrail(task) = &mut self.task {
@@ -331,22 +325,19 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn finish(&mut self, outcome: Outcome, exit_code: u8) {
-        self.finish_tasks();
+        if self.finish.is_none() {
+            self.finish_tasks();
+        }
         self.flush();
-        let mut finish = RunEnd { outcome, exit_code };
-        // The machine has had its last word, and it is not in the journal: whoever looks there in the
-        // morning must not be the only one who does not know.
-        if self.journal_failed && outcome != Outcome::Broken {
-            finish = RunEnd { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
+        self.finish = Some(RunEnd { outcome, exit_code });
+        if self.journal_failed {
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",
                 self.spec.ralph_dir.display()
             );
-            self.recorder.record(&Event::Warning { message: message.into() });
-            self.flush();
+            self.step(Input::EndNotRecorded { message });
         }
-        self.finish = Some(finish);
     }
 
     /// What agents, guardrails and SCM tasks are told of the run they belong to.

@@ -57,8 +57,6 @@ pub struct RunSpec {
     pub tasks: Option<TasksSpec>,
     /// Without the parts that follow from `guardrails`, `scm` and `agent`: see [`RunSpec::all_rules`].
     pub rules: Rules,
-    /// `SIGTERM` pauses; a second one ends the run.
-    pub term_pauses: bool,
     /// The completion signal counts even if the agent hangs or fails afterwards.
     pub completion_is_final: bool,
     /// Where an interrupted run continues.

@@ -38,6 +38,14 @@ pub struct Rules {
     /// Something other than guardrails can veto a completion.
     pub gates: bool,
     pub stall: StallRule,
+    /// A first SIGTERM pauses the run instead of stopping it.
+    pub term_pauses: bool,
+    /// Refused hosts that are reported per iteration.
+    pub max_refusals: usize,
+}
+
+impl Rules {
+    pub const MAX_REFUSALS: usize = 50;
 }
 
 /// What happens when an agent fails.

@@ -62,6 +62,8 @@ pub struct StallWatch {
     /// An iteration has come to its end since what was last seen; what a run that was cut off left of one
     /// is none.
     is_counting: bool,
+    /// The duration of the last iteration.
+    last_took_ms: u64,
 }
 
 impl StallWatch {
@@ -74,6 +76,7 @@ impl StallWatch {
             failures: 0,
             is_idle: false,
             is_counting: true,
+            last_took_ms: 0,
         }
     }
 
@@ -96,10 +99,9 @@ impl StallWatch {
         Seen { fingerprint: self.seen, unchanged: self.unchanged, same_failures: self.failures }
     }
 
-    /// Whether to look at the repository before the next iteration, after one that took so long (0 if
-    /// this is the first).
-    pub fn needs_check(&self, took_ms: u64) -> bool {
-        let worth_it = self.rule.stop_after.is_some() || took_ms >= MIN_CHECK_MS;
+    /// Whether to fingerprint the repository before the next iteration.
+    pub fn needs_check(&self) -> bool {
+        let worth_it = self.rule.stop_after.is_some() || self.last_took_ms >= MIN_CHECK_MS;
         worth_it && !self.rule.is_off() && !self.is_idle
     }
 
@@ -107,6 +109,10 @@ impl StallWatch {
     pub fn start_iteration(&mut self) {
         self.is_idle = false;
         self.is_counting = true;
+    }
+
+    pub fn end_iteration(&mut self, duration_ms: u64) {
+        self.last_took_ms = duration_ms;
     }
 
     /// All guardrails have said what they have to say of an iteration.
@@ -286,16 +292,21 @@ mod tests {
     #[test]
     fn stall_check_runs_once_per_iteration() {
         let mut watch = watch(2);
-        assert!(watch.needs_check(0));
+        let needs_check = |watch: &StallWatch, duration_ms| {
+            let mut watch = watch.clone();
+            watch.end_iteration(duration_ms);
+            watch.needs_check()
+        };
+        assert!(needs_check(&watch, 0));
         watch.record_fingerprint(Some(1));
-        assert!(!watch.needs_check(9_999), "a pause lies between");
+        assert!(!needs_check(&watch, 9_999), "a pause lies between");
         watch.start_iteration();
-        assert!(watch.needs_check(0));
+        assert!(needs_check(&watch, 0));
         let quiet = StallWatch::new(StallRule::stop_after(0));
         assert!(
-            !quiet.needs_check(999) && quiet.needs_check(1_000),
+            !needs_check(&quiet, 999) && needs_check(&quiet, 1_000),
             "a warning costs no instant loop"
         );
-        assert!(!StallWatch::new(StallRule::default()).needs_check(9_999));
+        assert!(!needs_check(&StallWatch::new(StallRule::default()), 9_999));
     }
 }

@@ -1,15 +1,15 @@
 //! What the world tells the driver, as inputs for the machine: output, ends, requests, signals.
 
-use std::collections::HashSet;
 use std::io;
 
 use super::{ActiveTask, Driver};
 use crate::world::{ControlRequest, Record, World};
-use ralph_engine::machine::Input;
+use ralph_engine::machine::{Input, RefusedHost, StopSignal};
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
 use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
+use ralph_sandbox::proxy::Refusal;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
@@ -129,61 +129,37 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// What was asked for from inside the sandbox and refused: each once in an iteration, and no more
-    /// than a person would read.
     pub(super) fn report_refusals(&mut self) {
-        const MAX_REFUSALS: usize = 50;
+        let hosts: Vec<RefusedHost> = self.world.refusals().iter().map(refused_host).collect();
+        if !hosts.is_empty() {
+            // At once: the hosts are recorded before the end of the agent that asked for them.
+            self.step(Input::Refusals(hosts));
+        }
         self.take_time();
-        let iteration = self.machine.iteration();
-        if self.refused_hosts.0 != iteration {
-            self.refused_hosts = (iteration, HashSet::new());
-        }
-        for refusal in self.world.refusals() {
-            if self.refused_hosts.1.len() > MAX_REFUSALS
-                || !self.refused_hosts.1.insert(refusal.clone())
-            {
-                continue;
-            }
-            if self.refused_hosts.1.len() > MAX_REFUSALS {
-                let message =
-                    format!("more than {MAX_REFUSALS} hosts were refused; others are not told of");
-                self.recorder.record(&Event::Warning { message: message.into() });
-                continue;
-            }
-            self.recorder.record(&Event::NetworkRefused {
-                host: refusal.describe_target().into(),
-                port: refusal.port,
-                why: refusal.reason().into(),
-                allow: refusal.allow_entry().into(),
-            });
-        }
         self.flush();
     }
 
     pub(super) fn on_signal(&mut self, signal: Signal) {
-        if signal == Signal::Terminate && self.spec.term_pauses && self.signals == 0 {
-            self.signals = 1;
-            return self.queue.push_back(Input::Pause);
-        }
-        let (name, at_once) = match signal {
-            Signal::Interrupt => ("SIGINT", false),
-            Signal::Terminate => ("SIGTERM", false),
-            Signal::HangUp => ("SIGHUP", true),
-            Signal::Quit => ("SIGQUIT", true),
-            Signal::CpuLimit => ("SIGXCPU", true),
+        let signal = match signal {
+            Signal::Interrupt => StopSignal::Interrupt,
+            Signal::Terminate => StopSignal::Terminate,
+            Signal::HangUp => StopSignal::HangUp,
+            Signal::Quit => StopSignal::Quit,
+            Signal::CpuLimit => StopSignal::CpuLimit,
             Signal::Resize => {
                 self.resize_screen();
                 return self.recorder.resized();
             }
         };
-        self.signals += 1;
-        // Whoever asks a third time does not want to wait for anybody's grace.
-        if self.signals > 2
-            && let Some(child) = self.running_child()
-        {
+        self.queue.push_back(Input::Signal(signal));
+        // At once: a task that waits for a lock of git's asks whether a signal came.
+        self.handle_inputs();
+    }
+
+    pub(super) fn kill_job(&mut self) {
+        if let Some(child) = self.running_child() {
             self.world.end(child, true);
         }
-        self.queue.push_back(Input::Stop { signal: name, now: at_once || self.signals > 1 });
     }
 
     fn running_child(&self) -> Option<ChildId> {
@@ -204,5 +180,14 @@ impl<W: World> Driver<'_, W> {
         if !processes.is_empty() {
             self.recorder.record(&Event::Leftovers { processes, kept });
         }
+    }
+}
+
+fn refused_host(refusal: &Refusal) -> RefusedHost {
+    RefusedHost {
+        host: refusal.describe_target(),
+        port: refusal.port,
+        reason: refusal.reason(),
+        allow_entry: refusal.allow_entry(),
     }
 }

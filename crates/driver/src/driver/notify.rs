@@ -157,7 +157,8 @@ impl<W: World> Driver<'_, W> {
     /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
     /// wait for them for long, and after one more not at all.
     pub(super) fn wait_for_readers(&mut self, buf: &mut Vec<u8>) {
-        let patience = if self.signals > 0 { READER_TIMEOUT_INTERRUPTED } else { READER_TIMEOUT };
+        let patience =
+            if self.machine.was_signalled() { READER_TIMEOUT_INTERRUPTED } else { READER_TIMEOUT };
         while self.recorder.has_pending_output(patience) {
             let now = self.world.now().mono_ms;
             if let Occurrence::Signal(signal) = self.world.wait(Some(now), buf)

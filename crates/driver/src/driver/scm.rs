@@ -210,7 +210,7 @@ impl<W: World> Driver<'_, W> {
             }
             // A stop request does not wait for that.
             Some((lock, LockStatus::MaybeStale(left_ms)))
-                if self.signals == 0
+                if !self.machine.was_signalled()
                     && now.mono_ms.saturating_sub(run.started_ms) >= LOCK_REPORT_AFTER_MS
                     && run.can_wait_for_lock(now.mono_ms) =>
             {
@@ -226,7 +226,8 @@ impl<W: World> Driver<'_, W> {
     /// When to check a lock again that seems stale but is too new to be removed.
     fn stale_lock_retry_at(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
         let (lock, until_ms) = run.stale_lock.as_ref()?;
-        let goes_on = now.mono_ms < *until_ms && self.signals == 0 && self.world.exists(lock);
+        let goes_on =
+            now.mono_ms < *until_ms && !self.machine.was_signalled() && self.world.exists(lock);
         goes_on.then(|| now.mono_ms.saturating_add(STALE_LOCK_CHECK_MS).min(*until_ms))
     }
 

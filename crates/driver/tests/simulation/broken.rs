@@ -1,15 +1,20 @@
 //! Engines that are broken on purpose. What looks at histories must notice each of them; if it does not,
 //! it would not notice such a fault in the real one either.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
+use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{ControlRequest, Part, Record, World};
 use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
 use ralph_events::progress::{Pending, ResumePoint};
 use ralph_git::lock_files::LockStatus;
-use ralph_process::{ChildEnd, ChildId, Launch, Occurrence};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
+use ralph_sandbox::proxy::Refusal;
+
+const RUN_ENDED: &[u8] = br#""run_ended""#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -37,10 +42,22 @@ pub(crate) enum Fault {
     LocksTaken,
     /// It does not care what else an agent does that is asked for a commit message.
     MeddlingUnseen,
+    /// It ends the running job at the first signal.
+    FirstSignalEnds,
+    /// It waits for the running job after a second signal.
+    SecondSignalWaits,
+    /// It grants the running job its grace period after a third signal.
+    ThirdSignalWaits,
+    /// It stops at a SIGTERM that asks for a pause.
+    TermStops,
+    /// It reports every refused host.
+    RefusalsUncapped,
+    /// It exits with its outcome though the journal does not have it.
+    EndLost,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 12] = [
+    pub(crate) const ALL: [Fault; 18] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -53,7 +70,24 @@ impl Fault {
         Fault::NobodyEnded,
         Fault::LocksTaken,
         Fault::MeddlingUnseen,
+        Fault::FirstSignalEnds,
+        Fault::SecondSignalWaits,
+        Fault::ThirdSignalWaits,
+        Fault::TermStops,
+        Fault::RefusalsUncapped,
+        Fault::EndLost,
     ];
+
+    /// The spec as the broken engine reads it.
+    pub(crate) fn misread(fault: Option<Fault>, spec: &RunSpec) -> Cow<'_, RunSpec> {
+        let mut misread = Cow::Borrowed(spec);
+        match fault {
+            Some(Fault::TermStops) => misread.to_mut().rules.term_pauses = false,
+            Some(Fault::RefusalsUncapped) => misread.to_mut().rules.max_refusals = usize::MAX,
+            _ => {}
+        }
+        misread
+    }
 
     /// What is made of how far a run had come.
     pub(crate) fn remember(fault: Option<Fault>, mut progress: ResumePoint) -> ResumePoint {
@@ -89,11 +123,21 @@ pub(crate) struct Through<'w, W> {
     pub(crate) late: Vec<u8>,
     /// The last look at what is staged.
     pub(crate) staged: Option<ChildId>,
+    pub(crate) signals: u32,
+    pub(crate) repeated: Option<Signal>,
 }
 
 impl<'w, W> Through<'w, W> {
     pub(crate) fn new(world: &'w mut W, fault: Option<Fault>) -> Self {
-        Through { world, fault, guardrails: Vec::new(), late: Vec::new(), staged: None }
+        Through {
+            world,
+            fault,
+            guardrails: Vec::new(),
+            late: Vec::new(),
+            staged: None,
+            signals: 0,
+            repeated: None,
+        }
     }
 }
 
@@ -131,12 +175,29 @@ impl<W: World> World for Through<'_, W> {
 
     fn end(&mut self, child: ChildId, at_once: bool) {
         if self.fault != Some(Fault::NobodyEnded) {
+            let at_once = at_once && self.fault != Some(Fault::ThirdSignalWaits);
             self.world.end(child, at_once);
         }
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        if let Some(signal) = self.repeated.take() {
+            return Occurrence::Signal(signal);
+        }
         match self.world.wait(until_mono_ms, buf) {
+            Occurrence::Signal(signal) if signal != Signal::Resize => {
+                self.signals += 1;
+                match (self.fault, self.signals) {
+                    (Some(Fault::FirstSignalEnds), 1) if signal == Signal::Interrupt => {
+                        self.repeated = Some(signal);
+                    }
+                    (Some(Fault::SecondSignalWaits), 2) => {
+                        return Occurrence::Signal(Signal::Resize);
+                    }
+                    _ => {}
+                }
+                Occurrence::Signal(signal)
+            }
             Occurrence::Ended(child, _)
                 if self.fault == Some(Fault::GuardrailsIgnored)
                     && self.guardrails.contains(&child) =>
@@ -200,7 +261,11 @@ impl<W: World> World for Through<'_, W> {
             self.late.extend_from_slice(bytes);
             return Ok(());
         }
-        self.world.append(record, bytes)
+        let is_end = bytes.windows(RUN_ENDED.len()).any(|window| window == RUN_ENDED);
+        match self.world.append(record, bytes) {
+            Err(_) if self.fault == Some(Fault::EndLost) && is_end => Ok(()),
+            appended => appended,
+        }
     }
 
     fn cleanup(&mut self) -> io::Result<Vec<String>> {
@@ -209,6 +274,10 @@ impl<W: World> World for Through<'_, W> {
 
     fn requests(&mut self) -> Vec<ControlRequest> {
         self.world.requests()
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.world.refusals()
     }
 
     fn sync(&mut self) {

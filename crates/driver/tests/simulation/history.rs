@@ -100,6 +100,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         {
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
+            truth.signals.clear();
             // With no guardrails there is nobody to see it.
             truth.unseen &= !spec.guardrails.is_empty();
         }
@@ -157,7 +158,7 @@ fn one_life(
     let watcher = Watcher { truth: Rc::clone(truth), pending: Vec::new(), seen };
     let lived = catch_unwind(AssertUnwindSafe(|| {
         let mut through = Through::new(&mut world, fault);
-        driver::run(spec, &mut through, vec![Box::new(watcher)], &[])
+        driver::run(&Fault::misread(fault, spec), &mut through, vec![Box::new(watcher)], &[])
     }));
     let finish = match lived {
         Ok(finish) => Some(finish),
@@ -312,8 +313,9 @@ fn spec(rng: &mut Rng) -> RunSpec {
             stall: rng
                 .maybe(40, |rng| StallRule::stop_after(rng.below(4) as u32))
                 .unwrap_or_default(),
+            term_pauses: rng.chance(20),
+            max_refusals: Rules::MAX_REFUSALS,
         },
-        term_pauses: rng.chance(20),
         completion_is_final: false,
         progress: None,
         // Mostly enough, now and then next to nothing.

@@ -9,6 +9,7 @@ mod folds;
 mod history;
 mod promises;
 mod rng;
+mod steering;
 mod truth;
 mod world;
 

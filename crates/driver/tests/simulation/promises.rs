@@ -7,6 +7,7 @@ use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Event, Outcome, Purpose};
 
+use crate::steering;
 use crate::truth::{Fact, Truth, facts};
 use crate::world::SimWorld;
 
@@ -47,11 +48,15 @@ pub(crate) fn check(
             return Err(format!("it ended as {:?} and the journal says {said:?}", finish.outcome));
         }
     }
+    if let Some(finish) = finish {
+        steering::check_end(&truth, before, finish)?;
+    }
     order(spec, &facts, truth.has_holes)?;
     room(spec, &truth)?;
     if !truth.has_holes {
         decided(spec, &facts)?;
     }
+    steering::check(spec, &truth, before)?;
     paid_once(&truth, &facts)?;
     feedback(&truth, &facts)
 }

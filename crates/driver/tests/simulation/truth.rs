@@ -1,6 +1,7 @@
 //! What really happened in the simulated world, and what was recorded and shown of it.
 
 use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
+use ralph_process::Signal;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
@@ -36,6 +37,8 @@ pub(crate) struct Truth {
     /// Removed abandoned locks.
     pub(crate) unlocked: u64,
     pub(crate) stories: Vec<bool>,
+    /// Signals of this life, and how many came since its start or the last resume.
+    pub(crate) signals: Vec<(Signal, u32)>,
     pub(crate) journal: Vec<u8>,
     /// The entries read so far, with the end of each line. The journal only grows.
     pub(crate) entries: Vec<(usize, Entry<'static>)>,

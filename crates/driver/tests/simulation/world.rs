@@ -13,6 +13,7 @@ use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Exit, Purpose, Stream};
 use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
+use ralph_sandbox::proxy::Refusal;
 
 use crate::rng::Rng;
 use crate::truth::{Start, Truth, numbers};
@@ -65,6 +66,7 @@ struct Child {
     gave_result: bool,
     changes: u64,
     ended_by_us: bool,
+    killed: bool,
 }
 
 #[derive(Debug)]
@@ -78,8 +80,11 @@ pub(crate) struct SimWorld {
     /// Signals, requests and clock jumps by time.
     outside: VecDeque<(u64, Outside)>,
     requests: Vec<ControlRequest>,
+    refusals: Vec<Refusal>,
     paused: bool,
     patience: u32,
+    /// Signals since the start or the last resume.
+    signals: u32,
     lock: Option<GitLock>,
     truth: Rc<RefCell<Truth>>,
 }
@@ -119,7 +124,12 @@ impl SimWorld {
                     4 => Outside::Request(ControlRequest::End),
                     _ => Outside::Request(ControlRequest::Pause),
                 };
-                outside.push((rng.below(60_000), what));
+                let at_ms = rng.below(60_000);
+                outside.push((at_ms, what));
+                if matches!(what, Outside::Signal(_)) && rng.chance(30) {
+                    let repeats = (1..=rng.below(3)).map(|n| (at_ms + n * 200, what));
+                    outside.extend(repeats);
+                }
             }
         }
         if faults.jumps {
@@ -138,8 +148,10 @@ impl SimWorld {
             next_child: 0,
             outside: outside.into(),
             requests: Vec::new(),
+            refusals: Vec::new(),
             paused: false,
             patience: 0,
+            signals: 0,
             lock: None,
             truth,
         }
@@ -203,6 +215,7 @@ impl SimWorld {
             gave_result: false,
             changes: 0,
             ended_by_us: false,
+            killed: false,
         };
         match kind {
             Kind::Work => {
@@ -214,6 +227,10 @@ impl SimWorld {
                 truth.unseen = false;
                 truth.checks.clear();
                 drop(truth);
+                if bad && self.rng.chance(20) {
+                    let hosts = self.rng.below(70);
+                    self.refusals.extend((0..hosts).map(|n| refusal(n % 60)));
+                }
                 self.work(&mut child, bad);
             }
             Kind::CommitMessage => {
@@ -459,6 +476,25 @@ impl SimWorld {
         steps.min_by_key(|(_, at)| *at)
     }
 
+    fn send_signal(&mut self, signal: Signal) -> Occurrence {
+        if signal != Signal::Resize {
+            self.signals += 1;
+            self.truth.borrow_mut().signals.push((signal, self.signals));
+        }
+        Occurrence::Signal(signal)
+    }
+
+    /// A second signal ends what is running, a third kills it.
+    fn check_signals(&self) {
+        let mut truth = self.truth.borrow_mut();
+        if self.signals >= 2 && self.children.iter().any(|child| !child.ended_by_us) {
+            truth.violated("something was not ended after a second signal");
+        }
+        if self.signals >= 3 && self.children.iter().any(|child| !child.killed) {
+            truth.violated("something was not killed after a third signal");
+        }
+    }
+
     fn pass_to(&mut self, mono_ms: u64) {
         let passed = mono_ms.saturating_sub(self.now.mono_ms);
         self.now.mono_ms += passed;
@@ -510,6 +546,7 @@ impl World for SimWorld {
             |world| {
                 if let Some(child) = world.children.iter_mut().find(|it| it.id == child) {
                     child.ended_by_us = true;
+                    child.killed |= at_once;
                     // Output due before its end is printed; the rest is lost.
                     let is_print = |step: &Step| matches!(step, Step::Print(..));
                     if child.steps.iter().any(|(when, step)| *when >= at && is_print(step)) {
@@ -523,6 +560,7 @@ impl World for SimWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        self.check_signals();
         loop {
             let step = self.next_step();
             let outside = self.outside.front().map(|(at, _)| *at);
@@ -548,17 +586,20 @@ impl World for SimWorld {
                         std::panic::resume_unwind(Box::new(Crash));
                     }
                     self.pass_to(self.now.mono_ms + 60_000);
-                    return Occurrence::Signal(Signal::Interrupt);
+                    return self.send_signal(Signal::Interrupt);
                 }
             }
             if outside == soonest
                 && let Some((_, what)) = self.outside.pop_front()
             {
                 match what {
-                    Outside::Signal(signal) => return Occurrence::Signal(signal),
+                    Outside::Signal(signal) => return self.send_signal(signal),
                     Outside::Jump(by) => self.now.wall_ms += by,
                     Outside::Request(request) => {
                         self.paused |= request == ControlRequest::Pause;
+                        if let ControlRequest::Resume { .. } = request {
+                            self.signals = 0;
+                        }
                         self.requests.push(request);
                         return Occurrence::ControlRequest;
                     }
@@ -668,9 +709,17 @@ impl World for SimWorld {
         std::mem::take(&mut self.requests)
     }
 
+    fn refusals(&mut self) -> Vec<Refusal> {
+        std::mem::take(&mut self.refusals)
+    }
+
     fn sync(&mut self) {
         self.effect(|_| (), |_| ());
     }
+}
+
+fn refusal(n: u64) -> Refusal {
+    Refusal { host: format!("host{n}.example"), port: 443, private: false }
 }
 
 pub(crate) fn task_list(stories: &[bool]) -> Vec<u8> {

@@ -4,10 +4,8 @@ use jiff::Timestamp;
 
 use super::super::rules::RetryScope;
 use super::timers::WALL_CLOCK_CHECK_MS;
-use super::{Action, LoopMachine, Now, Phase, Report};
-use ralph_events::event::{
-    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
-};
+use super::{Action, AgentRun, Job, LoopMachine, Now, Phase, RefusedHost, Report};
+use ralph_events::event::{Class, Event, Failure, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::exit_code;
 use ralph_events::progress::Limits;
 use ralph_events::text;
@@ -19,29 +17,22 @@ const RESET_SLACK_MS: i64 = 1_000;
 const PROMPT_ECHO_MESSAGE: &str = "the agent repeated its prompt and said nothing else";
 
 impl LoopMachine {
-    pub(super) fn agent_purpose(&self) -> Option<Purpose> {
-        match self.phase {
-            Phase::Agent { purpose, .. } => Some(purpose),
-            _ => None,
-        }
-    }
-
     pub(super) fn retry(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }
-        if self.iteration_budget_exceeded(self.worked_ms) {
+        if self.iteration_budget_exceeded(self.iteration.worked_ms) {
             // What was done so far stands and is checked; the next iteration has a budget of its own.
-            self.class = Class::Limited;
+            self.iteration.class = Class::Limited;
             return self.run_checks(now, out);
         }
-        if self.pause {
+        if self.steering.pause {
             return self.enter_pause(now, true, out);
         }
-        self.attempt += 1;
+        self.iteration.attempt += 1;
         if self.rules.gates {
             self.phase = Phase::Briefing;
             out.push(Action::CollectBriefing);
@@ -55,37 +46,52 @@ impl LoopMachine {
         if self.phase != Phase::Briefing {
             return;
         }
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
-        if self.pause {
+        if self.steering.pause {
             // It has not begun.
-            self.attempt -= 1;
+            self.iteration.attempt -= 1;
             return self.enter_pause(now, true, out);
         }
-        self.feedback.truncate(self.lasting_feedback);
-        self.feedback.extend(feedback);
+        self.feedback.brief(feedback);
         self.start_agent(now, Purpose::Work, out);
     }
 
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
-        self.spending.start_attempt();
-        self.budget_ended_it = false;
-        self.background = 0;
-        self.tool_running = false;
-        self.refused = false;
-        let at = now.mono_ms;
-        self.phase =
-            Phase::Agent { purpose, started: at, last_output: at, result_at: None, ending: false };
-        out.push(Action::StartAgent(purpose));
+        self.totals.spending.start_attempt();
+        self.start_job(now, Job::Agent(AgentRun::new(purpose, now)), out);
+    }
+
+    /// Reports each refused host once per iteration, up to a number that a person would read.
+    pub(super) fn on_refusals(&mut self, hosts: Vec<RefusedHost>, out: &mut Vec<Action>) {
+        let most = self.rules.max_refusals;
+        for refused in hosts {
+            let reported = &mut self.iteration.refused;
+            if reported.len() > most || !reported.insert(refused.clone()) {
+                continue;
+            }
+            if reported.len() > most {
+                let message =
+                    format!("more than {most} hosts were refused; others are not told of");
+                out.push(Action::Emit(Event::Warning { message: message.into() }));
+                continue;
+            }
+            out.push(Action::Emit(Event::NetworkRefused {
+                host: refused.host.into(),
+                port: refused.port,
+                why: refused.reason.into(),
+                allow: refused.allow_entry.into(),
+            }));
+        }
     }
 
     pub(super) fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
-        self.spending.start_attempt();
-        match self.agent_purpose() {
+        self.totals.spending.start_attempt();
+        match self.agent().map(|agent| agent.purpose) {
             Some(Purpose::Work) => {
-                self.class = Class::NotStarted;
-                if self.stop.is_some() {
+                self.iteration.class = Class::NotStarted;
+                if self.steering.stop.is_some() {
                     self.finish_stopped(now, out);
                 } else {
                     self.handle_failure(now, message, out);
@@ -97,21 +103,20 @@ impl LoopMachine {
     }
 
     pub(super) fn agent_ended(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
-        let Phase::Agent { purpose, started, .. } = self.phase else {
+        let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else {
             return;
         };
-        self.spending.end_attempt(&report.usage);
-        self.tools = self.tools.saturating_add(report.tools);
-        self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
-        self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
-        if purpose == Purpose::CommitMessage {
-            if self.stop.is_some() {
+        self.totals.spending.end_attempt(&report.usage);
+        self.totals.tools = self.totals.tools.saturating_add(report.tools);
+        self.totals.tool_errors = self.totals.tool_errors.saturating_add(report.tool_errors);
+        self.iteration.worked_ms =
+            self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+        if agent.purpose == Purpose::CommitMessage {
+            if self.steering.stop.is_some() {
                 self.finish_stopped(now, out);
             } else {
-                let given = report.has_message && report.class == Class::Answered;
-                let started = now.mono_ms;
-                self.phase = Phase::LookingAtStaged { given, started, ending: false };
-                out.push(Action::CheckStaged);
+                let has_message = report.has_message && report.class == Class::Answered;
+                self.start_job(now, Job::CommitGuard { has_message }, out);
             }
             return;
         }
@@ -120,15 +125,15 @@ impl LoopMachine {
 
     /// What is made of an agent that has ended, and whose use is counted.
     pub(super) fn classify_attempt(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
-        self.class = report.class;
+        self.iteration.class = report.class;
         // Whatever it said: one that failed, was ended or said nothing has not completed anything.
-        self.complete = report.complete && report.class == Class::Answered;
-        self.found = report.found;
-        if self.stop.is_some() && !self.may_check_gates(0) {
+        self.iteration.complete = report.complete && report.class == Class::Answered;
+        self.iteration.found = report.found;
+        if self.steering.stop.is_some() && !self.may_check_gates(0) {
             return self.finish_stopped(now, out);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
-            self.limits = Limits::default();
+            self.retries.limits = Limits::default();
         }
         let told = report.failure.as_ref().map(|failure| failure.message.clone());
         match report.class {
@@ -138,7 +143,7 @@ impl LoopMachine {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
                 }
-                if std::mem::take(&mut self.budget_ended_it) {
+                if self.agent().is_some_and(|agent| agent.budget_ended) {
                     let message = "the agent was ended because its tokens were taken to cost what is left of the \
                                    budget, and it has told less since: the run goes on";
                     out.push(Action::Emit(Event::Warning { message: message.into() }));
@@ -168,7 +173,7 @@ impl LoopMachine {
                 self.handle_failure(now, message.to_owned(), out);
             }
             Class::Failed if report.failure.as_ref().is_some_and(Failure::is_permanent) => {
-                self.failures += 1;
+                self.retries.failures += 1;
                 self.give_up(now, told.unwrap_or(report.exit), out);
             }
             Class::Failed
@@ -183,28 +188,28 @@ impl LoopMachine {
     }
 
     fn handle_answer(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.failures = 0;
-        self.any_succeeded = true;
+        self.retries.failures = 0;
+        self.retries.any_succeeded = true;
         self.run_checks(now, out);
     }
 
     /// An attempt failed, and the retry policy decides.
     fn handle_failure(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
-        self.failures += 1;
+        self.retries.failures += 1;
         let fatal = self.rules.retry.max_failures();
-        if self.failures >= fatal {
+        if self.retries.failures >= fatal {
             return self.give_up(now, message, out);
         }
-        let delay_ms = self.rules.retry.backoff(self.failures);
+        let delay_ms = self.rules.retry.backoff(self.retries.failures);
         let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });
-        let is_last = uses_iteration && self.iteration >= self.rules.max_iterations;
+        let is_last = uses_iteration && self.iteration.number >= self.rules.max_iterations;
         let may_wait = self.run_budget_exceeded(now).is_none()
             && self.remaining_ms(now).is_none_or(|left| left > delay_ms);
         out.push(Action::Emit(Event::Retrying {
-            class: self.class,
+            class: self.iteration.class,
             message: message.into(),
             delay_ms: Some(delay_ms).filter(|_| may_wait && !is_last),
-            failures: self.failures,
+            failures: self.retries.failures,
             max_failures: fatal,
         }));
         if uses_iteration {
@@ -228,15 +233,15 @@ impl LoopMachine {
         out: &mut Vec<Action>,
     ) {
         let limit = self.rules.rate_limit;
-        self.limits.count = self.limits.count.saturating_add(1);
+        self.retries.limits.count = self.retries.limits.count.saturating_add(1);
         let until_wall = resets_at
             .map(|seconds| seconds.saturating_mul(1000).saturating_add(RESET_SLACK_MS))
             .filter(|until| *until > now.wall_ms);
         let delay_ms = match until_wall {
             Some(until) => until.abs_diff(now.wall_ms),
-            None => self.rules.retry.backoff(self.limits.count),
+            None => self.rules.retry.backoff(self.retries.limits.count),
         };
-        let waited = self.limits.waited_ms.saturating_add(delay_ms);
+        let waited = self.retries.limits.waited_ms.saturating_add(delay_ms);
         if !limit.wait || waited > limit.max_wait_ms {
             let why = if limit.wait {
                 format!("waiting longer than {}", text::format_duration(limit.max_wait_ms))
@@ -247,7 +252,7 @@ impl LoopMachine {
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
             return self.finish(now, Outcome::AgentFailed, exit_code::AGENT_FAILED, message, out);
         }
-        self.limits.waited_ms = waited;
+        self.retries.limits.waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
     }
 
@@ -282,13 +287,5 @@ impl LoopMachine {
             until_wall,
             latest_mono: now.mono_ms.saturating_add(delay_ms),
         };
-    }
-
-    pub(super) fn end_agent(&mut self, cause: EndCause, out: &mut Vec<Action>) {
-        if let Phase::Agent { ending, .. } = &mut self.phase
-            && !std::mem::replace(ending, true)
-        {
-            out.push(Action::EndAgent(cause));
-        }
     }
 }

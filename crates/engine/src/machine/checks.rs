@@ -3,49 +3,46 @@
 
 use super::super::rules::ScmTaskKind;
 use super::super::stall::StallDecision;
+use super::iteration::Checks;
+use super::state::{PromptFeedback, StopMode};
 use super::timers::FINAL_SCM_GRACE_MS;
 use super::{
-    Action, CommitGuardResult, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmStatus,
-    StopMode,
+    Action, CommitGuardResult, GateVerdict, Job, JobEnd, LoopMachine, Now, Phase, ScmStatus,
 };
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
 use ralph_events::exit_code;
 
 impl LoopMachine {
     pub(super) fn run_checks(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.new_feedback.clear();
-        self.unseen = None;
+        self.iteration.checks = Checks::default();
         self.run_guardrail(now, 0, out);
     }
 
     fn run_guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         if index < self.rules.guardrails.len() {
-            self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: None };
-            out.push(Action::RunGuardrail(index));
-            return;
+            return self.start_job(now, Job::Guardrail(index), out);
         }
-        let passed = self.new_feedback.is_empty();
-        self.guardrails_passed = Some(passed);
-        if !self.is_initial_check {
-            self.watch.record_guardrails(&self.new_feedback);
+        let passed = self.iteration.checks.failed.is_empty();
+        self.iteration.checks.passed = Some(passed);
+        if !self.iteration.is_initial_check {
+            self.stall.record_guardrails(&self.iteration.checks.failed);
         }
-        if self.is_initial_check || (!passed && self.rules.gates) {
+        if self.iteration.is_initial_check || (!passed && self.rules.gates) {
             // They may have something to add to what failed. There is nothing yet to be committed.
-            self.complete = false;
+            self.iteration.complete = false;
             return self.check_gates(out);
         }
-        let feedback = std::mem::take(&mut self.new_feedback);
+        let feedback = std::mem::take(&mut self.iteration.checks.failed);
         self.set_feedback(feedback, out);
         if !passed {
-            self.complete = false;
+            self.iteration.complete = false;
             self.finish_iteration(now, out);
         } else if self.rules.scm.is_empty() {
             self.check_completion(now, out);
         } else if !self.rules.scm.contains(&ScmTaskKind::Commit) {
             self.run_scm_task(now, 0, out);
         } else {
-            self.phase = Phase::LookingAtScm { started: now.mono_ms, ending: false };
-            out.push(Action::CheckScmStatus);
+            self.start_job(now, Job::ScmStatus, out);
         }
     }
 
@@ -55,14 +52,14 @@ impl LoopMachine {
         failed: Option<Feedback>,
         out: &mut Vec<Action>,
     ) {
-        let Phase::Guardrail { index, ending, .. } = self.phase else {
+        let Phase::Running { job: Job::Guardrail(index), ending, .. } = self.phase else {
             return;
         };
-        let finished = ending != Some(GuardrailEnd::CutOff);
+        let finished = !matches!(ending, Some(JobEnd::CutOff(_)));
         if finished {
-            self.new_feedback.extend(failed);
+            self.iteration.checks.failed.extend(failed);
         }
-        if self.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
+        if self.steering.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
             return self.finish_stopped(now, out);
         }
         if ending.is_some()
@@ -77,42 +74,43 @@ impl LoopMachine {
         if !feedback.is_empty() || !self.feedback.is_empty() {
             out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
         }
-        self.lasting_feedback = feedback.len();
-        self.feedback = feedback;
+        self.feedback = PromptFeedback::carried(feedback);
     }
 
     pub(super) fn on_scm_status(&mut self, now: Now, look: ScmStatus, out: &mut Vec<Action>) {
-        let Phase::LookingAtScm { ending, .. } = self.phase else { return };
-        self.dirty = matches!(look, ScmStatus::Dirty { .. });
-        if self.stop.is_some() {
+        let Phase::Running { job: Job::ScmStatus, ending, .. } = self.phase else { return };
+        self.iteration.scm.is_dirty = matches!(look, ScmStatus::Dirty { .. });
+        if self.steering.stop.is_some() {
             self.finish_stopped(now, out);
-        } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        } else if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             self.finish_by_budget(now, &used_up, out);
         } else {
             match look {
                 ScmStatus::Clean => return self.request_commit_message(now, out),
                 ScmStatus::Dirty { has_message } => {
-                    self.has_message |= has_message;
+                    self.iteration.scm.has_message |= has_message;
                     return self.request_commit_message(now, out);
                 }
-                ScmStatus::Failed(told) => self.scm_feedback.extend(told),
+                ScmStatus::Failed(told) => self.iteration.scm.feedback.extend(told),
             }
-            self.scm_failed = true;
+            self.totals.scm_failed = true;
             self.check_completion(now, out);
         }
     }
 
     /// Asks the agent for a commit message if one is needed and can still be paid for.
     pub(super) fn request_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
-        if !self.dirty {
+        if !self.iteration.scm.is_dirty {
             return self.run_scm_task(now, 0, out);
         }
-        if std::mem::take(&mut self.has_message) {
+        if std::mem::take(&mut self.iteration.scm.has_message) {
             // It was given before the run was cut off, or for a commit that failed, and is paid for.
-            self.scm_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
+            self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
             return self.run_scm_task(now, 0, out);
         }
-        if self.meddles {
+        if self.totals.message_agent_meddles {
             // One that writes something whenever it is started would never come to an end.
             return self.commit_with_default_message(
                 now,
@@ -123,7 +121,7 @@ impl LoopMachine {
         if self.run_budget_exceeded(now).is_some() {
             return self.commit_with_default_message(now, "the budget is used up", out);
         }
-        if self.iteration_budget_exceeded(self.worked_ms) {
+        if self.iteration_budget_exceeded(self.iteration.worked_ms) {
             return self.commit_with_default_message(
                 now,
                 "the budget of the iteration is used up",
@@ -137,32 +135,34 @@ impl LoopMachine {
     fn commit_with_default_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
         let message = format!("{why}, so the commit gets a message of ralph's own");
         out.push(Action::Emit(Event::Warning { message: message.into() }));
-        self.scm_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
+        self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
         self.run_scm_task(now, 0, out);
     }
 
     pub(super) fn run_scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         match self.rules.scm.get(index) {
             None => self.check_completion(now, out),
-            Some(ScmTaskKind::Commit) if !self.dirty => {
+            Some(ScmTaskKind::Commit) if !self.iteration.scm.is_dirty => {
                 out.push(Action::SkipScmTask(index, "nothing to commit"));
-                self.scm_failed = false;
+                self.totals.scm_failed = false;
                 self.run_scm_task(now, index + 1, out);
             }
             Some(_) => {
-                self.phase = Phase::Scm { index, started: now.mono_ms, ending: false };
-                out.push(Action::RunScmTask(index));
+                self.start_job(now, Job::ScmTask(index), out);
             }
         }
     }
 
     pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
-        let Phase::Scm { index, ending, .. } = self.phase else { return };
-        self.scm_failed = !ok;
-        let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
-        if self.stop.is_some() && !(last && self.stop == Some(StopMode::Graceful)) {
+        let Phase::Running { job: Job::ScmTask(index), ending, .. } = self.phase else { return };
+        self.totals.scm_failed = !ok;
+        let last = ending.is_none() && (!ok || index + 1 >= self.rules.scm.len());
+        if self.steering.stop.is_some() && !(last && self.steering.stop == Some(StopMode::Graceful))
+        {
             self.finish_stopped(now, out);
-        } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        } else if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             self.finish_by_budget(now, &used_up, out);
         } else if ok {
             self.run_scm_task(now, index + 1, out);
@@ -179,59 +179,48 @@ impl LoopMachine {
         look: CommitGuardResult,
         out: &mut Vec<Action>,
     ) {
-        let Phase::LookingAtStaged { given, ending, .. } = self.phase else { return };
-        if self.stop.is_some() {
+        let Phase::Running { job: Job::CommitGuard { has_message }, ending, .. } = self.phase
+        else {
+            return;
+        };
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
-        if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             return self.finish_by_budget(now, &used_up, out);
         }
         let moved = matches!(look, CommitGuardResult::Moved(_));
         if let CommitGuardResult::ChangedBeside(unseen) | CommitGuardResult::Moved(unseen) = look {
-            self.scm_feedback.push(unseen.feedback);
-            self.unseen = Some(unseen.reason);
-            self.meddles = true;
+            self.iteration.scm.feedback.push(unseen.feedback);
+            self.iteration.checks.changed_since = Some(unseen.reason);
+            self.totals.message_agent_meddles = true;
         }
-        match (moved, given) {
+        match (moved, has_message) {
             (true, _) => self.check_completion(now, out),
             (false, true) => self.run_scm_task(now, 0, out),
             (false, false) => self.on_missing_commit_message(now, out),
         }
     }
 
-    /// Guardrails have passed on what is there now.
-    fn checks_are_current(&self) -> bool {
-        self.guardrails_passed == Some(true) && self.unseen.is_none()
-    }
-
     pub(super) fn on_missing_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         self.commit_with_default_message(now, "the agent gave no commit message", out);
     }
 
-    pub(super) fn end_scm(&mut self, timed_out: bool, out: &mut Vec<Action>) {
-        if let Phase::LookingAtScm { ending, .. }
-        | Phase::LookingAtStaged { ending, .. }
-        | Phase::Scm { ending, .. }
-        | Phase::Looking { ending, .. } = &mut self.phase
-            && !std::mem::replace(ending, true)
-        {
-            out.push(Action::EndScmTask { timed_out });
-        }
-    }
-
     pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
-        if let Some(reason) = self.unseen.clone() {
+        if let Some(reason) = self.iteration.checks.changed_since.clone() {
             // That there was nothing left to check is not noted: whoever goes on after a cut checks it all again.
-            if std::mem::take(&mut self.complete) {
+            if std::mem::take(&mut self.iteration.complete) {
                 out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
             }
             return self.check_gates_or_end(now, out);
         }
-        let found = self.found.clone().map(Into::into);
-        let (complete, scm_failed) = (self.complete, self.scm_failed);
+        let found = self.iteration.found.clone().map(Into::into);
+        let (complete, scm_failed) = (self.iteration.complete, self.totals.scm_failed);
         out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
         self.check_gates_or_end(now, out);
     }
@@ -246,30 +235,30 @@ impl LoopMachine {
     }
 
     fn check_gates(&mut self, out: &mut Vec<Action>) {
-        self.phase = Phase::Gates;
+        self.phase = Phase::CheckingGates;
         out.push(Action::CheckGates {
-            claimed: self.complete,
-            checks_passed: self.checks_are_current(),
+            claimed: self.iteration.complete,
+            checks_passed: self.iteration.checks.are_current(),
         });
     }
 
     pub(super) fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
-        if self.phase != Phase::Gates {
+        if self.phase != Phase::CheckingGates {
             return;
         }
-        let mut told = std::mem::take(&mut self.new_feedback);
+        let mut told = std::mem::take(&mut self.iteration.checks.failed);
         match verdict {
             GateVerdict::Neutral => {}
-            GateVerdict::Complete => self.complete = self.checks_are_current(),
+            GateVerdict::Complete => self.iteration.complete = self.iteration.checks.are_current(),
             GateVerdict::Veto { reason, feedback } => {
-                if std::mem::take(&mut self.complete) || self.is_initial_check {
+                if std::mem::take(&mut self.iteration.complete) || self.iteration.is_initial_check {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
                 }
                 told.extend(feedback);
             }
         }
-        if !self.complete {
-            told.append(&mut self.scm_feedback);
+        if !self.iteration.complete {
+            told.append(&mut self.iteration.scm.feedback);
         }
         self.set_feedback(told, out);
         self.finish_iteration(now, out);
@@ -278,9 +267,9 @@ impl LoopMachine {
     /// Somebody asked to stop and to let finish what is running, and it finished so that nothing has
     /// to be started any more to tell what it came to. Its result is not thrown away.
     pub(super) fn may_check_gates(&self, next_guardrail: usize) -> bool {
-        let failed = next_guardrail > 0 && !self.new_feedback.is_empty();
-        self.stop == Some(StopMode::Graceful)
-            && self.class == Class::Answered
+        let failed = next_guardrail > 0 && !self.iteration.checks.failed.is_empty();
+        self.steering.stop == Some(StopMode::Graceful)
+            && self.iteration.class == Class::Answered
             && next_guardrail >= self.rules.guardrails.len()
             && self.rules.scm.is_empty()
             && !failed
@@ -288,13 +277,14 @@ impl LoopMachine {
 
     fn finish_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         // One that was to finish has: it is judged, and the run stops before the next.
-        let judged = self.stop == Some(StopMode::Graceful) && !self.is_initial_check;
-        if self.stop.is_some() && !judged {
+        let judged =
+            self.steering.stop == Some(StopMode::Graceful) && !self.iteration.is_initial_check;
+        if self.steering.stop.is_some() && !judged {
             return self.finish_stopped(now, out);
         }
-        let opening = std::mem::take(&mut self.is_initial_check);
-        if !self.complete {
-            let told = std::mem::take(&mut self.scm_feedback);
+        let opening = std::mem::take(&mut self.iteration.is_initial_check);
+        if !self.iteration.complete {
+            let told = std::mem::take(&mut self.iteration.scm.feedback);
             if !told.is_empty() {
                 self.set_feedback(told, out);
             }
@@ -311,9 +301,9 @@ impl LoopMachine {
 
     /// All that has a say in it agrees that the work is complete.
     pub(super) fn end_complete(&mut self, now: Now, out: &mut Vec<Action>) {
-        let n = self.iteration;
+        let n = self.iteration.number;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
-        if self.scm_failed {
+        if self.totals.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
             self.finish(now, Outcome::CompleteScmFailed, exit_code::SCM_FAILED, message, out);
         } else {
@@ -328,17 +318,18 @@ impl LoopMachine {
     }
 
     pub(super) fn end_iteration(&mut self, now: Now, cut_off: bool, out: &mut Vec<Action>) {
-        if !std::mem::replace(&mut self.iteration_open, false) {
+        if !std::mem::replace(&mut self.iteration.is_open, false) {
             return;
         }
-        self.last_took_ms = now.mono_ms.saturating_sub(self.iteration_started);
+        let duration_ms = now.mono_ms.saturating_sub(self.iteration.started);
+        self.stall.end_iteration(duration_ms);
         out.push(Action::Emit(Event::IterationEnded {
-            class: self.class,
-            guardrails_passed: self.guardrails_passed,
-            complete: self.complete && self.checks_are_current(),
+            class: self.iteration.class,
+            guardrails_passed: self.iteration.checks.passed,
+            complete: self.iteration.complete && self.iteration.checks.are_current(),
             cut_off,
-            duration_ms: self.last_took_ms,
-            usage: self.spending.iteration(),
+            duration_ms,
+            usage: self.totals.spending.iteration(),
         }));
     }
 
@@ -349,15 +340,15 @@ impl LoopMachine {
         fingerprint: Option<u64>,
         out: &mut Vec<Action>,
     ) {
-        let Phase::Looking { .. } = self.phase else { return };
-        let verdict = self.watch.record_fingerprint(fingerprint);
-        let seen = self.watch.snapshot();
+        let Phase::Running { job: Job::StallCheck, .. } = self.phase else { return };
+        let verdict = self.stall.record_fingerprint(fingerprint);
+        let seen = self.stall.snapshot();
         out.push(Action::Emit(Event::Looked {
             unchanged: seen.unchanged,
             same_failures: seen.same_failures,
             fingerprint: fingerprint.map(|number| format!("{number:016x}").into()),
         }));
-        if self.stop.is_some() {
+        if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
         if let Some(used_up) = self.run_budget_exceeded(now) {
@@ -366,7 +357,7 @@ impl LoopMachine {
         match verdict {
             StallDecision::Continue => {}
             StallDecision::Warn { reason, iterations } => {
-                let limit = self.watch.stops_after();
+                let limit = self.stall.stops_after();
                 out.push(Action::Emit(Event::Stalling { reason, iterations, limit }));
             }
             StallDecision::Stop { reason, iterations } => {
@@ -374,7 +365,7 @@ impl LoopMachine {
                 return self.finish(now, Outcome::Stalled, exit_code::BUDGET, message, out);
             }
         }
-        if self.pause {
+        if self.steering.pause {
             return self.enter_pause(now, false, out);
         }
         self.start_iteration(now, out);

@@ -1,7 +1,8 @@
 //! Pausing, stopping, and the end of a run.
 
 use super::super::rules::RetryScope;
-use super::{Action, GuardrailEnd, LoopMachine, Now, Phase, StopMode};
+use super::state::StopMode;
+use super::{Action, JobEnd, LoopMachine, Now, Phase, StopSignal};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -23,7 +24,7 @@ impl RunEnding {
 
 impl LoopMachine {
     pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
+        if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
             out.push(Action::Emit(Event::PauseRequested));
             // There is no use in waiting for what is not to be done.
             if let Phase::Waiting { reason, .. } = self.phase {
@@ -38,22 +39,42 @@ impl LoopMachine {
             || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
     }
 
-    pub(super) fn enter_pause(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
-        self.phase = Phase::Paused { since: now.mono_ms, again };
+    pub(super) fn enter_pause(&mut self, now: Now, retry: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Paused { since: now.mono_ms, retry };
         out.push(Action::Emit(Event::Paused));
         out.push(Action::Save);
     }
 
     pub(super) fn resume(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.steering.signals = 0;
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
-        if let Phase::Paused { since, again } = self.phase {
+        if let Phase::Paused { since, retry } = self.phase {
             // A pause is on nobody's time.
             let paused_ms = now.mono_ms.saturating_sub(since);
-            self.run_started = self.run_started.saturating_add(paused_ms);
-            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
-            if again { self.retry(now, out) } else { self.next_iteration(now, out) }
+            self.clock.started = self.clock.started.saturating_add(paused_ms);
+            self.iteration.started = self.iteration.started.saturating_add(paused_ms);
+            if retry { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
+    }
+
+    /// The first signal lets the running job finish, the second ends it, the third kills it.
+    pub(super) fn on_signal(&mut self, now: Now, signal: StopSignal, out: &mut Vec<Action>) {
+        let earlier = self.steering.signals;
+        self.steering.signals = earlier.saturating_add(1);
+        if signal == StopSignal::Terminate && self.rules.term_pauses && earlier == 0 {
+            return self.request_pause(now, out);
+        }
+        if earlier >= 2 && matches!(self.phase, Phase::Running { .. }) {
+            out.push(Action::KillJob);
+        }
+        let at_once = signal.is_immediate() || earlier >= 1;
+        self.request_stop(now, signal.name(), at_once, out);
+    }
+
+    /// A signal has asked for a pause or a stop since the last pause ended.
+    pub fn was_signalled(&self) -> bool {
+        self.steering.signals > 0
     }
 
     pub(super) fn request_stop(
@@ -63,12 +84,12 @@ impl LoopMachine {
         at_once: bool,
         out: &mut Vec<Action>,
     ) {
-        if self.phase == Phase::Finished {
+        if self.is_finished() {
             return;
         }
         out.push(Action::Emit(Event::StopRequested { signal: signal.into(), now: at_once }));
-        if matches!(self.stop, None | Some(StopMode::Graceful)) {
-            self.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
+        if matches!(self.steering.stop, None | Some(StopMode::Graceful)) {
+            self.steering.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
         }
         self.apply_stop(out);
         self.stop_if_idle(now, out);
@@ -76,41 +97,30 @@ impl LoopMachine {
 
     /// Somebody, or something, wants the run to end and lets nothing finish.
     pub fn is_immediate_stop(&self) -> bool {
-        matches!(self.stop, Some(StopMode::Now | StopMode::Broken(_)))
+        matches!(self.steering.stop, Some(StopMode::Now | StopMode::Broken(_)))
     }
 
     /// Ends what is running, if it may not finish. The end of it is still to be heard of.
     pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
-        let cause = match self.stop {
+        let cause = match self.steering.stop {
             None | Some(StopMode::Graceful) => return,
             Some(StopMode::Now) => EndCause::Interrupt,
             Some(StopMode::Broken(_)) => EndCause::Broken,
         };
-        match &mut self.phase {
-            Phase::Agent { .. } => self.end_agent(cause, out),
-            Phase::Guardrail { ending: ending @ None, .. } => {
-                *ending = Some(GuardrailEnd::CutOff);
-                out.push(Action::EndGuardrail { timed_out: false });
-            }
-            Phase::LookingAtScm { .. }
-            | Phase::LookingAtStaged { .. }
-            | Phase::Scm { .. }
-            | Phase::Looking { .. } => self.end_scm(false, out),
-            _ => {}
-        }
+        self.end_job(JobEnd::CutOff(cause), out);
     }
 
     /// A stop that finds nothing running takes effect at once.
     pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             // What was to be tried again never was.
-            self.class = Class::Interrupted;
+            self.iteration.class = Class::Interrupted;
             self.finish_stopped(now, out);
         }
     }
 
     pub(super) fn finish_stopped(&mut self, now: Now, out: &mut Vec<Action>) {
-        match self.stop.take() {
+        match self.steering.stop.take() {
             Some(StopMode::Broken(message)) => {
                 self.finish(now, Outcome::Broken, exit_code::USAGE, message, out)
             }
@@ -136,9 +146,9 @@ impl LoopMachine {
         self.finish_with(now, ending, out);
     }
 
-    /// Ends the run because attempts failed `self.failures` times in a row, the last one with `failure`.
+    /// Ends the run because attempts failed `self.retries.failures` times in a row, the last one with `failure`.
     pub(super) fn give_up(&mut self, now: Now, failure: String, out: &mut Vec<Action>) {
-        let message = attempt::retries_exhausted_message(self.failures, &failure);
+        let message = attempt::retries_exhausted_message(self.retries.failures, &failure);
         let exit_code = self.rules.retry.exit_code;
         let ending = RunEnding {
             last_failure: Some(failure),
@@ -159,35 +169,35 @@ impl LoopMachine {
     }
 
     fn finish_with(&mut self, now: Now, ending: RunEnding, out: &mut Vec<Action>) {
-        if self.phase == Phase::Finished {
+        if self.is_finished() {
             return;
         }
         let RunEnding { outcome, exit_code, message, last_failure, used_up } = ending;
         let complete = matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
         if !complete {
-            self.complete = false;
+            self.iteration.complete = false;
         }
         // What guardrails have said so far is for whoever goes on.
-        let said = std::mem::take(&mut self.new_feedback);
+        let said = std::mem::take(&mut self.iteration.checks.failed);
         if !said.is_empty() {
-            self.guardrails_passed = Some(false);
+            self.iteration.checks.passed = Some(false);
             self.set_feedback(said, out);
         }
         // Only one that completes the run is checked to its end and still open. Its end and that of the run
         // are written together: whoever finds the one without the other would have to guess.
-        let cut_off = self.iteration_open && !complete;
+        let cut_off = self.iteration.is_open && !complete;
         self.end_iteration(now, !complete, out);
-        self.phase = Phase::Finished;
+        self.phase = Phase::Finished(outcome);
         out.push(Action::Emit(Event::RunEnded {
             outcome,
             exit_code,
             message: message.into(),
-            iterations: self.iteration,
+            iterations: self.iteration.number,
             cut_off,
-            duration_ms: self.active_ms(now),
-            usage: self.spending.reported(),
-            tools: self.tools,
-            tool_errors: self.tool_errors,
+            duration_ms: self.clock.active_ms(now.mono_ms),
+            usage: self.totals.spending.reported(),
+            tools: self.totals.tools,
+            tool_errors: self.totals.tool_errors,
             // The driver fills these in: only it knows the notification command and the repository.
             notify: false,
             branch: None,
@@ -196,5 +206,15 @@ impl LoopMachine {
         }));
         out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });
+    }
+
+    /// A run whose journal does not tell its outcome must not exit as if it did: `ralph runs` and the exit code
+    /// would disagree.
+    pub(super) fn on_end_not_recorded(&mut self, message: String, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::Broken) {
+            self.phase = Phase::Finished(Outcome::Broken);
+            out.push(Action::Emit(Event::Warning { message: message.into() }));
+            out.push(Action::Finish { outcome: Outcome::Broken, exit_code: exit_code::USAGE });
+        }
     }
 }

@@ -65,6 +65,10 @@ pub enum Input {
     },
     /// The time that [`LoopMachine::deadline`] named has come.
     Timer,
+    /// Hosts that the agent asked for and was refused.
+    Refusals(Vec<RefusedHost>),
+    /// A signal that asks the run to pause or stop. Its meaning depends on those before it.
+    Signal(StopSignal),
     /// Somebody asked to stop: after what is running now, or at once.
     Stop {
         signal: &'static str,
@@ -76,10 +80,50 @@ pub enum Input {
     Resume {
         max_iterations: Option<u32>,
     },
+    /// The journal could not take the end of the run.
+    EndNotRecorded {
+        message: String,
+    },
     /// ralph itself cannot go on.
     Broken {
         message: String,
     },
+}
+
+/// A host that the proxy of the sandbox did not let the agent reach.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RefusedHost {
+    pub host: String,
+    pub port: u16,
+    pub reason: &'static str,
+    /// The setting that would allow it.
+    pub allow_entry: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSignal {
+    Interrupt,
+    Terminate,
+    HangUp,
+    Quit,
+    CpuLimit,
+}
+
+impl StopSignal {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            StopSignal::Interrupt => "SIGINT",
+            StopSignal::Terminate => "SIGTERM",
+            StopSignal::HangUp => "SIGHUP",
+            StopSignal::Quit => "SIGQUIT",
+            StopSignal::CpuLimit => "SIGXCPU",
+        }
+    }
+
+    /// Does not wait for the running job, even as the first signal.
+    pub(super) fn is_immediate(self) -> bool {
+        matches!(self, StopSignal::HangUp | StopSignal::Quit | StopSignal::CpuLimit)
+    }
 }
 
 /// What there is to commit.
@@ -163,10 +207,12 @@ pub enum Action {
         /// So do all guardrails. If not, the work is not complete whatever the gates say.
         checks_passed: bool,
     },
+    /// Kill the running job without a grace period.
+    KillJob,
     Emit(Event<'static>),
     /// An iteration is over: what is recorded must be safe.
     Save,
-    /// The last action of all.
+    /// The last action, unless `EndNotRecorded` follows.
     Finish {
         outcome: Outcome,
         exit_code: u8,

@@ -11,7 +11,7 @@ mod scm;
 use super::*;
 use crate::rules::{Budget, RateLimit, Retry, RetryScope, ScmTaskKind};
 use crate::stall::StallRule;
-use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Usage};
+use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Purpose, Usage};
 use ralph_events::exit_code;
 
 fn rules() -> Rules {
@@ -39,6 +39,8 @@ fn rules() -> Rules {
         scm_timeout_ms: None,
         gates: false,
         stall: StallRule::default(),
+        term_pauses: false,
+        max_refusals: Rules::MAX_REFUSALS,
     }
 }
 

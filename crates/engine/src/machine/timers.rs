@@ -1,6 +1,6 @@
 //! What the loop waits for, and what it does when a time or a budget is up.
 
-use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
+use super::{Action, AgentRun, Job, JobEnd, LoopMachine, Now, Phase};
 use ralph_events::event::{EndCause, Event, Purpose};
 
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
@@ -20,67 +20,142 @@ const COMMIT_MESSAGE_TIMEOUT_MS: u64 = 5 * 60_000;
 /// How long SCM tasks, and the look before them, may take when the run's time is up: what was checked is to be kept.
 pub(super) const FINAL_SCM_GRACE_MS: u64 = 30_000;
 
+/// A time at which the machine wants to be woken, and what it does then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timer {
+    at: u64,
+    due: Due,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    End(JobEnd),
+    WarnSilent,
+    /// The time of the run or of the iteration is up while an agent works.
+    CheckBudgets,
+    EndWait,
+    /// The time of the run is up while it waits.
+    FinishByBudget,
+}
+
 impl LoopMachine {
-    /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
+    /// The time at which [`Input::Timer`] is due, by the monotonic clock.
     pub fn deadline(&self) -> Option<u64> {
-        let rules = &self.rules;
-        match self.phase {
-            Phase::Agent { ending: false, purpose, started, last_output, result_at } => [
-                add_limit(last_output, rules.inactivity_ms),
-                self.silence_deadline(last_output, result_at),
-                add_limit(started, rules.iteration_timeout_ms),
-                self.result_deadline(result_at),
-                message_deadline(purpose, started),
-                self.run_deadline(),
-                self.iteration_deadline(started),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
+        self.timers().map(|timer| timer.at).min()
+    }
+
+    /// The timers of the current phase, in order of precedence: if several are due, the first one fires.
+    fn timers(&self) -> impl Iterator<Item = Timer> {
+        let run = self.run_deadline();
+        let run_is_over = Due::End(JobEnd::CutOff(EndCause::Budget));
+        let rows: Vec<(Option<u64>, Due)> = match self.phase {
+            Phase::Running { job, started, ending: None } => match job {
+                Job::Agent(agent) => self.agent_timers(&agent, started),
+                Job::Guardrail(index) => {
+                    let limit = self.rules.guardrails.get(index).copied().flatten();
+                    vec![
+                        (add_limit(started, limit), Due::End(JobEnd::TimedOut)),
+                        (run, run_is_over),
+                    ]
+                }
+                Job::ScmStatus | Job::CommitGuard { .. } | Job::ScmTask(_) => vec![
+                    (add_limit(started, self.rules.scm_timeout_ms), Due::End(JobEnd::TimedOut)),
+                    (self.scm_deadline(), run_is_over),
+                ],
+                Job::StallCheck => vec![
+                    (add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), run_is_over),
+                    (run, run_is_over),
+                ],
+            },
             Phase::Waiting { until_mono, .. } => {
-                [Some(until_mono), self.run_deadline()].into_iter().flatten().min()
+                vec![(run, Due::FinishByBudget), (Some(until_mono), Due::EndWait)]
             }
-            Phase::Guardrail { index, started, ending: None } => {
-                let own = add_limit(started, rules.guardrails.get(index).copied().flatten());
-                [own, self.run_deadline()].into_iter().flatten().min()
+            _ => Vec::new(),
+        };
+        rows.into_iter().filter_map(|(at, due)| Some(Timer { at: at?, due }))
+    }
+
+    fn agent_timers(&self, agent: &AgentRun, started: u64) -> Vec<(Option<u64>, Due)> {
+        let rules = &self.rules;
+        // An agent that has answered is ended for that, whichever limit it meets: its answer counts.
+        let answered = agent.has_answered().then(|| agent.result_end_cause());
+        let end = |cause| Due::End(JobEnd::CutOff(answered.unwrap_or(cause)));
+        let silence = self.silence_limit(agent);
+        let warning = silence.filter(|_| !self.totals.silence_warned);
+        let warning = warning.map(|limit| limit / SILENCE_WARNING_FRACTION);
+        vec![
+            (self.result_deadline(agent), end(agent.result_end_cause())),
+            (add_limit(started, rules.iteration_timeout_ms), end(EndCause::IterationTimeout)),
+            (message_deadline(agent.purpose, started), end(EndCause::IterationTimeout)),
+            (add_limit(agent.last_output, rules.inactivity_ms), end(EndCause::Inactivity)),
+            (add_limit(agent.last_output, silence), end(EndCause::SilentModel)),
+            (add_limit(agent.last_output, warning), Due::WarnSilent),
+            (self.run_deadline(), Due::CheckBudgets),
+            (self.iteration_deadline(started), Due::CheckBudgets),
+        ]
+    }
+
+    pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(timer) = self.timers().find(|timer| timer.at <= now.mono_ms) else { return };
+        match timer.due {
+            Due::End(end) => self.end_job(end, out),
+            Due::WarnSilent => self.warn_silent(now, out),
+            Due::CheckBudgets => self.check_budgets(now, out),
+            Due::EndWait => self.end_wait(now, out),
+            Due::FinishByBudget => {
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    self.finish_by_budget(now, &used_up, out);
+                }
             }
-            Phase::Looking { ending: false, started } => {
-                [add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), self.run_deadline()]
-                    .into_iter()
-                    .flatten()
-                    .min()
-            }
-            Phase::LookingAtScm { ending: false, started }
-            | Phase::LookingAtStaged { ending: false, started, .. }
-            | Phase::Scm { ending: false, started, .. } => {
-                let own = add_limit(started, rules.scm_timeout_ms);
-                [own, self.scm_deadline()].into_iter().flatten().min()
-            }
-            _ => None,
+        }
+    }
+
+    fn warn_silent(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(agent) = self.agent() else { return };
+        let silent_ms = now.mono_ms.saturating_sub(agent.last_output);
+        self.totals.silence_warned = true;
+        let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
+        out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
+    }
+
+    fn end_wait(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Phase::Waiting { reason, until_mono, until_wall, latest_mono } = &mut self.phase else {
+            return;
+        };
+        // A wall clock that was set back must not prolong the wait.
+        if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
+            && left > 0
+            && now.mono_ms < *latest_mono
+        {
+            let next = left.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
+            *until_mono = now.mono_ms.saturating_add(next).min(*latest_mono);
+            return;
+        }
+        let reason = *reason;
+        if self.is_retry_wait(reason) {
+            self.retry(now, out);
+        } else {
+            self.next_iteration(now, out);
         }
     }
 
     /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
         let limit = self.rules.budget.duration_ms?;
-        Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
+        Some(self.clock.deadline(limit))
     }
 
     /// The same for SCM tasks, which may finish with what was checked, whether they were under way when the time
     /// was up or begin then.
     fn scm_deadline(&self) -> Option<u64> {
-        self.run_deadline().map(|at| at.saturating_add(FINAL_SCM_GRACE_MS).max(self.scm_until))
+        self.run_deadline()
+            .map(|at| at.saturating_add(FINAL_SCM_GRACE_MS).max(self.iteration.scm.grace_until))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work.
     fn iteration_deadline(&self, started: u64) -> Option<u64> {
         let limit = self.rules.iteration_budget.duration_ms?;
-        Some(started.saturating_add(limit.saturating_sub(self.worked_ms)))
-    }
-
-    /// How long the run has been at work in all.
-    pub(super) fn active_ms(&self, now: Now) -> u64 {
-        self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
+        Some(started.saturating_add(limit.saturating_sub(self.iteration.worked_ms)))
     }
 
     /// How long the run may go on, if that is limited.
@@ -92,137 +167,37 @@ impl LoopMachine {
         self.remaining_ms(now) == Some(0)
     }
 
-    fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
-        if self.refused {
-            return add_limit(result_at?, Some(REFUSED_GRACE_MS));
+    fn result_deadline(&self, agent: &AgentRun) -> Option<u64> {
+        if agent.refused {
+            return add_limit(agent.result_at?, Some(REFUSED_GRACE_MS));
         }
-        if self.background > 0 { None } else { add_limit(result_at?, self.rules.result_grace_ms) }
+        if agent.background > 0 {
+            return None;
+        }
+        add_limit(agent.result_at?, self.rules.result_grace_ms)
     }
 
     /// How long the agent may be silent now: not at all limited while a tool or a background task of its runs, or
     /// once it has given its result.
-    fn silence_limit(&self, result_at: Option<u64>) -> Option<u64> {
-        let waits_for_model = !self.tool_running && self.background == 0 && result_at.is_none();
+    fn silence_limit(&self, agent: &AgentRun) -> Option<u64> {
+        let waits_for_model =
+            !agent.tool_running && agent.background == 0 && agent.result_at.is_none();
         self.rules.silent_model_ms.filter(|_| waits_for_model)
     }
 
-    /// The time at which a silent agent gets its warning (once per run) or is ended.
-    fn silence_deadline(&self, last_output: u64, result_at: Option<u64>) -> Option<u64> {
-        let limit = self.silence_limit(result_at)?;
-        let patience = if self.silence_warned { limit } else { limit / SILENCE_WARNING_FRACTION };
-        add_limit(last_output, Some(patience))
-    }
-
-    fn warn_silent(&mut self, now: Now, last_output: u64, out: &mut Vec<Action>) {
-        self.silence_warned = true;
-        let silent_ms = now.mono_ms.saturating_sub(last_output);
-        let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
-        out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
-    }
-
-    pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
-        match self.phase {
-            Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
-                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
-                let rules = &self.rules;
-                let cause = if due(self.result_deadline(result_at)) {
-                    Some(self.result_end_cause())
-                } else if due(add_limit(started, rules.iteration_timeout_ms))
-                    || due(message_deadline(purpose, started))
-                {
-                    Some(EndCause::IterationTimeout)
-                } else if due(add_limit(last_output, rules.inactivity_ms)) {
-                    Some(EndCause::Inactivity)
-                } else if due(add_limit(last_output, self.silence_limit(result_at))) {
-                    Some(EndCause::SilentModel)
-                } else {
-                    None
-                };
-                if cause.is_none() && due(self.silence_deadline(last_output, result_at)) {
-                    self.warn_silent(now, last_output, out);
-                }
-                match cause {
-                    // Whatever its time ran out by: it has answered, and the answer counts.
-                    Some(_) if self.has_answered() => self.end_agent(self.result_end_cause(), out),
-                    Some(cause) => self.end_agent(cause, out),
-                    None => self.check_budgets(now, out),
-                }
-            }
-            Phase::Waiting { reason, until_mono, until_wall, latest_mono } => {
-                if let Some(used_up) = self.run_budget_exceeded(now) {
-                    return self.finish_by_budget(now, &used_up, out);
-                }
-                if now.mono_ms < until_mono {
-                    return;
-                }
-                // A clock that was set back must not make the wait longer than it was to be.
-                if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
-                    && left > 0
-                    && now.mono_ms < latest_mono
-                {
-                    let next = left.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
-                    let until_mono = now.mono_ms.saturating_add(next).min(latest_mono);
-                    self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
-                    return;
-                }
-                if self.is_retry_wait(reason) {
-                    self.retry(now, out);
-                } else {
-                    self.next_iteration(now, out);
-                }
-            }
-            Phase::Guardrail { index, started, ending: None } => {
-                let limit = self.rules.guardrails.get(index).copied().flatten();
-                let timed_out = add_limit(started, limit).is_some_and(|at| now.mono_ms >= at);
-                if timed_out || self.is_time_up(now) {
-                    let end = if timed_out { GuardrailEnd::TimedOut } else { GuardrailEnd::CutOff };
-                    self.phase = Phase::Guardrail { index, started, ending: Some(end) };
-                    out.push(Action::EndGuardrail { timed_out });
-                }
-            }
-            Phase::Looking { started, .. }
-                if self.is_time_up(now)
-                    || add_limit(started, Some(STALL_CHECK_TIMEOUT_MS))
-                        .is_some_and(|at| now.mono_ms >= at) =>
-            {
-                self.end_scm(false, out);
-            }
-            Phase::LookingAtScm { started, .. }
-            | Phase::LookingAtStaged { started, .. }
-            | Phase::Scm { started, .. } => {
-                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
-                let timed_out = due(add_limit(started, self.rules.scm_timeout_ms));
-                if timed_out || due(self.scm_deadline()) {
-                    self.end_scm(timed_out, out);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The agent has given its result and announced nothing that goes on.
-    fn has_answered(&self) -> bool {
-        matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
-    }
-
-    /// Why an agent is ended that has given its result.
-    fn result_end_cause(&self) -> EndCause {
-        if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
-    }
-
     pub(super) fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.has_answered() {
-            return self.check_time_after_result(now, out);
+        let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else { return };
+        if agent.has_answered() {
+            return self.check_time_after_result(now, &agent, started, out);
         }
+        let worked = self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         if self.run_budget_exceeded(now).is_some() {
-            self.budget_ended_it = true;
-            return self.end_agent(EndCause::Budget, out);
-        }
-        if let Phase::Agent { started, .. } = self.phase {
-            let worked = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
-            if self.iteration_budget_exceeded(worked) {
-                self.end_agent(EndCause::IterationBudget, out);
+            if let Some(agent) = self.agent_mut() {
+                agent.budget_ended = true;
             }
+            self.end_job(JobEnd::CutOff(EndCause::Budget), out);
+        } else if self.iteration_budget_exceeded(worked) {
+            self.end_job(JobEnd::CutOff(EndCause::IterationBudget), out);
         }
     }
 
@@ -230,8 +205,8 @@ impl LoopMachine {
         let budget = &self.rules.iteration_budget;
         budget
             .exceeded(
-                &self.spending.iteration_budget_usage(),
-                &self.spending.iteration(),
+                &self.totals.spending.iteration_budget_usage(),
+                &self.totals.spending.iteration(),
                 worked_ms,
             )
             .is_some()
@@ -240,19 +215,23 @@ impl LoopMachine {
     /// An agent that has given its result has used up what it used up: ending it for that would save
     /// nothing and throw its answer away. The next control point heeds the budget. Only time still
     /// passes, and an agent that has answered need not stay for it.
-    fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Phase::Agent { started, .. } = self.phase else {
-            return;
-        };
+    fn check_time_after_result(
+        &mut self,
+        now: Now,
+        agent: &AgentRun,
+        started: u64,
+        out: &mut Vec<Action>,
+    ) {
         let over = self.iteration_deadline(started).is_some_and(|at| now.mono_ms >= at);
         if over || self.is_time_up(now) {
-            self.end_agent(self.result_end_cause(), out);
+            self.end_job(JobEnd::CutOff(agent.result_end_cause()), out);
         }
     }
 
     pub(super) fn run_budget_exceeded(&self, now: Now) -> Option<String> {
-        let elapsed = self.active_ms(now);
-        let (used, told) = (self.spending.budget_usage(), self.spending.reported_so_far());
+        let elapsed = self.clock.active_ms(now.mono_ms);
+        let (used, told) =
+            (self.totals.spending.budget_usage(), self.totals.spending.reported_so_far());
         self.rules.budget.exceeded(&used, &told, elapsed)
     }
 }

@@ -66,7 +66,6 @@ impl LaunchPlan<'_> {
             scm: rules::scm_spec(settings, project.root())?,
             tasks: None,
             rules: rules::loop_rules(settings, defaults),
-            term_pauses: defaults.term_pauses,
             completion_is_final: defaults.completion_is_final,
             progress: args.resume.as_ref().map(|resume| resume.state.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),

@@ -148,5 +148,7 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
         scm_timeout_ms: settings.scm.as_ref().and_then(|scm| limit(scm.timeout_seconds)),
         gates: defaults.gates,
         stall: StallRule::stop_after(settings.stall.iterations),
+        term_pauses: defaults.term_pauses,
+        max_refusals: Rules::MAX_REFUSALS,
     }
 }

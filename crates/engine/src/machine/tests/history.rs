@@ -90,7 +90,7 @@ impl World {
                     assert!(!(claimed || checks_passed) || !self.guardrail_failed);
                     self.gates = true;
                 }
-                Action::SkipScmTask(..) | Action::Save => {}
+                Action::SkipScmTask(..) | Action::Save | Action::KillJob => {}
                 Action::Emit(Event::IterationStarted { max_iterations }) => {
                     self.iterations += 1;
                     self.open_iterations += 1;

@@ -199,3 +199,70 @@ fn pause_can_be_cancelled_or_stopped() {
     run.give(Input::Pause).agent(answered());
     assert!(run.machine.is_finished(), "there is nothing left to pause");
 }
+
+#[test]
+fn signals_stop_after_job_then_at_once_then_kill() {
+    let mut run = Loop::start(rules());
+    let stop = |now| Action::Emit(Event::StopRequested { signal: "SIGINT".into(), now });
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Interrupt));
+    assert_eq!(run.actions, [stop(false)]);
+    run.give(Input::Signal(StopSignal::Interrupt));
+    assert_eq!(run.actions, [stop(true), Action::EndAgent(EndCause::Interrupt)]);
+    run.give(Input::Signal(StopSignal::Interrupt));
+    assert_eq!(run.actions, [Action::KillJob, stop(true)]);
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::HangUp));
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)), "nobody is there to send another");
+}
+
+#[test]
+fn term_pauses_if_configured_and_second_one_ends() {
+    let mut run = Loop::start(Rules { term_pauses: true, ..rules() });
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Terminate));
+    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    run.agent(answered());
+    assert!(run.machine.is_paused() && run.machine.was_signalled());
+    // After a pause, the next signal is a first one again.
+    run.give(Input::Resume { max_iterations: None });
+    assert!(run.starts_agent() && !run.machine.was_signalled());
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Terminate));
+    run.give(Input::Signal(StopSignal::Terminate));
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)));
+}
+
+#[test]
+fn refused_hosts_are_reported_once_and_capped_per_iteration() {
+    let refused = |n: usize| RefusedHost {
+        host: format!("host{n}"),
+        port: 443,
+        reason: "x",
+        allow_entry: String::new(),
+    };
+    let count = |run: &Loop| {
+        let refused =
+            |action: &&Action| matches!(action, Action::Emit(Event::NetworkRefused { .. }));
+        let warning = |action: &&Action| matches!(action, Action::Emit(Event::Warning { .. }));
+        let actions = run.actions.iter();
+        (actions.clone().filter(refused).count(), actions.filter(warning).count())
+    };
+    let mut run = Loop::start(Rules { max_refusals: 3, ..rules() });
+    run.give(Input::AgentStarted).give(Input::Refusals(vec![refused(1), refused(1), refused(2)]));
+    assert_eq!(count(&run), (2, 0));
+    run.give(Input::Refusals((1..9).map(refused).collect()));
+    assert_eq!(count(&run), (1, 1));
+    run.give(Input::Refusals(vec![refused(9)]));
+    assert_eq!(count(&run), (0, 0));
+    run.agent(answered()).give(Input::Refusals(vec![refused(1)]));
+    assert_eq!(count(&run), (1, 0), "a new iteration reports them again");
+}
+
+#[test]
+fn end_that_is_not_recorded_makes_run_broken() {
+    let mut run = Loop::start(rules());
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    run.give(Input::EndNotRecorded { message: "disk full".into() });
+    assert_eq!(run.outcome(), Some((Outcome::Broken, exit_code::USAGE)));
+    run.give(Input::EndNotRecorded { message: "disk full".into() });
+    assert_eq!(run.actions, [], "said once");
+}

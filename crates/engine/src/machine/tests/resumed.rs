@@ -154,7 +154,7 @@ fn resume_counts_interrupted_wait_by_its_duration() {
     };
     for (until_ms, waited_ms) in [(999_500_000, 500_000), (2_000_000_000, 1_000_000)] {
         let progress = ResumePoint { limits: limits(until_ms), ..cut_off(Pending::Nothing) };
-        assert_eq!(resumed(rules(), progress).machine.limits.waited_ms, waited_ms);
+        assert_eq!(resumed(rules(), progress).machine.retries.limits.waited_ms, waited_ms);
     }
 }
 
@@ -231,7 +231,7 @@ fn resume_checks_open_answer_without_starting_agent() {
     let mut run = resumed(checks(rules()), progress);
     run.give(Input::GuardrailEnded { failed: Some(feedback("red")) }).give(pass());
     assert!(is_told(&run, false) && run.starts_agent());
-    assert_eq!((run.machine.iteration(), run.machine.feedback()), (3, &[feedback("red")][..]));
+    assert_eq!((run.machine.iteration(), run.machine.feedback()), (3, vec![feedback("red")]));
     // Stopped once more, it is still there for whoever goes on.
     let mut run = resumed(checks(rules()), cut_off(unchecked(done())));
     run.give(Input::Stop { signal: "SIGINT", now: false }).give(pass());

@@ -58,7 +58,7 @@ fn changes_made_during_commit_message_are_not_committed() {
         }
         assert_eq!(
             (run.machine.iteration(), run.machine.feedback()),
-            (2, &[feedback("look at a")][..])
+            (2, vec![feedback("look at a")])
         );
 
         // One that does so whenever it is started would never come to an end: it is not asked again.

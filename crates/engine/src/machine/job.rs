@@ -1,0 +1,105 @@
+//! The one child process that runs at a time.
+
+use super::{Action, LoopMachine, Now, Phase};
+use ralph_events::event::{EndCause, Purpose};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Job {
+    Agent(AgentRun),
+    Guardrail(usize),
+    ScmStatus,
+    /// Checks what an agent did besides giving a commit message.
+    CommitGuard {
+        has_message: bool,
+    },
+    ScmTask(usize),
+    StallCheck,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct AgentRun {
+    pub(super) purpose: Purpose,
+    pub(super) last_output: u64,
+    /// When it gave its result, unless it has worked since.
+    pub(super) result_at: Option<u64>,
+    pub(super) background: u32,
+    pub(super) tool_running: bool,
+    /// Its result is that its credentials were refused.
+    pub(super) refused: bool,
+    /// It was ended because, by the costs known then, the budget of the run was used up.
+    pub(super) budget_ended: bool,
+}
+
+impl AgentRun {
+    pub(super) fn new(purpose: Purpose, now: Now) -> AgentRun {
+        AgentRun {
+            purpose,
+            last_output: now.mono_ms,
+            result_at: None,
+            background: 0,
+            tool_running: false,
+            refused: false,
+            budget_ended: false,
+        }
+    }
+
+    /// It has given its result and announced no background task.
+    pub(super) fn has_answered(&self) -> bool {
+        self.result_at.is_some() && self.background == 0
+    }
+
+    /// Why it is ended once it has given its result.
+    pub(super) fn result_end_cause(&self) -> EndCause {
+        if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
+    }
+}
+
+/// Why the machine ends a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JobEnd {
+    /// A guardrail or an SCM task exceeded its own limit, which is a failure.
+    TimedOut,
+    /// An agent met a limit, or the run has to stop. It says nothing about the work.
+    CutOff(EndCause),
+}
+
+impl LoopMachine {
+    pub(super) fn start_job(&mut self, now: Now, job: Job, out: &mut Vec<Action>) {
+        self.phase = Phase::Running { job, started: now.mono_ms, ending: None };
+        out.push(match job {
+            Job::Agent(agent) => Action::StartAgent(agent.purpose),
+            Job::Guardrail(index) => Action::RunGuardrail(index),
+            Job::ScmStatus => Action::CheckScmStatus,
+            Job::CommitGuard { .. } => Action::CheckStaged,
+            Job::ScmTask(index) => Action::RunScmTask(index),
+            Job::StallCheck => Action::CheckStall,
+        });
+    }
+
+    /// Ends the running job, once. The input that reports its end still follows.
+    pub(super) fn end_job(&mut self, end: JobEnd, out: &mut Vec<Action>) {
+        let Phase::Running { job, ending: ending @ None, .. } = &mut self.phase else { return };
+        *ending = Some(end);
+        let timed_out = end == JobEnd::TimedOut;
+        out.push(match (*job, end) {
+            (Job::Agent(_), JobEnd::CutOff(cause)) => Action::EndAgent(cause),
+            (Job::Agent(_), JobEnd::TimedOut) => Action::EndAgent(EndCause::IterationTimeout),
+            (Job::Guardrail(_), _) => Action::EndGuardrail { timed_out },
+            _ => Action::EndScmTask { timed_out },
+        });
+    }
+
+    pub(super) fn agent(&self) -> Option<&AgentRun> {
+        match &self.phase {
+            Phase::Running { job: Job::Agent(agent), .. } => Some(agent),
+            _ => None,
+        }
+    }
+
+    pub(super) fn agent_mut(&mut self) -> Option<&mut AgentRun> {
+        match &mut self.phase {
+            Phase::Running { job: Job::Agent(agent), .. } => Some(agent),
+            _ => None,
+        }
+    }
+}
