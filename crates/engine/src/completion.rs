@@ -1,7 +1,4 @@
-//! Has the agent said that it is done?
-//!
-//! Three rules, one detector. It is fed what the agent itself *said* in this iteration, piece by
-//! piece, and holds only what a match may still need, so that an agent may say any amount.
+//! Detects the completion signal in an agent's words, which arrive in pieces. Keeps only what a match may need.
 
 mod prompt_echo;
 mod tags;
@@ -14,23 +11,20 @@ use self::prompt_echo::tags::PromptTags;
 use self::tags::TagScanner;
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 
-/// What completes a run.
 #[derive(Debug, Clone)]
 pub enum CompletionRule {
-    /// The first `<response>…</response>` holds this text, whatever its case.
+    /// The first `<response>…</response>` has this text, in any case.
     Response(String),
-    /// Some `<promise>…</promise>` holds exactly this text.
+    /// Any `<promise>…</promise>` has exactly this text.
     Promise(String),
-    /// This expression matches. `^` and `$` are the beginning and the end of all that was said, or
-    /// of a line with `(?m)`. Of an agent that says more than 512 KiB only the latest part is kept,
-    /// so that a match of more than 128 KiB may be missed there; none is ever made up.
+    /// `^` and `$` match at the ends of the text, or of lines with `(?m)`. Beyond 512 KiB only the latest part is
+    /// kept: matches over 128 KiB may be missed.
     Pattern(Regex),
-    /// Nothing that is said: the run goes on to its limit.
     Never,
 }
 
 impl CompletionRule {
-    /// Whether a prompt tells the agent how to signal that it is done. Errs on the side of yes.
+    /// Whether the prompt may name the signal. Errs towards yes.
     pub fn is_mentioned_in(&self, prompt: &str) -> bool {
         let names = |tag: &str, text: &str| {
             let prompt = prompt.to_lowercase();
@@ -44,14 +38,13 @@ impl CompletionRule {
                 let is_word = |word: &&str| word.len() > 2;
                 let mut words =
                     regex.as_str().split(|c: char| !c.is_alphanumeric()).filter(is_word);
-                // An error of the expression, such as too much backtracking, says nothing about the prompt.
+                // A regex error, such as too much backtracking, says nothing about the prompt.
                 regex.is_match(prompt).unwrap_or(true) || words.all(|word| prompt.contains(word))
             }
             CompletionRule::Never => true,
         }
     }
 
-    /// The rule in words, for people and for the journal.
     pub fn describe(&self) -> String {
         match self {
             CompletionRule::Response(text) => format!("<response>{text}</response>"),
@@ -61,7 +54,7 @@ impl CompletionRule {
         }
     }
 
-    /// Whether a prompt tells the agent how to say that it is done. Of a pattern nobody can know.
+    /// Whether the prompt contains the signal. Unknown for patterns, so true.
     pub fn is_requested_by(&self, prompt: &str) -> bool {
         let (mut scanner, expected, folds) = match self {
             CompletionRule::Response(text) => (TagScanner::new("response"), normalize(text), true),
@@ -79,29 +72,27 @@ impl CompletionRule {
     }
 }
 
-/// What the detector made of an iteration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CompletionResult {
     pub complete: bool,
-    /// What was found and compared, if anything was.
+    /// The text that was compared.
     pub signal: Option<String>,
-    /// The expression took too many steps on what was said, so that nobody knows whether it matches.
+    /// The regex exceeded its step limit, so a match is unknown.
     pub pattern_too_slow: bool,
 }
 
-/// Watches what an agent says for the completion of a run.
 #[derive(Debug, Clone)]
 pub struct CompletionDetector {
     matcher: SignalMatcher,
     verdict: CompletionResult,
-    /// A colour may change in the middle of what is looked for, and of a piece.
+    /// Kept between pieces: a colour may change within the signal.
     cleaner: ControlCharFilter,
     echo: Option<EchoFilter>,
     prompt_was_echoed: bool,
-    /// A signal that stands in an echo of the prompt was not taken for the agent's.
+    /// A signal was ignored because it is part of a prompt echo.
     ignored_signal: bool,
     has_output: bool,
-    /// What is not joined is another message.
+    /// Text that is not joined is a new message.
     messages: bool,
 }
 
@@ -113,10 +104,8 @@ enum SignalMatcher {
     Nothing,
 }
 
-/// How much of what was said a pattern can look back over.
 const PATTERN_WINDOW: usize = 256 * 1024;
-/// How much must follow a match before it counts, until the end is known: what is at the end of what
-/// was said so far need not be at the end of it all.
+/// Text that must follow a match before it counts, because `$` would match too early.
 const PATTERN_MARGIN: usize = PATTERN_WINDOW / 2;
 impl CompletionDetector {
     pub fn new(rule: &CompletionRule) -> Self {
@@ -150,16 +139,14 @@ impl CompletionDetector {
         }
     }
 
-    /// For an agent that speaks in messages: no tag begins in one and ends in another.
+    /// For agents with messages: a tag never spans two of them.
     #[must_use]
     pub fn for_messages(mut self) -> Self {
         self.messages = true;
         self
     }
 
-    /// For an agent that prints plain text: lines that only repeat the prompt, from its first line to
-    /// its last, were not said by the agent, and neither was a tag, or what matches a pattern, that
-    /// stands among words of the prompt.
+    /// For plain-text agents: ignores echoes of the prompt and signals among its words.
     #[must_use]
     pub fn with_prompt_echo(mut self, prompt: &str) -> Self {
         let prompt = &strip_control_chars(prompt);
@@ -176,7 +163,7 @@ impl CompletionDetector {
         self
     }
 
-    /// Takes what the agent said next. `joined` text goes on without a line break.
+    /// `joined` text continues the line.
     pub fn push_text(&mut self, text: &str, joined: bool) {
         if !joined {
             self.cleaner = ControlCharFilter::default();
@@ -191,7 +178,7 @@ impl CompletionDetector {
         self.echo = Some(echo);
     }
 
-    /// What seemed to be said so far was not the agent's word.
+    /// Discards the text so far: it was not the agent's.
     pub fn retract(&mut self) {
         match &mut self.matcher {
             SignalMatcher::Response { scanner, .. } => *scanner = TagScanner::new("response"),
@@ -207,22 +194,19 @@ impl CompletionDetector {
         self.has_output = false;
     }
 
-    /// Whether the agent has said anything but white space.
     pub fn has_output(&self) -> bool {
         self.has_output
     }
 
-    /// Whether all that was said, to the end, was the prompt.
+    /// Whether the whole output was the prompt.
     pub fn is_only_echo(&self) -> bool {
         self.prompt_was_echoed && !self.has_output
     }
 
-    /// Whether a completion signal was found and not counted, because it stands in an echo of the prompt.
     pub fn ignored_signal(&self) -> bool {
         self.ignored_signal
     }
 
-    /// The iteration is over: what was it?
     pub fn finish(&mut self) -> CompletionResult {
         if let Some(mut echo) = self.echo.take() {
             echo.finish(&mut |text, joined| self.scan(text, joined));
@@ -253,7 +237,7 @@ impl CompletionDetector {
         let verdict = &mut self.verdict;
         match &mut self.matcher {
             SignalMatcher::Nothing => {}
-            // The first tag decides, so that nothing is looked at after it.
+            // The first tag decides.
             SignalMatcher::Response { .. } if verdict.signal.is_some() => {}
             SignalMatcher::Response { expected, scanner } => {
                 scanner.push(text, joined, |content| {
@@ -287,9 +271,8 @@ impl CompletionDetector {
     }
 }
 
-/// Takes a match that ends at `until` at the latest and is none of the prompt's. What was cut at its
-/// beginning is searched from its second character on, because its first is not the beginning of what
-/// was said. Returns whether a match was left out because it is the prompt's.
+/// Records a match that ends by `until` and is no echo. Cut text is searched from its second character: the first is
+/// not the start of the output. Returns whether an echo was ignored.
 fn record_match(
     regex: &Regex,
     echoed: &PromptPattern,
@@ -326,12 +309,10 @@ fn record_match(
     }
 }
 
-/// Compared without case and surrounding white space.
 fn normalize(text: &str) -> String {
     text.trim().to_lowercase()
 }
 
-/// The content of the first `<response>…</response>` in a whole text.
 pub fn first_response(text: &str) -> Option<String> {
     let mut found = None;
     TagScanner::new("response").push(text, true, |content| {

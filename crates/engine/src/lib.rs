@@ -1,6 +1,8 @@
-//! The loop as a pure state machine, and the rules it follows: completion, prompts, budgets, stall.
+//! The loop as a pure state machine, and its rules: completion, prompts, budgets, stall.
 //!
-//! The machine takes inputs and returns actions. It knows no files, clock or processes: the driver carries out what it decides.
+//! It takes inputs and returns actions for the driver, and knows no files, clock or processes.
+
+#![forbid(unsafe_code)]
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,7 @@
-//! The loop itself, as data: what to do next, given what happened.
+//! The loop as a state machine.
 //!
-//! [`LoopMachine::step`] takes one [`Input`] and answers with the [`Action`]s to carry out, in order.
-//! It knows no files, no clock and no processes: time comes in with every input, and what it waits for
-//! is told by [`LoopMachine::deadline`]. Every loop of the product is this machine with other
-//! [`Rules`].
+//! [`LoopMachine::step`] takes an [`Input`] and returns [`Action`]s to carry out in order. Time comes with every
+//! input; [`LoopMachine::deadline`] tells when to wake the machine.
 
 mod attempt;
 mod checks;
@@ -38,7 +36,7 @@ enum Phase {
     Running {
         job: Job,
         started: u64,
-        /// Set when the machine has asked for its end, which is still to be reported.
+        /// Requested; the end is not reported yet.
         ending: Option<JobEnd>,
     },
     /// Waiting for the next attempt.
@@ -59,7 +57,6 @@ enum Phase {
     Finished(Outcome),
 }
 
-/// One loop, from its first iteration to its end.
 #[derive(Debug, Clone)]
 pub struct LoopMachine {
     rules: Rules,
@@ -91,9 +88,8 @@ impl LoopMachine {
         }
     }
 
-    /// Goes on where a run was left: with its counts, its spending and what its agent was to be told.
-    /// An iteration that has no end is begun again under its own number, unless enough of it is known to
-    /// bring it to its end.
+    /// Continues a run of an earlier process. An open iteration starts again under its number, unless the journal has
+    /// enough to finish it.
     pub fn resumed(rules: Rules, progress: ResumePoint) -> Self {
         let ResumePoint {
             iterations,
@@ -116,7 +112,7 @@ impl LoopMachine {
             (Pending::Ended(_) | Pending::Unchecked(_) | Pending::Checked { .. }, None) => {
                 Pending::Nothing
             }
-            // What was done so far stands and is checked, as if its agent had come to the limit just now.
+            // The work so far is checked, as if the agent had just met its limit.
             (Pending::Nothing, Some(open)) if is_budget_exhausted(&rules, &spending, open) => {
                 Pending::Unchecked(Box::new(Report::of(Class::Limited)))
             }
@@ -125,8 +121,7 @@ impl LoopMachine {
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
         let stall = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
-        // Whoever starts a run again that had given up has done something about it. More time, money or iterations
-        // are none of that.
+        // Whoever resumes a run that gave up has fixed the cause. More time, money or iterations fix nothing.
         let gave_up = matches!(
             progress.outcome,
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
@@ -147,25 +142,22 @@ impl LoopMachine {
         }
     }
 
-    /// The same loop, which checks the work before its first iteration, and has nothing to do if
-    /// guardrails and gates say that it is done.
+    /// Checks the work before the first iteration; it may be complete already.
     #[must_use]
     pub fn with_initial_check(self) -> Self {
         let iteration = Iteration { is_initial_check: true, ..self.iteration };
         LoopMachine { iteration, ..self }
     }
 
-    /// What is being checked was there before the first iteration.
     pub fn is_initial_check(&self) -> bool {
         self.iteration.is_initial_check
     }
 
-    /// The agent of this iteration ended by itself and well.
     pub fn agent_finished_normally(&self) -> bool {
         self.iteration.class.finished_normally()
     }
 
-    /// The iteration that a run was left in with work that is to be checked before anything else.
+    /// The iteration whose work an earlier process left unchecked.
     pub fn unchecked_iteration(&self) -> Option<u32> {
         matches!(self.resume.pending, Pending::Unchecked(_)).then_some(self.iteration.number)
     }
@@ -178,7 +170,7 @@ impl LoopMachine {
         self.iteration.attempt
     }
 
-    /// The iteration that is open, and the attempt at it.
+    /// The open iteration and its attempt, or zeros.
     pub fn position(&self) -> (u32, u32) {
         if self.iteration.is_open {
             (self.iteration.number, self.iteration.attempt)
@@ -187,7 +179,6 @@ impl LoopMachine {
         }
     }
 
-    /// An iteration was begun and has not come to its end.
     pub fn has_open_iteration(&self) -> bool {
         self.iteration.is_open
     }
@@ -196,12 +187,10 @@ impl LoopMachine {
         self.rules.max_iterations
     }
 
-    /// What the next prompt carries.
     pub fn feedback(&self) -> Vec<Feedback> {
         self.feedback.all()
     }
 
-    /// Nothing happens until somebody asks to go on.
     pub fn is_paused(&self) -> bool {
         matches!(self.phase, Phase::Paused { .. })
     }
@@ -304,7 +293,7 @@ impl LoopMachine {
         out
     }
 
-    /// Begins, or goes on with what was known when the run was cut off: what that decides needs no agent.
+    /// Starts with what the journal already decides: that needs no agent.
     fn start(&mut self, now: Now, out: &mut Vec<Action>) {
         self.iteration.started = now.mono_ms;
         match std::mem::take(&mut self.resume.pending) {
@@ -334,7 +323,7 @@ impl LoopMachine {
         if self.iteration.number >= self.rules.max_iterations {
             let n = self.iteration.number;
             let s = if n == 1 { "" } else { "s" };
-            // Where a failure is tried again in the same iteration, none of them ends with one.
+            // If failures are retried in the same iteration, none ends with one.
             if self.retries.failures > 0 && !self.retries.any_succeeded {
                 let message = format!("every iteration failed ({n} iteration{s})");
                 let exit_code = self.rules.retry.exit_code;
@@ -368,7 +357,7 @@ impl LoopMachine {
     }
 }
 
-/// Whether an iteration that was cut off had used up what it may.
+/// Whether an iteration that was cut off had used up its budget.
 fn is_budget_exhausted(rules: &Rules, spending: &Spending, open: Open) -> bool {
     rules
         .iteration_budget

@@ -1,16 +1,13 @@
-//! What an agent is asked: the user's prompt, the feedback of failed checks, the iteration line.
+//! Prompts: the user's text, feedback of failed checks, the iteration line.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use ralph_events::event::{Exit, FailAction, Feedback};
 use ralph_events::text;
 
-/// The prompt of one attempt.
-///
-/// Feedback is folded in its order: each piece is put after, before, or in place of what is there, so
-/// that a `REPLACE` discards what came before it. The iteration line always comes first.
+/// Applies feedback in order: after, before or in place of the text so far. The iteration line comes first.
 pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>) -> String {
-    // Joined only at the end: there may be thousands of pieces, and each may be long.
+    // Joined at the end: there may be thousands of long parts.
     let mut parts = VecDeque::from([base]);
     for piece in feedback {
         match piece.action {
@@ -29,29 +26,28 @@ pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>)
     }
 }
 
-/// How a guardrail failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardrailFailure {
     Exit(Option<Exit>),
     TimedOut { limit_ms: u64 },
 }
 
-/// How many characters of a guardrail's output go into the next prompt: the first `head`, and of the rest the last `tail`.
+/// Characters of a guardrail's output in the next prompt: the first `head`, and the last `tail` of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputLimits {
     pub head: usize,
     pub tail: usize,
 }
 
-/// The output of a guardrail, as far as it was kept.
+/// The captured output of a guardrail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardrailOutput<'a> {
     pub start: &'a str,
-    /// The last part of what follows `start`; empty if `start` is all of it.
+    /// The last part after `start`; empty if `start` is everything.
     pub end: &'a str,
 }
 
-/// The feedback of a failed guardrail. Only the output is ever cut.
+/// Only the output is ever cut.
 pub fn guardrail_message(
     command: &str,
     failure: GuardrailFailure,
@@ -62,7 +58,7 @@ pub fn guardrail_message(
 ) -> String {
     let how = match failure {
         GuardrailFailure::Exit(Some(Exit::Code(code))) => format!("failed with exit code {code}"),
-        // What a shell would report for it.
+        // The exit code that a shell reports.
         GuardrailFailure::Exit(Some(Exit::Signal(signal))) => {
             format!("failed with exit code {} (signal {signal})", 128 + signal)
         }
@@ -79,19 +75,17 @@ pub fn guardrail_message(
         format!("Guardrail \"{command}\" {how}.\n{hint}Output file: {log}\n{label}\n{shown}");
     if !rest.is_empty() {
         message.push_str("... [truncated]");
-        // Most tools print last what failed.
+        // Most tools print the failure last.
         let end = text::suffix(rest.trim_end(), limits.tail);
         if !end.is_empty() {
             message.push_str(&format!("\nEnd of output:\n{end}"));
         }
     }
-    // What it is put together with is told apart by an empty line, not by as many as the command
-    // happened to print.
+    // Parts are separated by one empty line, however many the command printed.
     message.truncate(message.trim_end_matches('\n').len());
     message
 }
 
-/// The part of a log's name that tells which command it is of.
 pub fn log_slug(command: &str) -> String {
     let mut slug = String::new();
     for c in command.chars() {
@@ -106,8 +100,7 @@ pub fn log_slug(command: &str) -> String {
     if slug.is_empty() { "guardrail".to_owned() } else { slug.to_owned() }
 }
 
-/// What tells the logs of guardrails apart, in their order. Commands with the same slug are told apart
-/// by a number.
+/// One slug per guardrail; equal ones get a number.
 pub fn log_slugs<'a>(commands: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut taken = HashSet::new();
     let mut numbers: HashMap<String, u32> = HashMap::new();
@@ -126,17 +119,13 @@ pub fn log_slugs<'a>(commands: impl IntoIterator<Item = &'a str>) -> Vec<String>
         .collect()
 }
 
-/// The name of a guardrail's log in an iteration.
 pub fn log_name(iteration: u32, slug: &str) -> String {
     format!("guardrail_{iteration:03}_{slug}.log")
 }
 
-/// The fixed prompt that asks for a commit message.
 pub const COMMIT_MESSAGE_PROMPT: &str = "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
 
-/// The commit message in an agent's answer: the content of a `<response>` tag if there is one, else
-/// the first line that is not blank. What only stands around a message is none: the fence of a code block, or a line that
-/// announces what follows.
+/// A `<response>` tag, or the first line that is not blank, a fence or an announcement.
 pub fn parse_commit_message(answer: &str) -> Option<String> {
     let is_fence = |line: &str| {
         let language = line.strip_prefix("```").or_else(|| line.strip_prefix("~~~"));
@@ -153,7 +142,7 @@ pub fn parse_commit_message(answer: &str) -> Option<String> {
             while line.ends_with(':') && lines.peek().is_some() {
                 line = lines.next()?;
             }
-            // An answer that was cut may have lost the end of its tag.
+            // The closing tag may have been cut.
             line.strip_prefix("<response>").unwrap_or(line).to_owned()
         }
     };

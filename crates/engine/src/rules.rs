@@ -1,4 +1,4 @@
-//! The rules of a loop: its limits, and what happens when something fails.
+//! The rules of a loop: limits, retries, budgets.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,41 +6,36 @@ use super::stall::StallRule;
 use ralph_events::event::Usage;
 use ralph_events::text;
 
-/// What a loop may do, and when it ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
     pub max_iterations: u32,
-    /// The exit code when the limit is reached without completion.
     pub exit_at_limit: u8,
-    /// The exit code when the prompt is gone.
     pub exit_without_prompt: u8,
     pub retry: Retry,
-    /// An attempt that ended well and said nothing is tried again.
+    /// Retry an attempt that ended normally without output.
     pub retry_empty: bool,
     pub inactivity_ms: Option<u64>,
-    /// An agent that was ended for its silence has failed; else its iteration is simply over.
+    /// An agent ended for inactivity has failed; otherwise its iteration just ends.
     pub inactivity_fails: bool,
-    /// How long an agent whose stream is understood may print nothing while none of its tools runs. It is
-    /// warned of at a quarter of this, and has failed at the end of it.
+    /// The silence, while no tool runs, after which an agent has failed. The user is warned at a quarter of it.
     pub silent_model_ms: Option<u64>,
     pub iteration_timeout_ms: Option<u64>,
-    /// How long an agent may stay after its final result.
+    /// The time an agent may stay after its final result.
     pub result_grace_ms: Option<u64>,
     pub rate_limit: RateLimit,
     pub budget: Budget,
     pub iteration_budget: Budget,
-    /// The time limit of each guardrail, in order.
+    /// The time limit of each guardrail.
     pub guardrails: Vec<Option<u64>>,
-    /// The SCM tasks, in order.
     pub scm: Vec<ScmTaskKind>,
-    /// How long each of them may take, and what has to be known before them.
+    /// The limit of each SCM task and of each inspection before it.
     pub scm_timeout_ms: Option<u64>,
-    /// Something other than guardrails can veto a completion.
+    /// Gates, beside guardrails, decide on completion.
     pub gates: bool,
     pub stall: StallRule,
-    /// A first SIGTERM pauses the run instead of stopping it.
+    /// A first SIGTERM pauses the run.
     pub term_pauses: bool,
-    /// Refused hosts that are reported per iteration.
+    /// Refused hosts reported per iteration.
     pub max_refusals: usize,
 }
 
@@ -48,7 +43,6 @@ impl Rules {
     pub const MAX_REFUSALS: usize = 50;
 }
 
-/// What happens when an agent fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
     pub scope: RetryScope,
@@ -59,14 +53,17 @@ pub struct Retry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryScope {
-    /// The same iteration is tried again, so many times.
-    SameIteration { retries: u32 },
-    /// A failure uses up its iteration; so many in a row end the run.
-    NextIteration { failures: u32 },
+    SameIteration {
+        retries: u32,
+    },
+    /// This many failures in a row end the run.
+    NextIteration {
+        failures: u32,
+    },
 }
 
 impl Retry {
-    /// The number of failures in a row that ends the run.
+    /// Failures in a row that end the run.
     pub fn max_failures(self) -> u32 {
         match self.scope {
             RetryScope::SameIteration { retries } => retries.saturating_add(1),
@@ -74,22 +71,21 @@ impl Retry {
         }
     }
 
-    /// How long to wait after the `n`th failure in a row: twice as long each time, up to the cap.
+    /// The wait after the `n`th failure, doubled each time.
     pub fn backoff(self, n: u32) -> u64 {
         let doublings = n.saturating_sub(1).min(40);
         self.backoff_ms.saturating_mul(1 << doublings).min(self.backoff_cap_ms)
     }
 }
 
-/// What happens when the agent's account is at its limit, or its service has no capacity.
+/// Reaction to rate limits and overloaded services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     pub wait: bool,
-    /// The longest that may be waited in a row.
+    /// The longest wait in a row.
     pub max_wait_ms: u64,
 }
 
-/// What may be used up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
@@ -103,7 +99,6 @@ impl Budget {
         *self == Budget::default()
     }
 
-    /// What it is, in words; nothing if there is no limit.
     pub fn describe(&self) -> Option<String> {
         let parts = [
             self.cost_usd.map(text::format_dollars),
@@ -114,7 +109,7 @@ impl Budget {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// This one, and the other where it says nothing.
+    /// Fills unset limits from `other`.
     #[must_use]
     pub fn or(self, other: Budget) -> Budget {
         Budget {
@@ -124,7 +119,7 @@ impl Budget {
         }
     }
 
-    /// What is used up of this budget, in words. A cost that is not all told is called an estimate.
+    /// Describes the exceeded limit. Unreported cost is an estimate.
     pub fn exceeded(&self, used: &Usage, told: &Usage, elapsed_ms: u64) -> Option<String> {
         let spent = used.cost_usd.unwrap_or(0.0);
         if let Some(limit) = self.cost_usd.filter(|limit| spent >= *limit) {
@@ -149,7 +144,7 @@ impl Budget {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScmTaskKind {
-    /// Needs something to commit, and a message that the agent is asked for.
+    /// Needs changes and a message from the agent.
     Commit,
     Other,
 }

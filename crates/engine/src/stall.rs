@@ -1,25 +1,22 @@
-//! Whether a loop still gets anywhere: does the repository change, does a guardrail fail as before?
-//!
-//! Any change in the repository is progress, whatever the agent says and whatever guardrails say. Only
-//! where nobody can tell whether it changed does a guardrail that fails in the same way count by itself.
+//! Stall detection. Any change of the repository is progress; repeated guardrail failures count only without a
+//! fingerprint.
 
 use ralph_events::event::{Feedback, StallReason};
 pub use ralph_events::run_state::StallSeen as Seen;
 
-/// When a loop that gets nowhere is warned of, and when it is stopped. By default neither.
+/// When to warn about a stalled loop and when to stop it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StallRule {
-    /// Warn after so many iterations in a row, and again each time that they have doubled.
+    /// Iterations in a row until the warning, repeated whenever they have doubled.
     pub warn_after: Option<u32>,
-    /// Stop after so many.
     pub stop_after: Option<u32>,
 }
 
 impl StallRule {
-    /// How long a loop may get nowhere before anybody is told, if nothing stops it.
+    /// The warning threshold of loops that are never stopped.
     const DEFAULT_WARN_AFTER: u32 = 3;
 
-    /// Stops after so many iterations and warns before that; with 0 it only warns.
+    /// Stops after this many iterations and warns before; 0 only warns.
     pub fn stop_after(iterations: u32) -> StallRule {
         match iterations {
             0 => StallRule { warn_after: Some(Self::DEFAULT_WARN_AFTER), stop_after: None },
@@ -35,7 +32,6 @@ impl StallRule {
     }
 }
 
-/// What is to be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallDecision {
     Continue,
@@ -43,26 +39,22 @@ pub enum StallDecision {
     Stop { reason: StallReason, iterations: u32 },
 }
 
-/// An iteration that is over sooner than this is not worth a look, unless the loop is to be stopped by
-/// what is seen: no agent does anything in that time, and looking takes time, too.
+/// Shorter iterations are not checked just for a warning: agents do nothing in that time, and the check takes time.
 const MIN_CHECK_MS: u64 = 1_000;
 
-/// Watches over a loop.
 #[derive(Debug, Clone)]
 pub struct StallWatch {
     rule: StallRule,
-    /// The repository as it was last seen.
+    /// The last fingerprint.
     seen: Option<u64>,
     unchanged: u32,
-    /// What guardrails said last, and how often in a row.
+    /// The last guardrail failure, normalized.
     failure: Option<String>,
     failures: u32,
-    /// Nothing has been done since the last look.
+    /// No iteration since the last check.
     is_idle: bool,
-    /// An iteration has come to its end since what was last seen; what a run that was cut off left of one
-    /// is none.
+    /// An iteration has ended, and was not cut off, since the last check.
     is_counting: bool,
-    /// The duration of the last iteration.
     last_took_ms: u64,
 }
 
@@ -80,8 +72,7 @@ impl StallWatch {
         }
     }
 
-    /// Goes on with what a run knew when it was left, and with what guardrails had said. `counts` if an
-    /// iteration has come to its end since it looked.
+    /// `counts` if an iteration has ended since the last check.
     pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], counts: bool) -> StallWatch {
         StallWatch {
             seen: seen.fingerprint,
@@ -94,18 +85,15 @@ impl StallWatch {
         }
     }
 
-    /// What is known by now, for whoever goes on.
     pub fn snapshot(&self) -> Seen {
         Seen { fingerprint: self.seen, unchanged: self.unchanged, same_failures: self.failures }
     }
 
-    /// Whether to fingerprint the repository before the next iteration.
     pub fn needs_check(&self) -> bool {
         let worth_it = self.rule.stop_after.is_some() || self.last_took_ms >= MIN_CHECK_MS;
         worth_it && !self.rule.is_off() && !self.is_idle
     }
 
-    /// An iteration begins.
     pub fn start_iteration(&mut self) {
         self.is_idle = false;
         self.is_counting = true;
@@ -115,7 +103,6 @@ impl StallWatch {
         self.last_took_ms = duration_ms;
     }
 
-    /// All guardrails have said what they have to say of an iteration.
     pub fn record_guardrails(&mut self, failed: &[Feedback]) {
         let failure = (!failed.is_empty()).then(|| normalize_failure(failed));
         self.failures = match (&failure, &self.failure) {
@@ -126,8 +113,7 @@ impl StallWatch {
         self.failure = failure;
     }
 
-    /// The repository was looked at. It looks different if `fingerprint` is another one; without one
-    /// nobody could tell.
+    /// Without a fingerprint, only repeated failures count.
     pub fn record_fingerprint(&mut self, fingerprint: Option<u64>) -> StallDecision {
         self.is_idle = true;
         let first = self.seen.is_none();
@@ -137,7 +123,7 @@ impl StallWatch {
             None => (StallReason::SameFailure, self.failures),
             Some(_) if first => return StallDecision::Continue,
             now if now == before && !self.is_counting => {
-                // What was to be stopped is to be stopped; what was warned of was warned of.
+                // The stop still applies; the warning was given already.
                 return match self.decide(StallReason::Unchanged, self.unchanged) {
                     stop @ StallDecision::Stop { .. } => stop,
                     _ => StallDecision::Continue,
@@ -176,7 +162,7 @@ impl StallWatch {
     }
 }
 
-/// What guardrails said, without what is different each time: the names of their logs.
+/// Drops the log names, which differ each time.
 fn normalize_failure(failed: &[Feedback]) -> String {
     let lines = failed.iter().flat_map(|part| part.message.lines());
     let lines: Vec<&str> = lines.filter(|line| !line.starts_with("Output file: ")).collect();
@@ -234,7 +220,6 @@ mod tests {
             watch.record_guardrails(&fail("red"));
             assert_eq!(look(&mut watch, Some(change)), StallDecision::Continue);
         }
-        // Back to what it was is a change, too.
         assert_eq!(look(&mut watch, Some(1)), StallDecision::Continue);
         assert_eq!(look(&mut watch, Some(2)), StallDecision::Continue);
     }
@@ -259,7 +244,7 @@ mod tests {
     fn stall_check_continues_counting_after_resume() {
         let rule = StallRule::stop_after(3);
         let seen = Seen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
-        // Killed in an iteration again and again: what was not finished counts for nothing, and hides nothing.
+        // Iterations that were killed neither count nor reset the count.
         let mut watch = StallWatch::resumed(rule, seen, &[], false);
         assert_eq!(watch.record_fingerprint(Some(7)), StallDecision::Continue);
         assert_eq!(watch.snapshot(), seen);
@@ -275,13 +260,11 @@ mod tests {
             "the one that was cut off had done something"
         );
         assert_eq!(watch.snapshot().unchanged, 0);
-        // One that had come to its end counts when it is looked at.
         let mut watch = StallWatch::resumed(rule, seen, &[], true);
         assert_eq!(
             watch.record_fingerprint(Some(7)),
             StallDecision::Stop { reason: UNCHANGED, iterations: 3 }
         );
-        // What guardrails said last is known by the feedback.
         let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
         let mut watch = StallWatch::resumed(rule, seen, &fail("red\nOutput file: log_001"), false);
         watch.record_guardrails(&fail("red\nOutput file: log_002"));

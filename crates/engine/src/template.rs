@@ -1,20 +1,13 @@
-//! Prompts as templates: `$NAME` and `${NAME}` become the values of variables.
-//!
-//! The rules are those of `envsubst`, so that a prompt that was written for it means the same here: a
-//! name is letters, digits and underscores and does not begin with a digit; whatever else begins with a
-//! dollar sign stays as it is; and a value is never looked at again, so that one that names itself is
-//! only text.
+//! Prompt templates with `$NAME` and `${NAME}`, by the rules of `envsubst`: names do not start with a digit, other
+//! dollar signs stay, values are not expanded again.
 
-/// A stretch of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplatePart<'t> {
     Text(&'t str),
     Variable { name: &'t str, raw: &'t str },
 }
 
-/// The template with the values in their places; a variable that has none is nothing.
-///
-/// `value` is asked once for each place, from the first to the last.
+/// Variables without a value become empty. `value` is called once per place, in order.
 pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(template.len());
     for piece in parts(template) {
@@ -26,8 +19,7 @@ pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v 
     out
 }
 
-/// The template with the values of what is known in their places; everything else stays as it is, as it
-/// does in a text that is no template but for a name or two.
+/// Replaces only variables that have a value.
 pub fn substitute_known<'v>(template: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(template.len());
     for piece in parts(template) {
@@ -39,7 +31,6 @@ pub fn substitute_known<'v>(template: &str, value: impl Fn(&str) -> Option<&'v s
     out
 }
 
-/// Whether the template has a place for this variable.
 pub fn mentions(template: &str, name: &str) -> bool {
     let wanted = name;
     parts(template)
@@ -57,7 +48,7 @@ fn parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
             rest = after;
             return Some(TemplatePart::Variable { name, raw });
         }
-        // The first character is text: either it is no dollar sign, or one that begins no variable.
+        // Text: no dollar sign, or one without a name.
         let next = rest.as_bytes().get(1..).and_then(|tail| memchr::memchr(b'$', tail));
         let (text, after) = rest.split_at(next.map_or(rest.len(), |at| at + 1));
         rest = after;
@@ -65,7 +56,7 @@ fn parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     })
 }
 
-/// The variable that `text` begins with, and what follows it.
+/// Splits off the variable at the start of `text`.
 fn variable(text: &str) -> Option<(&str, &str)> {
     let text = text.strip_prefix('$')?;
     let braced = text.strip_prefix('{');
@@ -79,7 +70,6 @@ fn variable(text: &str) -> Option<(&str, &str)> {
     Some((name, after))
 }
 
-/// Whether a character can stand in the name of a variable.
 pub fn is_part_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -111,7 +101,6 @@ mod tests {
             ("$_x1", "$A"),
             ("${SELF}", "${SELF}"),
             ("[$EMPTY][$UNKNOWN]", "[][]"),
-            // What is no variable stays.
             ("$", "$"),
             ("5 $ and $5 and ${5}", "5 $ and $5 and ${5}"),
             ("$$", "$$"),
@@ -150,7 +139,7 @@ mod tests {
         assert!(!mentions("in $SPECS_DIR2 or SPECS_DIR", "SPECS_DIR"));
     }
 
-    /// What `envsubst` makes of it, or `None` where that is not installed.
+    /// `None` if `envsubst` is not installed.
     fn envsubst(template: &str) -> Option<String> {
         let mut child = std::process::Command::new("envsubst")
             .env_clear()
@@ -167,7 +156,7 @@ mod tests {
 
     #[test]
     fn template_substitution_agrees_with_envsubst() {
-        // Many templates in one call: a line each.
+        // One call for many templates, a line each.
         let pieces = ["$", "{", "}", "A", "SELF", "_x1", "_", "9", "é", " ", ":-", "\\", "(", "NO"];
         let mut state = 7_u64;
         let mut template = String::new();

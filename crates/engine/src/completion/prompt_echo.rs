@@ -1,4 +1,4 @@
-//! Recognizes an agent that repeats its prompt: the completion text in a quoted prompt is no claim.
+//! Recognizes prompts that an agent repeats: a signal in them is no claim.
 
 pub(crate) mod lines;
 pub(crate) mod pattern;

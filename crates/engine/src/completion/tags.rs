@@ -1,19 +1,18 @@
-//! Tags in text that arrives in pieces.
+//! Finds tags in text that arrives in pieces.
 
-/// A tag's content longer than this is no completion text.
+/// Longer content is no completion signal.
 const MAX_TAG_CONTENT: usize = 64 * 1024;
 
-/// Finds `<tag>content</tag>`, whatever the case of the tag unless it is to be exact, in text that arrives in pieces. The
-/// content is what stands between a closing tag and the last opening one before it: a tag that was
-/// only mentioned and never closed does not swallow the one that was meant.
+/// Finds `<tag>content</tag>`. The content starts at the last opening tag, so one that is only mentioned does no
+/// harm.
 #[derive(Debug, Clone)]
 pub(super) struct TagScanner {
     open: String,
     close: String,
-    /// What has not been decided on: after an opening tag its content, else at most a part of one.
+    /// Content of the open tag, or part of a tag.
     pending: String,
     inside: bool,
-    /// The tag counts only as it is written.
+    /// Case matters.
     exact: bool,
 }
 
@@ -32,7 +31,6 @@ impl TagScanner {
         TagScanner { exact: true, ..TagScanner::new(tag) }
     }
 
-    /// What was said so far is no part of a tag that ends later.
     pub(super) fn reset(&mut self) {
         self.pending.clear();
         self.inside = false;
@@ -42,7 +40,7 @@ impl TagScanner {
         if !joined && !self.pending.is_empty() {
             self.pending.push('\n');
         }
-        // What was there has been searched, but for a tag that may have begun at its end.
+        // Already searched, except for a tag that may start at its end.
         let mut from = self.pending.len().saturating_sub(self.close.len());
         self.pending.push_str(text);
         while let Some((at, is_open)) = self.next_tag(from) {
@@ -58,14 +56,14 @@ impl TagScanner {
         }
         let keep = if self.inside { MAX_TAG_CONTENT } else { self.close.len() };
         if self.pending.len() > keep {
-            // A content that is too long stays too long: its end is kept only to find the tag.
+            // Too long to match: the end is kept only to find the tag.
             self.inside = false;
             let cut = self.pending.ceil_char_boundary(self.pending.len() - self.close.len());
             self.pending.drain(..cut);
         }
     }
 
-    /// The next tag that matters, from about `from` on: an opening one, or inside also a closing one.
+    /// The next opening tag from about `from`; inside one, also a closing tag.
     fn next_tag(&self, from: usize) -> Option<(usize, bool)> {
         let bytes = self.pending.as_bytes();
         let is = |at: usize, tag: &str| {

@@ -115,7 +115,6 @@ fn retracted_text_does_not_complete() {
         (pattern, "I am DONE"),
     ] {
         let mut detector = CompletionDetector::new(&rule);
-        // The half of a tag is forgotten, too.
         detector.push_text(&format!("{said} <response><promise>"), false);
         detector.retract();
         assert!(!detector.has_output());
@@ -186,11 +185,11 @@ fn pattern_matches_before_long_output() {
 
 #[test]
 fn pattern_anchors_hold_in_long_output() {
-    // Lines of 16 bytes, of which each is the first or the last of what is looked at once.
+    // 16 bytes each, so that each is once at an end of the window.
     let line = "line number 777";
     for (pattern, last, complete) in [
         (r"^line number", "", true),
-        // That would be everything, which is not kept.
+        // Needs all the text, which is not kept.
         (r"\A(?s).*number 777\nEND", "END", false),
         (r"^(?:END|number 777|777)", "END", false),
         (r"777$", "END", false),
@@ -255,24 +254,22 @@ fn echoed_prompt_does_not_complete_by_response_tag() {
     assert!(judge(&["<response>DONE</response>"]), "the answer alone is the agent's own");
     assert!(judge(&["Then say", "<response>DONE</response>"]), "a part of the prompt is no echo");
     assert!(judge(&["Fix it.", "Fix it.", "<response>DONE</response>"]));
-    // A prompt without a line break at its end, and what comes next on its last line.
+    // More text follows on the last line of the prompt.
     assert!(!judge(&["Fix it.", "Then say", "<response>DONE</response>I will."]));
     assert!(judge(&["Fix it.", "Then say", "<response>DONE</response><response>DONE</response>"]));
     let tag = "<response>DONE</response>";
     let plain = "Fix it.\n\nThen say\n<response>DONE</response>";
     let rows: [(&str, &[&str], bool); 12] = [
-        // Blank lines around the prompt, which an echo need not have, or an echo has more of.
+        // Blank lines around the prompt, or more of them in the echo.
         ("\n \nSay\n<response>DONE</response>\n\n\n", &["Say", tag], false),
         ("\nSay\n<response>DONE</response>\n", &["", "Say", tag, "", ""], false),
         ("\nSay\n<response>DONE</response>\n", &["Say", tag, "", tag], true),
-        // Quoted, each line by the same mark or by any.
         (plain, &["> Fix it.", ">", "> Then say", "> <response>DONE</response>"], false),
         (plain, &["│ Fix it.", "│", "│ Then say", "│ <response>DONE</response>"], false),
         (plain, &["  Fix it.", "", "  Then say", "  <response>DONE</response>  "], false),
         (plain, &["> Fix it.", ">", "> Then say", "> done", "  <response>DONE</response>"], true),
-        // A prompt that is a quotation itself.
         ("> Say\n> <response>DONE</response>", &["Say", tag], false),
-        // Its first lines come again: the echo begins later than it seemed to.
+        // Its first lines repeat, so the echo starts later than it seems.
         ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag], false),
         ("A\nB\nA\n<response>DONE</response>", &["A", "B", "A", "B", "A", tag], false),
         ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag, "A", tag], true),
@@ -350,7 +347,6 @@ proptest! {
     fn response_scanner_agrees_with_regex_definition(
         text in "(<response>|</response>|DONE|x|é| |\n|<){0,12}",
     ) {
-        // The content holds no opening tag: that is what "innermost" means.
         let plain = Regex::new(r"(?is)<response>((?:(?!<response>).)*?)</response>").unwrap();
         let expected = plain
             .captures(text.as_str())

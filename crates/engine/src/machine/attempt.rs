@@ -1,4 +1,4 @@
-//! One attempt at an iteration: the agent, how it ended, and whether to try again.
+//! Attempts: start of the agent, classification of its end, retries and waits.
 
 use jiff::Timestamp;
 
@@ -10,10 +10,9 @@ use ralph_events::exit_code;
 use ralph_events::progress::Limits;
 use ralph_events::text;
 
-/// A limit that ends at a full second has ended for everybody a moment later.
+/// Limits that reset at a full second may last a moment longer.
 const RESET_SLACK_MS: i64 = 1_000;
 
-/// Of an agent that says nothing of its own, whatever it prints.
 const PROMPT_ECHO_MESSAGE: &str = "the agent repeated its prompt and said nothing else";
 
 impl LoopMachine {
@@ -25,7 +24,7 @@ impl LoopMachine {
             return self.finish_by_budget(now, &used_up, out);
         }
         if self.iteration_budget_exceeded(self.iteration.worked_ms) {
-            // What was done so far stands and is checked; the next iteration has a budget of its own.
+            // The work so far is checked; the next iteration has a new budget.
             self.iteration.class = Class::Limited;
             return self.run_checks(now, out);
         }
@@ -41,7 +40,6 @@ impl LoopMachine {
         }
     }
 
-    /// The gates have said what the agent has to know.
     pub(super) fn on_briefed(&mut self, now: Now, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
         if self.phase != Phase::Briefing {
             return;
@@ -50,7 +48,7 @@ impl LoopMachine {
             return self.finish_stopped(now, out);
         }
         if self.steering.pause {
-            // It has not begun.
+            // The attempt did not start.
             self.iteration.attempt -= 1;
             return self.enter_pause(now, true, out);
         }
@@ -63,7 +61,7 @@ impl LoopMachine {
         self.start_job(now, Job::Agent(AgentRun::new(purpose, now)), out);
     }
 
-    /// Reports each refused host once per iteration, up to a number that a person would read.
+    /// Reports each refused host once per iteration, up to the cap.
     pub(super) fn on_refusals(&mut self, hosts: Vec<RefusedHost>, out: &mut Vec<Action>) {
         let most = self.rules.max_refusals;
         for refused in hosts {
@@ -123,10 +121,10 @@ impl LoopMachine {
         self.classify_attempt(now, report, out);
     }
 
-    /// What is made of an agent that has ended, and whose use is counted.
+    /// Decides what follows an attempt whose usage is already counted.
     pub(super) fn classify_attempt(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
         self.iteration.class = report.class;
-        // Whatever it said: one that failed, was ended or said nothing has not completed anything.
+        // Only an attempt that ended normally with an answer can complete anything.
         self.iteration.complete = report.complete && report.class == Class::Answered;
         self.iteration.found = report.found;
         if self.steering.stop.is_some() && !self.may_check_gates(0) {
@@ -193,7 +191,6 @@ impl LoopMachine {
         self.run_checks(now, out);
     }
 
-    /// An attempt failed, and the retry policy decides.
     fn handle_failure(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
         self.retries.failures += 1;
         let fatal = self.rules.retry.max_failures();
@@ -216,15 +213,13 @@ impl LoopMachine {
             self.end_iteration(now, false, out);
             out.push(Action::Save);
             if is_last {
-                // There is nothing left to wait for.
                 return self.next_iteration(now, out);
             }
         }
         self.wait(now, WaitReason::Backoff, delay_ms, None, out);
     }
 
-    /// The agent's account or service has had enough for now. The iteration is tried again, and the
-    /// wait counts as no failure.
+    /// Waits and retries the iteration. Not counted as a failure.
     fn handle_rate_limit(
         &mut self,
         now: Now,
@@ -264,7 +259,6 @@ impl LoopMachine {
         until_wall: Option<i64>,
         out: &mut Vec<Action>,
     ) {
-        // There is no use in waiting for what may not be done any more.
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }

@@ -1,5 +1,4 @@
-//! What is held against an agent's work once it has answered: guardrails, version control, the
-//! completion rule, gates.
+//! The checks after an answer: guardrails, SCM tasks, the completion rule, gates.
 
 use super::super::rules::ScmTaskKind;
 use super::super::stall::StallDecision;
@@ -28,7 +27,7 @@ impl LoopMachine {
             self.stall.record_guardrails(&self.iteration.checks.failed);
         }
         if self.iteration.is_initial_check || (!passed && self.rules.gates) {
-            // They may have something to add to what failed. There is nothing yet to be committed.
+            // The gates may add feedback. There is nothing to commit yet.
             self.iteration.complete = false;
             return self.check_gates(out);
         }
@@ -100,18 +99,17 @@ impl LoopMachine {
         }
     }
 
-    /// Asks the agent for a commit message if one is needed and can still be paid for.
+    /// Unless none is needed or the budget is used up.
     pub(super) fn request_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
         if !self.iteration.scm.is_dirty {
             return self.run_scm_task(now, 0, out);
         }
         if std::mem::take(&mut self.iteration.scm.has_message) {
-            // It was given before the run was cut off, or for a commit that failed, and is paid for.
+            // Paid for already: before the run was cut off, or for a commit that failed.
             self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
             return self.run_scm_task(now, 0, out);
         }
         if self.totals.message_agent_meddles {
-            // One that writes something whenever it is started would never come to an end.
             return self.commit_with_default_message(
                 now,
                 "the agent did more than give a message before",
@@ -131,7 +129,6 @@ impl LoopMachine {
         self.start_agent(now, Purpose::CommitMessage, out);
     }
 
-    /// What was checked is committed, whoever could not be asked for a message, or gave none.
     fn commit_with_default_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
         let message = format!("{why}, so the commit gets a message of ralph's own");
         out.push(Action::Emit(Event::Warning { message: message.into() }));
@@ -171,8 +168,7 @@ impl LoopMachine {
         }
     }
 
-    /// An agent was asked for words and may have done more than that. What was checked and staged is committed; what
-    /// no guardrail has seen is not, and completes nothing: the next iteration's guardrails judge it.
+    /// Commits what was checked and staged. Other changes prevent completion until guardrails have judged them.
     pub(super) fn on_commit_guard(
         &mut self,
         now: Now,
@@ -213,7 +209,7 @@ impl LoopMachine {
 
     pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
         if let Some(reason) = self.iteration.checks.changed_since.clone() {
-            // That there was nothing left to check is not noted: whoever goes on after a cut checks it all again.
+            // No `CompletionChecked` is emitted, so a resumed run repeats all checks.
             if std::mem::take(&mut self.iteration.complete) {
                 out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
             }
@@ -225,7 +221,6 @@ impl LoopMachine {
         self.check_gates_or_end(now, out);
     }
 
-    /// The completion rule was applied, and the gates have the last word.
     pub(super) fn check_gates_or_end(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.rules.gates {
             self.check_gates(out);
@@ -264,8 +259,7 @@ impl LoopMachine {
         self.finish_iteration(now, out);
     }
 
-    /// Somebody asked to stop and to let finish what is running, and it finished so that nothing has
-    /// to be started any more to tell what it came to. Its result is not thrown away.
+    /// After a graceful stop, a result counts if judging it needs no further process.
     pub(super) fn may_check_gates(&self, next_guardrail: usize) -> bool {
         let failed = next_guardrail > 0 && !self.iteration.checks.failed.is_empty();
         self.steering.stop == Some(StopMode::Graceful)
@@ -276,7 +270,7 @@ impl LoopMachine {
     }
 
     fn finish_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
-        // One that was to finish has: it is judged, and the run stops before the next.
+        // After a graceful stop, the iteration is still judged.
         let judged =
             self.steering.stop == Some(StopMode::Graceful) && !self.iteration.is_initial_check;
         if self.steering.stop.is_some() && !judged {
@@ -299,7 +293,6 @@ impl LoopMachine {
         self.end_complete(now, out);
     }
 
-    /// All that has a say in it agrees that the work is complete.
     pub(super) fn end_complete(&mut self, now: Now, out: &mut Vec<Action>) {
         let n = self.iteration.number;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
@@ -333,7 +326,6 @@ impl LoopMachine {
         }));
     }
 
-    /// Before the next iteration: did the last one get anywhere?
     pub(super) fn on_stall_check(
         &mut self,
         now: Now,

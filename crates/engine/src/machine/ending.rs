@@ -7,7 +7,6 @@ use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
 
-/// How and why a run ends.
 struct RunEnding {
     outcome: Outcome,
     exit_code: u8,
@@ -26,14 +25,13 @@ impl LoopMachine {
     pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
         if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
             out.push(Action::Emit(Event::PauseRequested));
-            // There is no use in waiting for what is not to be done.
             if let Phase::Waiting { reason, .. } = self.phase {
                 self.enter_pause(now, self.is_retry_wait(reason), out);
             }
         }
     }
 
-    /// What follows such a wait is another attempt at the same iteration.
+    /// Whether the wait is followed by another attempt at the same iteration.
     pub(super) fn is_retry_wait(&self, reason: WaitReason) -> bool {
         reason != WaitReason::Backoff
             || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
@@ -50,7 +48,6 @@ impl LoopMachine {
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
         if let Phase::Paused { since, retry } = self.phase {
-            // A pause is on nobody's time.
             let paused_ms = now.mono_ms.saturating_sub(since);
             self.clock.started = self.clock.started.saturating_add(paused_ms);
             self.iteration.started = self.iteration.started.saturating_add(paused_ms);
@@ -58,7 +55,7 @@ impl LoopMachine {
         }
     }
 
-    /// The first signal lets the running job finish, the second ends it, the third kills it.
+    /// The first signal lets the job finish, the second ends it, the third kills it.
     pub(super) fn on_signal(&mut self, now: Now, signal: StopSignal, out: &mut Vec<Action>) {
         let earlier = self.steering.signals;
         self.steering.signals = earlier.saturating_add(1);
@@ -72,7 +69,7 @@ impl LoopMachine {
         self.request_stop(now, signal.name(), at_once, out);
     }
 
-    /// A signal has asked for a pause or a stop since the last pause ended.
+    /// Since the start or the end of the last pause.
     pub fn was_signalled(&self) -> bool {
         self.steering.signals > 0
     }
@@ -95,12 +92,11 @@ impl LoopMachine {
         self.stop_if_idle(now, out);
     }
 
-    /// Somebody, or something, wants the run to end and lets nothing finish.
+    /// The run has to end without waiting for the running job.
     pub fn is_immediate_stop(&self) -> bool {
         matches!(self.steering.stop, Some(StopMode::Now | StopMode::Broken(_)))
     }
 
-    /// Ends what is running, if it may not finish. The end of it is still to be heard of.
     pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
         let cause = match self.steering.stop {
             None | Some(StopMode::Graceful) => return,
@@ -110,10 +106,9 @@ impl LoopMachine {
         self.end_job(JobEnd::CutOff(cause), out);
     }
 
-    /// A stop that finds nothing running takes effect at once.
     pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
-            // What was to be tried again never was.
+            // The retry never happened.
             self.iteration.class = Class::Interrupted;
             self.finish_stopped(now, out);
         }
@@ -146,7 +141,7 @@ impl LoopMachine {
         self.finish_with(now, ending, out);
     }
 
-    /// Ends the run because attempts failed `self.retries.failures` times in a row, the last one with `failure`.
+    /// Ends the run after too many failures in a row.
     pub(super) fn give_up(&mut self, now: Now, failure: String, out: &mut Vec<Action>) {
         let message = attempt::retries_exhausted_message(self.retries.failures, &failure);
         let exit_code = self.rules.retry.exit_code;
@@ -177,14 +172,14 @@ impl LoopMachine {
         if !complete {
             self.iteration.complete = false;
         }
-        // What guardrails have said so far is for whoever goes on.
+        // Guardrail results so far are kept for a resumed run.
         let said = std::mem::take(&mut self.iteration.checks.failed);
         if !said.is_empty() {
             self.iteration.checks.passed = Some(false);
             self.set_feedback(said, out);
         }
-        // Only one that completes the run is checked to its end and still open. Its end and that of the run
-        // are written together: whoever finds the one without the other would have to guess.
+        // Only a completing iteration is still open and fully checked here. Its end and the run's are written
+        // together: one alone would be ambiguous.
         let cut_off = self.iteration.is_open && !complete;
         self.end_iteration(now, !complete, out);
         self.phase = Phase::Finished(outcome);
@@ -198,7 +193,7 @@ impl LoopMachine {
             usage: self.totals.spending.reported(),
             tools: self.totals.tools,
             tool_errors: self.totals.tool_errors,
-            // The driver fills these in: only it knows the notification command and the repository.
+            // Filled in by the driver, which knows the notification command and the repository.
             notify: false,
             branch: None,
             last_failure: last_failure.map(Into::into),
@@ -208,8 +203,7 @@ impl LoopMachine {
         out.push(Action::Finish { outcome, exit_code });
     }
 
-    /// A run whose journal does not tell its outcome must not exit as if it did: `ralph runs` and the exit code
-    /// would disagree.
+    /// The exit code must not claim an outcome that the journal lacks.
     pub(super) fn on_end_not_recorded(&mut self, message: String, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::Broken) {
             self.phase = Phase::Finished(Outcome::Broken);

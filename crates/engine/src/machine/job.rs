@@ -8,7 +8,7 @@ pub(super) enum Job {
     Agent(AgentRun),
     Guardrail(usize),
     ScmStatus,
-    /// Checks what an agent did besides giving a commit message.
+    /// Checks what an agent changed while it wrote a commit message.
     CommitGuard {
         has_message: bool,
     },
@@ -20,13 +20,13 @@ pub(super) enum Job {
 pub(super) struct AgentRun {
     pub(super) purpose: Purpose,
     pub(super) last_output: u64,
-    /// When it gave its result, unless it has worked since.
+    /// Reset when it works again.
     pub(super) result_at: Option<u64>,
     pub(super) background: u32,
     pub(super) tool_running: bool,
     /// Its result is that its credentials were refused.
     pub(super) refused: bool,
-    /// It was ended because, by the costs known then, the budget of the run was used up.
+    /// By the costs known then, the budget of the run was used up.
     pub(super) budget_ended: bool,
 }
 
@@ -43,12 +43,11 @@ impl AgentRun {
         }
     }
 
-    /// It has given its result and announced no background task.
+    /// It gave its result and has no background task.
     pub(super) fn has_answered(&self) -> bool {
         self.result_at.is_some() && self.background == 0
     }
 
-    /// Why it is ended once it has given its result.
     pub(super) fn result_end_cause(&self) -> EndCause {
         if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
     }
@@ -57,9 +56,9 @@ impl AgentRun {
 /// Why the machine ends a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobEnd {
-    /// A guardrail or an SCM task exceeded its own limit, which is a failure.
+    /// Exceeded its own limit, which is a failure.
     TimedOut,
-    /// An agent met a limit, or the run has to stop. It says nothing about the work.
+    /// Met a limit, or the run has to stop. Says nothing about the work.
     CutOff(EndCause),
 }
 
@@ -76,7 +75,7 @@ impl LoopMachine {
         });
     }
 
-    /// Ends the running job, once. The input that reports its end still follows.
+    /// Ends the running job once. The input with its result still follows.
     pub(super) fn end_job(&mut self, end: JobEnd, out: &mut Vec<Action>) {
         let Phase::Running { job, ending: ending @ None, .. } = &mut self.phase else { return };
         *ending = Some(end);

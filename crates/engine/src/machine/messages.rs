@@ -1,96 +1,84 @@
-//! What goes into the machine and what comes out of it.
+//! Inputs and actions of the machine.
 
 use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
 
 use ralph_events::run_state::AgentReport as Report;
 
-/// Both clocks at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Never goes back, and stands still while the machine sleeps: for everything that is measured.
+    /// Monotonic, and stands still while the computer sleeps. All durations use it.
     pub mono_ms: u64,
-    /// Milliseconds since the Unix epoch: for what the outside world names by its time.
+    /// Milliseconds since the Unix epoch, for times that come from outside.
     pub wall_ms: i64,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// The first input, and only the first.
     Start,
-    /// What the gates have to say to the agent before it begins.
+    /// Notes of the gates for the agent.
     Briefed {
         feedback: Vec<Feedback>,
     },
     AgentStarted,
-    /// The agent's program could not be run.
     AgentNotStarted {
         message: String,
     },
-    /// The prompt is gone or cannot be read.
     PromptFailed {
         message: String,
     },
-    /// The agent printed something.
     Output,
-    /// The agent works: it said something or used a tool.
+    /// An earlier result was not its last.
     Working,
-    /// Whether a tool of the agent's is running, as far as its stream tells.
     ToolRunning(bool),
-    /// All that the attempt has used so far.
+    /// Usage of the whole attempt so far.
     UsageReported(Usage),
-    /// The agent has given a final result.
+    /// The agent gave a final result.
     ResultSeen,
-    /// The agent said that its credentials were refused.
+    /// The agent reported that its credentials were refused.
     Refused,
-    /// So many of the agent's own background tasks are running.
+    /// The number of background tasks of the agent.
     BackgroundTasks(u32),
     AgentEnded(Box<Report>),
     GuardrailEnded {
         failed: Option<Feedback>,
     },
     ScmStatus(ScmStatus),
-    /// What an agent has done besides that was asked for a commit message.
     CommitGuardChecked(CommitGuardResult),
-    /// One that failed may be something for the next agent to know.
+    /// A failed task may have feedback for the next agent.
     ScmTaskEnded {
         ok: bool,
         feedback: Option<Feedback>,
     },
     GatesChecked(GateVerdict),
-    /// What the repository looks like, as a number that is another one when it looks different; nothing
-    /// if nobody can tell.
+    /// A hash of the repository's state; none if it cannot be determined.
     StallChecked {
         fingerprint: Option<u64>,
     },
-    /// The time that [`LoopMachine::deadline`] named has come.
     Timer,
-    /// Hosts that the agent asked for and was refused.
     Refusals(Vec<RefusedHost>),
-    /// A signal that asks the run to pause or stop. Its meaning depends on those before it.
+    /// Its meaning depends on the signals before it.
     Signal(StopSignal),
-    /// Somebody asked to stop: after what is running now, or at once.
+    /// Stops the run after the running job, or now.
     Stop {
         signal: &'static str,
         now: bool,
     },
-    /// Somebody asked for a pause: what is running comes to its end, and nothing new is begun.
+    /// Lets the running job finish and starts nothing new.
     Pause,
-    /// Somebody asked to go on, with another limit if one is given.
+    /// Ends a pause, with a new limit if one is given.
     Resume {
         max_iterations: Option<u32>,
     },
-    /// The journal could not take the end of the run.
     EndNotRecorded {
         message: String,
     },
-    /// ralph itself cannot go on.
+    /// ralph itself cannot continue.
     Broken {
         message: String,
     },
 }
 
-/// A host that the proxy of the sandbox did not let the agent reach.
+/// A host that the sandbox's proxy refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RefusedHost {
     pub host: String,
@@ -130,87 +118,83 @@ impl StopSignal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScmStatus {
     Clean,
-    /// Something; for the very same an agent may have given a message already that was not used.
+    /// `has_message`: an agent has given an unused message for exactly these changes.
     Dirty {
         has_message: bool,
     },
-    /// It cannot be committed, or nobody can tell; why was said, and what the next agent is to be told.
+    /// Impossible or unknown, which was reported.
     Failed(Option<Feedback>),
 }
 
-/// What became of the work while an agent was asked for a commit message.
+/// What changed while an agent wrote a commit message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitGuardResult {
-    /// It is what the guardrails saw.
+    /// Nothing: the guardrails checked this state.
     Same,
-    /// Something was changed besides, which was said. What was staged is as it was.
+    /// Files outside the staged changes, which was reported.
     ChangedBeside(UncheckedChange),
-    /// What would be committed is not what was staged, or nobody can tell; which was said.
+    /// The staged changes, or it is unknown; which was reported.
     Moved(UncheckedChange),
 }
 
-/// What no guardrail has seen.
+/// A change that no guardrail has checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UncheckedChange {
     /// Why the work is not complete.
     pub reason: String,
-    /// What the next agent is to be told.
+    /// For the next agent.
     pub feedback: Feedback,
 }
 
-/// What the gates say to what the agent claims.
+/// The gates' answer to a completion claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateVerdict {
-    /// What the completion rule found stands.
+    /// The result of the completion rule stands.
     Neutral,
-    /// The work is complete, whether or not the agent said so.
+    /// Complete, even without a claim of the agent.
     Complete,
-    /// It is not complete, for this reason, and the next agent is to be told this, after what
-    /// guardrails have to say.
+    /// Not complete. The feedback follows that of the guardrails.
     Veto { reason: String, feedback: Vec<Feedback> },
 }
 
-/// What to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Ask the gates what the agent has to know. Answered by `Briefed`.
+    /// Answered by `Briefed`.
     CollectBriefing,
-    /// Compose the prompt from its source and [`LoopMachine::feedback`], and start the agent.
-    /// Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
+    /// With [`super::LoopMachine::feedback`] in the prompt. Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
     StartAgent(Purpose),
-    /// End the agent with everything that it started. `AgentEnded` still follows.
+    /// End the agent's process tree. `AgentEnded` still follows.
     EndAgent(EndCause),
     /// Answered by `GuardrailEnded`.
     RunGuardrail(usize),
-    /// The guardrail's time is up, or it has to go.
+    /// `GuardrailEnded` still follows.
     EndGuardrail {
         timed_out: bool,
     },
-    /// Answered by `ScmLooked`.
+    /// Answered by `ScmStatus`.
     CheckScmStatus,
-    /// An agent was asked for a commit message: is everything as it was? Answered by `StagedLooked`.
+    /// Answered by `CommitGuardChecked`.
     CheckStaged,
     /// Answered by `ScmTaskEnded`.
     RunScmTask(usize),
-    /// There is nothing to commit: say so.
+    /// Report that there is nothing to commit.
     SkipScmTask(usize, &'static str),
-    /// End the task, or the look at the repository: its time is up, or it has to go. Its end is still to be heard of.
+    /// End the running SCM task or inspection. Its result still follows.
     EndScmTask {
         timed_out: bool,
     },
-    /// Answered by `RepositoryLooked`.
+    /// Answered by `StallChecked`.
     CheckStall,
     /// Answered by `GatesChecked`.
     CheckGates {
-        /// The completion rule has found what it looks for.
+        /// The completion rule matched.
         claimed: bool,
-        /// So do all guardrails. If not, the work is not complete whatever the gates say.
+        /// If not, no gate can make the work complete.
         checks_passed: bool,
     },
-    /// Kill the running job without a grace period.
     KillJob,
     Emit(Event<'static>),
-    /// An iteration is over: what is recorded must be safe.
+    /// Flush and sync the journal.
     Save,
     /// The last action, unless `EndNotRecorded` follows.
     Finish {

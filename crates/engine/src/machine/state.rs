@@ -1,13 +1,13 @@
-//! The state of a run that outlives an iteration.
+//! The state of a run beyond one iteration.
 
 use ralph_events::event::Feedback;
 use ralph_events::progress::{Limits, Open, Pending};
 use ralph_events::spending::Spending;
 
-/// Measures the time that counts against the budget: all processes of the run, without pauses.
+/// The time that counts against the budget: all processes of the run, without pauses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RunClock {
-    /// The start of this process, moved forward by every pause.
+    /// Process start, moved forward by every pause.
     pub(super) started: u64,
     pub(super) active_before_ms: u64,
 }
@@ -29,10 +29,9 @@ pub(super) struct RunTotals {
     pub(super) spending: Spending,
     pub(super) tools: u32,
     pub(super) tool_errors: u32,
-    /// The last SCM task failed. It is retried after the next iteration that passes.
+    /// Retried after the next iteration that passes.
     pub(super) scm_failed: bool,
-    /// An agent that was asked for a commit message changed files. No agent is asked again: one that writes at every
-    /// start would never end.
+    /// An agent asked for a commit message changed files. None is asked again: one that always writes would never end.
     pub(super) message_agent_meddles: bool,
     pub(super) silence_warned: bool,
 }
@@ -51,7 +50,7 @@ pub(super) struct Retries {
 pub(super) struct Steering {
     pub(super) stop: Option<StopMode>,
     pub(super) pause: bool,
-    /// Signals since the start of the run or the end of the last pause.
+    /// Since the start or the end of the last pause.
     pub(super) signals: u32,
 }
 
@@ -63,7 +62,7 @@ pub(super) enum StopMode {
     Broken(String),
 }
 
-/// What an earlier process of this run left unfinished.
+/// Work that an earlier process left open.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Continuation {
     pub(super) pending: Pending,
@@ -74,9 +73,9 @@ pub(super) struct Continuation {
 /// Messages for the next prompt.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PromptFeedback {
-    /// From the iteration before; kept until the next checks.
+    /// From the iteration before.
     carried: Vec<Feedback>,
-    /// From the gates; collected anew for each attempt.
+    /// From the gates, new for each attempt.
     briefing: Vec<Feedback>,
 }
 

@@ -1,4 +1,4 @@
-//! The machine step by step, as a driver would lead it: what it asks for, and what it makes of the answers.
+//! Tests that drive the machine step by step.
 
 mod failures;
 mod gates;
@@ -86,7 +86,7 @@ fn veto(told: &[&str]) -> Input {
     Input::GatesChecked(GateVerdict::Veto { reason: "open".to_owned(), feedback })
 }
 
-/// A machine with a clock that the test moves, and a memory of what it asked for.
+/// A machine with a test clock and the actions of its last step.
 struct Loop {
     machine: LoopMachine,
     now: Now,
@@ -110,7 +110,6 @@ impl Loop {
         self
     }
 
-    /// The agent that is being started runs and ends so.
     fn agent(&mut self, report: Report) -> &mut Self {
         if self.asked(&Action::CollectBriefing) {
             self.give(Input::Briefed { feedback: Vec::new() });
@@ -118,7 +117,6 @@ impl Loop {
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
-    /// The same of one that is asked for a commit message, and what it did besides.
     fn asked_for_message(&mut self, report: Report, look: CommitGuardResult) -> &mut Self {
         assert!(self.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", self.actions);
         self.agent(report);
@@ -132,7 +130,6 @@ impl Loop {
         self
     }
 
-    /// Lets the time pass until the machine wants to be woken.
     fn until_deadline(&mut self) -> &mut Self {
         let deadline = self.machine.deadline().expect("something is waited for");
         self.after(deadline - self.now.mono_ms).give(Input::Timer)
@@ -236,7 +233,7 @@ fn stalled_run_is_warned_then_stopped() {
     }
     run.give(Input::StallChecked { fingerprint: Some(2) });
     assert!(stalling(&run), "{:?}", run.actions);
-    // Somebody pauses it: it is not looked at again for that.
+    // A pause causes no second check.
     run.agent(answered()).give(Input::Pause);
     run.give(Input::StallChecked { fingerprint: Some(3) });
     assert!(run.machine.is_paused());
@@ -272,14 +269,13 @@ fn guardrail_feedback_is_saved_when_run_is_stopped() {
             _ => None,
         })
     };
-    // The first has failed, and the second is ended with the run: that says nothing of the work.
+    // Ended with the run, which says nothing about the work.
     let mut run = Loop::start(Rules { guardrails: guardrails.clone(), ..rules() });
     run.agent(done()).give(Input::GuardrailEnded { failed: Some(feedback("red")) });
     run.give(Input::Stop { signal: "SIGHUP", now: true });
     run.give(Input::GuardrailEnded { failed: Some(feedback("signal 15")) });
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
     assert_eq!(told(&run), Some(vec![feedback("red")]));
-    // Nothing had failed: what was said before still holds.
     let mut run = Loop::start(Rules { guardrails, ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGHUP", now: true });
     run.give(Input::GuardrailEnded { failed: Some(feedback("signal 15")) });

@@ -1,26 +1,21 @@
-//! What the loop waits for, and what it does when a time or a budget is up.
+//! Timers and budgets.
 
 use super::{Action, AgentRun, Job, JobEnd, LoopMachine, Now, Phase};
 use ralph_events::event::{EndCause, Event, Purpose};
 
-/// While a limit is waited for, the wall clock is looked at this often: it moves on while the
-/// machine sleeps, and the clock that deadlines are measured by does not.
+/// How often a wait is compared with the wall clock, which advances while the computer sleeps.
 pub(super) const WALL_CLOCK_CHECK_MS: u64 = 60_000;
-/// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
-/// others; some go on trying for minutes.
+/// Time to exit, or to find other credentials. Some agents retry for minutes.
 const REFUSED_GRACE_MS: u64 = 3_000;
-/// A silent agent is warned of after this part of the time after which it is ended.
+/// The warning comes after this fraction of the limit.
 const SILENCE_WARNING_FRACTION: u64 = 4;
-/// How long looking at the repository may take. One that cannot be looked at in this time is one of
-/// which nobody can tell.
+/// A repository that takes longer has no fingerprint.
 const STALL_CHECK_TIMEOUT_MS: u64 = 30_000;
-/// How long an agent may take for a commit message, whatever else it may take: the work is done, and ralph can
-/// commit it with a message of its own.
+/// After that, ralph commits with a default message.
 const COMMIT_MESSAGE_TIMEOUT_MS: u64 = 5 * 60_000;
-/// How long SCM tasks, and the look before them, may take when the run's time is up: what was checked is to be kept.
+/// Lets SCM tasks commit checked work after the run's time is up.
 pub(super) const FINAL_SCM_GRACE_MS: u64 = 30_000;
 
-/// A time at which the machine wants to be woken, and what it does then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Timer {
     at: u64,
@@ -31,20 +26,19 @@ struct Timer {
 enum Due {
     End(JobEnd),
     WarnSilent,
-    /// The time of the run or of the iteration is up while an agent works.
     CheckBudgets,
     EndWait,
-    /// The time of the run is up while it waits.
+    /// The time of the run is up during a wait.
     FinishByBudget,
 }
 
 impl LoopMachine {
-    /// The time at which [`Input::Timer`] is due, by the monotonic clock.
+    /// The time at which [`super::Input::Timer`] is due, by the monotonic clock.
     pub fn deadline(&self) -> Option<u64> {
         self.timers().map(|timer| timer.at).min()
     }
 
-    /// The timers of the current phase, in order of precedence: if several are due, the first one fires.
+    /// In order of precedence: the first one that is due fires.
     fn timers(&self) -> impl Iterator<Item = Timer> {
         let run = self.run_deadline();
         let run_is_over = Due::End(JobEnd::CutOff(EndCause::Budget));
@@ -77,7 +71,7 @@ impl LoopMachine {
 
     fn agent_timers(&self, agent: &AgentRun, started: u64) -> Vec<(Option<u64>, Due)> {
         let rules = &self.rules;
-        // An agent that has answered is ended for that, whichever limit it meets: its answer counts.
+        // An answer counts, whichever limit the agent meets after it.
         let answered = agent.has_answered().then(|| agent.result_end_cause());
         let end = |cause| Due::End(JobEnd::CutOff(answered.unwrap_or(cause)));
         let silence = self.silence_limit(agent);
@@ -139,26 +133,23 @@ impl LoopMachine {
         }
     }
 
-    /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
         let limit = self.rules.budget.duration_ms?;
         Some(self.clock.deadline(limit))
     }
 
-    /// The same for SCM tasks, which may finish with what was checked, whether they were under way when the time
-    /// was up or begin then.
+    /// SCM tasks may finish with checked work after the run's time is up.
     fn scm_deadline(&self) -> Option<u64> {
         self.run_deadline()
             .map(|at| at.saturating_add(FINAL_SCM_GRACE_MS).max(self.iteration.scm.grace_until))
     }
 
-    /// When agents have worked at this iteration for as long as they may. Waiting is no work.
+    /// Waiting does not count as work.
     fn iteration_deadline(&self, started: u64) -> Option<u64> {
         let limit = self.rules.iteration_budget.duration_ms?;
         Some(started.saturating_add(limit.saturating_sub(self.iteration.worked_ms)))
     }
 
-    /// How long the run may go on, if that is limited.
     pub(super) fn remaining_ms(&self, now: Now) -> Option<u64> {
         self.run_deadline().map(|at| at.saturating_sub(now.mono_ms))
     }
@@ -177,8 +168,7 @@ impl LoopMachine {
         add_limit(agent.result_at?, self.rules.result_grace_ms)
     }
 
-    /// How long the agent may be silent now: not at all limited while a tool or a background task of its runs, or
-    /// once it has given its result.
+    /// None while a tool or background task runs, or after the result.
     fn silence_limit(&self, agent: &AgentRun) -> Option<u64> {
         let waits_for_model =
             !agent.tool_running && agent.background == 0 && agent.result_at.is_none();
@@ -212,9 +202,7 @@ impl LoopMachine {
             .is_some()
     }
 
-    /// An agent that has given its result has used up what it used up: ending it for that would save
-    /// nothing and throw its answer away. The next control point heeds the budget. Only time still
-    /// passes, and an agent that has answered need not stay for it.
+    /// After the result, ending an agent for its cost would only lose the answer. Time still counts.
     fn check_time_after_result(
         &mut self,
         now: Now,

@@ -1,35 +1,31 @@
-//! The prompt that a program repeats, as a whole.
+//! Removes an echo of the whole prompt.
 
 use std::collections::VecDeque;
 
 use super::tags::PromptTags;
 
-/// Leaves out lines that repeat the whole prompt, quoted or not. This is the search of Knuth, Morris
-/// and Pratt, with lines for letters: what was held back in vain is let go only as far as it cannot be
-/// the beginning of an echo after all.
+/// Removes echoes of the whole prompt, quoted or not: Knuth-Morris-Pratt over lines.
 #[derive(Debug, Clone)]
 pub(crate) struct EchoFilter {
-    /// The prompt, from its first line that says anything to its last.
+    /// Without blank lines at its ends.
     lines: Vec<String>,
-    /// For each number of repeated lines, how many of the last of them are the first of the prompt.
+    /// KMP failure table.
     prefix_table: Vec<usize>,
-    /// What was said and may be the beginning of an echo.
+    /// May be the start of an echo.
     pending_lines: VecDeque<String>,
-    /// The latest line, of which more may come: a long one comes in pieces.
+    /// Long lines arrive in pieces.
     partial_line: Option<String>,
-    /// A line that is longer than this is none of the prompt's, however it is quoted.
+    /// A longer line is not part of an echo.
     longest: usize,
-    /// The whole prompt was repeated.
     pub prompt_was_repeated: bool,
-    /// Judges the tags of lines that are let go.
+    /// Filters tags in released lines.
     quoted: Option<PromptTags>,
 }
 
-/// Room for quoting marks around a line of the prompt.
 const QUOTE_SLACK: usize = 4 * 1024;
 
 impl EchoFilter {
-    /// `None` where there is nothing that an echo could be mistaken for.
+    /// `None` if no echo can contain a signal.
     pub(crate) fn new(prompt: &str, quoted: Option<PromptTags>) -> Option<Self> {
         let lines: Vec<&str> = prompt.lines().map(strip_quote_marks).collect();
         let first = lines.iter().position(|line| !line.is_empty())?;
@@ -43,7 +39,7 @@ impl EchoFilter {
             }
             borders.push(border + usize::from(lines[border] == *line));
         }
-        // All of it may come on one line, with its breaks spelt out.
+        // The whole prompt may be on one line, with escaped line breaks.
         let longest = prompt.len() + prompt.len() / 8 + QUOTE_SLACK;
         Some(EchoFilter {
             lines,
@@ -56,7 +52,6 @@ impl EchoFilter {
         })
     }
 
-    /// A tag of the prompt was left out.
     pub(crate) fn removed_tag(&self) -> bool {
         self.quoted.as_ref().is_some_and(|quoted| quoted.found || self.prompt_was_repeated)
     }
@@ -81,14 +76,12 @@ impl EchoFilter {
         }
     }
 
-    /// Nothing more is to come.
     pub(crate) fn finish(&mut self, pass: &mut dyn FnMut(&str, bool)) {
         self.finish_line(pass);
         self.release(0, pass);
         self.release_all(pass);
     }
 
-    /// A line is no part of an echo of the whole prompt.
     fn release_line(&mut self, line: &str, pass: &mut dyn FnMut(&str, bool)) {
         match &mut self.quoted {
             Some(quoted) if line.len() <= self.longest => quoted.line(line, pass),
@@ -105,7 +98,6 @@ impl EchoFilter {
         }
     }
 
-    /// The latest line is all there, or long enough to be judged.
     fn finish_line(&mut self, pass: &mut dyn FnMut(&str, bool)) {
         if let Some(line) = self.partial_line.take() {
             self.match_line(&line, pass);
@@ -124,7 +116,7 @@ impl EchoFilter {
                     return self.release_all(pass);
                 }
                 Some("") => return self.pending_lines.push_back(text.to_owned()),
-                // A prompt need not end with a line break: what follows is the agent's.
+                // The prompt may end without a line break: the rest is the agent's.
                 Some(rest) if is_last => {
                     self.prompt_was_repeated = true;
                     self.pending_lines.clear();
@@ -137,7 +129,7 @@ impl EchoFilter {
         }
     }
 
-    /// What looked like the beginning of an echo was none, but for its last `keep` lines.
+    /// Releases all pending lines but the last `keep`.
     fn release(&mut self, keep: usize, pass: &mut dyn FnMut(&str, bool)) {
         while self.pending_lines.len() > keep
             && let Some(line) = self.pending_lines.pop_front()
@@ -147,7 +139,6 @@ impl EchoFilter {
     }
 }
 
-/// A line without what may be put before it to quote it, and without the space around it.
 pub(super) fn strip_quote_marks(line: &str) -> &str {
     let is_mark = |c: char| c.is_whitespace() || matches!(c, '>' | '|' | '│' | '┃' | '▌');
     line.trim_start_matches(is_mark).trim_end()

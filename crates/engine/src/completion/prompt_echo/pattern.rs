@@ -1,32 +1,28 @@
-//! Is a match of a done pattern the agent's own, or is it in the prompt, which the agent's program
-//! repeats?
+//! Tells a pattern match of the agent from one in an echoed prompt, by the text around it.
 //!
-//! As [`super::tags`] for tags: what stands around a match in the prompt is looked for around the match
-//! in what was said. Letters and digits alone are compared, whatever their case, so that it does not
-//! matter how a prompt is quoted, numbered, wrapped or written as JSON.
+//! Compares only letters and digits, in any case: echoes are quoted, numbered, wrapped or JSON.
 
 use fancy_regex::Regex;
 
-/// So many letters beside the match on its line are more than chance.
+/// Fewer letters beside a match may be chance.
 const MIN_CONTEXT_LETTERS: usize = 10;
-/// What a program puts before or after a line that it repeats, at most.
+/// Longest mark that programs put beside a line they repeat.
 const MAX_MARK_CHARS: usize = 12;
-/// So much around a match is looked at, beyond what the prompt's longest line takes.
+/// Compared around a match, beside the prompt's longest line.
 const CONTEXT: usize = 1024;
 
-/// Where the pattern matches in the prompt.
+/// A match in the prompt.
 #[derive(Debug, Clone)]
 struct PromptMatch {
     line: String,
     before: String,
     matched_text: String,
     after: String,
-    /// The lines around that say anything.
+    /// The nearest lines that are not blank.
     above: Option<String>,
     below: Option<String>,
 }
 
-/// Knows the matches of a prompt again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PromptPattern {
     spots: Vec<PromptMatch>,
@@ -57,7 +53,6 @@ impl PromptPattern {
         PromptPattern { spots, context_chars: CONTEXT + 2 * longest }
     }
 
-    /// Whether what stands there in a text is the prompt's.
     pub(crate) fn is_echo(&self, text: &str, start: usize, end: usize) -> bool {
         if self.spots.is_empty() {
             return false;
@@ -85,13 +80,12 @@ impl PromptPattern {
     }
 }
 
-/// What was said around a match.
 struct MatchContext {
     line_text: String,
     is_one_line: bool,
     before: String,
     after: String,
-    /// The same, on its line only.
+    /// The part on the same line.
     line_before: String,
     rest: String,
     above: Option<String>,
@@ -101,8 +95,7 @@ struct MatchContext {
 impl PromptMatch {
     fn is_from_prompt(&self, said: &MatchContext) -> bool {
         if self.matched_text != said.line_text {
-            // A pattern that takes all that is on a line: what the agent was asked for and what was said
-            // of it beside that cannot be told apart, but for a line that is long.
+            // The pattern takes whole lines: only a long one is clearly an echo.
             return said.is_one_line
                 && self.line.len() >= 2 * MIN_CONTEXT_LETTERS
                 && said.line_text.contains(&self.line);
@@ -117,7 +110,6 @@ impl PromptMatch {
         if around >= MIN_CONTEXT_LETTERS {
             return said.before.ends_with(&self.before) && said.after.starts_with(&self.after);
         }
-        // The line before, or after, tells more.
         let beyond = match (&self.above, &self.below) {
             (Some(above), _) if above.len() >= MIN_CONTEXT_LETTERS => {
                 let rest = said.before.strip_suffix(self.before.as_str());
@@ -138,8 +130,7 @@ impl PromptMatch {
             && said.rest.starts_with(&self.after)
             && said.line_before.len() <= self.before.len() + MAX_MARK_CHARS
             && said.rest.len() <= self.after.len() + MAX_MARK_CHARS;
-        // Hardly more than the words: that is what the agent was asked for, unless their neighbours tell,
-        // or they are all that it was asked.
+        // Little more than the match is the requested answer, unless neighbours match or it is the whole prompt.
         is_marked && self.has_neighbours(said, around > 0)
     }
 
@@ -156,14 +147,13 @@ impl PromptMatch {
     }
 }
 
-/// The letters and digits of a text.
 fn alphanumerics(text: impl AsRef<str>) -> String {
     let text = text.as_ref();
     let mut letters = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         if c == '\\' {
-            // A line break that is spelt out, as in JSON.
+            // An escaped line break, as in JSON.
             chars.next_if(|next| matches!(next, 'n' | 't' | 'r'));
         } else if c.is_alphanumeric() {
             letters.extend(c.to_lowercase());
@@ -251,7 +241,6 @@ mod tests {
                 assert!(completes(prompt, ".*All tasks complete.*", said), "{prompt}\n-- {said}");
             }
         }
-        // One after the other on a line.
         assert!(completes(SHORT, "All tasks complete", &format!("{SHORT}: All tasks complete")));
     }
 }

@@ -1,54 +1,50 @@
-//! Is a completion tag the agent's own, or is it the prompt's, which the agent's program repeats?
+//! Tells a completion tag of the agent from one in an echoed prompt.
 //!
-//! A program that shows its prompt may colour it, number its lines, put the time before each of them,
-//! cut them or write them as JSON. So each tag is judged by what stands around it: on its line, and, as
-//! far as that says little, on the lines before and after.
+//! Programs colour, number, timestamp, cut or JSON-encode their echo, so a tag is judged by its line and, if that is
+//! short, by its neighbours.
 
 use std::collections::VecDeque;
 
-/// So much beside the tag on its line is more than chance.
+/// Less text beside a tag may be chance.
 const MIN_CONTEXT_CHARS: usize = 12;
-/// So many lines of the prompt on each side of a tag are looked at.
+/// Lines of the prompt compared on each side.
 const PROMPT_CONTEXT_LINES: usize = 2;
-/// Among so many that were said: of a blank line a mark or a number may be left.
+/// More than in the prompt: marks and numbers remain of blank lines.
 const OUTPUT_CONTEXT_LINES: usize = 3 * PROMPT_CONTEXT_LINES;
-/// A tag is judged at the latest when so many lines have followed, blank ones among them.
+/// A tag is judged at the latest after this many lines.
 const MAX_PENDING_LINES: usize = 64;
 
-/// A tag that is whole on its line.
 #[derive(Debug, Clone)]
 struct PromptTag {
     content: String,
-    /// What stands beside it on its line.
     before: String,
     after: String,
-    /// The lines around that say anything, the nearest first.
+    /// Nearest first, without blank lines.
     above: Vec<String>,
     below: Vec<String>,
 }
 
-/// Leaves the tags of a prompt out of what repeats it.
+/// Removes tags that are part of an echo.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptTags {
     tag: &'static str,
     spots: Vec<PromptTag>,
-    /// The latest lines that say anything, the nearest first.
+    /// Nearest first, without blank lines.
     above: VecDeque<String>,
-    /// Lines that are not judged yet.
     pending: VecDeque<PendingTag>,
-    /// A tag was left out.
+    /// A tag was removed.
     pub(super) found: bool,
 }
 
 #[derive(Debug, Clone)]
 struct PendingTag {
     text: String,
-    /// What it says, of which there are several lines where their breaks are spelt out.
+    /// Several if line breaks are escaped.
     lines: Vec<String>,
 }
 
 impl PromptTags {
-    /// `None` where the prompt has no such tag.
+    /// `None` if the prompt has no such tag.
     pub(crate) fn new(prompt: &str, tag: &'static str) -> Option<Self> {
         let lines: Vec<String> =
             prompt.lines().map(normalize).filter(|line| !line.is_empty()).collect();
@@ -75,7 +71,6 @@ impl PromptTags {
         })
     }
 
-    /// Takes the next whole line.
     pub(super) fn line(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
         let lines = unescape_lines(text).map(normalize).filter(|line| !line.is_empty()).collect();
         self.pending.push_back(PendingTag { text: text.to_owned(), lines });
@@ -88,7 +83,6 @@ impl PromptTags {
         }
     }
 
-    /// What comes next has nothing to do with what was said so far, or nothing comes.
     pub(super) fn end(&mut self, pass: &mut dyn FnMut(&str, bool)) {
         while !self.pending.is_empty() {
             self.check_first_pending(pass);
@@ -96,7 +90,6 @@ impl PromptTags {
         self.above.clear();
     }
 
-    /// Judges the first line that waits.
     fn check_first_pending(&mut self, pass: &mut dyn FnMut(&str, bool)) {
         let Some(PendingTag { text, lines }) = self.pending.pop_front() else { return };
         let mut echoed = Vec::new();
@@ -136,7 +129,7 @@ impl PromptTags {
     }
 }
 
-/// The same of a tag that was said.
+/// The surroundings of a tag in the output.
 struct TagContext<'a> {
     content: String,
     before: &'a str,
@@ -146,12 +139,11 @@ struct TagContext<'a> {
 }
 
 impl TagContext<'_> {
-    /// Nothing else stands on its line.
     fn is_line(&self, before: &str, after: &str) -> bool {
         self.before == before && self.after == after
     }
 
-    /// It continues the line before it; together they are a line of the prompt.
+    /// It continues the previous line, as a wrapped line of the prompt.
     fn is_wrapped(&self, before: &str) -> bool {
         let rest = before.strip_suffix(self.before).unwrap_or_default().trim_end();
         self.above.first().is_some_and(|above| {
@@ -174,11 +166,10 @@ impl PromptTag {
         let is_whole = said.before.ends_with(before) && said.after.starts_with(after);
         let there_are = self.above.len() + self.below.len();
         let needed = match shared {
-            // Exactly the line of a longer prompt: that is what the agent was asked for, unless more of the prompt
-            // stands around it.
+            // A line of a longer prompt is the requested answer, unless its neighbours match.
             MIN_CONTEXT_CHARS.. if is_whole && there_are > 0 && said.is_line(before, after) => 1,
             MIN_CONTEXT_CHARS.. if is_whole => return true,
-            // The end of a line of the prompt is what it dictates after "print:", unless it was only wrapped.
+            // The end of a prompt line is dictated text ("print: …"), unless it was wrapped.
             MIN_CONTEXT_CHARS.. if is_cut && said.before != before => {
                 if said.is_wrapped(before) {
                     return true;
@@ -187,10 +178,10 @@ impl PromptTag {
             }
             MIN_CONTEXT_CHARS.. => there_are.min(1),
             1.. => there_are.min(PROMPT_CONTEXT_LINES),
-            // Nothing but the tag: that is what the agent was asked for.
+            // The tag alone is the requested answer.
             0 => there_are.clamp(1, PROMPT_CONTEXT_LINES),
         };
-        // What stands before each line, as the time of a log, stands alone where the line is blank.
+        // A mark, such as a timestamp, stands alone on blank lines.
         let mark = mask_numbers(said.before.strip_suffix(before).unwrap_or_default());
         matching_lines(&self.above, &said.above, &mark)
             + matching_lines(&self.below, &said.below, &mark)
@@ -198,13 +189,11 @@ impl PromptTag {
     }
 }
 
-/// How many lines are the prompt's, from the tag on.
 fn matching_lines(prompt: &[String], said: &[&str], mark: &str) -> usize {
     let said = said.iter().filter(|line| mask_numbers(line) != mark);
     prompt.iter().zip(said).take_while(|(prompt, said)| is_line(prompt, said)).count()
 }
 
-/// A text with all numbers made the same.
 fn mask_numbers(text: &str) -> String {
     let mut shape = String::new();
     for c in text.trim().chars().map(|c| if c.is_ascii_digit() { '0' } else { c }) {
@@ -215,7 +204,7 @@ fn mask_numbers(text: &str) -> String {
     shape
 }
 
-/// Whether a line of the prompt was repeated: with anything around it, or cut.
+/// With any text around it, or cut.
 fn is_line(prompt: &str, said: &str) -> bool {
     let is_end =
         said.strip_suffix(prompt).is_some_and(|before| !before.ends_with(char::is_alphanumeric));
@@ -224,10 +213,10 @@ fn is_line(prompt: &str, said: &str) -> bool {
         || said.len() >= MIN_CONTEXT_CHARS && prompt.starts_with(said)
 }
 
-/// The lines of a line in which line breaks are spelt out, as in JSON and in a shell's `$'…'`.
+/// Splits at escaped line breaks, as in JSON and `$'…'`.
 fn unescape_lines(text: &str) -> impl Iterator<Item = String> {
     let mut text = text.to_owned();
-    // JSON may be in a string of JSON, and that in another.
+    // JSON may be nested in JSON strings.
     while text.contains("\\\\") {
         text = text.replace("\\\\", "\\");
     }
@@ -235,7 +224,6 @@ fn unescape_lines(text: &str) -> impl Iterator<Item = String> {
     text.split("\\n").map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// Where tags are that are whole.
 fn tags(line: &str, tag: &str) -> Vec<std::ops::Range<usize>> {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
     let lower = line.to_ascii_lowercase();
@@ -255,7 +243,7 @@ fn content(element: &str, tag: &str) -> String {
     inner.unwrap_or_default().trim().to_lowercase()
 }
 
-/// A line without what only looks: quoting marks, white space around it and rows of it.
+/// Removes quoting marks and repeated white space.
 fn normalize(line: impl AsRef<str>) -> String {
     let words: Vec<&str> =
         super::lines::strip_quote_marks(line.as_ref()).split_whitespace().collect();
@@ -267,7 +255,6 @@ mod tests {
     use crate::completion::{CompletionDetector, CompletionRule};
 
     const TAG: &str = "<promise>COMPLETE</promise>";
-    /// One with the tag alone on its line, one with words beside it.
     const ALONE: &str = "# Task\n\nStudy the notes.\n  - Then do one thing.\n\nWhen all is done, say \"so\":\n\n<promise>COMPLETE</promise>\n\nNot before that.\n";
     const BESIDE: &str = "Work on the list.\n\n  1. Take the first task.\n  2. If none is left, answer <promise>COMPLETE</promise> and stop.\nNever push.\n";
     const SHORT: &str = "When all is done answer <promise>COMPLETE</promise>";
@@ -304,7 +291,7 @@ mod tests {
         ("quoted", |p| each(p, |_, l| format!("> {l}"))),
         ("cut", |p| each(p, |_, l| l.chars().take(60).collect())),
         ("without its beginning", |p| {
-            // The line with the tag alone is what an agent may have been asked for.
+            // The line with the tag alone may be the requested answer.
             let rest: Vec<&str> = p.lines().skip(usize::from(p.lines().count() > 2)).collect();
             rest.join("\n")
         }),

@@ -1,4 +1,4 @@
-//! An attempt that comes to nothing: what is tried again and when, what is waited for, and what ends the run.
+//! Failed attempts: retries, waits, and the end of the run.
 
 use super::*;
 
@@ -109,7 +109,7 @@ fn limit_after_only_failed_iterations_is_failure() {
     run.until_deadline().agent(failed(Class::Failed));
     assert_eq!(delays(&run), [None], "no retry is announced that does not follow");
     assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 1)));
-    // One that did not fail is enough, before a resumption, too; inactivity is no failure.
+    // One success is enough, also before a resume; inactivity is no failure.
     let mut run = Loop::start(Rules { inactivity_fails: false, ..limited() });
     run.agent(Report { class: Class::TimedOut, ..answered() }).agent(failed(Class::Failed));
     assert_eq!(run.outcome(), Some((Outcome::LimitReached, 0)));
@@ -209,7 +209,6 @@ fn rate_limit_without_reset_time_backs_off() {
         assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
         run.until_deadline();
     }
-    // So does one that is over already.
     run.agent(limited(Some(1)));
     assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 8_000));
 }

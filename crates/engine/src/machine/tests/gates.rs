@@ -1,8 +1,5 @@
-//! What a gate is asked, and what its word counts.
-
 use super::*;
 
-/// What the gates are asked after guardrails that passed.
 fn check_gates(claimed: bool) -> Action {
     Action::CheckGates { claimed, checks_passed: true }
 }
@@ -56,12 +53,11 @@ fn gate_briefing_is_renewed_for_each_attempt() {
     run.give(brief("one"));
     assert!(run.starts_agent());
     assert_eq!(run.machine.feedback(), [feedback("one")]);
-    // The same iteration again, with what there is to say now and not what there was.
     run.agent(failed(Class::Failed)).until_deadline();
     assert!(run.asked(&Action::CollectBriefing));
     run.give(brief("two"));
     assert_eq!(run.machine.feedback(), [feedback("two")]);
-    // What failed comes first and stays through a retry; the briefing is new each time.
+    // Failures come first and survive a retry; the briefing is new each time.
     run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
     run.give(Input::GatesChecked(GateVerdict::Neutral)).give(brief("three"));
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("three")]);
@@ -79,7 +75,6 @@ fn gate_briefing_is_added_to_feedback_of_resumed_run() {
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
 }
 
-/// A machine that has been asked to look whether there is anything to do.
 fn opened(guardrails: usize) -> Loop {
     let rules = Rules {
         gates: true,

@@ -1,11 +1,10 @@
-//! Promises that hold whatever happens, in histories that are made up.
+//! Invariants that hold in random histories.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What the world of a random history holds: the things that the machine started and that have not
-/// ended. It answers as a driver would, in any order and at any time that a driver could.
+/// Answers in any order that a driver could.
 #[derive(Default)]
 struct World {
     agent: Option<Purpose>,
@@ -14,7 +13,6 @@ struct World {
     guardrail_failed: bool,
     looking: bool,
     looking_again: bool,
-    /// Something is there that no guardrail has seen.
     unseen: bool,
     looking_around: bool,
     scm: bool,
@@ -26,7 +24,6 @@ struct World {
     spent: f64,
     budget: Option<f64>,
     stop_asked: bool,
-    /// Not only asked to stop when what is running has finished.
     stop_at_once: bool,
     end_agent_asked: bool,
     complete_claimed: bool,
@@ -201,7 +198,6 @@ proptest! {
                 now.wall_ms += deadline.saturating_sub(now.mono_ms) as i64;
                 now.mono_ms = now.mono_ms.max(deadline);
             }
-            // What comes from outside at any time, and else the end of whatever is running.
             let input = match kind % 16 {
                 0 if choice.is_multiple_of(8) => {
                     world.stop_asked = true;
@@ -292,7 +288,6 @@ proptest! {
                 break;
             }
         }
-        // Whatever the history was, a stop ends it as soon as what is running has ended.
         if world.finished.is_none() {
             world.stop_asked = true;
             world.carry_out(machine.step(now, Input::Stop { signal: "SIGHUP", now: true }));

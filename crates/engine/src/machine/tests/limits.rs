@@ -1,4 +1,4 @@
-//! What an agent and a run may use up, in time and money, and what becomes of work that was within it.
+//! Limits of time and money.
 
 use super::*;
 
@@ -36,7 +36,6 @@ fn silent_model_is_warned_about_once_then_ended() {
     assert_eq!(run.outcome(), None, "it may be tried again");
     run.until_deadline();
     assert!(run.starts_agent());
-    // The second time it is not warned of again.
     run.give(Input::AgentStarted).until_deadline();
     assert_eq!(warned(&run), 0);
     assert_eq!(run.actions, [Action::EndAgent(EndCause::SilentModel)]);
@@ -52,7 +51,6 @@ fn silent_model_limit_spares_tools_background_tasks_and_results() {
         run.after(1_000_000).give(Input::Timer);
         assert_eq!(run.actions, [], "{input:?}");
     }
-    // When the tool has ended, the time counts from then; the next agent runs none yet.
     let mut run = Loop::start(rules);
     run.give(Input::AgentStarted).give(Input::ToolRunning(true)).after(1_000_000);
     run.give(Input::Output).give(Input::ToolRunning(false));
@@ -75,7 +73,6 @@ fn agent_running_on_after_result_is_ended() {
     run.until_deadline();
     assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
 
-    // Not while its background tasks run, nor when it works on.
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::ResultSeen);
     assert_eq!(run.machine.deadline(), None);
@@ -87,13 +84,11 @@ fn agent_running_on_after_result_is_ended() {
 
 #[test]
 fn agent_running_on_with_refused_credentials_is_ended() {
-    // Whatever it announced, and even if answers are never waited for.
     let mut run = Loop::start(Rules { result_grace_ms: None, ..rules() });
     run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::Refused);
     run.after(2_000).give(Input::Output).until_deadline();
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Refused)]);
 
-    // It found others, by which it works.
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::Refused).give(Input::Working);
     assert_eq!(run.machine.deadline(), None);
@@ -150,13 +145,11 @@ fn cost_budget_ends_agent_and_run() {
     run.give(Input::AgentEnded(Box::new(Report { usage: spent(0.4), ..failed(Class::Limited) })));
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
 
-    // A run that completes with its last cent is complete.
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(Report { usage: spent(2.0), ..done() });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
-/// What was taken for more than it turned out to be is no reason to end a run, and none to say that it ends.
 #[test]
 fn run_continues_when_reported_cost_is_below_estimate() {
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
@@ -188,7 +181,7 @@ fn wait_beyond_run_duration_ends_run() {
             _ => None,
         })
     };
-    // The second that everybody waits after a limit counts.
+    // Includes the slack of one second.
     for (seconds, waits) in [(30, true), (38, true), (39, false), (1_800, false)] {
         let mut run = start();
         run.agent(limited(Some(run.now.wall_ms / 1000 + seconds)));
@@ -203,7 +196,6 @@ fn wait_beyond_run_duration_ends_run() {
     run.agent(limited(Some(run.now.wall_ms / 1000 + 1_800)));
     let said = "the limit ends at 1970-01-12 14:17 UTC, in 30m1s, and the time of this run is used up in 40.0s";
     assert_eq!(message(&run).as_deref(), Some(said));
-    // Nor is one for another reason.
     let retry = Retry { backoff_ms: 50_000, backoff_cap_ms: 50_000, ..rules().retry };
     let mut run = Loop::start(Rules { budget, retry, ..rules() });
     run.agent(failed(Class::Failed));
@@ -254,7 +246,6 @@ fn run_time_budget_ends_guardrails_scm_tasks_and_waits() {
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert_eq!(run.outcome(), used_up);
 
-    // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTaskKind::Commit], ..rules() });
     run.agent(done()).after(20_000).give(Input::Timer);
     assert_eq!(run.actions, []);
@@ -292,7 +283,6 @@ fn work_is_committed_after_budget_is_used_up() {
     let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let iteration_money = Rules { scm: scm.clone(), iteration_budget: money, ..rules() };
     for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
-        // Nothing may be asked any more, and the work is kept all the same.
         let mut run = Loop::start(rules);
         run.agent(Report { usage: spent(1.5), ..done() })
             .give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
@@ -325,7 +315,6 @@ fn commit_message_attempt_obeys_budgets_and_work_is_kept() {
         (limits(dollar, none), Some(much()), OfRun),
         (limits(tokens, none), Some(much()), OfRun),
         (limits(ten_s, none), None, OfRun),
-        // One that works on and on and tells nothing has no limit but this.
         (limits(none, none), None, IterationTimeout),
     ] {
         let mut run = Loop::start(rules.clone());
@@ -344,7 +333,6 @@ fn commit_message_attempt_obeys_budgets_and_work_is_kept() {
         })));
         run.give(Input::CommitGuardChecked(CommitGuardResult::Same));
         assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
-        // There is time for the commit itself, though the run has none left.
         assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
         run.after(5_000).give(Input::ScmTaskEnded { ok: true, feedback: None });
         assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "{rules:?}");

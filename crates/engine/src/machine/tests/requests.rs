@@ -1,4 +1,4 @@
-//! Somebody asks for a stop or a pause.
+//! Stops, pauses, signals.
 
 use super::*;
 
@@ -57,7 +57,6 @@ fn stop_during_retry_wait_is_interruption_not_failure() {
     }
 }
 
-/// A first stop, while the agent works: with these rules, that answer, and what comes after it.
 #[test]
 fn stopped_attempt_is_judged_if_no_checks_are_needed() {
     let checked = || Rules { guardrails: vec![None], ..rules() };
@@ -68,7 +67,6 @@ fn stopped_attempt_is_judged_if_no_checks_are_needed() {
     let complete = (Outcome::Complete, 0, false);
     let ended = (Outcome::Interrupted, 130, false);
     let cut_off = (Outcome::Interrupted, 130, true);
-    // Before the stop, after it, and what it comes to.
     let agent_ends = |report| Input::AgentEnded(Box::new(report));
     let table = [
         ("said done", rules(), vec![], vec![agent_ends(done())], complete),
@@ -222,7 +220,6 @@ fn term_pauses_if_configured_and_second_one_ends() {
     assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
     run.agent(answered());
     assert!(run.machine.is_paused() && run.machine.was_signalled());
-    // After a pause, the next signal is a first one again.
     run.give(Input::Resume { max_iterations: None });
     assert!(run.starts_agent() && !run.machine.was_signalled());
     run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Terminate));

@@ -1,4 +1,4 @@
-//! Going on with what a run knew when it was cut off.
+//! Continuing a run that was cut off.
 
 use super::*;
 use crate::stall::Seen;
@@ -8,7 +8,6 @@ fn resumed(rules: Rules, progress: ResumePoint) -> Loop {
     Loop::of(LoopMachine::resumed(rules, progress))
 }
 
-/// In its second iteration, at whose first attempt an agent has worked for a second.
 fn cut_off(pending: Pending) -> ResumePoint {
     let open = Some(Open { iteration: 2, attempts: 1, worked_ms: 1_000 });
     ResumePoint { iterations: 1, open, pending, ..ResumePoint::default() }
@@ -46,7 +45,6 @@ fn resume_of_decided_run_starts_no_agent() {
     };
     for (progress, rules, outcome) in [
         (complete.clone(), rules(), (Outcome::Complete, 0)),
-        // Even at its limit, and with its budget used up.
         (complete.clone(), Rules { max_iterations: 2, ..rules() }, (Outcome::Complete, 0)),
         (
             ResumePoint { scm_failed: true, ..complete },
@@ -112,12 +110,11 @@ fn resume_counts_earlier_failures_and_rate_limit_waits() {
     let in_an_hour = Some(1_003_600);
     let limits = Limits { count: 1, waited_ms: 10_000, waiting: None };
     let progress = ResumePoint { limits, ..cut_off(ended(limited(in_an_hour))) };
-    // What was waited before counts, so that a run cannot wait for ever by being cut off.
+    // Earlier waits count, so a run cannot wait forever by being cut off.
     assert_eq!(resumed(rules(), progress.clone()).outcome(), Some((Outcome::AgentFailed, 4)));
     let patient = RateLimit { wait: true, max_wait_ms: 3_700_000 };
     let run = resumed(Rules { rate_limit: patient, ..rules() }, progress.clone());
     assert!(run.outcome().is_none() && !run.starts_agent());
-    // A person who goes on with a run that had given up has done something about it.
     let again = ResumePoint { outcome: Some(Outcome::AgentFailed), ..progress };
     let again = ResumePoint { pending: Pending::Nothing, ..again };
     assert!(resumed(rules(), again).starts_agent());
@@ -165,7 +162,6 @@ fn resumed_iteration_keeps_its_remaining_budget() {
     let within = |budget| Rules { iteration_budget: budget, ..rules() };
     let money = |cost| within(Budget { cost_usd: Some(cost), ..Budget::default() });
     let time = |ms| within(Budget { duration_ms: Some(ms), ..Budget::default() });
-    // What is left is left.
     let mut run = resumed(money(1.0), progress.clone());
     assert!(run.starts_agent());
     run.give(Input::AgentStarted).give(Input::UsageReported(spent(0.25)));
@@ -174,7 +170,6 @@ fn resumed_iteration_keeps_its_remaining_budget() {
     assert!(run.starts_agent());
     run.give(Input::AgentStarted);
     assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500));
-    // Nothing is left: what was done is checked, and the next iteration has a budget of its own.
     for rules in [money(0.5), time(1_000)] {
         let checks = Rules { guardrails: vec![None], ..rules };
         let mut run = resumed(checks, progress.clone());
@@ -199,7 +194,6 @@ fn resume_of_stalled_run_stops_unless_repository_changed() {
     assert_eq!(run.outcome(), Some((Outcome::Stalled, exit_code::BUDGET)));
     let said = |action: &Action| matches!(action, Action::Emit(Event::RunEnded { message, .. }) if message.starts_with("2 iterations"));
     assert!(run.actions.iter().any(said), "{:?}", run.actions);
-    // Somebody has done something about it.
     let mut run = resumed(rules, progress);
     run.give(Input::StallChecked { fingerprint: Some(8) });
     assert!(run.starts_agent());
@@ -210,7 +204,6 @@ fn resume_checks_open_answer_without_starting_agent() {
     let checks = |more: Rules| Rules { guardrails: vec![None, None], ..more };
     let pass = || Input::GuardrailEnded { failed: None };
     let used_up = Rules { budget: Budget { cost_usd: Some(0.5), ..Budget::default() }, ..rules() };
-    // Neither a budget nor a limit that is used up keeps it from being checked.
     for rules in [rules(), used_up, Rules { max_iterations: 2, ..rules() }] {
         let mut progress = cut_off(unchecked(done()));
         progress.spending.end_attempt(&spent(0.75));
@@ -222,7 +215,6 @@ fn resume_checks_open_answer_without_starting_agent() {
         assert_eq!(run.give(pass()).outcome(), Some((Outcome::Complete, 0)));
         assert!(is_told(&run, true));
     }
-    // What fails now is told to the next agent, in the place of all that was said before.
     let progress = ResumePoint {
         feedback: vec![feedback("half")],
         last_feedback: vec![feedback("old")],
@@ -232,7 +224,6 @@ fn resume_checks_open_answer_without_starting_agent() {
     run.give(Input::GuardrailEnded { failed: Some(feedback("red")) }).give(pass());
     assert!(is_told(&run, false) && run.starts_agent());
     assert_eq!((run.machine.iteration(), run.machine.feedback()), (3, vec![feedback("red")]));
-    // Stopped once more, it is still there for whoever goes on.
     let mut run = resumed(checks(rules()), cut_off(unchecked(done())));
     run.give(Input::Stop { signal: "SIGINT", now: false }).give(pass());
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, exit_code::INTERRUPTED)));
@@ -260,10 +251,8 @@ fn resume_commits_open_answer_with_saved_message() {
     let mut run = resumed(scm(), given.clone());
     run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !asks(&run));
-    // The next iteration has its own.
     run.give(Input::ScmTaskEnded { ok: true, feedback: None }).agent(answered());
     assert!(asks(run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))));
-    // Also if this one had nothing left to commit.
     let mut run = resumed(scm(), given);
     run.give(Input::ScmStatus(ScmStatus::Clean)).agent(answered());
     assert!(asks(run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))));
@@ -272,8 +261,6 @@ fn resume_commits_open_answer_with_saved_message() {
 #[test]
 fn resumed_answer_counts_once_for_stall_detection() {
     let rules = Rules { guardrails: vec![None, None], stall: StallRule::stop_after(3), ..rules() };
-    // Nobody can tell whether anything changed. The last iteration failed in another way than this one, of
-    // which the first guardrail had been told of when it was stopped.
     let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
     for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit_code::BUDGET)))] {
         let progress = ResumePoint {
@@ -323,13 +310,11 @@ fn resume_continues_all_counters() {
         Action::Emit(Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
     )));
 
-    // Time is up when it would have been without the cut.
     let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
     let mut run = resumed(Rules { budget, ..rules() }, progress());
     run.give(Input::AgentStarted);
     assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 1_000));
 
-    // One that somebody stopped has not been helped by that; one that had given up has.
     let mut run = begin(ResumePoint { outcome: Some(Outcome::Interrupted), ..progress() });
     run.agent(failed(Class::Failed));
     assert!(run.asked_to_retry(2));

@@ -1,5 +1,3 @@
-//! What is asked of the SCM, and what becomes of a run when that fails.
-
 use super::*;
 
 #[test]
@@ -40,7 +38,6 @@ fn changes_made_during_commit_message_are_not_committed() {
         run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     };
     for gates in [false, true] {
-        // What was staged is committed, and pushed, and that is all that the claim is worth.
         let mut run = Loop::start(rules(gates));
         dirty(&mut run, done());
         run.asked_for_message(message(), CommitGuardResult::ChangedBeside(unseen()));
@@ -52,7 +49,6 @@ fn changes_made_during_commit_message_are_not_committed() {
             |action: &Action| matches!(action, Action::Emit(Event::CompletionChecked { .. }));
         assert!(!run.actions.iter().any(is_noted), "whoever goes on has to check it");
         if gates {
-            // Not even if every story passes.
             assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
             run.give(Input::GatesChecked(GateVerdict::Complete));
         }
@@ -61,12 +57,11 @@ fn changes_made_during_commit_message_are_not_committed() {
             (2, vec![feedback("look at a")])
         );
 
-        // One that does so whenever it is started would never come to an end: it is not asked again.
+        // An agent that always writes would never end, so it is not asked again.
         dirty(&mut run, done());
         assert!(!run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", run.actions);
         assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
 
-        // What is not what was staged is not committed, nor is anything pushed.
         let mut run = Loop::start(rules(gates));
         dirty(&mut run, done());
         run.asked_for_message(answered(), CommitGuardResult::Moved(unseen()));
@@ -76,7 +71,6 @@ fn changes_made_during_commit_message_are_not_committed() {
             run.give(Input::GatesChecked(GateVerdict::Complete));
         }
         assert_eq!(run.machine.feedback(), [feedback("look at a")]);
-        // The guardrails of the next iteration have seen it.
         run.agent(done()).give(Input::GuardrailEnded { failed: None });
         run.give(Input::ScmStatus(ScmStatus::Clean))
             .give(Input::ScmTaskEnded { ok: true, feedback: None });
@@ -85,12 +79,10 @@ fn changes_made_during_commit_message_are_not_committed() {
         }
         assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "nothing to commit is no failure");
     }
-    // One that gave none may have done something all the same.
     let mut run = Loop::start(rules(false));
     dirty(&mut run, done());
     run.asked_for_message(failed(Class::Failed), CommitGuardResult::Same);
     assert!(run.asked(&Action::RunScmTask(0)));
-    // The look may hang.
     let mut run = Loop::start(rules(false));
     dirty(&mut run, done());
     run.agent(message()).give(Input::Stop { signal: "SIGINT", now: true });
@@ -123,12 +115,10 @@ fn failed_commit_is_fed_back_and_its_message_reused() {
         .asked_for_message(message.clone(), CommitGuardResult::Same);
     run.give(refused());
     assert_eq!(run.machine.feedback(), [feedback("the hook says no")]);
-    // The same is to be committed.
     run.agent(answered()).give(look(true));
     assert_eq!(run.actions, [Action::RunScmTask(0)]);
     run.give(refused());
     assert_eq!(run.machine.feedback(), [feedback("the hook says no")]);
-    // Something else is.
     run.agent(done()).give(look(false)).asked_for_message(message, CommitGuardResult::Same);
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
@@ -150,17 +140,14 @@ fn merge_conflict_is_fed_back_without_commit_message() {
     run.agent(answered()).give(look());
     assert!(run.starts_agent() && !run.asked(&Action::StartAgent(Purpose::CommitMessage)));
     assert_eq!(run.machine.feedback(), told);
-    // Once they are resolved, there is nothing to tell.
     run.agent(answered()).give(Input::ScmStatus(ScmStatus::Clean));
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.starts_agent() && run.machine.feedback().is_empty());
 
-    // The gates have something to say, too.
     let mut run = Loop::start(Rules { gates: true, ..scm() });
     run.agent(answered()).give(look()).give(veto(&["open: US-2"]));
     assert_eq!(run.machine.feedback(), [feedback("open: US-2"), feedback("conflict in a")]);
 
-    // Whoever is done is told nothing.
     for gates in [false, true] {
         let mut run = Loop::start(Rules { gates, ..scm() });
         run.agent(done()).give(look());
@@ -186,7 +173,6 @@ fn scm_tasks_have_their_own_timeout() {
     assert_eq!(run.actions, ended, "a task");
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert!(run.starts_agent(), "the loop goes on");
-    // One that has ended meanwhile has not failed.
     run.agent(done()).give(Input::ScmStatus(ScmStatus::Clean)).until_deadline();
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
