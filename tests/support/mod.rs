@@ -467,7 +467,7 @@ impl Ralph {
         self.start().wait()
     }
 
-    /// Starts it with files as streams: nobody has to read them, and a leftover process cannot keep
+    /// Starts it with files as streams: no reader is needed, and a leftover process cannot keep
     /// them open.
     #[track_caller]
     pub(crate) fn start(self) -> Running {
