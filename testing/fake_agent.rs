@@ -41,7 +41,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(120);
 /// Tests may hold standard input open on purpose.
 const STDIN_WAIT: Duration = Duration::from_secs(2);
 
-/// Hidden mode: a tool that an agent leaves behind.
+/// Hidden mode for a leftover tool.
 const STRAY_MODE: &str = "--be-a-stray-tool";
 
 #[derive(Deserialize)]
@@ -56,7 +56,6 @@ enum Step {
     Split(String),
     Stderr(String),
     Json(Value),
-    /// Short lines.
     LinesMegabytes(usize),
     LongLineMegabytes(usize),
 
@@ -111,7 +110,6 @@ fn yes() -> bool {
 enum Claude {
     Init,
     Text(String),
-    /// Megabytes.
     LongText(usize),
     Thinking(String),
     Tool {
@@ -127,7 +125,7 @@ enum Claude {
     Bash(String),
     /// Pairs of text and status.
     Todo(Vec<(String, String)>),
-    /// Overrides fields of a successful result.
+    /// Overrides fields of a success.
     Result(serde_json::Map<String, Value>),
 }
 
@@ -228,7 +226,7 @@ impl Agent {
                 Step::Split(text) => {
                     for byte in text.as_bytes() {
                         print(&[*byte])?;
-                        // Gives the reader time to read the byte alone; nothing depends on it.
+                        // Lets the reader read the byte alone; nothing depends on it.
                         sleep(Duration::from_millis(5));
                     }
                 }
@@ -482,7 +480,7 @@ fn count_start(script: &Path) -> Outcome<u64> {
     Ok(counter.stream_position()?)
 }
 
-/// Reads on a thread, because standard input may stay open forever.
+/// Standard input may stay open forever.
 fn read_stdin() -> (String, bool) {
     let received = Arc::new(Mutex::new(Vec::new()));
     let (at_end, ended) = mpsc::channel();

@@ -87,10 +87,10 @@ fn generated(path: &str, text: &str) {
         fs::create_dir_all(root().join(path).parent().unwrap()).unwrap();
         return fs::write(root().join(path), text).unwrap();
     }
-    let there = fs::read_to_string(root().join(path)).unwrap_or_default();
-    let differs = there.lines().zip(text.lines()).find(|(there, new)| there != new);
+    let current = fs::read_to_string(root().join(path)).unwrap_or_default();
+    let differs = current.lines().zip(text.lines()).find(|(current, new)| current != new);
     assert!(
-        there == text,
+        current == text,
         "{path} is not what the code says; `UPDATE_DOCS=1 cargo test --test docs` writes it anew.\n\
          The first difference (there, then new): {differs:#?}"
     );

@@ -97,7 +97,6 @@ impl<'s> Connection<'s> {
         if taken as u64 == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// A line without its end; empty at the end of the stream.
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.reader.by_ref().take(MAX_LINE).read_line(&mut line)?;

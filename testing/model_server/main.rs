@@ -61,7 +61,6 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(server.serve()?)
 }
 
-/// Writes a file atomically.
 fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_added_extension("new");
     std::fs::write(&new, text)?;

@@ -90,7 +90,6 @@ fn message_parts(answer: &Answer<'_>, index: usize, item: &Value) -> Vec<(Value,
     events
 }
 
-/// A response without output.
 fn envelope(answer: &Answer<'_>) -> Value {
     json!({
         "id": answer.ids.of_answer("resp_"),

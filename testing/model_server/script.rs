@@ -63,8 +63,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Returns the turn for the next request. `fresh`: the conversation has no answer yet, so the
-    /// request starts a session or repeats a failed one.
+    /// `fresh`: no answer yet, so the request starts a session or repeats a failed one.
     pub(super) fn advance<'s>(&mut self, script: &'s Script, fresh: bool) -> &'s Turn {
         if fresh && self.answered {
             let session = (self.session + 1).min(script.sessions.len() - 1);
@@ -140,7 +139,7 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// The input as counted by services without prices for cache writes: it includes cache reads.
+    /// As counted by services without prices for cache writes.
     pub(super) fn input_with_cached(&self) -> u64 {
         self.input + self.cache_read
     }
@@ -166,7 +165,6 @@ pub(super) enum Fail {
     Midway { after: usize, how: Midway },
 }
 
-/// A failure in the middle of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Midway {
     Cut,
@@ -320,7 +318,6 @@ mod tests {
         Script::from_value(value).unwrap()
     }
 
-    /// The texts of the answers to these requests, `-` for a failure.
     fn walk(script: &Script, requests: &[bool]) -> Vec<String> {
         let mut position = Position::default();
         let text = |turn: &Turn| turn.text.clone().unwrap_or_else(|| "-".to_owned());

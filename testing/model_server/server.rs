@@ -29,7 +29,6 @@ pub(crate) struct Server {
 struct State {
     script: Arc<Script>,
     position: Position,
-    /// Requests in conversations, and others that got an answer.
     main: u64,
     side: u64,
     log: Option<File>,
@@ -240,8 +239,7 @@ fn send(
 }
 
 impl State {
-    /// Logs the request and returns its turn, its number, and whether it is outside the
-    /// conversation.
+    /// Logs the request and returns its turn, its number, and whether it is a side request.
     fn take_turn(
         &mut self,
         protocol: Protocol,

@@ -65,8 +65,7 @@ const PLAN_TOOLS: [&str; 8] = [
     "update_todo_list",
 ];
 
-/// Returns the call for the agent's tools. Without a suitable tool, it calls an unknown one, which
-/// the agent reports.
+/// Without a suitable tool, calls an unknown one, which the agent reports.
 pub(super) fn to_tool_call(call: &Call, offered: &[Tool]) -> ToolCall {
     let find = |names: &[&str]| {
         names.iter().find_map(|name| offered.iter().find(|tool| tool.name == *name))

@@ -1,5 +1,5 @@
-//! Compares recordings. Everything that differs between two runs of the same version is removed
-//! here, and only here.
+//! Compares recordings. Everything that differs between runs of one version is removed here, and
+//! only here.
 
 use std::collections::BTreeMap;
 use std::error::Error;

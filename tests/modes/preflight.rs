@@ -154,9 +154,9 @@ fn paths_are_relative_to_project_directory() {
     let project = ready_project();
     project.write("p.md", COMPLETE).write("my.config", "AGENT_CLI=robot\nWHO=me\n");
     let command = ["-C", "..", "prompt", "p.md", "--config", "my.config", "--print-prompt"];
-    let here = project.path().join("specs");
-    project.ralph(command).current_dir(&here).run().code(0).stdout_has(COMPLETE);
-    project.ralph(["-C", "..", "prompt", "none.md"]).current_dir(&here).run().code(2);
+    let specs = project.path().join("specs");
+    project.ralph(command).current_dir(&specs).run().code(0).stdout_has(COMPLETE);
+    project.ralph(["-C", "..", "prompt", "none.md"]).current_dir(&specs).run().code(2);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod answered;
-mod decided;
 mod flood;
-mod killed;
+mod interrupted_checks;
+mod late_crashes;
+mod random_kills;
 mod resume;
 mod stall;
 

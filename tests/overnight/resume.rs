@@ -317,9 +317,9 @@ fn resume_finds_piped_and_relative_prompt() {
     let project = Project::new();
     script(&project, "robot", &sessions);
     project.write("PROMPT.md", "by a file").write("sub/PROMPT.md", "not this one");
-    let here = project.path().join("sub");
+    let subdir = project.path().join("sub");
     let run = project.ralph(["run", "-C", "..", "-f", "PROMPT.md", "--", "robot"]);
-    kill_at(&project, run.current_dir(&here), "at");
+    kill_at(&project, run.current_dir(&subdir), "at");
     project.write("PROMPT.md", "edited since");
     resume(&project, &[]).code(0);
     assert_eq!(prompts(&project), ["by a file", "edited since"]);

@@ -106,10 +106,10 @@ fn stall_check_works_in_subdirectory_and_without_git() {
     let project = Project::git();
     project.write("sub/x", "").settings(&json!({}));
     let agent = project.fake_agent(&json!([{"shell": "echo $RALPH_ITERATION >y"}]));
-    let here = project.path().join("sub");
+    let subdir = project.path().join("sub");
     let run_there = |stop: &str| {
         let run = project.ralph(["run", "-n", "4", "-p", "x", "--settings"]).arg(stop);
-        run.arg("--").args(agent.clone()).current_dir(&here).run()
+        run.arg("--").args(agent.clone()).current_dir(&subdir).run()
     };
     project.write("stop.json", r#"{"stall": {"iterations": 2}}"#);
     let settings = project.path().join("stop.json").to_string_lossy().into_owned();

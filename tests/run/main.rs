@@ -9,13 +9,13 @@ mod agent;
 mod completion;
 mod display;
 mod endless_journal;
-mod faces;
 mod failures;
 mod filters;
 mod guardrails;
 mod limits;
 #[cfg(target_os = "linux")]
 mod namespace;
+mod output_formats;
 mod private_files;
 mod prompts;
 mod scm;

@@ -211,12 +211,12 @@ fn failed_push_is_reported_and_retried_after_next_iteration() {
     let project = project(&["commit", "push"]);
     with_remote(&project);
     let remote = project.sibling("remote.git");
-    let away = project.sibling("away.git");
-    std::fs::rename(&remote, &away).unwrap();
+    let moved_remote = project.sibling("away.git");
+    std::fs::rename(&remote, &moved_remote).unwrap();
     let script = json!({
         "sessions": [
             [{"shell": "touch new"}],
-            [{"shell": format!("mv '{}' '{}'", away.display(), remote.display())}, {"print": DONE}],
+            [{"shell": format!("mv '{}' '{}'", moved_remote.display(), remote.display())}, {"print": DONE}],
         ],
         "commit_message": [{"print": "Add it"}],
     });

@@ -157,8 +157,8 @@ fn missing_directories_are_not_followed(sandbox: &'static str, user: u32) {
 fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     let Some(scene) = Scene::new(sandbox, user) else { return };
     // The user's own links stay; one that the agent changed is restored.
-    let own = scene.project.path().join(".git/own");
-    symlink("hooks", &own).unwrap();
+    let user_link = scene.project.path().join(".git/own");
+    symlink("hooks", &user_link).unwrap();
     let changed = scene.project.path().join(".git/changed");
     symlink("info", &changed).unwrap();
     let plant = scene.link_script(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
@@ -177,14 +177,14 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     scene.assert_untouched(&format!("{}{}", output.stdout, output.stderr));
     output.code(0).stderr_has(MOVED).stdout_has("Committed as");
     wait_until(LONG, || scene.project.processes().is_empty());
-    assert_eq!(fs::read_link(&own).unwrap(), Path::new("hooks"));
+    assert_eq!(fs::read_link(&user_link).unwrap(), Path::new("hooks"));
     assert_eq!(fs::read_link(&changed).unwrap(), Path::new("info"));
     // After a run that ended with a check, a new link is the user's.
     scene.run(DONE).run().code(0).stderr_lacks(MOVED);
     let new = scene.project.path().join(".git/new");
     symlink("info", &new).unwrap();
     scene.run(DONE).run().code(0).stderr_lacks(MOVED);
-    assert!(new.is_symlink() && own.is_symlink());
+    assert!(new.is_symlink() && user_link.is_symlink());
 }
 
 fn attack(sandbox: &'static str, user: u32) {

@@ -105,7 +105,7 @@ impl Scene {
         Scene { root, path, user, victim }
     }
 
-    fn wanted(&self) -> PlanInputs {
+    fn inputs(&self) -> PlanInputs {
         PlanInputs {
             project: self.path.join("project"),
             home: Some(self.path.join("home")),
@@ -126,9 +126,9 @@ impl Scene {
     }
 
     pub(crate) fn plan_with(&self, change: impl FnOnce(&mut PlanInputs)) -> SandboxPlan {
-        let mut wanted = self.wanted();
-        change(&mut wanted);
-        let plan = plan::build_plan(&wanted, &RealDisk).unwrap();
+        let mut inputs = self.inputs();
+        change(&mut inputs);
+        let plan = plan::build_plan(&inputs, &RealDisk).unwrap();
         for dir in &plan.dirs {
             fs::create_dir_all(dir).unwrap();
         }
@@ -190,9 +190,9 @@ impl Scene {
             return;
         }
         // In another scene, because it does harm, unless its victim is in this one.
-        let here = self.path.to_str().unwrap();
+        let scene_path = self.path.to_str().unwrap();
         let has_victim_here =
-            matches!(attack.how, AttackMethod::Program(text) if text.contains(here));
+            matches!(attack.how, AttackMethod::Program(text) if text.contains(scene_path));
         let other = (!has_victim_here).then(|| Scene::with(user, attack.bare));
         let scene = other.as_ref().unwrap_or(self);
         let mut weak = scene.plan();

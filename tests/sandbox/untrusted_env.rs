@@ -84,12 +84,12 @@ fn library_planted_in_landlock_is_not_loaded_outside() {
 #[test]
 fn outside_programs_get_no_project_code_by_environment() {
     let project = Project::git();
-    let here = project.path().display().to_string();
+    let project_path = project.path().display().to_string();
     let untrusted = [
-        ("LD_LIBRARY_PATH", format!("{here}/lib")),
-        ("NODE_OPTIONS", format!("--require {here}/.pnp.cjs")),
+        ("LD_LIBRARY_PATH", format!("{project_path}/lib")),
+        ("NODE_OPTIONS", format!("--require {project_path}/.pnp.cjs")),
         ("BASH_ENV", "env.sh".to_owned()),
-        ("GIT_EXEC_PATH", format!("{here}/libexec")),
+        ("GIT_EXEC_PATH", format!("{project_path}/libexec")),
     ];
     let trusted = [("PYTHONPATH", "/opt/lib"), ("GIT_SSH_COMMAND", "ssh -i /opt/key")];
     project.settings(&json!({"notify": {"command": "env > ../outside"}}));

@@ -149,9 +149,9 @@ impl Project {
             (MARK.into(), self.mark.clone().into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
         ];
-        for who in ["AUTHOR", "COMMITTER"] {
-            environment.push((format!("GIT_{who}_NAME").into(), "Tess Ter".into()));
-            environment.push((format!("GIT_{who}_EMAIL").into(), "tess@example.com".into()));
+        for role in ["AUTHOR", "COMMITTER"] {
+            environment.push((format!("GIT_{role}_NAME").into(), "Tess Ter".into()));
+            environment.push((format!("GIT_{role}_EMAIL").into(), "tess@example.com".into()));
         }
         environment
     }
@@ -433,9 +433,9 @@ impl Ralph {
 
     #[allow(dead_code, reason = "not every test program includes such a test")]
     pub(crate) fn without_git_identity(mut self) -> Ralph {
-        for who in ["AUTHOR", "COMMITTER"] {
-            self.command.env_remove(format!("GIT_{who}_NAME"));
-            self.command.env_remove(format!("GIT_{who}_EMAIL"));
+        for role in ["AUTHOR", "COMMITTER"] {
+            self.command.env_remove(format!("GIT_{role}_NAME"));
+            self.command.env_remove(format!("GIT_{role}_EMAIL"));
         }
         self
     }
@@ -467,7 +467,7 @@ impl Ralph {
         self.start().wait()
     }
 
-    /// Starts it with files as streams: nobody has to read them, and a leftover process cannot keep
+    /// Starts it with files as streams: no reader is needed, and a leftover process cannot keep
     /// them open.
     #[track_caller]
     pub(crate) fn start(self) -> Running {

@@ -59,8 +59,8 @@ impl RealAgent {
     ) -> Ralph {
         let mut settings = settings.clone();
         settings["agent"]["command"] = self.agent.program().to_str().expect("UTF-8").into();
-        let own = self.agent.flags.iter().map(String::as_str);
-        settings["agent"]["flags"] = own.chain(flags.iter().copied()).collect();
+        let agent_flags = self.agent.flags.iter().map(String::as_str);
+        settings["agent"]["flags"] = agent_flags.chain(flags.iter().copied()).collect();
         self.project.settings(&settings);
         let all: Vec<String> = ["run"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
         self.in_agent_network(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)

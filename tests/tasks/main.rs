@@ -3,11 +3,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod again;
 mod archive;
-mod memory;
+mod ledger;
 mod new;
-mod planted;
+mod planted_files;
+mod restart;
 mod stories;
 mod work;
 

@@ -229,8 +229,8 @@ fn missing_journal_keeps_iteration_count() {
 #[test]
 fn moved_project_ends_loop_and_is_not_recreated() {
     let shop = Workshop::new();
-    let away = shop.sibling("away");
-    let moves = format!("mv '{}' '{}'", shop.path().display(), away.display());
+    let moved_path = shop.sibling("away");
+    let moves = format!("mv '{}' '{}'", shop.path().display(), moved_path.display());
     let agent = shop.fake_agent(&json!({"sessions": [
         [shop.record_step(), {"print": "before"}],
         [shop.record_step(), {"shell": moves}],
@@ -243,7 +243,7 @@ fn moved_project_ends_loop_and_is_not_recreated() {
     assert_eq!(state["status"], "failed");
     let report = shop.ralph(["report", "agent"]).current_dir(shop.home()).run();
     report.code(0).stdout_has("was moved or removed").stdout_has("2 of 5 iterations");
-    std::fs::rename(away, shop.path()).unwrap();
+    std::fs::rename(moved_path, shop.path()).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 5);

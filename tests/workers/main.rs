@@ -6,7 +6,7 @@ mod support;
 mod control;
 mod crash;
 mod interactive;
-mod look;
+mod listing;
 mod spawn;
 mod worktree;
 

@@ -357,9 +357,9 @@ fn worker_runs_in_directory_with_tmux_format_characters() {
         let shop = Workshop::named(name);
         let agent = shop.fake_agent(&json!([shop.record_step(), {"print": "working"}]));
         shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
-        let here = shop.path().to_str().unwrap();
-        assert_eq!(shop.agent_starts()[0]["cwd"], here);
-        assert_eq!(shop.state().unwrap()["directory"], here);
+        let project_path = shop.path().to_str().unwrap();
+        assert_eq!(shop.agent_starts()[0]["cwd"], project_path);
+        assert_eq!(shop.state().unwrap()["directory"], project_path);
         assert!(!shop.home().join("canary").exists(), "{name}");
     }
 }
@@ -367,13 +367,13 @@ fn worker_runs_in_directory_with_tmux_format_characters() {
 #[test]
 fn worker_with_missing_directory_does_not_start() {
     let shop = Workshop::new();
-    let here = shop.sibling("here");
-    std::fs::create_dir(&here).unwrap();
+    let work_dir = shop.sibling("here");
+    std::fs::create_dir(&work_dir).unwrap();
     let project = shop.path().to_str().unwrap().to_owned();
     let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--"];
-    shop.ralph(spawn).args(shop.waiting_agent()).current_dir(&here).run().code(0);
+    shop.ralph(spawn).args(shop.waiting_agent()).current_dir(&work_dir).run().code(0);
     shop.kill_loop("agent");
-    std::fs::remove_dir(&here).unwrap();
+    std::fs::remove_dir(&work_dir).unwrap();
     let resumed = shop.ralph(["resume", "agent"]).run();
     resumed.code(1).stderr_has("cannot enter the directory").stderr_has("spawn the worker again");
 }

@@ -41,12 +41,12 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .code(0)
         .stderr_has("the worktree begins with HEAD, and without what is not committed here: ")
         .stderr_lacks("PROMPT.md");
-    let there = worktree(&shop, "agent");
-    assert_eq!(shop.agent_starts()[0]["cwd"], there.to_str().unwrap());
-    assert_eq!(shop.state().unwrap()["directory"], there.to_str().unwrap());
+    let tree = worktree(&shop, "agent");
+    assert_eq!(shop.agent_starts()[0]["cwd"], tree.to_str().unwrap());
+    assert_eq!(shop.state().unwrap()["directory"], tree.to_str().unwrap());
     assert_eq!(shop.read("code.txt"), "one\n");
-    assert_eq!(std::fs::read_to_string(there.join("code.txt")).unwrap(), "two\n");
-    assert_eq!(std::fs::read_to_string(there.join("seen")).unwrap(), "KEY=1\nA");
+    assert_eq!(std::fs::read_to_string(tree.join("code.txt")).unwrap(), "two\n");
+    assert_eq!(std::fs::read_to_string(tree.join("seen")).unwrap(), "KEY=1\nA");
     assert_eq!(branches(&shop), ["agent", "main"]);
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("iteration limit reached");
     shop.ralph(["report", "agent"]).run().code(0).stdout_has("Command:   ralph spawn with");
@@ -55,8 +55,8 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .code(1)
         .stderr_has("holds uncommitted work: seen")
         .stderr_has("--force");
-    assert!(there.join("seen").exists() && shop.state().is_some());
-    std::fs::remove_file(there.join("seen")).unwrap();
+    assert!(tree.join("seen").exists() && shop.state().is_some());
+    std::fs::remove_file(tree.join("seen")).unwrap();
     shop.ralph(["rm", "--worktree", "agent"])
         .run()
         .code(0)
@@ -71,7 +71,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .stderr_has("cannot make a worktree for 'agent': the branch 'agent' exists already");
     let nothing = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--branch", "agent", "--wait"]).args(&nothing).run().code(0);
-    assert_eq!(std::fs::read_to_string(there.join("code.txt")).unwrap(), "two\n");
+    assert_eq!(std::fs::read_to_string(tree.join("code.txt")).unwrap(), "two\n");
 }
 
 #[test]
@@ -268,12 +268,12 @@ fn worktree_uses_settings_of_spawning_project() {
         canary.display()
     )}]));
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
-    let there = worktree(&shop, "agent");
-    assert!(there.join("mine").exists());
-    assert!(!there.join("evil").exists());
+    let tree = worktree(&shop, "agent");
+    assert!(tree.join("mine").exists());
+    assert!(!tree.join("evil").exists());
     // A link is copied as a link.
-    assert_eq!(std::fs::read_link(there.join(".env")).unwrap(), secret.canonicalize().unwrap());
-    std::fs::remove_file(there.join("mine")).unwrap();
+    assert_eq!(std::fs::read_link(tree.join(".env")).unwrap(), secret.canonicalize().unwrap());
+    std::fs::remove_file(tree.join("mine")).unwrap();
     // The state of the other repository is unknown unless git runs in it.
     let rm = || shop.ralph(["rm", "--worktree", "agent"]);
     rm().run().code(1).stderr_has("holds a submodule, whose work is not looked at: lib");

@@ -75,13 +75,13 @@ fn start(project: &Project) -> Running {
 fn kill(project: &Project, offset: u64, moment: u64) {
     let run = start(project);
     let written = || lines(&journal_after(project, offset));
-    let more = (moment % 41) as usize;
+    let extra_lines = (moment % 41) as usize;
     // A busy machine may not even have started by then; some kills must come late.
-    if more >= 30 {
+    if extra_lines >= 30 {
         wait_until(LONG, || written() > 0);
     }
     let until = Instant::now() + Duration::from_millis(300);
-    while written() < more && Instant::now() < until {
+    while written() < extra_lines && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
     // Not for synchronization: any moment will do.

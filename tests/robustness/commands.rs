@@ -200,8 +200,8 @@ fn completions_and_man_pages_are_valid() {
     for shell in ["bash", "zsh", "fish"] {
         let script = project.ralph(["completions", shell]).run();
         script.code(0).stdout_has("ralph");
-        let there = project.program("sh", ["-c", &format!("command -v {shell}")]).run();
-        if there.status.success() {
+        let lookup = project.program("sh", ["-c", &format!("command -v {shell}")]).run();
+        if lookup.status.success() {
             project.program(shell, ["-n"]).stdin(&script.stdout).run().code(0).stderr_is("");
         }
     }
@@ -210,8 +210,8 @@ fn completions_and_man_pages_are_valid() {
     for page in ["ralph.1", "ralph-run.1", "ralph-init.1"] {
         assert!(project.read(&format!("pages/{page}")).contains("ralph"), "{page}");
     }
-    let there = project.program("sh", ["-c", "command -v groff"]).run();
-    if there.status.success() {
+    let lookup = project.program("sh", ["-c", "command -v groff"]).run();
+    if lookup.status.success() {
         let groff = ["-man", "-ww", "-Tutf8", "pages/ralph-run.1"];
         project.program("groff", groff).run().code(0).stderr_is("").stdout_has("ralph run");
     }

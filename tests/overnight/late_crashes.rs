@@ -22,8 +22,8 @@ fn lines(project: &Project) -> Vec<String> {
 /// Cuts the journal before an event, or `torn` bytes into it.
 fn cut_before(project: &Project, kind: &str, torn: usize) {
     let lines = lines(project);
-    let is_it = |line: &String| line.contains(&format!(r#""event":"{kind}""#));
-    let at = lines.iter().rposition(is_it).expect("such an event");
+    let is_kind = |line: &String| line.contains(&format!(r#""event":"{kind}""#));
+    let at = lines.iter().rposition(is_kind).expect("such an event");
     let text = lines[..at].concat() + &lines[at][..torn];
     fs::write(journal(project), text).expect("it is ours");
 }

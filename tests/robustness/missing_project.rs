@@ -23,10 +23,10 @@ fn moved_project_ends_run_and_is_not_recreated() {
         project.write(".ralph/implementation_plan.md", "- [ ] one\n").write("specs/a.md", "a\n");
         project.git_command(["add", "-A"]);
         project.git_command(["commit", "-qm", "first"]);
-        let more = if is_replaced { recreate(&project) } else { String::new() };
+        let suffix = if is_replaced { recreate(&project) } else { String::new() };
         let agent = project.fake_agent(&json!({"sessions": [
             [project.record_step()],
-            [project.record_step(), {"shell": move_project_command(&project, &more)}, {"print": DONE}],
+            [project.record_step(), {"shell": move_project_command(&project, &suffix)}, {"print": DONE}],
             [project.record_step(), {"print": DONE}],
         ]}));
         let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();
