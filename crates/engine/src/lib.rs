@@ -4,8 +4,6 @@
 
 #![forbid(unsafe_code)]
 
-#![forbid(unsafe_code)]
-
 pub mod completion;
 pub mod machine;
 pub mod prompt;
