@@ -1,5 +1,4 @@
-//! Telling `notify.command` of the end of a run: what it is given, and who was to be told and was not,
-//! because ralph was killed before.
+//! Calls `notify.command` for the end of a run, and catches up on calls missed by a killed ralph.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -25,13 +24,10 @@ use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
 
-/// How long whoever tells of an end waits for the command.
 pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of what it prints is kept, for the case that it fails.
 pub(super) const MAX_OUTPUT_BYTES: usize = 1024;
 
-/// The event as it is in the journal, with what `ralph report` tells of the run.
 pub(super) fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
     let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
@@ -49,7 +45,6 @@ pub(super) fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool)
     message
 }
 
-/// How a command ended that did not do its work, with the last line that it printed.
 pub(super) fn failure_message(exit: Exit, said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
@@ -57,11 +52,9 @@ pub(super) fn failure_message(exit: Exit, said: &[u8]) -> String {
     format!("{exit}{last}")
 }
 
-/// Tells of the runs of a project that have ended without anybody having been told, once each, and says so. `command`
-/// is for those of which it is not kept what they were to run.
+/// Sends missed notifications of ended runs, once each. `command` is for runs that did not save theirs.
 ///
-/// # Errors
-/// Somebody asked to stop meanwhile.
+/// # Errors A stop was requested meanwhile.
 pub fn send_missed(
     project: &Project,
     command: Option<&str>,
@@ -80,14 +73,14 @@ pub fn send_missed(
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {
                 return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
             }
-            // Somebody else is at it; and whoever cannot write there is about to be told so.
+            // Another process is sending it, or the directory is not writable, which is reported elsewhere.
             Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// What the run was to run, as it is kept where no agent could write.
+/// The run's saved command, from a place that agents cannot write.
 fn saved_command(run: &RunDir) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     run.read_start(home.as_deref()).ok().flatten()?;
@@ -96,10 +89,9 @@ fn saved_command(run: &RunDir) -> Option<String> {
     settings.pointer("/notify/command")?.as_str().map(str::to_owned)
 }
 
-/// Tells of one end, and notes that in the journal. What there is to say of it; nothing if somebody else was
-/// quicker.
+/// Sends one notification and records it; returns `None` if another process was faster.
 fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<String>> {
-    // Nobody else can tell of it, or go on with it, while this is open.
+    // While this is open, no other process can send it or resume the run.
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
@@ -136,7 +128,6 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     }))
 }
 
-/// What is said of a command that took too long.
 pub(super) const TIMED_OUT_MESSAGE: &str = "it did not end within 10 s";
 
 fn run_command(

@@ -1,4 +1,4 @@
-//! Opening a project for a run: its lock, what became of the run before, and the new run's files.
+//! Opens a project for a run: lock, recovery of the previous run, files.
 
 use std::io;
 use std::path::Path;
@@ -26,24 +26,21 @@ use ralph_tasks::ledger_store;
 use super::world::RealWorld;
 use ralph_git::link_guard::{self, LinkGuard};
 
-/// How long what an earlier run left behind has to leave.
 const LEFTOVER_GRACE_MS: u64 = 2_000;
 
-/// How long what holds a run that is gone is waited for: a process that was killed may have left a child that
-/// has not yet become another program, and another ralph may be cleaning up after it.
+/// How long to wait for a dead run's lock: a killed process may have left a child that has not called exec yet,
+/// or another ralph is recovering it.
 pub const LOCK_RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// A project that is ours until this is closed.
 #[expect(missing_debug_implementations, reason = "the world has trait objects in it")]
 pub struct RunSession {
     pub run_id: String,
     pub world: RealWorld,
-    /// What there is to say of the run before, or of what was left of this one.
+    /// Events about the previous run, or about this one before it was resumed.
     pub preface: Vec<Event<'static>>,
     is_new: bool,
 }
 
-/// How much is kept of runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     pub runs: usize,
@@ -51,40 +48,33 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// How large a log may become: one that is for people is of use only if there is something in it.
+    /// Size limit of a log; never so small that it is useless.
     pub fn log_bytes(self) -> u64 {
         self.raw_bytes.max(1024 * 1024)
     }
 }
 
-/// How a run was started, for whoever is to go on with it.
+/// How a run was started, for resuming it.
 #[derive(Debug, Clone)]
 pub struct StartDetails {
     pub note: StartRecord,
-    /// The effective settings.
     pub settings: serde_json::Value,
 }
 
-/// How a project is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions<'a> {
     pub command: &'a str,
     pub retention: Retention,
-    /// Others may work in the directory that share it, too.
+    /// Other runs may share the directory.
     pub shared: bool,
-    /// The run to go on with.
     pub resume: Option<&'a str>,
-    /// How much of its journal is known to whoever goes on with it.
+    /// Journal size known to the caller.
     pub known_journal_bytes: Option<u64>,
-    /// What is noted for going on with this one.
     pub started: Option<&'a StartDetails>,
 }
 
 impl RunSession {
-    /// Takes the project's lock and makes the files of a new run, or opens those of an old one.
-    ///
-    /// # Errors
-    /// Another run has the lock, or the directory cannot be written.
+    /// Takes the project's lock, and creates or reopens the run's files.
     pub fn open(project: &Project, opening: SessionOptions<'_>) -> Result<RunSession, Error> {
         let SessionOptions {
             command,
@@ -121,13 +111,13 @@ impl RunSession {
         };
         let home = home::ralph_home(|name| std::env::var_os(name));
         let open = || {
-            // The handlers of signals come before anything that would have to be cleaned up.
+            // Signal handlers come before anything that needs cleanup.
             let system = System::new()
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let runs_dir = project.runs_dir();
             let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
             refuse_links(project, &run)?;
-            // Only now that nobody else can go on with it.
+            // From here on no other process can resume it.
             if known.is_some_and(|known| known != run.journal_size()) {
                 return Err(Error::input(format!(
                     "run {run_id} went on meanwhile, by another ralph that has ended since"
@@ -137,12 +127,11 @@ impl RunSession {
             let files = open_files(&run, keep, resume.is_some(), started);
             let files = files.map_err(|err| {
                 if resume.is_none() {
-                    // What never began is no run.
                     let _ = runs::remove(&run);
                 }
                 not_writable_error(&runs_dir, &err)
             })?;
-            // Last, so that every run that is recorded as open has begun.
+            // Last, so that every recorded run has really started.
             let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
@@ -171,8 +160,7 @@ impl RunSession {
                     );
                     preface.push(Event::Warning { message: message.into() });
                 }
-                // Whoever is told of a run must be able to look at it. Old runs that cannot be
-                // removed take up room and do no other harm.
+                // A new run must be visible. Old runs that cannot be removed only take up space.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
                 let mut world =
@@ -181,34 +169,32 @@ impl RunSession {
                 Ok(RunSession { run_id, world, preface, is_new: resume.is_none() })
             }
             Err(err) => {
-                // This run never was; the one that was cut off before it is still to be told of.
+                // This run never started; the interrupted one before it must still be reported.
                 let _ = lock.release(cut_off.as_ref());
                 Err(err)
             }
         }
     }
 
-    /// Gives the project back. What happens without this is what the next start tells of.
+    /// Releases the project. Otherwise the next start reports an interrupted run.
     pub fn close(self) {
-        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
-        // a disk that cannot be written, so that is not far from the truth.
+        // If the lock file cannot be cleared, the next start reports an interruption; the disk is not writable
+        // then.
         let _ = self.world.close();
     }
 
-    /// The same for a run that never began: nothing of it is kept. One that was to go on stays as it
-    /// was.
+    /// Releases a run that never started and removes its files; a resumed run stays.
     pub fn discard(self) {
         let dir = self.world.run_dir().clone();
         let is_new = self.is_new;
         self.close();
         if is_new {
-            // An empty run in the list does no harm.
             let _ = runs::remove(&dir);
         }
     }
 }
 
-/// Takes a lock, and asks for it again for a moment while whoever holds it only `passes`.
+/// Takes a lock, retrying briefly while its holder is temporary.
 fn lock_with_retry(
     mut take: impl FnMut() -> Result<LockAttempt, Error>,
     passes: impl Fn(Option<&Holder>) -> bool,
@@ -224,12 +210,9 @@ fn lock_with_retry(
     taken
 }
 
-/// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
-/// what was still running, before it is ended, which may take a while, and after. The next run tells of the
-/// rest.
+/// Ends the leftover processes of a dead run and reports them, before files are read that they may be writing.
 ///
-/// # Errors
-/// Somebody asked to stop meanwhile; what was still running is gone all the same.
+/// # Errors A stop was requested meanwhile; the processes are gone all the same.
 pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
     put_back(project, &mut tell);
     let note = project.lock_path();
@@ -238,7 +221,7 @@ pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Erro
     if cut_off.is_none() && !sign {
         return Ok(());
     }
-    // Whoever has the lock is not gone.
+    // The lock's holder is alive.
     let Ok(Some(_idle)) = lock::lock_briefly(project.root(), &note) else { return Ok(()) };
     if sign {
         active_marker::remove_stale(project.root());
@@ -262,7 +245,7 @@ pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Erro
     Ok(())
 }
 
-/// Puts back the journals that agents have removed from a project, if their runs could not, and says so.
+/// Restores journals that agents have removed.
 pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
     let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
     for removed in journal_copies::put_back(project, &home) {
@@ -279,21 +262,18 @@ pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
     }
 }
 
-/// Keeps runs away from a project while a command changes what they work on, until the answer is
-/// dropped.
+/// Blocks runs while a command changes their files, until the result is dropped.
 ///
-/// # Errors
-/// A run is going on.
+/// # Errors A run is active.
 pub fn lock_project_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
     lock::lock_briefly(project.root(), &project.lock_path())
         .map_err(|holder| locked_error(project.root(), holder))
 }
 
-/// Takes a task list for a run, until the answer is dropped. Nothing where ralph cannot keep a lock: the
-/// project's own still holds.
+/// Locks a task list for a run, until the result is dropped. Without a home there is no lock, but the project's
+/// own still holds.
 ///
-/// # Errors
-/// Another run works it off, maybe one of another project.
+/// # Errors Another run, perhaps of another project, works on it.
 pub fn lock_task_list(
     home: Option<&Path>,
     list: &Path,
@@ -310,11 +290,9 @@ pub fn lock_task_list(
     }
 }
 
-/// Keeps runs of any project away from a task list while a command puts another in its place, until the
-/// answer is dropped.
+/// Blocks runs on a task list while a command replaces it, until the result is dropped.
 ///
-/// # Errors
-/// A run works it off.
+/// # Errors A run works on it.
 pub fn lock_task_list_idle(
     home: Option<&Path>,
     list: &Path,
@@ -326,10 +304,7 @@ pub fn lock_task_list_idle(
         .map_err(|holder| locked_error(list, holder))
 }
 
-/// Fails for a run whose directory is a link, or is outside the project because of one.
-///
-/// # Errors
-/// It is.
+/// Refuses a run directory that is a link or lies outside the project.
 pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
     run.refuse_links(project.root()).map_err(|err| {
         Error::input(format!("cannot use the directory of run {}: {err}", run.id))
@@ -337,7 +312,6 @@ pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
     })
 }
 
-/// What keeps a run from starting if it cannot write to one of its own places.
 pub fn not_writable_error(path: &Path, err: &io::Error) -> Error {
     Error::input(format!("cannot write {}: {err}", path.display())).hint(io_error_hint(err))
 }
@@ -370,7 +344,7 @@ fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
     }
 }
 
-/// The files of a run, with what there is to warn of. What it takes to go on with one is there before the run is.
+/// Opens a run's files; the data for a resume is written before the run exists.
 fn open_files(
     run: &RunDir,
     keep: Retention,
@@ -389,7 +363,7 @@ fn open_files(
         Some(StartDetails { note, settings }) => run.save_start(note, settings, home.as_deref())?,
         None => None,
     };
-    // A run may have been cut off before its journal was there.
+    // The run may have been killed before its journal existed.
     let mut files = if resume && run.journal().exists() {
         RunFiles::reopen(run.clone(), keep.raw_bytes)?
     } else {
@@ -401,7 +375,6 @@ fn open_files(
     Ok((files, unkept))
 }
 
-/// What became of a run that never came to its end. One that had told its end and was killed then has.
 fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
     let mut summary = RunSummary::default();
@@ -421,7 +394,6 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
     }
     message.push_str(&format!(" (process {} is gone)", before.pid));
     message.push_str("; what it did to the files is still there");
-    // Somebody may have removed what was kept of it.
     if path.exists() {
         message.push_str(&format!(
             ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
@@ -430,7 +402,6 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
     Some(Event::Warning { message: message.into() })
 }
 
-/// Ends what a run that was cut off had left running.
 fn kill_leftovers(run: &str) -> Option<String> {
     leftovers_message(run, &process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
 }

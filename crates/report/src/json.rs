@@ -1,4 +1,4 @@
-//! Events for programs: the journal's own lines on standard output, each as soon as it is written.
+//! The JSON view: journal lines on standard output.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,15 +8,14 @@ use super::screen::TerminalOutput;
 use super::{Backpressure, Reporter};
 use ralph_events::event::{Event, Stamp};
 
-/// What waits for a program that is slow: as much as most runs have in all, since a program cannot
-/// guess what it was not told.
+/// Large enough for most runs: a program cannot guess missing events.
 const QUEUE_BYTES: usize = 64 << 20;
 
 /// `--output json`.
 #[derive(Debug)]
 pub struct JsonReporter {
     screen: TerminalOutput,
-    /// Where it is said that the events cannot be told any more.
+    /// For the message that events can no longer be written.
     stderr: OutputStream,
 }
 
@@ -26,7 +25,6 @@ impl JsonReporter {
         JsonReporter { screen, stderr: OutputStream::null() }
     }
 
-    /// The events on standard output.
     pub fn stdio(pace: Backpressure) -> Self {
         let JsonReporter { screen, stderr: aside } = JsonReporter::new(OutputStream::stdout());
         match pace {
@@ -39,7 +37,7 @@ impl JsonReporter {
     }
 }
 
-/// The one line that is in no journal.
+/// The only line that is not in the journal.
 fn omitted_event(events: u64, out: &mut Vec<u8>) {
     let _ = writeln!(out, r#"{{"event":"display_skipped","events":{events}}}"#);
 }

@@ -25,61 +25,52 @@ use std::time::Duration;
 
 use ralph_events::event::{Event, Stamp, Stream};
 
-/// Who waits for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backpressure {
-    /// Everything is shown, however long somebody takes to read it.
+    /// Show everything, however slow the reader.
     WaitForReader,
-    /// A reader that stands still misses something, and is told how much.
+    /// A slow reader misses output, and is told how much.
     DropWhenSlow,
 }
 
-/// Shows events to somebody.
+/// A view of events.
 ///
-/// `event` and `line` only prepare; what they prepared is shown by `flush`, which the driver calls
-/// once the journal holds those events.
+/// `event` and `line` only prepare; `flush` shows it, once the journal has the events.
 pub trait Reporter {
     fn event(&mut self, at: Stamp, event: &Event<'_>);
-    /// The same event as the journal's line, without the newline. Every event is handed over in both
-    /// forms, so that a face that passes lines on need not write them anew.
+    /// The same event as a journal line, without the newline, for views that pass lines on.
     fn line(&mut self, _line: &[u8]) {}
-    /// The agent's bytes as they came. They only prepare, too.
+    /// The agent's raw bytes.
     fn raw_output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-    /// The line that the agent has begun and not ended, for those who can take it back: it comes again, as
-    /// an event, when it is whole. Empty if there is none.
+    /// The agent's unfinished line, for views that can erase it. Empty if there is none.
     fn partial_line(&mut self, _line: &[u8]) {}
-    /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
-    /// its work; or not any more.
+    /// The user's display filter now formats the agent's output, or no longer.
     fn filtering_changed(&mut self, _at: Stamp, _on: bool) {}
-    /// That command is of no use: what it was given last, and has perhaps not shown, is shown in the usual
-    /// way, and so is what follows.
+    /// The filter failed: show its last input, and what follows, in the usual way.
     fn filter_failed(&mut self, _at: Stamp) {}
-    /// What that command printed.
     fn filter_output(&mut self, _at: Stamp, _bytes: &[u8]) {}
-    /// What went wrong with this face since it was last asked, if a person should know.
+    /// A problem with this view that the user should know.
     fn take_warning(&mut self) -> Option<String> {
         None
     }
-    /// What this face has to keep and cannot, if the run must not continue without it.
+    /// A required file cannot be written: the run must stop.
     fn take_failure(&mut self) -> Option<String> {
         None
     }
-    /// Shows what was prepared. Somebody who is gone (a closed pipe) is no reason to stop a run.
+    /// Shows what was prepared. A closed reader does not stop a run.
     fn flush(&mut self);
-    /// When this face wants to be redrawn without an event, in milliseconds since the Unix epoch.
+    /// When to redraw without an event, in milliseconds since the Unix epoch.
     fn next_tick(&self) -> Option<i64> {
         None
     }
     fn tick(&mut self, _now_ms: i64) {}
-    /// The terminal's size changed.
     fn resized(&mut self) {}
-    /// The last call: shows what is left and leaves the terminal as it was found.
+    /// The last call: shows the rest and restores the terminal.
     fn finish(&mut self) {
         self.flush();
     }
-    /// After the last call: waits a moment for somebody who is slow to read, and says whether more
-    /// waiting is worth it. It is not once everything was read, or nothing was for `patience`; and
-    /// then it never is again.
+    /// After `finish`: waits a moment for a slow reader and returns whether to wait more. It ends when everything
+    /// is read, or nothing was for `patience`.
     fn has_pending_output(&mut self, _patience: Duration) -> bool {
         false
     }

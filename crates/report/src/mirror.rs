@@ -1,5 +1,4 @@
-//! The window of a worker whose agent has a screen of its own: that screen, as it is, and between two
-//! agents what is said of the loop.
+//! A worker's window for an agent with a screen: the screen itself, and messages of the loop between two agents.
 
 use rustix::termios::{OptionalActions, Termios};
 
@@ -9,13 +8,11 @@ use super::width;
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
 
-/// Has a terminal forget whatever an agent told it that it did not take back: another screen, the
-/// mouse, pasting, a hidden cursor, colours, margins.
+/// Undoes an agent's terminal settings: alternate screen, mouse, paste mode, hidden cursor, colours, margins.
 const RESET: &[u8] =
     b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\
                        \x1b[?1l\x1b>\x1b[<u\x1b[r\x1b[?25h\x1b[0m\x1b[999;1H\r\n";
 
-/// The longest line that is said.
 const MAX_LINE: usize = 2_000;
 
 #[derive(Debug)]
@@ -23,7 +20,7 @@ pub struct PtyMirror {
     follower: WorkerTracker,
     output: OutputStream,
     prepared: Vec<u8>,
-    /// How the terminal was before an agent had it.
+    /// Terminal settings before the agent.
     before: Option<Termios>,
 }
 
@@ -37,7 +34,7 @@ impl PtyMirror {
         self.prepared.extend_from_slice(b"\r\n");
     }
 
-    /// From now on keys go to the agent as they are: Ctrl+C, too.
+    /// Passes every key to the agent, Ctrl+C too.
     fn enter_raw_mode(&mut self) {
         let terminal = rustix::stdio::stdin();
         if self.before.is_none()
@@ -45,7 +42,7 @@ impl PtyMirror {
         {
             let mut raw = before.clone();
             raw.make_raw();
-            // A terminal that cannot be changed shows every key twice, and does no other harm.
+            // Otherwise keys are echoed twice, which does no harm.
             let _ = rustix::termios::tcsetattr(terminal, OptionalActions::Flush, &raw);
             self.before = Some(before);
         }
@@ -71,7 +68,7 @@ impl Reporter for PtyMirror {
             _ => {}
         }
         for line in self.follower.apply(at, event).messages {
-            // What is said while an agent has the screen would be in the middle of that.
+            // A message would disturb the agent's screen.
             if self.before.is_none() {
                 self.write_line(&line);
             }

@@ -1,4 +1,4 @@
-//! Standard output and standard error, or what stands in for them: who reads there, and whether they still do.
+//! Standard output and standard error.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,19 +7,18 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-/// Which of the two outputs something goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputTarget {
     Out,
     Err,
 }
 
-/// Somewhere to write to, and silence once nobody is there any more.
+/// A writer that becomes silent once it is closed.
 pub struct OutputStream {
     /// `None` after a failed write: a closed pipe or terminal stays closed.
     writer: Option<Box<dyn Write>>,
     fd: Option<BorrowedFd<'static>>,
-    /// Why it failed, if not because whoever read it went away.
+    /// Why it failed, except for a closed reader.
     failure: Option<io::Error>,
 }
 
@@ -43,24 +42,21 @@ impl OutputStream {
         OutputStream { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd), failure: None }
     }
 
-    /// Writes to anything that takes bytes.
     pub fn new(writer: impl Write + 'static) -> Self {
         OutputStream { writer: Some(Box::new(writer)), fd: None, failure: None }
     }
 
-    /// Nobody at all.
     pub fn null() -> Self {
         OutputStream { writer: None, fd: None, failure: None }
     }
 
-    /// Whether a write may last for as long as a reader likes. Files and `/dev/null` have none.
+    /// Returns whether a write may block. Files and `/dev/null` do not.
     pub(super) fn can_block(&self) -> bool {
         let Some(fd) = self.fd else { return false };
         match rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::RegularFile) => false,
             Ok(FileType::CharacterDevice) => rustix::termios::isatty(fd),
             Ok(_) => true,
-            // It is closed, which is told at once.
             Err(_) => false,
         }
     }
@@ -69,13 +65,11 @@ impl OutputStream {
         self.fd.is_some_and(rustix::termios::isatty)
     }
 
-    /// The terminal's width in columns.
     pub fn width(&self) -> Option<usize> {
         let size = rustix::termios::tcgetwinsize(self.fd?).ok()?;
         (size.ws_col > 0).then_some(usize::from(size.ws_col))
     }
 
-    /// Nobody reads this any more.
     pub fn is_closed(&self) -> bool {
         self.writer.is_none()
     }
@@ -90,12 +84,11 @@ impl OutputStream {
         }
     }
 
-    /// Why a write failed, once, if not because whoever read it went away.
+    /// Why a write failed (once), except for a closed reader.
     pub(super) fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
 
-    /// A second way to write there, for a thread.
     pub(super) fn unbuffered(&self) -> Option<Unbuffered> {
         self.fd.map(Unbuffered)
     }
@@ -109,7 +102,7 @@ impl OutputStream {
     }
 }
 
-/// A descriptor that is written to at once. std's own handle would split the text into lines again.
+/// Writes directly: std's handle would split the text into lines again.
 pub(super) struct Unbuffered(BorrowedFd<'static>);
 
 impl Write for Unbuffered {
@@ -117,7 +110,7 @@ impl Write for Unbuffered {
         loop {
             match rustix::io::write(self.0, bytes) {
                 Err(Errno::INTR) => {}
-                // Another program that shares this terminal or pipe has made it non-blocking.
+                // Another program has made the shared terminal or pipe non-blocking.
                 Err(Errno::AGAIN) => {
                     let fd = self.0.as_fd();
                     match rustix::event::poll(

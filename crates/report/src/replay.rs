@@ -1,16 +1,12 @@
-//! A past run, shown again.
-
 use super::Reporter;
 use ralph_events::event::Entry;
 use ralph_events::json_writer;
 
-/// Events between two flushes: enough to write in large pieces, few enough to be seen soon.
 const BATCH: usize = 256;
 
-/// Hands the events of a journal to a face as the run itself did.
+/// Passes a journal's events to a view, as the run did.
 pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
     for (number, entry) in entries.enumerate() {
-        // Writing plain data into memory cannot fail; if it did, the other form is still there.
         if let Ok(line) = json_writer::compact(&entry) {
             reporter.line(line.as_bytes());
         }

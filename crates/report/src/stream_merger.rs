@@ -1,23 +1,19 @@
-//! Two streams as one text, in the order in which they came, without a line of one inside a line of
-//! the other.
+//! Merges two streams in order of arrival, without mixing their lines.
 
 use ralph_events::event::Stream;
 
-/// What may be held back for a line that does not end.
+/// Limit for output held back by an unfinished line.
 const MAX_PENDING: usize = 1 << 20;
 
-/// Puts two streams together.
 #[derive(Debug, Default)]
 pub struct StreamMerger {
-    /// The stream whose line has not ended.
     open_stream: Option<Stream>,
-    /// What came from the other one meanwhile.
+    /// Output of the other stream meanwhile.
     pending: Vec<u8>,
 }
 
 impl StreamMerger {
-    /// Appends to `out` what can be passed on now. What the last line's own stream says is never held
-    /// back.
+    /// Appends what can be passed on now. The stream with the open line is never held back.
     pub fn push(&mut self, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
         if self.open_stream.is_some_and(|open| open != stream) {
             self.pending.extend_from_slice(bytes);
@@ -51,7 +47,6 @@ impl StreamMerger {
         }
     }
 
-    /// Both streams have ended: passes on what is left, and ends the last line.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if self.open_stream.take().is_some() {
             out.push(b'\n');

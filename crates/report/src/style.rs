@@ -9,7 +9,6 @@ pub struct Style {
     pub color_errors: bool,
     /// `[HH:MM:SS]` before each line, in local time.
     pub timestamps: bool,
-    /// How much of a tool's output is shown.
     pub max_output_lines: usize,
     pub max_output_chars: usize,
     /// `[ralph] …` lines on standard error.
@@ -23,7 +22,7 @@ pub struct Style {
 }
 
 impl Default for Style {
-    /// What any reader of text can take: `--output plain`.
+    /// Plain text, as for `--output plain`.
     fn default() -> Self {
         Style {
             emoji: false,
@@ -40,7 +39,7 @@ impl Default for Style {
     }
 }
 
-/// What the terminal can do, as far as the environment tells.
+/// Capabilities of the terminal, from the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     pub emoji: bool,
@@ -50,11 +49,9 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// What any reader of text can take.
     pub const NONE: Capabilities =
         Capabilities { emoji: false, color: false, color_errors: false, status: false };
 
-    /// What the terminal of this process can do.
     pub fn for_stdio() -> Capabilities {
         use std::io::IsTerminal;
         Capabilities::detect(
@@ -64,7 +61,6 @@ impl Capabilities {
         )
     }
 
-    /// Decides by the environment and by which of the two outputs are terminals.
     pub fn detect(
         var: impl Fn(&str) -> Option<String>,
         stdout_is_terminal: bool,
@@ -73,7 +69,7 @@ impl Capabilities {
         let var = |name| var(name).filter(|value| !value.is_empty());
         let term = var("TERM");
         let dumb = term.as_deref() == Some("dumb");
-        // A terminal that does not say what it is may still say that it has colours.
+        // A terminal without `TERM` may still announce colours.
         let capable = !dumb && (term.is_some() || var("COLORTERM").is_some());
         let color = |is_terminal: bool| {
             if var("NO_COLOR").is_some() {
@@ -89,7 +85,7 @@ impl Capabilities {
             locale.contains("utf-8") || locale.contains("utf8")
         });
         Capabilities {
-            // The Linux console has no emoji in its fonts.
+            // The Linux console font has no emoji.
             emoji: stdout_is_terminal && capable && utf8 && term.as_deref() != Some("linux"),
             color: color(stdout_is_terminal),
             color_errors: color(stderr_is_terminal),
@@ -98,7 +94,7 @@ impl Capabilities {
     }
 }
 
-/// What a sign or a word stands for, and so which colour it has.
+/// The meaning of a word or symbol; decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextRole {
     Good,
@@ -123,7 +119,6 @@ impl TextRole {
     }
 }
 
-/// The signs that lines begin with.
 #[derive(Debug)]
 pub(crate) struct Marks {
     pub(crate) run: &'static str,

@@ -1,4 +1,4 @@
-//! Text as a terminal shows it: on one line, and no wider than asked.
+//! Text width on a terminal.
 
 use unicode_width::UnicodeWidthChar;
 
@@ -6,7 +6,7 @@ use ralph_events::control_chars::ControlCharFilter;
 
 /// Appends at most `max` characters of `text`, clean and on one line, and `mark` if there were more.
 pub fn push_one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
-    // A sequence is longer than what it leaves, but a text of any length is not walked to its end.
+    // Bounds the work: control sequences are longer than what remains.
     let window = ralph_events::text::prefix(text, max.saturating_mul(4).saturating_add(64));
     let mut clean = String::new();
     ControlCharFilter::default().push(window, &mut clean);
@@ -34,12 +34,12 @@ pub fn push_one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The columns that a character takes, never fewer than a terminal gives it.
+/// Columns of a character, never fewer than a terminal uses.
 fn char_width(c: char) -> usize {
     match c {
-        // Turns the character before it into an emoji of two columns, in some terminals.
+        // Some terminals widen the previous character to two columns.
         '\u{fe0f}' => 1,
-        // A tab or the like is to be replaced by one space.
+        // A tab becomes one space.
         _ => c.width().unwrap_or(1),
     }
 }

@@ -1,5 +1,4 @@
-//! The driver's part in telling the user: a command of theirs that is run beside the loop, and the
-//! readers of its displays, who get a moment at the end.
+//! Driver: the user's notification command, and slow readers at the end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -11,29 +10,23 @@ use crate::world::World;
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
 
-/// A command that tells the user of something.
 pub(super) struct NotifyProcess {
     child: ChildId,
     output: Vec<u8>,
-    /// It tells of the end of the run.
     is_for_run_end: bool,
 }
 
-/// How long a run that has ended waits for somebody who takes nothing of what it has to say.
 const READER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same after a signal.
 const READER_TIMEOUT_INTERRUPTED: Duration = Duration::from_millis(200);
 
 impl<W: World> Driver<'_, W> {
-    /// Whoever reads of the end reads whether somebody is to be told of it: nobody can say so who is killed
-    /// right after it.
+    /// The end event says whether a notification is due, because ralph may be killed right after it.
     pub(super) fn mark_notify(&self, event: &mut Event<'static>) {
         if let Event::RunEnded { notify, .. } = event {
             *notify = self.spec.notify.is_some();
         }
     }
 
-    /// Runs the user's own command for what should not wait until somebody looks.
     pub(super) fn run_notify_command(&mut self, event: &Event<'_>) {
         let Some(command) = &self.spec.notify else { return };
         let worth_it = matches!(
@@ -47,12 +40,12 @@ impl<W: World> Driver<'_, W> {
         if !worth_it {
             return;
         }
-        // Whoever is told may look the journal up at once.
+        // The command may read the journal.
         self.flush();
         let message = self.notify_payload(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
-        // Whoever is to be told that the project is gone is told all the same.
+        // A missing project is reported, too.
         let is_there = self.world.exists(&self.spec.directory);
         let directory = if is_there { &self.spec.directory } else { Path::new("/") };
         let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);
@@ -67,13 +60,13 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// The event as it is in the journal, with what `ralph report` would tell of the run by now.
+    /// The journal event, with the run's report.
     fn notify_payload(&mut self, event: &Event<'_>) -> Vec<u8> {
         let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
         let mut facts = reading.facts(now_ms);
-        // That is what is about to change.
+        // This call sends it.
         facts.untold = false;
         self.world.look_up(&mut facts);
         notify_command::payload(self.recorder.at, event, &facts, false)
@@ -87,7 +80,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// `given_up` is why it was ended, if it was: how it then ended is not its doing.
+    /// `given_up`: why ralph ended the command.
     pub(super) fn on_notify_ended(
         &mut self,
         child: ChildId,
@@ -110,7 +103,6 @@ impl<W: World> Driver<'_, W> {
         true
     }
 
-    /// Keeps the end of what a notifier prints.
     pub(super) fn append_notify_output(&mut self, child: ChildId, bytes: &[u8]) -> bool {
         let own = self.notifiers.iter_mut().find(|other| other.child == child);
         let Some(NotifyProcess { output: said, .. }) = own else { return false };
@@ -119,8 +111,7 @@ impl<W: World> Driver<'_, W> {
         true
     }
 
-    /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
-    /// that nobody wants to wait.
+    /// Waits briefly for the last notification; not after a signal.
     pub(super) fn wait_for_notify_commands(&mut self, buf: &mut Vec<u8>) {
         let patience =
             u64::try_from(notify_command::NOTIFY_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
@@ -154,8 +145,7 @@ impl<W: World> Driver<'_, W> {
         self.flush();
     }
 
-    /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
-    /// wait for them for long, and after one more not at all.
+    /// Waits briefly for slow readers; less after a signal, and not at all after a second one.
     pub(super) fn wait_for_readers(&mut self, buf: &mut Vec<u8>) {
         let patience =
             if self.machine.was_signalled() { READER_TIMEOUT_INTERRUPTED } else { READER_TIMEOUT };

@@ -1,4 +1,4 @@
-//! The report as a page of its own: no script, no font, no picture from anywhere else.
+//! The report as a self-contained page.
 
 use std::fmt::Write;
 
@@ -11,11 +11,9 @@ use super::words::sanitize;
 use super::{GuardrailSummary, IterationSummary, Summary};
 use ralph_events::text;
 
-/// How many bars are told apart.
 const MAX_BARS: usize = 300;
 
-/// What a browser may load and run for the page: nothing but its own style. Should an agent's words ever come into it as
-/// markup, they can do nothing.
+/// The page may load only its own style, so agent text that became markup could do nothing.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = "\
@@ -35,7 +33,6 @@ svg{width:100%;height:5rem}p.label{font-size:.8rem;margin:.8rem 0 .2rem}
 table,tbody{display:block}tr{display:grid;grid-template-columns:2rem 1fr auto auto;border-bottom:1px solid var(--dim)}
 tr:first-child,td:nth-child(5){display:none}td{border:0;padding:.15rem .3rem}td:nth-child(n+6){grid-column:2/-1}}";
 
-/// Draws the facts.
 pub fn render(facts: &Summary, zone: &TimeZone) -> String {
     let mut out = String::new();
     let title = format!("Run {}", facts.run);
@@ -79,8 +76,7 @@ fn list(section: &Section, out: &mut String) {
     out.push_str("</ul>\n");
 }
 
-/// Two rows of bars over the same iterations: how long each took, and what it cost. Of very many, a bar
-/// is the most of several.
+/// Two rows of bars: duration and cost per iteration. With many iterations, a bar is the maximum of several.
 fn chart(iterations: &[IterationSummary], out: &mut String) {
     const WIDTH: f64 = 900.0;
     const ROW: f64 = 90.0;
@@ -99,7 +95,7 @@ fn chart(iterations: &[IterationSummary], out: &mut String) {
     ];
     let bars: Vec<&[IterationSummary]> =
         iterations.chunks(iterations.len().div_ceil(MAX_BARS).max(1)).collect();
-    // A single iteration is not a wall.
+    // Limits the width of a bar.
     let step = (WIDTH / bars.len().max(1) as f64).min(75.0);
     let width = (step * 0.8).max(0.5);
     for (name, value, word) in rows {
@@ -158,7 +154,7 @@ fn table(iterations: &[IterationSummary], out: &mut String) {
         "<div class=\"wide\"><table>\n<tr><th class=\"n\">#<th>outcome<th class=\"n\">time\
          <th class=\"n\">cost<th class=\"n\">tools<th>guardrails<th>commits</tr>\n",
     );
-    // A page that a browser takes in without a thought.
+    // A size that any browser can handle.
     let (first, middle, last) = iteration::collapse_middle(iterations, 100, 400);
     first.iter().for_each(|iteration| row(iteration, out));
     if !middle.is_empty() {
@@ -206,7 +202,6 @@ fn row(iteration: &IterationSummary, out: &mut String) {
     out.push_str("</tr>\n");
 }
 
-/// Text that cannot be taken for anything else, on one line.
 fn escape(text: &str) -> String {
     as_text(&sanitize(text))
 }

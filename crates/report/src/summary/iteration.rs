@@ -1,16 +1,11 @@
-//! What became of an iteration, or of many at once.
-
 use super::words::{MAX_FAILURES, commit_line, short_commit_id};
 use super::{CappedList, GuardrailSummary, IterationSummary};
 use ralph_events::event::{Class, EndCause, FailureKind};
 use ralph_events::text;
 
-/// How many commits of an iteration are shown.
 const MAX_COMMITS: usize = 20;
-/// A shorter wait is of no interest.
 const MIN_WAIT_MS: u64 = 60_000;
 
-/// What became of an iteration, in a word or two.
 pub(super) fn state_label(iteration: &IterationSummary) -> &'static str {
     if iteration.under_way {
         return "under way";
@@ -44,7 +39,6 @@ pub(super) fn state_label(iteration: &IterationSummary) -> &'static str {
     }
 }
 
-/// How often it was tried, if more than once.
 pub(super) fn attempts_text(iteration: &IterationSummary) -> Option<String> {
     let IterationSummary { begun, attempts, .. } = *iteration;
     match (begun, attempts) {
@@ -55,7 +49,6 @@ pub(super) fn attempts_text(iteration: &IterationSummary) -> Option<String> {
     }
 }
 
-/// What an iteration cost.
 pub(super) fn cost(iteration: &IterationSummary) -> String {
     match (iteration.usage.cost_usd, iteration.estimated_cost_usd) {
         (_, Some(guess)) => format!("~{}", text::format_dollars(guess)),
@@ -64,7 +57,6 @@ pub(super) fn cost(iteration: &IterationSummary) -> String {
     }
 }
 
-/// What is told of an iteration below its figures.
 #[derive(Debug)]
 pub(super) enum IterationDetail {
     Commit(String),
@@ -109,7 +101,7 @@ pub(super) fn details(iteration: &IterationSummary) -> Vec<IterationDetail> {
     details
 }
 
-/// The first and the last of the iterations, and those between that are not worth a line each.
+/// The first and last iterations, and those between that are summarized.
 pub(super) fn collapse_middle(
     iterations: &[IterationSummary],
     first: usize,
@@ -123,7 +115,6 @@ pub(super) fn collapse_middle(
     (first, middle, last)
 }
 
-/// What is told of many iterations at once.
 pub(super) fn brief(iterations: &[IterationSummary]) -> String {
     let mut states: Vec<(&str, u32)> = Vec::new();
     let (mut took, mut commits) = (0_u64, 0);

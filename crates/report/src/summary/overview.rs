@@ -1,4 +1,4 @@
-//! What the report begins with: how it came out, what it used, what to do.
+//! The start of the report: outcome, usage, next step.
 
 use jiff::tz::TimeZone;
 
@@ -10,7 +10,6 @@ use ralph_events::event::{Class, Outcome};
 use ralph_events::journal;
 use ralph_events::text;
 
-/// What the report begins with: names and values.
 pub(super) fn summary_rows(facts: &Summary, zone: &TimeZone) -> Vec<(&'static str, String)> {
     let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
     if is_readable(facts) {
@@ -42,14 +41,13 @@ pub(super) fn summary_rows(facts: &Summary, zone: &TimeZone) -> Vec<(&'static st
     items
 }
 
-/// A part of a value: some of them name commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextPart<'a> {
     Text(&'a str),
     Command(&'a str),
 }
 
-/// The parts of a value of the summary. Only where all words are ours do backticks mean anything.
+/// Splits a value into text and commands. Backticks count only in text that is entirely ours.
 pub(super) fn text_parts<'a>(name: &str, value: &'a str) -> Vec<TextPart<'a>> {
     if !matches!(name, "Next" | "Told") || !value.matches('`').count().is_multiple_of(2) {
         return vec![TextPart::Text(value)];
@@ -62,7 +60,6 @@ pub(super) fn text_parts<'a>(name: &str, value: &'a str) -> Vec<TextPart<'a>> {
     parts.map(piece).collect()
 }
 
-/// What to do about it.
 fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
     let limit_ends = facts.limit_ends_ms.map(|ms| format_time(ms, zone));
     if facts.outcome.is_none() && facts.doing.is_none() && is_readable(facts) {
@@ -86,7 +83,7 @@ fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
     ending.next_step()
 }
 
-/// How it came out, with its exit code; or how it stands.
+/// The outcome with its exit code, or the current state.
 fn outcome(facts: &Summary, zone: &TimeZone) -> String {
     if let Some(outcome) = facts.outcome {
         let words = end_message(facts, outcome);
@@ -127,7 +124,7 @@ fn outcome(facts: &Summary, zone: &TimeZone) -> String {
     }
 }
 
-/// How it ended. What an agent or a system said of it is not by itself an outcome.
+/// The end in ralph's words: text of an agent or the system is no outcome.
 fn end_message(facts: &Summary, outcome: Outcome) -> String {
     let message = facts.message.as_str();
     let last = facts.iterations.last().and_then(|last| last.class);
@@ -148,7 +145,6 @@ fn end_message(facts: &Summary, outcome: Outcome) -> String {
     format!("{what}: {message}")
 }
 
-/// Anything of it can be read.
 fn is_readable(facts: &Summary) -> bool {
     facts.started_ms.is_some() || !facts.iterations.is_empty()
 }
@@ -162,13 +158,13 @@ fn iterations(facts: &Summary) -> String {
     match (facts.max_iterations, done) {
         (0, 1) => "1 iteration".to_owned(),
         (0, _) => format!("{done} iterations"),
-        // The limit may have been lowered since.
+        // The limit may have been lowered.
         (max, _) if done > max as usize => format!("{done} iterations, now at most {max}"),
         (max, _) => format!("{done} of {max} iterations"),
     }
 }
 
-/// What it cost. A guess is called one.
+/// The cost; estimates are labelled.
 fn cost_line(facts: &Summary) -> String {
     let cost = match (facts.usage.cost_usd, facts.estimated_cost_usd) {
         (None, None) => "no cost told".to_owned(),
@@ -188,7 +184,6 @@ fn cost_line(facts: &Summary) -> String {
     }
 }
 
-/// How much was committed, and how to look at it.
 fn committed(facts: &Summary) -> Option<String> {
     let count = facts.commits().count();
     if count == 0 {
@@ -210,7 +205,7 @@ fn committed(facts: &Summary) -> Option<String> {
     let Some(CommitRangeCounts { commits, own }) = facts.shown else {
         return Some(format!("{count}: {log}"));
     };
-    // Whatever is named with the command is what the command shows.
+    // The named range is what the command shows.
     let others = match commits - own.min(commits) {
         0 => String::new(),
         n => format!(" ({n} of them not by the run)"),
@@ -223,7 +218,6 @@ fn committed(facts: &Summary) -> Option<String> {
     Some(format!("{commits}: {log}{others}{elsewhere}"))
 }
 
-/// In how many iterations a task failed, and whether that was made good.
 fn scm_task(task: &ScmTaskSummary) -> String {
     let ScmTaskSummary { task, iterations, why, made_good } = task;
     let count = iterations.len();
@@ -236,7 +230,6 @@ fn scm_task(task: &ScmTaskSummary) -> String {
     format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
 }
 
-/// That nobody was told, and how they will be.
 fn unsent_notification_note(facts: &Summary) -> Option<String> {
     let run = &facts.run;
     facts.untold.then(|| {

@@ -1,4 +1,4 @@
-//! The report as text: for the terminal, and as Markdown for whoever wants to keep or send it.
+//! The report as text or Markdown.
 
 use std::fmt::Write;
 
@@ -11,14 +11,12 @@ use super::words::sanitize;
 use super::{IterationSummary, Summary};
 use ralph_events::text;
 
-/// In which signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextFormat {
     Plain,
     Markdown,
 }
 
-/// Draws the facts.
 pub fn render(facts: &Summary, zone: &TimeZone, form: TextFormat) -> String {
     let mut page = TextPage { out: String::new(), form };
     page.title(&format!("Run {}", facts.run));
@@ -87,7 +85,6 @@ impl TextPage {
             return;
         }
         self.heading("Iterations");
-        // As many as one looks through.
         let (first, last) = match self.form {
             TextFormat::Plain => (10, 40),
             TextFormat::Markdown => (50, 150),
@@ -145,7 +142,7 @@ impl TextPage {
     }
 }
 
-/// What Markdown would take for more than text, at the beginning of a line too.
+/// Escapes Markdown, including line starts.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mark = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();

@@ -1,4 +1,4 @@
-//! What follows the iterations: guardrails, waits, warnings, what is left to do.
+//! Sections after the iterations: guardrails, waits, warnings, remaining work.
 
 use jiff::tz::TimeZone;
 
@@ -9,14 +9,10 @@ use crate::terminal::cut_short_message;
 use ralph_events::event::{Class, Outcome, WaitReason};
 use ralph_events::text;
 
-/// How many lines of a list are shown.
 const MAX_LINES: usize = 50;
-/// How many iterations a guardrail's history shows.
 const MAX_HISTORY: usize = 60;
-/// A wait that was this much shorter than planned was cut short.
 const CUT_SHORT_MS: i64 = 2_000;
 
-/// A list with its heading; nothing if it is empty.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) heading: String,
@@ -26,14 +22,12 @@ pub(super) struct Section {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SectionKind {
-    /// What whoever reads from the top wants to know first, and whoever looks at a terminal, last.
+    /// First on a page, last on a terminal.
     Remaining,
-    /// Signs below each other.
     Guardrails,
     Other,
 }
 
-/// What follows the iterations.
 pub(super) fn sections(facts: &Summary, zone: &TimeZone) -> Vec<Section> {
     let history = "Guardrails, from the first iteration to the last".to_owned();
     let others = format!("Committed while the run was not at work ({})", facts.others.len());
@@ -67,7 +61,6 @@ fn list_lines(list: &CappedList) -> Vec<String> {
     lines.chain(more.map(|more| format!("and {more} more"))).collect()
 }
 
-/// When the run went on after it had been left, a line each.
 fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
     let line = |continued: &ContinuationSummary| {
         let (time, after) =
@@ -91,7 +84,6 @@ fn total_wait(facts: &Summary) -> String {
     format!("Limits waited for ({} in all)", text::format_duration(all))
 }
 
-/// The limits that the run sat out, a line each.
 fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
     let length =
         |from: i64, until: i64| text::format_duration(u64::try_from(until - from).unwrap_or(0));
@@ -114,13 +106,12 @@ fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
     limits(facts).map(line).collect()
 }
 
-/// What is left, a line each.
 fn remaining_lines(facts: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     let is_over = facts.doing.is_none() && !is_complete(facts);
-    // Whoever is killed ends nothing, and what it was at may never have been begun again.
+    // A killed run leaves its last iteration open.
     let cut_off = facts.iterations.last().filter(|last| last.cut_off || is_over && !last.ended);
-    // After a budget, that is said with what to do about it.
+    // The advice for a budget says it.
     let is_told = facts.outcome == Some(Outcome::Budget);
     let cut_off = cut_off.filter(|last| has_done_work(last) && !is_told);
     lines.extend(cut_off.map(|last| cut_short_message(last.number, &last.scm_done)));
@@ -141,13 +132,13 @@ fn remaining_lines(facts: &Summary) -> Vec<String> {
     lines
 }
 
-/// Whether an iteration may have done anything. An agent that is turned away does nothing.
+/// Returns whether an iteration may have done anything; a refused agent has not.
 fn has_done_work(iteration: &IterationSummary) -> bool {
     let turned_away = matches!(
         iteration.class,
         Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
     );
-    // An agent that reported a failure before it used any tool has not begun, either.
+    // A failure before the first tool means that no work was done.
     iteration.tools > 0 || !turned_away && iteration.failure.is_none()
 }
 
@@ -155,7 +146,7 @@ fn is_complete(facts: &Summary) -> bool {
     matches!(facts.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
 }
 
-/// A line for each guardrail, with a sign for each iteration, and one that explains the signs.
+/// A line per guardrail with a symbol per iteration, and a legend.
 fn guardrails(facts: &Summary) -> Vec<String> {
     let mut commands: Vec<&str> = Vec::new();
     for check in facts.iterations.iter().flat_map(|iteration| &iteration.guardrails) {
@@ -178,7 +169,6 @@ fn guardrails(facts: &Summary) -> Vec<String> {
         };
         let signs: String = facts.iterations.iter().map(sign).collect();
         let failed = signs.matches('-').count();
-        // Every sign is one byte.
         let shown = match signs.len().checked_sub(MAX_HISTORY) {
             Some(cut @ 1..) => format!("…{} (failed {failed} times)", &signs[cut..]),
             _ => signs,

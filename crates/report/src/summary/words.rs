@@ -1,11 +1,8 @@
-//! Words that several parts of the report have in common.
-
 use jiff::tz::TimeZone;
 
 use super::CommitSummary;
 use crate::width;
 
-/// How many failures are shown, of an iteration or of SCM tasks.
 pub(super) const MAX_FAILURES: usize = 5;
 
 pub(super) fn format_time(ms: i64, zone: &TimeZone) -> String {
@@ -20,12 +17,11 @@ pub(super) fn commit_line(commit: &CommitSummary) -> String {
     format!("{} {}{gone}", short_commit_id(&commit.id), commit.subject)
 }
 
-/// The beginning of a commit's name.
 pub(super) fn short_commit_id(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
 }
 
-/// On one line, and nothing in it that steers a terminal or turns what follows around.
+/// Returns the text on one line, without control sequences.
 pub(super) fn sanitize(text: &str) -> String {
     let mut out = Vec::new();
     width::push_one_line(text, 300, "…", &mut out);
