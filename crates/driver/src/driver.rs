@@ -213,7 +213,11 @@ impl<W: World> Driver<'_, W> {
             match self.world.wait(until, &mut buf) {
                 Occurrence::Output(child, stream) => self.on_output(child, stream, &buf),
                 Occurrence::Ended(child, ended) => self.on_child_ended(child, ended),
-                Occurrence::Signal(signal) => self.on_signal(signal),
+                Occurrence::Signal(signal) => {
+                    self.on_signal(signal);
+                    // At once, because a task that waits for a git lock checks for signals below.
+                    self.handle_inputs();
+                }
                 Occurrence::ControlRequest => self.handle_requests(),
                 Occurrence::KeyInput => self.on_key_input(&buf),
                 Occurrence::ProxyRefused => self.report_refusals(),

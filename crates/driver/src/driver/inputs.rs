@@ -152,8 +152,6 @@ impl<W: World> Driver<'_, W> {
             }
         };
         self.queue.push_back(Input::Signal(signal));
-        // At once: a task that waits for a lock of git's asks whether a signal came.
-        self.handle_inputs();
     }
 
     pub(super) fn kill_job(&mut self) {
