@@ -1,4 +1,4 @@
-//! The driver's part in an attempt: starting the agent, and what is known when it has ended.
+//! Attempts: starting the agent and recording its end.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,7 +20,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
         self.commit_message = None;
         if let Some(message) = self.world.lost() {
-            // A loop that nobody can end, or that has nothing to work on, must not go on.
+            // A loop that nobody can stop, or without a project, must not continue.
             let why = Input::AgentNotStarted { message: message.clone() };
             self.queue.extend([Input::Broken { message }, why]);
             return;
@@ -30,7 +30,7 @@ impl<W: World> Driver<'_, W> {
             _ => None,
         });
         if let Some(message) = broken {
-            // What came before in this step could not be recorded.
+            // Earlier entries of this step could not be recorded.
             self.queue.push_back(Input::AgentNotStarted { message });
             return;
         }
@@ -77,7 +77,7 @@ impl<W: World> Driver<'_, W> {
             side: invocation.side_file.clone(),
         };
         if let Some(path) = &files.side {
-            // One that a run before this left behind tells nothing of this attempt.
+            // It may be from an earlier run.
             let _ = self.world.remove(path);
         }
         let mut env = agent.env.clone();
@@ -87,7 +87,7 @@ impl<W: World> Driver<'_, W> {
             invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
         );
         let stdin = if invocation.prompt_via == PromptVia::Stdin { prompt.as_bytes() } else { b"" };
-        // With one pipe for both, what was printed first comes first. With two nobody can tell.
+        // Only one pipe for both streams keeps their order.
         let merge_stderr =
             agent.stderr_counts_as_output && !invocation.structured && purpose == Purpose::Work;
         let launch = Launch {
@@ -102,7 +102,7 @@ impl<W: World> Driver<'_, W> {
         };
         self.record_commits(true);
         self.stop_if_obstructed();
-        // Whatever it does from its first moment on, the journal knows that it was about to be started.
+        // The journal has the start before the agent can do anything.
         self.flush();
         if self.journal_failed {
             let message = "its work could not be recorded".to_owned();
@@ -128,7 +128,7 @@ impl<W: World> Driver<'_, W> {
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
         let mut detector = match purpose {
             Purpose::Work => CompletionDetector::new(&spec.completion),
-            // It is only listened to; a message completes nothing.
+            // Its words complete nothing.
             Purpose::CommitMessage => {
                 CompletionDetector::new(&CompletionRule::Response(String::new()))
             }
@@ -152,8 +152,8 @@ impl<W: World> Driver<'_, W> {
         Ok(())
     }
 
-    /// Which start of an agent this is, if Claude Code's stop hook is to look for uncommitted work. Where
-    /// the loop commits what its guardrails let pass, the agent is not to do it before them.
+    /// Makes Claude Code's stop hook look for uncommitted work. Not if the loop commits: the agent must not commit
+    /// before the guardrails.
     fn stop_check_id(&self) -> String {
         let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
         let loop_commits =
@@ -210,7 +210,7 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
 
-    /// Warns of an agent that answers and does nothing, iteration after iteration: its tools may not work.
+    /// Warns about an agent that answers without using tools: they may not work.
     fn warn_without_tools(&mut self, finished: &AttemptEnd) {
         let Event::AgentEnded { purpose: Purpose::Work, class, tools, .. } = finished.ended else {
             return;
@@ -239,17 +239,16 @@ impl<W: World> Driver<'_, W> {
     }
 }
 
-/// So many iterations in a row without the use of a tool are worth a warning.
 const MAX_ITERATIONS_WITHOUT_TOOLS: u32 = 3;
 
-/// The command line as it is recorded: a prompt in it is named, not repeated.
+/// The command line for the journal, without the prompt's text.
 pub(super) fn recorded_argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
     let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
             let arg = arg.to_string_lossy();
             match arg.strip_suffix(prompt) {
-                // By itself, or as the value of a flag: `--prompt=…`.
+                // Alone, or in a flag such as `--prompt=…`.
                 Some(flag) if !prompt.is_empty() && (flag.is_empty() || flag.ends_with('=')) => {
                     format!("{flag}<prompt>")
                 }

@@ -1,5 +1,4 @@
-//! The driver's part in holding an agent to its task that is asked for a commit message: it has every permission,
-//! and runs after the guardrails.
+//! Checks an agent that was asked for a commit message: it has all permissions and runs after the guardrails.
 
 use std::io;
 
@@ -12,19 +11,17 @@ use ralph_git::ScmSpec;
 use ralph_git::commit_guard::{self, StagedChange, StagedSnapshot, StagedStatusReader};
 use ralph_process::ChildId;
 
-/// A look that is under way.
 #[derive(Debug)]
 pub(super) struct CommitGuardRun {
     pub(super) child: ChildId,
     pub(super) reader: StagedStatusReader,
-    /// ralph has ended it, for this reason.
+    /// Why ralph ended it.
     pub(super) ended: Option<&'static str>,
     /// The agent has been asked.
     after: bool,
 }
 
 impl<W: World> Driver<'_, W> {
-    /// Something is to be committed: what, exactly?
     pub(super) fn snapshot_staged(&mut self) {
         self.staged_snapshot = None;
         if let Err(err) = self.spawn_staged_status(false) {
@@ -32,10 +29,9 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// The same when an agent was asked for a message.
     pub(super) fn compare_staged(&mut self) {
         if !self.spec.scm.as_ref().is_some_and(ScmSpec::is_git) {
-            // Nobody knows how to ask another program for that.
+            // Other SCM programs have no such status.
             return self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same));
         }
         if self.spawn_staged_status(true).is_err() {
@@ -84,7 +80,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// A repository that an agent has made or cloned inside of this one is committed as no more than a name.
+    /// A nested repository is committed as a reference only, without its content.
     fn warn_nested_repositories(&mut self, staged: &StagedSnapshot) {
         let modules = self.repository_root().join(".gitmodules");
         let modules = self.world.read(&modules).unwrap_or_default();
@@ -99,7 +95,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Says what changed, if anybody can tell.
     fn describe_change(&mut self, change: Option<StagedChange>) {
         let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_index_only);
         let moved = change.as_ref().is_none_or(|change| change.commit_changed || !can_commit);
@@ -116,14 +111,14 @@ impl<W: World> Driver<'_, W> {
         let message = format!(
             "while the agent was asked for a commit message, {what}, which no guardrail has seen: {follows}"
         );
-        // Whoever wants the run to stop has ended the look, which then says nothing of the agent.
+        // An inspection that was ended by a stop says nothing about the agent.
         if !self.machine.is_immediate_stop() {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         let reason = format!(
             "while the agent was asked for a commit message, {what}, and no guardrail has seen that"
         );
-        // No word of a commit message: nobody is to take this for the request.
+        // Avoids the words "commit message", which the next agent could take for the request.
         let message = format!(
             "After your work had been checked, and before it was committed, somebody changed what was not to be \
              changed any more: {what}. Nothing has checked that yet. Look at it (`git status`, `git diff`, `git log`), and \

@@ -1,9 +1,7 @@
-//! The driver's part in the user's display filter: a shell pipeline that gets the agent's output and
-//! prints what the terminal shows of it.
+//! The user's display filter: a shell pipeline that formats the agent's output for the terminal.
 //!
-//! It is only for show. If it dies, the usual display takes over, with what it may not have shown; if it
-//! hangs, it is ended; if it does not keep up, it misses something. The run never waits for it but for a
-//! moment after each agent.
+//! The run does not depend on it. If it dies or hangs, the usual display takes over; if it is slow, it misses output.
+//! The run waits for it only briefly after each agent.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,14 +11,13 @@ use ralph_events::event::{Exit, Stream};
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use ralph_report::stream_merger::StreamMerger;
 
-/// How long a filter may take to print the rest, once the agent has ended.
+/// Time to print the rest after the end of the agent.
 const DRAIN_TIMEOUT_MS: u64 = 2_000;
 
-/// The filters of a run: one for each agent, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct DisplayFilter {
     running: Option<FilterProcess>,
-    /// One hung, or could not be started: no more of them.
+    /// One hung or did not start: no more are tried.
     has_failed: bool,
 }
 
@@ -28,12 +25,11 @@ pub(super) struct DisplayFilter {
 struct FilterProcess {
     child: ChildId,
     merger: StreamMerger,
-    /// It has been told that there is no more to come.
     input_closed: bool,
 }
 
 impl<W: World> Driver<'_, W> {
-    /// Starts the filter, before its agent: an orphan is taken for that of the latest child.
+    /// Starts before its agent, because orphans are attributed to the latest child.
     pub(super) fn start_filter(&mut self) {
         let Some(command) = self.spec.display_filter.as_deref() else { return };
         if self.display_filter.has_failed {
@@ -66,16 +62,14 @@ impl<W: World> Driver<'_, W> {
         self.display_filter.running.as_ref().is_some_and(|running| running.child == child)
     }
 
-    /// Shows what the filter printed.
     pub(super) fn show_filter_output(&mut self, bytes: &[u8]) {
         self.recorder.filter_output(bytes);
         self.flush();
     }
 
-    /// A filter is gone: at its end, or before it, and then the usual display takes over.
     pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
         let Some(running) = self.display_filter.running.take() else { return };
-        // At its end, this is how `grep` says that it found nothing worth showing.
+        // `grep` exits with 1 if nothing matched.
         let found_nothing = running.input_closed && exit == Some(Exit::Code(1));
         let failed = exit.filter(|exit| !exit.success() && !found_nothing);
         if let Some(exit) = failed {
@@ -90,12 +84,11 @@ impl<W: World> Driver<'_, W> {
         if self.display_filter.has_failed || failed.is_some() {
             self.recorder.filter_failed();
         } else if running.input_closed {
-            // One that ends well before the end (`head`) has shown what it was to show.
+            // A filter that ends early and well (`head`) has shown everything it wanted.
             self.recorder.filtering_changed(false);
         }
     }
 
-    /// The agent is gone: the filter prints the rest, and goes too.
     pub(super) fn finish_filter(&mut self) {
         if let Some(running) = &mut self.display_filter.running {
             let mut rest = Vec::new();
@@ -106,7 +99,7 @@ impl<W: World> Driver<'_, W> {
         } else {
             self.recorder.filtering_changed(false);
         }
-        // What the filter prints of this agent must not stand among what comes next.
+        // Its output must not mix with what follows.
         let mut until = Some(self.world.now().mono_ms.saturating_add(DRAIN_TIMEOUT_MS));
         let mut buf = Vec::new();
         let mut ended = false;
@@ -114,7 +107,7 @@ impl<W: World> Driver<'_, W> {
             match self.world.wait(until, &mut buf) {
                 Occurrence::Output(child, _) if child == filter => self.show_filter_output(&buf),
                 Occurrence::Ended(child, ChildEnd { exit, .. }) if child == filter => {
-                    // After our own KILL there is nothing to say that was not said.
+                    // It was killed by ralph, which was reported.
                     self.filter_ended(exit.filter(|_| !ended));
                 }
                 Occurrence::Ended(child, ended) => {

@@ -1,4 +1,4 @@
-//! What is looked at once more when a run is over, for whoever reads of it in the morning.
+//! Checks at the end of a run, for the person who reads its summary.
 
 use super::Driver;
 use crate::world::{Uncommitted, World};
@@ -6,23 +6,20 @@ use ralph_events::event::{Event, Outcome};
 use ralph_events::exit_code;
 use ralph_git::format_file_list;
 
-/// Settings that are larger are compared by their size and time.
+/// Larger settings are compared by size and time.
 const MAX_SETTINGS_BYTES: u64 = 4 << 20;
 
 impl<W: World> Driver<'_, W> {
-    /// What the files look like from which the settings of this run came.
     pub(super) fn settings_fingerprints(&mut self) -> Vec<u64> {
         let files = self.spec.settings_files.iter();
         files.map(|(file, _)| self.world.file_fingerprint(file, MAX_SETTINGS_BYTES).0).collect()
     }
 
-    /// The branch that is checked out now, if it is another than at the start.
     pub(super) fn changed_branch(&mut self) -> Option<String> {
         let first = self.initial_branch.as_ref()?;
         self.world.branch().filter(|now| now != first)
     }
 
-    /// Names the work that is in no commit.
     fn report_uncommitted(&mut self) {
         let Uncommitted { files, submodules } = self.world.uncommitted();
         if let Some(files) = format_file_list(&files) {
@@ -37,11 +34,10 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
-    /// judged, and one that was to write a file may not have.
+    /// Warns about changed settings, which the next run would follow, and about missing output files.
     pub(super) fn run_final_checks(&mut self, outcome: Outcome, exit_code: u8) {
         if self.world.stuck().is_some() {
-            // What is there now, or is not, tells nothing of what agents have changed.
+            // The project is gone or unusable, so its files say nothing.
             return;
         }
         if let Some(message) =

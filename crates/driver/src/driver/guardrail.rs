@@ -1,4 +1,4 @@
-//! The driver's part in a guardrail: its log, and starting it.
+//! Guardrails: the log and the start.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,4 +1,4 @@
-//! The driver's part in the record of a run: journal first, and what happens when that cannot be.
+//! The journal: written before anything is shown, and what happens if that fails.
 
 use std::io;
 
@@ -10,21 +10,19 @@ use ralph_events::event::Event;
 use ralph_git::head_log::NewCommits;
 
 impl<W: World> Driver<'_, W> {
-    /// Takes the time, for the machine and for what is recorded from now on.
+    /// Reads the clocks, for the machine and for the next entries.
     pub(super) fn take_time(&mut self) -> Now {
         let now = self.world.now();
         self.recorder.at.time_ms = now.wall_ms;
         now
     }
 
-    /// Journal first, then everybody else.
     pub(super) fn flush(&mut self) {
         self.record_commits(false);
-        // Nobody of ours takes the room that is made for the last words.
+        // With no child running, nobody else can use up the reserved space.
         let is_idle = matches!(self.task, ActiveTask::None | ActiveTask::ScmRetry(..));
         match self.recorder.flush(self.world, is_idle) {
             Ok(WriteResult::Normal) => {}
-            // A run that has told its end has told it, wherever the room was.
             Ok(WriteResult::UsedReserve(_)) if self.end_recorded => {}
             Ok(WriteResult::UsedReserve(err)) | Err(err) => self.fail("the journal", &err),
         }
@@ -32,7 +30,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         match self.recorder.reporter_failure() {
-            // The journal tells how the run ended.
+            // The journal has the outcome already.
             Some(message) if self.end_recorded => {
                 self.recorder.record(&Event::Warning { message: message.into() });
             }
@@ -41,8 +39,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of
-    /// whatever is running, or of somebody else if nothing is.
+    /// Commits found while a job runs are its own, others are somebody else's.
     pub(super) fn record_commits(&mut self, thorough: bool) {
         if let Some(NewCommits { head, commits }) = self.world.new_commits(thorough) {
             let by_others = matches!(
@@ -57,13 +54,12 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// What agents and guardrails do to the work tree must not lose the record of it.
+    /// Repairs damage that agents and guardrails may have done to the run's files.
     pub(super) fn cleanup(&mut self) {
         self.put_back();
         self.stop_if_obstructed();
     }
 
-    /// The same while an agent is at work, who is let finish wherever it is.
     pub(super) fn put_back(&mut self) {
         match self.world.cleanup() {
             Ok(restored) => {
@@ -76,7 +72,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// What was left in such a way that nothing can be done there any more ends the run.
     pub(super) fn stop_if_obstructed(&mut self) {
         if let Some(message) = self.world.stuck()
             && !std::mem::replace(&mut self.journal_failed, true)

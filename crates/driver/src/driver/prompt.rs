@@ -1,5 +1,4 @@
-//! The driver's part in what the agent is asked: the prompt of one attempt, from its source to the last
-//! word.
+//! Composes the prompt of one attempt from its source.
 
 use std::borrow::Cow;
 use std::io;
@@ -62,8 +61,7 @@ impl<W: World> Driver<'_, W> {
             io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
             _ => format!("cannot read prompt file: {}: {err}", path.display()),
         })?;
-        // To ask for nothing costs as much as to ask for something. A pipe is like this the second
-        // time.
+        // An empty request costs as much as any. A pipe is empty the second time.
         if bytes.trim_ascii().is_empty() && !self.spec.empty_prompt {
             return Err(format!("the prompt file is empty: {}", path.display()));
         }

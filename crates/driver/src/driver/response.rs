@@ -1,5 +1,5 @@
-//! The driver's part in the user's response filter: a process beside the agent, started with it, that is
-//! asked what the agent says in each line. It is ended when it gives no answer, and another takes its place.
+//! The user's response filter: a process beside each agent that extracts its words from every line. One that does not
+//! answer is replaced.
 
 use crate::response_filter;
 use crate::run_spec::RunSpec;
@@ -8,26 +8,23 @@ use ralph_agents::filter::FilterAnswer;
 use ralph_events::env_names;
 use ralph_process::{ChildId, Launch};
 
-/// The evaluator of the expression: one for each agent, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct ResponseFilterProcess {
     child: Option<ChildId>,
-    /// Somebody asked for a stop and does not want to wait for an answer.
+    /// After a stop, nobody waits for an answer.
     is_stopping: bool,
-    /// Those whose end is still to be heard of.
+    /// Ended, but not yet reported.
     ending_children: Vec<ChildId>,
 }
 
 impl ResponseFilterProcess {
-    /// Starts it, if there is an expression. Where that fails the first question tells of it.
-    ///
-    /// Before its agent: an orphan is taken for that of the latest child.
+    /// Starts before its agent, because orphans are attributed to the latest child. If it fails, the first query
+    /// reports it.
     pub(super) fn spawn<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
         self.is_stopping = false;
         self.child = spawn(spec, world).ok().flatten();
     }
 
-    /// What answers the questions about an agent's lines.
     pub(super) fn query_fn<'a, W: World>(
         &'a mut self,
         spec: &'a RunSpec,
@@ -64,7 +61,6 @@ impl ResponseFilterProcess {
         response_filter::answer(printed).inspect_err(|_| self.end(world))
     }
 
-    /// Nobody has a question any more, or it has no answer.
     pub(super) fn end<W: World>(&mut self, world: &mut W) {
         if let Some(child) = self.child.take() {
             world.end(child, true);
@@ -72,11 +68,10 @@ impl ResponseFilterProcess {
         }
     }
 
-    /// Whether this was one of them, which is now gone.
     pub(super) fn owns_child(&mut self, child: ChildId) -> bool {
         let before = self.ending_children.len();
         self.ending_children.retain(|ended| *ended != child);
-        // One that died by itself is found out by the next question.
+        // One that died by itself is noticed by the next query.
         self.ending_children.len() < before || self.child == Some(child)
     }
 }

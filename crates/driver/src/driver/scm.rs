@@ -1,4 +1,4 @@
-//! The driver's part in version control: staging, asking git, running the tasks.
+//! SCM tasks: staging, git status, running the tasks.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -17,19 +17,14 @@ use ralph_git::lock_files::{self, LockStatus, is_lock_error};
 use ralph_git::{ScmProcess, ScmSpec, status};
 use ralph_process::{ChildId, Launch};
 
-/// How long one waits for another git to be done with what both need.
 const LOCK_RETRY_MS: u64 = 100;
-/// So long anybody may have a lock who is not seen: what is in the way for longer is told of.
+/// Locks are usually shorter; one that lasts longer is reported.
 const LOCK_REPORT_AFTER_MS: u64 = 1_000;
-/// How often it is looked whether a lock is still there that nobody uses and that has to become old.
 const STALE_LOCK_CHECK_MS: u64 = 1_000;
 
-/// Why a task is ended that nobody wants to stop.
 const OUT_OF_TIME: &str = "the run's time is up";
 const TIMED_OUT: &str = "it took longer than scm.timeoutSeconds allows";
-/// How much the next agent is told of what a failed commit printed, in characters.
 const MAX_FEEDBACK_CHARS: usize = 2_000;
-/// How many files with conflicts are named.
 const MAX_NAMED_FILES: usize = 5;
 
 impl<W: World> Driver<'_, W> {
@@ -57,7 +52,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn on_scm_status_failed(&mut self, why: &str, is_last: bool) {
-        // What git adds below its reason says nothing more.
+        // Adds nothing to the reason above it.
         let lines = why.lines().filter(|line| !line.starts_with("fatal: adding files failed"));
         let why = lines.collect::<Vec<_>>().join("\n");
         self.skip_commit(format!(
@@ -67,7 +62,6 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(Input::ScmStatus(ScmStatus::Failed(told)));
     }
 
-    /// The commit has failed before it could be made.
     fn skip_commit(&mut self, detail: String) {
         let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
         let commit = kinds.iter().position(|kind| *kind == ScmTaskKind::Commit).unwrap_or(0);
@@ -76,7 +70,6 @@ impl<W: World> Driver<'_, W> {
         self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
     }
 
-    /// Nothing is staged then, and no agent is asked for a message.
     fn on_conflicts(&mut self, files: &str) {
         self.skip_commit(format!(
             "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
@@ -133,7 +126,7 @@ impl<W: World> Driver<'_, W> {
     fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
         let mut env = self.run_variables();
-        // Nobody is there to answer a question.
+        // Nobody is there to answer.
         env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
@@ -141,7 +134,6 @@ impl<W: World> Driver<'_, W> {
         self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
     }
 
-    /// Tries a command again that met another git's lock, once its moment has come.
     pub(super) fn retry_scm_command(&mut self, now: Now) {
         match std::mem::replace(&mut self.task, ActiveTask::None) {
             ActiveTask::ScmRetry(run, at_ms) if now.mono_ms >= at_ms => {
@@ -164,7 +156,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Ends what is running, which tells why when its end is heard of.
     pub(super) fn end_scm(&mut self, timed_out: bool) {
         let at_once = self.machine.is_immediate_stop();
         let why = match timed_out {
@@ -187,7 +178,7 @@ impl<W: World> Driver<'_, W> {
         self.abandon_scm();
     }
 
-    /// It need not be tried again: whoever has the lock is not waited for.
+    /// Stops waiting for a lock.
     fn abandon_scm(&mut self) {
         let now = self.take_time();
         match std::mem::replace(&mut self.task, ActiveTask::None) {
@@ -204,7 +195,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// When a command is tried again that failed, if it was for a reason that passes.
+    /// When to retry a failed command, if another git was in the way.
     fn lock_retry_at(&mut self, run: &mut ScmProcess, now: Now) -> Option<u64> {
         let soon = now.mono_ms.saturating_add(LOCK_RETRY_MS);
         let lock = lock_files::blocking_lock(&run.output_tail());
@@ -213,7 +204,7 @@ impl<W: World> Driver<'_, W> {
             Some((lock, LockStatus::Stale)) if self.remove_stale_lock(&lock) => {
                 return Some(now.mono_ms);
             }
-            // Whoever wants the run to stop does not wait for that.
+            // After a signal, nobody waits for a lock.
             Some((lock, LockStatus::MaybeStale(left_ms)))
                 if !self.machine.was_signalled()
                     && now.mono_ms.saturating_sub(run.started_ms) >= LOCK_REPORT_AFTER_MS
@@ -228,7 +219,7 @@ impl<W: World> Driver<'_, W> {
         run.can_retry(now.mono_ms).then_some(soon)
     }
 
-    /// When it is looked again at a lock that nobody uses, if it is still there and too new to be removed.
+    /// When to look again at a lock that seems unused but is too new to be removed.
     fn stale_lock_retry_at(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
         let (lock, until_ms) = run.stale_lock.as_ref()?;
         let goes_on =
@@ -247,8 +238,8 @@ impl<W: World> Driver<'_, W> {
         self.flush();
     }
 
-    /// Removes a lock that a git has left behind that is gone, killed with its machine for instance, and says
-    /// so. Nobody is there in the night to do it by hand.
+    /// Removes the lock of a git that is gone, killed by a power failure for instance. Nobody is there at night to do
+    /// it by hand.
     fn remove_stale_lock(&mut self, lock: &Path) -> bool {
         if self.world.remove(lock).is_err() {
             return false;
@@ -265,7 +256,7 @@ impl<W: World> Driver<'_, W> {
         let ok = exit.is_some_and(Exit::success);
         let text = run.output_head();
         let Some(index) = run.task else {
-            // All but the last command must succeed; the last one tells by its exit code.
+            // All but the last must succeed; the exit code of the last is the answer.
             return match (run.remaining_commands.len(), exit) {
                 (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED_ARGS => {
                     match status::parse_unmerged(&text).as_slice() {
@@ -295,7 +286,7 @@ impl<W: World> Driver<'_, W> {
             self.unused_commit_message =
                 self.commit_message.take().zip(self.staged_snapshot.take());
             let program = self.spec.scm.as_ref().map_or("git", |scm| scm.program.as_str());
-            // Nobody is told of what the run's own end did.
+            // Failures caused by the end of the run are not reported.
             let is_last = ends_run(run.ended);
             feedback =
                 commit_failure_feedback(&format!("{program} {task}"), &detail).filter(|_| !is_last);
@@ -323,12 +314,11 @@ impl<W: World> Driver<'_, W> {
     }
 }
 
-/// Whether what was ended for this reason, if for any, is the last that is done.
 pub(super) fn ends_run(ended: Option<&'static str>) -> bool {
     ended.is_some_and(|why| why != TIMED_OUT)
 }
 
-/// What the next agent is told of a commit that failed, if there is anything that it could do about it.
+/// Feedback for the next agent, if it can fix the failure.
 fn commit_failure_feedback(command: &str, why: &str) -> Option<Feedback> {
     let said = text::suffix(why, MAX_FEEDBACK_CHARS);
     let cut = if said.len() < why.len() { " (the end of it)" } else { "" };
@@ -339,7 +329,6 @@ fn commit_failure_feedback(command: &str, why: &str) -> Option<Feedback> {
     (!is_lock_error(why)).then_some(Feedback { action: FailAction::Append, message })
 }
 
-/// The first of some files, in one line.
 fn first_few(files: &[&str]) -> String {
     let names: Vec<String> = files
         .iter()

@@ -1,4 +1,4 @@
-//! The driver's part in noticing that a loop gets nowhere: what the repository looks like.
+//! Fingerprints the repository for stall detection.
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,19 +13,17 @@ use ralph_git::hardening::{self, GitPurpose};
 use ralph_git::status;
 use ralph_process::{ChildId, Launch};
 
-/// What git may say before nobody can tell any more.
+/// Beyond this, the state is unknown.
 const MAX_STATUS_BYTES: usize = 8 << 20;
-/// How much of the files is read that differ from the commit; of others, time and size have to do.
+/// Bytes of changed files that are read; the rest is compared by time and size.
 const MAX_FINGERPRINT_BYTES: u64 = 64 << 20;
-/// How many files there may be where no git keeps them.
+/// The most files of a project without git.
 const MAX_FILES: usize = 20_000;
 
-/// A look at the repository that is under way.
 #[derive(Debug)]
 pub(super) struct StallCheck {
     pub(super) child: ChildId,
     status: Vec<u8>,
-    /// There is more than anybody would read.
     is_truncated: bool,
 }
 
@@ -49,7 +47,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Asks git how the work tree stands, with these words besides the usual ones.
     pub(super) fn spawn_git_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
         let settings = self.world.read_only_git_args();
         let args = hardening::git_args(
@@ -60,7 +57,7 @@ impl<W: World> Driver<'_, W> {
         let mut env = self.run_variables();
         env.extend(hardening::git_env(GitPurpose::ReadOnly));
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
-        // What git warns of is not what it knows.
+        // Warnings are not part of the status.
         let launch = Launch { merge_stderr: false, term_on_parent_death: true, ..launch };
         let (child, _) = self.world.start_inside(Part::Scm, &launch)?;
         Ok(child)
@@ -73,7 +70,6 @@ impl<W: World> Driver<'_, W> {
                     if look.is_truncated { None } else { self.fingerprint(&look.status) };
                 self.queue.push_back(Input::StallChecked { fingerprint });
             }
-            // No repository.
             Some(Exit::Code(_)) => self.check_without_git(),
             _ => self.queue.push_back(Input::StallChecked { fingerprint: None }),
         }
@@ -101,7 +97,7 @@ impl<W: World> Driver<'_, W> {
                 file(&top.join(name), &mut hasher);
             }
         }
-        // Git may have been told to ignore it.
+        // It may be in `.gitignore`.
         if let Some(tasks) = &self.spec.tasks {
             file(&tasks.path, &mut hasher);
         }

@@ -1,4 +1,4 @@
-//! The driver's part in a task list: looking at it before an agent begins and after it has ended.
+//! Task lists: reviewed before an agent starts and after it has ended.
 
 use super::Driver;
 use crate::task_gate::TaskGate;
@@ -11,7 +11,6 @@ use ralph_tasks::verdict::{
 };
 
 impl<W: World> Driver<'_, W> {
-    /// Tells the next agent what is wrong with the list as it is now.
     pub(super) fn collect_briefing(&mut self) {
         let first = self.machine.attempt() == 1;
         let told = self.review_tasks(first, |gate, review| {
@@ -40,12 +39,11 @@ impl<W: World> Driver<'_, W> {
         self.warn(doubts.flatten());
         self.queue.push_back(match verdict {
             Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
-            // A gate that cannot be asked must not let anything pass.
+            // Without a gate, nothing may pass.
             None => Input::Broken { message: "there is no gate to ask".to_owned() },
         });
     }
 
-    /// Remembers what the list is at the run's end.
     pub(super) fn finish_tasks(&mut self) {
         if let Some(gate) = &mut self.gate
             && let Some(message) = gate.finish(self.world)
@@ -60,7 +58,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Looks at the list, tells of it if there is news or it is asked for, and hands it on.
     fn review_tasks<T>(
         &mut self,
         tell: bool,

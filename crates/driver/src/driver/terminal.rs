@@ -1,4 +1,4 @@
-//! The driver's part in an agent that has a screen of its own.
+//! Agents with a screen of their own.
 
 use super::agent::{not_started_message, recorded_argv};
 use super::{ActiveTask, Driver};
@@ -39,7 +39,6 @@ impl<W: World> Driver<'_, W> {
         Ok(())
     }
 
-    /// The agent wrote to its screen.
     pub(super) fn on_screen_output(&mut self, bytes: &[u8]) {
         let now = self.take_time();
         if let ActiveTask::Agent(task) = &mut self.task
@@ -54,7 +53,7 @@ impl<W: World> Driver<'_, W> {
         self.flush();
     }
 
-    /// Does what is to be done about the screen by now, or about the silence of who has none.
+    /// Handles what is due for the agent's screen, or for a silent agent without one.
     pub(super) fn update_screen(&mut self, now: Now) {
         let ActiveTask::Agent(task) = &mut self.task else { return };
         if task.is_silent_after_completion(now.mono_ms) {
@@ -71,7 +70,7 @@ impl<W: World> Driver<'_, W> {
             let ActiveTask::Agent(task) = &mut self.task else { return };
             match step {
                 ScreenAction::Type(bytes) => {
-                    // One that takes nothing more gets no prompt, and its silence ends it.
+                    // If it takes no input, it gets no prompt, and the inactivity limit ends it.
                     self.world.feed(child, &bytes);
                 }
                 ScreenAction::Changed => self.queue.push_back(Input::Output),
@@ -95,7 +94,7 @@ impl<W: World> Driver<'_, W> {
         self.flush();
     }
 
-    /// Somebody typed something into the window. Between two agents nobody is there to read it.
+    /// Keys typed between two agents are lost.
     pub(super) fn on_key_input(&mut self, bytes: &[u8]) {
         if let ActiveTask::Agent(task) = &mut self.task
             && task.has_screen()
