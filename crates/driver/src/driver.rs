@@ -1,8 +1,7 @@
-//! The machine decides, the driver does.
+//! Carries out what the machine decides.
 //!
-//! One loop, one wait: everything that can happen (output, the end of a process, a signal, a deadline)
-//! comes out of [`World::wait`] and goes into the machine as an [`Input`]. What the machine answers is
-//! carried out here, and nowhere else.
+//! Everything that happens (output, process ends, signals, deadlines) comes from [`World::wait`] and goes to the
+//! machine as an [`Input`]. Only this module executes its actions.
 
 mod agent;
 mod commit_guard;
@@ -43,14 +42,13 @@ use ralph_git::commit_guard::StagedSnapshot;
 use response::ResponseFilterProcess;
 use stall_check::StallCheck;
 
-/// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunEnd {
     pub outcome: Outcome,
     pub exit_code: u8,
 }
 
-/// Carries out a run from its beginning to its end. `preface` is recorded right after its start.
+/// Runs a loop to its end. `preface` is recorded right after the start.
 pub fn run<W: World>(
     spec: &RunSpec,
     world: &mut W,
@@ -65,7 +63,7 @@ pub fn run<W: World>(
         Some(tasks) if tasks.check_first => machine.with_initial_check(),
         _ => machine,
     };
-    // A log's name comes from the command, and must not tell a secret either.
+    // The command's name becomes a file name, which must not contain secrets.
     let commands: Vec<_> = spec.guardrails.iter().map(GuardrailSpec::shown_command).collect();
     let mut driver = Driver {
         spec,
@@ -95,15 +93,15 @@ pub fn run<W: World>(
     driver.run_loop()
 }
 
-/// What is running. One thing at a time: never two agents, never a guardrail beside one.
+/// The running process: at most one at a time.
 enum ActiveTask {
     None,
     Agent(Box<AgentProcess>),
     Guardrail(GuardrailProcess),
     Scm(ScmProcess),
-    /// Another git is busy with the same repository; tried again at this moment.
+    /// Waits until then for another git to release its lock.
     ScmRetry(ScmProcess, u64),
-    /// What is staged is looked at, before and after an agent is asked for a commit message.
+    /// Inspects staged changes, before and after an agent is asked for a commit message.
     CommitGuard(CommitGuardRun),
     StallCheck(StallCheck),
 }
@@ -114,32 +112,25 @@ struct Driver<'s, W> {
     machine: LoopMachine,
     recorder: Recorder,
     task: ActiveTask,
-    /// What tells the logs of the guardrails apart.
     log_slugs: Vec<String>,
     queue: VecDeque<Input>,
     commit_message: Option<String>,
-    /// What was staged when that was asked for.
+    /// What the commit message is for.
     staged_snapshot: Option<StagedSnapshot>,
-    /// A message for that of which nothing came: the commit failed.
+    /// A message whose commit failed.
     unused_commit_message: Option<(String, StagedSnapshot)>,
-    /// Iterations in a row in which the agent used no tool.
     iterations_without_tools: u32,
-    /// The journal cannot be written any more, and the machine knows.
     journal_failed: bool,
     raw_log_failed: bool,
-    /// The machine has had its last word.
     end_recorded: bool,
-    /// What is said of prompts is said once.
     warnings_given: HashSet<String>,
     finish: Option<RunEnd>,
-    /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<notify::NotifyProcess>,
     gate: Option<TaskGate>,
     display_filter: DisplayFilter,
     response_filter: ResponseFilterProcess,
-    /// What its settings' files looked like when it began.
+    /// Hashes of the settings files at the start.
     initial_settings: Vec<u64>,
-    /// The branch that was checked out when it began.
     initial_branch: Option<String>,
 }
 
@@ -179,7 +170,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::RunContinued {
                 after: progress.outcome,
                 iterations: progress.iterations,
-                // What only has to be brought to its end is not begun again, nor what the limit is below by now.
+                // Iterations that only have to be finished do not restart, nor those beyond a lowered limit.
                 cut_off: progress.open.map(|open| open.iteration).filter(|iteration| {
                     !self.machine.has_open_iteration()
                         && *iteration <= self.machine.max_iterations()
@@ -194,7 +185,7 @@ impl<W: World> Driver<'_, W> {
         }
         (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.position();
         self.queue.push_back(Input::Start);
-        // What was asked for before anybody listened.
+        // Requests from before the start.
         self.handle_requests();
     }
 
@@ -213,13 +204,17 @@ impl<W: World> Driver<'_, W> {
             match self.world.wait(until, &mut buf) {
                 Occurrence::Output(child, stream) => self.on_output(child, stream, &buf),
                 Occurrence::Ended(child, ended) => self.on_child_ended(child, ended),
-                Occurrence::Signal(signal) => self.on_signal(signal),
+                Occurrence::Signal(signal) => {
+                    self.on_signal(signal);
+                    // At once, because a task that waits for a git lock checks for signals below.
+                    self.handle_inputs();
+                }
                 Occurrence::ControlRequest => self.handle_requests(),
                 Occurrence::KeyInput => self.on_key_input(&buf),
                 Occurrence::ProxyRefused => self.report_refusals(),
                 Occurrence::Deadline => {}
             }
-            // An agent that prints without a pause must not keep time from passing.
+            // Checked after every event: an agent that prints without pause must not delay timers.
             let now = self.take_time();
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
                 self.queue.push_back(Input::Timer);
@@ -272,7 +267,7 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.mark_notify(&mut event);
                 if let Event::IterationStarted { .. } = event {
-                    // One step of the machine begins one iteration at most, so that it is this one.
+                    // A step starts at most one iteration.
                     self.recorder.at.iteration = self.machine.iteration();
                     self.recorder.at.attempt = 0;
                 }
@@ -281,7 +276,7 @@ impl<W: World> Driver<'_, W> {
                 if let Event::Paused = event {
                     self.flush();
                     self.world.rest();
-                    // Whoever called meanwhile was not heard.
+                    // Requests that came while the world rested.
                     self.handle_requests();
                 }
                 self.run_notify_command(&event);
@@ -340,7 +335,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// What agents, guardrails and SCM tasks are told of the run they belong to.
     fn run_variables(&self) -> Vec<(OsString, Option<OsString>)> {
         [
             (env_names::RUN_ID, self.spec.run_id.clone()),
@@ -352,8 +346,7 @@ impl<W: World> Driver<'_, W> {
     }
 }
 
-/// Milliseconds until somebody is to be redrawn. Nobody waits longer than a second for that: a moment
-/// that is further away was told by a clock that has been set back since.
+/// Milliseconds until the next redraw. A time more than a second away means that the wall clock was set back.
 fn ms_until_tick(at_ms: i64, now: Now) -> u64 {
     match at_ms.saturating_sub(now.wall_ms) {
         left @ 0..=1_000 => left.unsigned_abs(),

@@ -63,12 +63,12 @@ impl CompletionRule {
             }
             CompletionRule::Pattern(_) | CompletionRule::Never => return true,
         };
-        let mut told = false;
+        let mut found = false;
         scanner.push(prompt, false, |content| {
             let content = if folds { normalize(content) } else { content.trim().to_owned() };
-            told |= content == expected;
+            found |= content == expected;
         });
-        told
+        found
     }
 }
 

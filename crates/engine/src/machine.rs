@@ -258,8 +258,8 @@ impl LoopMachine {
             }
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
-            Input::ScmStatus(look) => self.on_scm_status(now, look, &mut out),
-            Input::CommitGuardChecked(look) => self.on_commit_guard(now, look, &mut out),
+            Input::ScmStatus(result) => self.on_scm_status(now, result, &mut out),
+            Input::CommitGuardChecked(result) => self.on_commit_guard(now, result, &mut out),
             Input::ScmTaskEnded { ok, feedback } => {
                 self.iteration.scm.feedback.extend(feedback);
                 self.scm_task_ended(now, ok, &mut out);

@@ -120,10 +120,10 @@ impl Budget {
     }
 
     /// Describes the exceeded limit. Unreported cost is an estimate.
-    pub fn exceeded(&self, used: &Usage, told: &Usage, elapsed_ms: u64) -> Option<String> {
+    pub fn exceeded(&self, used: &Usage, reported: &Usage, elapsed_ms: u64) -> Option<String> {
         let spent = used.cost_usd.unwrap_or(0.0);
         if let Some(limit) = self.cost_usd.filter(|limit| spent >= *limit) {
-            let about = if used.cost_usd == told.cost_usd { "" } else { "about " };
+            let about = if used.cost_usd == reported.cost_usd { "" } else { "about " };
             Some(format!(
                 "cost {about}{} of {}",
                 text::format_dollars(spent),
@@ -169,13 +169,13 @@ mod tests {
     fn partly_reported_cost_is_described_as_estimate() {
         let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
         let cost = |usd| Usage { cost_usd: usd, ..Usage::default() };
-        for (used, told, words) in [
+        for (used, reported, words) in [
             (Some(0.5), Some(0.5), None),
             (Some(1.25), Some(1.25), Some("cost $1.25 of $1.00")),
             (Some(1.25), Some(0.25), Some("cost about $1.25 of $1.00")),
             (Some(1.25), None, Some("cost about $1.25 of $1.00")),
         ] {
-            assert_eq!(budget.exceeded(&cost(used), &cost(told), 0).as_deref(), words);
+            assert_eq!(budget.exceeded(&cost(used), &cost(reported), 0).as_deref(), words);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Driver: one attempt, from start to end of the agent.
+//! Attempts: starting the agent and recording its end.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -30,7 +30,7 @@ impl<W: World> Driver<'_, W> {
             _ => None,
         });
         if let Some(message) = broken {
-            // An earlier event of this step could not be recorded.
+            // Earlier entries of this step could not be recorded.
             self.queue.push_back(Input::AgentNotStarted { message });
             return;
         }
@@ -77,7 +77,7 @@ impl<W: World> Driver<'_, W> {
             side: invocation.side_file.clone(),
         };
         if let Some(path) = &files.side {
-            // An earlier run may have left one.
+            // It may be from an earlier run.
             let _ = self.world.remove(path);
         }
         let mut env = agent.env.clone();
@@ -128,7 +128,7 @@ impl<W: World> Driver<'_, W> {
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
         let mut detector = match purpose {
             Purpose::Work => CompletionDetector::new(&spec.completion),
-            // A commit message completes nothing.
+            // Its words complete nothing.
             Purpose::CommitMessage => {
                 CompletionDetector::new(&CompletionRule::Response(String::new()))
             }
@@ -152,8 +152,8 @@ impl<W: World> Driver<'_, W> {
         Ok(())
     }
 
-    /// Identifies this start of the agent for the stop hook's check for uncommitted work. Empty if the loop
-    /// commits after its guardrails.
+    /// Makes Claude Code's stop hook look for uncommitted work. Not if the loop commits: the agent must not commit
+    /// before the guardrails.
     fn stop_check_id(&self) -> String {
         let has_stop_hook = self.spec.agent.adapter.profile().stop_hook;
         let loop_commits =
@@ -210,7 +210,7 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
 
-    /// Warns if an agent repeatedly answers without using tools: they may not work.
+    /// Warns about an agent that answers without using tools: they may not work.
     fn warn_without_tools(&mut self, finished: &AttemptEnd) {
         let Event::AgentEnded { purpose: Purpose::Work, class, tools, .. } = finished.ended else {
             return;
@@ -241,14 +241,14 @@ impl<W: World> Driver<'_, W> {
 
 const MAX_ITERATIONS_WITHOUT_TOOLS: u32 = 3;
 
-/// The recorded command line, without the text of the prompt.
+/// The command line for the journal, without the prompt's text.
 pub(super) fn recorded_argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
     let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
             let arg = arg.to_string_lossy();
             match arg.strip_suffix(prompt) {
-                // Alone, or as the value of a flag: `--prompt=…`.
+                // Alone, or in a flag such as `--prompt=…`.
                 Some(flag) if !prompt.is_empty() && (flag.is_empty() || flag.ends_with('=')) => {
                     format!("{flag}<prompt>")
                 }

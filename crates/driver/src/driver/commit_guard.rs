@@ -1,5 +1,4 @@
-//! Driver: compares the staged changes before and after an agent is asked for a commit message. That agent has
-//! every permission and runs after the guardrails.
+//! Checks an agent that was asked for a commit message: it has all permissions and runs after the guardrails.
 
 use std::io;
 
@@ -110,7 +109,7 @@ impl<W: World> Driver<'_, W> {
         let message = format!(
             "while the agent was asked for a commit message, {what}, which no guardrail has seen: {follows}"
         );
-        // A stop request ended the check, so it says nothing about the agent.
+        // An inspection that was ended by a stop says nothing about the agent.
         if !self.machine.is_immediate_stop() {
             self.recorder.record(&Event::Warning { message: message.into() });
         }

@@ -29,7 +29,7 @@ struct FilterProcess {
 }
 
 impl<W: World> Driver<'_, W> {
-    /// Starts the filter before its agent, because orphans are assigned to the latest child.
+    /// Starts before its agent, because orphans are attributed to the latest child.
     pub(super) fn start_filter(&mut self) {
         let Some(command) = self.spec.display_filter.as_deref() else { return };
         if self.display_filter.has_failed {
@@ -67,10 +67,9 @@ impl<W: World> Driver<'_, W> {
         self.flush();
     }
 
-    /// Handles the exit of a filter; the usual display takes over if it was early.
     pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
         let Some(running) = self.display_filter.running.take() else { return };
-        // `grep` exits with 1 if it found nothing.
+        // `grep` exits with 1 if nothing matched.
         let found_nothing = running.input_closed && exit == Some(Exit::Code(1));
         let failed = exit.filter(|exit| !exit.success() && !found_nothing);
         if let Some(exit) = failed {
@@ -100,7 +99,7 @@ impl<W: World> Driver<'_, W> {
         } else {
             self.recorder.filtering_changed(false);
         }
-        // The filter's output must not mix with what follows.
+        // Its output must not mix with what follows.
         let mut until = Some(self.world.now().mono_ms.saturating_add(DRAIN_TIMEOUT_MS));
         let mut buf = Vec::new();
         let mut ended = false;

@@ -6,7 +6,7 @@ use ralph_events::event::{Event, Outcome};
 use ralph_events::exit_code;
 use ralph_git::format_file_list;
 
-/// Larger settings files are compared by size and time.
+/// Larger settings are compared by size and time.
 const MAX_SETTINGS_BYTES: u64 = 4 << 20;
 
 impl<W: World> Driver<'_, W> {

@@ -1,4 +1,4 @@
-//! What the world tells the driver, as inputs for the machine: output, ends, requests, signals.
+//! Turns what happens in the world into inputs of the machine.
 
 use std::io;
 
@@ -69,7 +69,7 @@ impl<W: World> Driver<'_, W> {
         if let Err(err) = kept {
             self.raw_log_failed = true;
             if self.world.stuck().is_some() {
-                // There is more to be said when it has ended.
+                // Reported when the agent has ended.
                 return;
             }
             let message = format!("the agent's raw output is not kept any more: {err}").into();
@@ -132,7 +132,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn report_refusals(&mut self) {
         let hosts: Vec<RefusedHost> = self.world.refusals().iter().map(refused_host).collect();
         if !hosts.is_empty() {
-            // At once: the hosts are recorded before the end of the agent that asked for them.
+            // At once, so that the hosts are recorded before the end of their agent.
             self.step(Input::Refusals(hosts));
         }
         self.take_time();
@@ -152,8 +152,6 @@ impl<W: World> Driver<'_, W> {
             }
         };
         self.queue.push_back(Input::Signal(signal));
-        // At once: a task that waits for a lock of git's asks whether a signal came.
-        self.handle_inputs();
     }
 
     pub(super) fn kill_job(&mut self) {

@@ -16,14 +16,12 @@ impl<W: World> Driver<'_, W> {
         now
     }
 
-    /// Writes the journal, then informs the reporters.
     pub(super) fn flush(&mut self) {
         self.record_commits(false);
-        // While nothing runs, nothing of ours uses the space reserved for the last events.
+        // With no child running, nobody else can use up the reserved space.
         let is_idle = matches!(self.task, ActiveTask::None | ActiveTask::ScmRetry(..));
         match self.recorder.flush(self.world, is_idle) {
             Ok(WriteResult::Normal) => {}
-            // The end is recorded, wherever there was room.
             Ok(WriteResult::UsedReserve(_)) if self.end_recorded => {}
             Ok(WriteResult::UsedReserve(err)) | Err(err) => self.fail("the journal", &err),
         }
@@ -31,7 +29,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         match self.recorder.reporter_failure() {
-            // The journal has the end of the run.
+            // The journal has the outcome already.
             Some(message) if self.end_recorded => {
                 self.recorder.record(&Event::Warning { message: message.into() });
             }
@@ -40,7 +38,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Records new commits. They belong to the running task, or to others if nothing runs.
+    /// Commits found while a job runs are its own, others are somebody else's.
     pub(super) fn record_commits(&mut self, thorough: bool) {
         if let Some(NewCommits { head, commits }) = self.world.new_commits(thorough) {
             let by_others = matches!(
@@ -61,7 +59,6 @@ impl<W: World> Driver<'_, W> {
         self.stop_if_obstructed();
     }
 
-    /// The same while an agent runs.
     pub(super) fn put_back(&mut self) {
         match self.world.cleanup() {
             Ok(restored) => {
@@ -74,7 +71,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Ends the run if it cannot continue in this directory.
     pub(super) fn stop_if_obstructed(&mut self) {
         if let Some(message) = self.world.stuck()
             && !std::mem::replace(&mut self.journal_failed, true)

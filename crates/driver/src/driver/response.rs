@@ -11,16 +11,15 @@ use ralph_process::{ChildId, Launch};
 #[derive(Debug, Default)]
 pub(super) struct ResponseFilterProcess {
     child: Option<ChildId>,
-    /// A stop was requested: do not wait for answers.
+    /// After a stop, nobody waits for an answer.
     is_stopping: bool,
-    /// Ended children that have not exited yet.
+    /// Ended, but not yet reported.
     ending_children: Vec<ChildId>,
 }
 
 impl ResponseFilterProcess {
-    /// Starts the evaluator, if there is an expression. The first query reports a failure.
-    ///
-    /// Before its agent, because orphans are assigned to the latest child.
+    /// Starts before its agent, because orphans are attributed to the latest child. If it fails, the first query
+    /// reports it.
     pub(super) fn spawn<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
         self.is_stopping = false;
         self.child = spawn(spec, world).ok().flatten();

@@ -17,11 +17,9 @@ use ralph_git::lock_files::{self, LockStatus, is_lock_error};
 use ralph_git::{ScmProcess, ScmSpec, status};
 use ralph_process::{ChildId, Launch};
 
-/// Delay before a retry when another git holds a lock.
 const LOCK_RETRY_MS: u64 = 100;
-/// A lock held longer than this is reported.
+/// Locks are usually shorter; one that lasts longer is reported.
 const LOCK_REPORT_AFTER_MS: u64 = 1_000;
-/// Interval between checks of a lock that seems stale.
 const STALE_LOCK_CHECK_MS: u64 = 1_000;
 
 const OUT_OF_TIME: &str = "the run's time is up";
@@ -72,7 +70,6 @@ impl<W: World> Driver<'_, W> {
         self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
     }
 
-    /// Conflicts: nothing is staged, and no message is requested.
     fn on_conflicts(&mut self, files: &str) {
         self.skip_commit(format!(
             "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
@@ -129,7 +126,7 @@ impl<W: World> Driver<'_, W> {
     fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
         let mut env = self.run_variables();
-        // No one can answer a question.
+        // Nobody is there to answer.
         env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
@@ -137,7 +134,6 @@ impl<W: World> Driver<'_, W> {
         self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
     }
 
-    /// Retries a command that met another git's lock, when it is time.
     pub(super) fn retry_scm_command(&mut self, now: Now) {
         match std::mem::replace(&mut self.task, ActiveTask::None) {
             ActiveTask::ScmRetry(run, at_ms) if now.mono_ms >= at_ms => {
@@ -182,7 +178,7 @@ impl<W: World> Driver<'_, W> {
         self.abandon_scm();
     }
 
-    /// Gives up waiting for a lock.
+    /// Stops waiting for a lock.
     fn abandon_scm(&mut self) {
         let now = self.take_time();
         match std::mem::replace(&mut self.task, ActiveTask::None) {
@@ -208,7 +204,7 @@ impl<W: World> Driver<'_, W> {
             Some((lock, LockStatus::Stale)) if self.remove_stale_lock(&lock) => {
                 return Some(now.mono_ms);
             }
-            // A stop request does not wait for that.
+            // After a signal, nobody waits for a lock.
             Some((lock, LockStatus::MaybeStale(left_ms)))
                 if !self.machine.was_signalled()
                     && now.mono_ms.saturating_sub(run.started_ms) >= LOCK_REPORT_AFTER_MS
@@ -259,7 +255,7 @@ impl<W: World> Driver<'_, W> {
         let ok = exit.is_some_and(Exit::success);
         let text = run.output_head();
         let Some(index) = run.task else {
-            // All but the last command must succeed; the last one decides by its exit code.
+            // All but the last must succeed; the exit code of the last is the answer.
             return match (run.remaining_commands.len(), exit) {
                 (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED_ARGS => {
                     match status::parse_unmerged(&text).as_slice() {
@@ -321,7 +317,7 @@ pub(super) fn ends_run(ended: Option<&'static str>) -> bool {
     ended.is_some_and(|why| why != TIMED_OUT)
 }
 
-/// Feedback about a failed commit, if the agent can do something about it.
+/// Feedback for the next agent, if it can fix the failure.
 fn commit_failure_feedback(command: &str, why: &str) -> Option<Feedback> {
     let said = text::suffix(why, MAX_FEEDBACK_CHARS);
     let cut = if said.len() < why.len() { " (the end of it)" } else { "" };

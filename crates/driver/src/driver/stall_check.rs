@@ -1,4 +1,4 @@
-//! Driver: the state of the repository for the stall check.
+//! Fingerprints the repository for stall detection.
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -97,7 +97,7 @@ impl<W: World> Driver<'_, W> {
                 file(&top.join(name), &mut hasher);
             }
         }
-        // git may ignore the task list.
+        // It may be in `.gitignore`.
         if let Some(tasks) = &self.spec.tasks {
             file(&tasks.path, &mut hasher);
         }

@@ -39,7 +39,7 @@ impl<W: World> Driver<'_, W> {
         self.warn(doubts.flatten());
         self.queue.push_back(match verdict {
             Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
-            // A missing gate must not let anything pass.
+            // Without a gate, nothing may pass.
             None => Input::Broken { message: "there is no gate to ask".to_owned() },
         });
     }
@@ -58,7 +58,6 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Reads the list, records progress if it changed or was requested, and passes it on.
     fn review_tasks<T>(
         &mut self,
         tell: bool,

@@ -94,7 +94,7 @@ impl<W: World> Driver<'_, W> {
         self.flush();
     }
 
-    /// Forwards typed keys to the agent; without one they are dropped.
+    /// Keys typed between two agents are lost.
     pub(super) fn on_key_input(&mut self, bytes: &[u8]) {
         if let ActiveTask::Agent(task) = &mut self.task
             && task.has_screen()

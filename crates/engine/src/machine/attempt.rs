@@ -133,7 +133,7 @@ impl LoopMachine {
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
             self.retries.limits = Limits::default();
         }
-        let told = report.failure.as_ref().map(|failure| failure.message.clone());
+        let failure_message = report.failure.as_ref().map(|failure| failure.message.clone());
         match report.class {
             Class::Answered => self.handle_answer(now, out),
             Class::Empty if !self.rules.retry_empty => self.handle_answer(now, out),
@@ -150,8 +150,8 @@ impl LoopMachine {
             }
             Class::TimedOut if !self.rules.inactivity_fails => self.handle_answer(now, out),
             Class::Credentials => {
-                let message =
-                    told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
+                let message = failure_message
+                    .unwrap_or_else(|| "the agent's credentials were refused".to_owned());
                 self.finish(
                     now,
                     Outcome::CredentialsRefused,
@@ -162,7 +162,8 @@ impl LoopMachine {
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
-                let message = told.unwrap_or_else(|| "the agent is at its limit".to_owned());
+                let message =
+                    failure_message.unwrap_or_else(|| "the agent is at its limit".to_owned());
                 self.handle_rate_limit(now, resets_at, &message, out);
             }
             Class::Empty => {
@@ -172,14 +173,14 @@ impl LoopMachine {
             }
             Class::Failed if report.failure.as_ref().is_some_and(Failure::is_permanent) => {
                 self.retries.failures += 1;
-                self.give_up(now, told.unwrap_or(report.exit), out);
+                self.give_up(now, failure_message.unwrap_or(report.exit), out);
             }
             Class::Failed
             | Class::ContextExhausted
             | Class::TimedOut
             | Class::Interrupted
             | Class::NotStarted => {
-                let message = told.unwrap_or(report.exit);
+                let message = failure_message.unwrap_or(report.exit);
                 self.handle_failure(now, message, out);
             }
         }
@@ -201,7 +202,7 @@ impl LoopMachine {
         let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });
         let is_last = uses_iteration && self.iteration.number >= self.rules.max_iterations;
         let may_wait = self.run_budget_exceeded(now).is_none()
-            && self.remaining_ms(now).is_none_or(|left| left > delay_ms);
+            && self.remaining_ms(now).is_none_or(|remaining| remaining > delay_ms);
         out.push(Action::Emit(Event::Retrying {
             class: self.iteration.class,
             message: message.into(),
@@ -263,14 +264,19 @@ impl LoopMachine {
             return self.finish_by_budget(now, &used_up, out);
         }
         let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
-        if let Some(left_ms) = self.remaining_ms(now).filter(|left| *left <= delay_ms) {
-            let what = match until_wall.and_then(|until| Timestamp::from_millisecond(until).ok()) {
-                Some(until) => format!("the limit ends at {},", until.strftime("%F %H:%M UTC")),
-                None => "the next attempt is due".to_owned(),
-            };
-            let (delay, left) = (text::format_duration(delay_ms), text::format_duration(left_ms));
-            let message =
-                format!("{what} in {delay}, and the time of this run is used up in {left}");
+        if let Some(remaining_ms) =
+            self.remaining_ms(now).filter(|remaining| *remaining <= delay_ms)
+        {
+            let next_attempt =
+                match until_wall.and_then(|until| Timestamp::from_millisecond(until).ok()) {
+                    Some(until) => format!("the limit ends at {},", until.strftime("%F %H:%M UTC")),
+                    None => "the next attempt is due".to_owned(),
+                };
+            let (delay, remaining) =
+                (text::format_duration(delay_ms), text::format_duration(remaining_ms));
+            let message = format!(
+                "{next_attempt} in {delay}, and the time of this run is used up in {remaining}"
+            );
             return self.finish(now, Outcome::Budget, exit_code::BUDGET, message, out);
         }
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));

@@ -76,9 +76,9 @@ impl LoopMachine {
         self.feedback = PromptFeedback::carried(feedback);
     }
 
-    pub(super) fn on_scm_status(&mut self, now: Now, look: ScmStatus, out: &mut Vec<Action>) {
+    pub(super) fn on_scm_status(&mut self, now: Now, status: ScmStatus, out: &mut Vec<Action>) {
         let Phase::Running { job: Job::ScmStatus, ending, .. } = self.phase else { return };
-        self.iteration.scm.is_dirty = matches!(look, ScmStatus::Dirty { .. });
+        self.iteration.scm.is_dirty = matches!(status, ScmStatus::Dirty { .. });
         if self.steering.stop.is_some() {
             self.finish_stopped(now, out);
         } else if ending.is_some()
@@ -86,13 +86,13 @@ impl LoopMachine {
         {
             self.finish_by_budget(now, &used_up, out);
         } else {
-            match look {
+            match status {
                 ScmStatus::Clean => return self.request_commit_message(now, out),
                 ScmStatus::Dirty { has_message } => {
                     self.iteration.scm.has_message |= has_message;
                     return self.request_commit_message(now, out);
                 }
-                ScmStatus::Failed(told) => self.iteration.scm.feedback.extend(told),
+                ScmStatus::Failed(feedback) => self.iteration.scm.feedback.extend(feedback),
             }
             self.totals.scm_failed = true;
             self.check_completion(now, out);
@@ -172,7 +172,7 @@ impl LoopMachine {
     pub(super) fn on_commit_guard(
         &mut self,
         now: Now,
-        look: CommitGuardResult,
+        result: CommitGuardResult,
         out: &mut Vec<Action>,
     ) {
         let Phase::Running { job: Job::CommitGuard { has_message }, ending, .. } = self.phase
@@ -187,8 +187,9 @@ impl LoopMachine {
         {
             return self.finish_by_budget(now, &used_up, out);
         }
-        let moved = matches!(look, CommitGuardResult::Moved(_));
-        if let CommitGuardResult::ChangedBeside(unseen) | CommitGuardResult::Moved(unseen) = look {
+        let moved = matches!(result, CommitGuardResult::Moved(_));
+        if let CommitGuardResult::ChangedBeside(unseen) | CommitGuardResult::Moved(unseen) = result
+        {
             self.iteration.scm.feedback.push(unseen.feedback);
             self.iteration.checks.changed_since = Some(unseen.reason);
             self.totals.message_agent_meddles = true;
@@ -241,21 +242,21 @@ impl LoopMachine {
         if self.phase != Phase::CheckingGates {
             return;
         }
-        let mut told = std::mem::take(&mut self.iteration.checks.failed);
+        let mut feedback = std::mem::take(&mut self.iteration.checks.failed);
         match verdict {
             GateVerdict::Neutral => {}
             GateVerdict::Complete => self.iteration.complete = self.iteration.checks.are_current(),
-            GateVerdict::Veto { reason, feedback } => {
+            GateVerdict::Veto { reason, feedback: more } => {
                 if std::mem::take(&mut self.iteration.complete) || self.iteration.is_initial_check {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
                 }
-                told.extend(feedback);
+                feedback.extend(more);
             }
         }
         if !self.iteration.complete {
-            told.append(&mut self.iteration.scm.feedback);
+            feedback.append(&mut self.iteration.scm.feedback);
         }
-        self.set_feedback(told, out);
+        self.set_feedback(feedback, out);
         self.finish_iteration(now, out);
     }
 
@@ -278,9 +279,9 @@ impl LoopMachine {
         }
         let opening = std::mem::take(&mut self.iteration.is_initial_check);
         if !self.iteration.complete {
-            let told = std::mem::take(&mut self.iteration.scm.feedback);
-            if !told.is_empty() {
-                self.set_feedback(told, out);
+            let feedback = std::mem::take(&mut self.iteration.scm.feedback);
+            if !feedback.is_empty() {
+                self.set_feedback(feedback, out);
             }
             self.end_iteration(now, false, out);
             out.push(Action::Save);

@@ -173,10 +173,10 @@ impl LoopMachine {
             self.iteration.complete = false;
         }
         // Guardrail results so far are kept for a resumed run.
-        let said = std::mem::take(&mut self.iteration.checks.failed);
-        if !said.is_empty() {
+        let failed = std::mem::take(&mut self.iteration.checks.failed);
+        if !failed.is_empty() {
             self.iteration.checks.passed = Some(false);
-            self.set_feedback(said, out);
+            self.set_feedback(failed, out);
         }
         // Only a completing iteration is still open and fully checked here. Its end and the run's are written
         // together: one alone would be ambiguous.

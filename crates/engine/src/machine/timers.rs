@@ -117,11 +117,11 @@ impl LoopMachine {
             return;
         };
         // A wall clock that was set back must not prolong the wait.
-        if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
-            && left > 0
+        if let Some(remaining) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
+            && remaining > 0
             && now.mono_ms < *latest_mono
         {
-            let next = left.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
+            let next = remaining.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
             *until_mono = now.mono_ms.saturating_add(next).min(*latest_mono);
             return;
         }
@@ -218,9 +218,9 @@ impl LoopMachine {
 
     pub(super) fn run_budget_exceeded(&self, now: Now) -> Option<String> {
         let elapsed = self.clock.active_ms(now.mono_ms);
-        let (used, told) =
+        let (used, reported) =
             (self.totals.spending.budget_usage(), self.totals.spending.reported_so_far());
-        self.rules.budget.exceeded(&used, &told, elapsed)
+        self.rules.budget.exceeded(&used, &reported, elapsed)
     }
 }
 

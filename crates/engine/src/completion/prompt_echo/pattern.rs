@@ -62,7 +62,7 @@ impl PromptPattern {
         let (before, after) = (&text[from.min(start)..start], &text[end..to.max(end)]);
         let (earlier, begun) = before.rsplit_once('\n').unwrap_or(("", before));
         let (rest, later) = after.split_once('\n').unwrap_or((after, ""));
-        let said = MatchContext {
+        let output = MatchContext {
             line_text: alphanumerics(&text[start..end]),
             is_one_line: !text[start..end].contains('\n'),
             before: alphanumerics(before),
@@ -76,7 +76,7 @@ impl PromptPattern {
                 .find(|line| line.len() > MAX_MARK_CHARS / 2),
             below: later.lines().map(alphanumerics).find(|line| line.len() > MAX_MARK_CHARS / 2),
         };
-        self.spots.iter().any(|spot| spot.is_from_prompt(&said))
+        self.spots.iter().any(|spot| spot.is_from_prompt(&output))
     }
 }
 
@@ -93,55 +93,55 @@ struct MatchContext {
 }
 
 impl PromptMatch {
-    fn is_from_prompt(&self, said: &MatchContext) -> bool {
-        if self.matched_text != said.line_text {
+    fn is_from_prompt(&self, output: &MatchContext) -> bool {
+        if self.matched_text != output.line_text {
             // The pattern takes whole lines: only a long one is clearly an echo.
-            return said.is_one_line
+            return output.is_one_line
                 && self.line.len() >= 2 * MIN_CONTEXT_LETTERS
-                && said.line_text.contains(&self.line);
+                && output.line_text.contains(&self.line);
         }
-        let is_cut = self.before.ends_with(&said.line_before)
-            && self.after.starts_with(&said.rest)
-            && said.line_before.len() + said.rest.len() >= MIN_CONTEXT_LETTERS;
+        let is_cut = self.before.ends_with(&output.line_before)
+            && self.after.starts_with(&output.rest)
+            && output.line_before.len() + output.rest.len() >= MIN_CONTEXT_LETTERS;
         if is_cut {
             return true;
         }
         let around = self.before.len() + self.after.len();
         if around >= MIN_CONTEXT_LETTERS {
-            return said.before.ends_with(&self.before) && said.after.starts_with(&self.after);
+            return output.before.ends_with(&self.before) && output.after.starts_with(&self.after);
         }
         let beyond = match (&self.above, &self.below) {
             (Some(above), _) if above.len() >= MIN_CONTEXT_LETTERS => {
-                let rest = said.before.strip_suffix(self.before.as_str());
+                let rest = output.before.strip_suffix(self.before.as_str());
                 rest.is_some_and(|rest| rest.ends_with(above))
-                    && said.after.starts_with(&self.after)
+                    && output.after.starts_with(&self.after)
             }
             (None, Some(below)) if below.len() >= MIN_CONTEXT_LETTERS => {
-                let rest = said.after.strip_prefix(self.after.as_str());
+                let rest = output.after.strip_prefix(self.after.as_str());
                 rest.is_some_and(|rest| rest.starts_with(below))
-                    && said.before.ends_with(&self.before)
+                    && output.before.ends_with(&self.before)
             }
             _ => false,
         };
         if beyond {
             return true;
         }
-        let is_marked = said.line_before.ends_with(&self.before)
-            && said.rest.starts_with(&self.after)
-            && said.line_before.len() <= self.before.len() + MAX_MARK_CHARS
-            && said.rest.len() <= self.after.len() + MAX_MARK_CHARS;
+        let is_marked = output.line_before.ends_with(&self.before)
+            && output.rest.starts_with(&self.after)
+            && output.line_before.len() <= self.before.len() + MAX_MARK_CHARS
+            && output.rest.len() <= self.after.len() + MAX_MARK_CHARS;
         // Little more than the match is the requested answer, unless neighbours match or it is the whole prompt.
-        is_marked && self.has_neighbours(said, around > 0)
+        is_marked && self.has_neighbours(output, around > 0)
     }
 
-    fn has_neighbours(&self, said: &MatchContext, without: bool) -> bool {
-        let is_there = |prompt: &String, said: &Option<String>| {
+    fn has_neighbours(&self, output: &MatchContext, without: bool) -> bool {
+        let is_there = |prompt: &String, output: &Option<String>| {
             prompt.len() > MAX_MARK_CHARS / 2
-                && said.as_ref().is_some_and(|said| said.contains(prompt))
+                && output.as_ref().is_some_and(|output| output.contains(prompt))
         };
         match (&self.above, &self.below) {
-            (Some(above), _) => is_there(above, &said.above),
-            (None, Some(below)) => is_there(below, &said.below),
+            (Some(above), _) => is_there(above, &output.above),
+            (None, Some(below)) => is_there(below, &output.below),
             (None, None) => without,
         }
     }
@@ -167,10 +167,10 @@ mod tests {
     use crate::completion::{CompletionDetector, CompletionRule};
     use fancy_regex::Regex;
 
-    fn completes(prompt: &str, pattern: &str, said: &str) -> bool {
+    fn completes(prompt: &str, pattern: &str, output: &str) -> bool {
         let rule = CompletionRule::Pattern(Regex::new(pattern).unwrap());
         let mut detector = CompletionDetector::new(&rule).with_prompt_echo(prompt);
-        for line in said.lines() {
+        for line in output.lines() {
             detector.push_text(line, false);
         }
         detector.finish().complete
@@ -209,8 +209,8 @@ mod tests {
                 for (name, form) in forms {
                     let shown = form(prompt);
                     assert!(!completes(prompt, pattern, &shown), "{pattern}, {name}: {shown}");
-                    let said = format!("{shown}\nI am at it.\nAll tasks complete");
-                    assert!(completes(prompt, pattern, &said), "{pattern}, {name}: {said}");
+                    let output = format!("{shown}\nI am at it.\nAll tasks complete");
+                    assert!(completes(prompt, pattern, &output), "{pattern}, {name}: {output}");
                 }
                 for shown in [
                     each(prompt, |(at, line)| format!("{:6}\t{line}", at + 1)),
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn own_answer_matches_pattern_that_prompt_contains() {
         for prompt in [BESIDE, ALONE, SHORT] {
-            for said in [
+            for output in [
                 "All tasks complete",
                 "All tasks complete\nBye.",
                 "Fixed.\nAll tasks complete.",
@@ -237,8 +237,11 @@ mod tests {
                 "I took a task of the list.\n\nAll tasks complete\n\nGood night.",
                 "\u{1b}[32mAll \u{1b}[1mtasks\u{1b}[0m complete",
             ] {
-                assert!(completes(prompt, "All tasks complete", said), "{prompt}\n-- {said}");
-                assert!(completes(prompt, ".*All tasks complete.*", said), "{prompt}\n-- {said}");
+                assert!(completes(prompt, "All tasks complete", output), "{prompt}\n-- {output}");
+                assert!(
+                    completes(prompt, ".*All tasks complete.*", output),
+                    "{prompt}\n-- {output}"
+                );
             }
         }
         assert!(completes(SHORT, "All tasks complete", &format!("{SHORT}: All tasks complete")));

@@ -153,45 +153,45 @@ impl TagContext<'_> {
 }
 
 impl PromptTag {
-    fn is_from_prompt(&self, said: &TagContext<'_>) -> bool {
+    fn is_from_prompt(&self, output: &TagContext<'_>) -> bool {
         let (before, after) = (self.before.as_str(), self.after.as_str());
-        let is_cut = before.ends_with(said.before) && said.before.len() >= MIN_CONTEXT_CHARS;
-        if self.content != said.content
-            || !(said.before.ends_with(before) || is_cut)
-            || !(said.after.starts_with(after) || after.starts_with(said.after))
+        let is_cut = before.ends_with(output.before) && output.before.len() >= MIN_CONTEXT_CHARS;
+        if self.content != output.content
+            || !(output.before.ends_with(before) || is_cut)
+            || !(output.after.starts_with(after) || after.starts_with(output.after))
         {
             return false;
         }
-        let shared = before.len().min(said.before.len()) + after.len().min(said.after.len());
-        let is_whole = said.before.ends_with(before) && said.after.starts_with(after);
-        let there_are = self.above.len() + self.below.len();
+        let shared = before.len().min(output.before.len()) + after.len().min(output.after.len());
+        let is_whole = output.before.ends_with(before) && output.after.starts_with(after);
+        let neighbours = self.above.len() + self.below.len();
         let needed = match shared {
             // A line of a longer prompt is the requested answer, unless its neighbours match.
-            MIN_CONTEXT_CHARS.. if is_whole && there_are > 0 && said.is_line(before, after) => 1,
+            MIN_CONTEXT_CHARS.. if is_whole && neighbours > 0 && output.is_line(before, after) => 1,
             MIN_CONTEXT_CHARS.. if is_whole => return true,
             // The end of a prompt line is dictated text ("print: …"), unless it was wrapped.
-            MIN_CONTEXT_CHARS.. if is_cut && said.before != before => {
-                if said.is_wrapped(before) {
+            MIN_CONTEXT_CHARS.. if is_cut && output.before != before => {
+                if output.is_wrapped(before) {
                     return true;
                 }
                 1
             }
-            MIN_CONTEXT_CHARS.. => there_are.min(1),
-            1.. => there_are.min(PROMPT_CONTEXT_LINES),
+            MIN_CONTEXT_CHARS.. => neighbours.min(1),
+            1.. => neighbours.min(PROMPT_CONTEXT_LINES),
             // The tag alone is the requested answer.
-            0 => there_are.clamp(1, PROMPT_CONTEXT_LINES),
+            0 => neighbours.clamp(1, PROMPT_CONTEXT_LINES),
         };
         // A mark, such as a timestamp, stands alone on blank lines.
-        let mark = mask_numbers(said.before.strip_suffix(before).unwrap_or_default());
-        matching_lines(&self.above, &said.above, &mark)
-            + matching_lines(&self.below, &said.below, &mark)
+        let mark = mask_numbers(output.before.strip_suffix(before).unwrap_or_default());
+        matching_lines(&self.above, &output.above, &mark)
+            + matching_lines(&self.below, &output.below, &mark)
             >= needed
     }
 }
 
-fn matching_lines(prompt: &[String], said: &[&str], mark: &str) -> usize {
-    let said = said.iter().filter(|line| mask_numbers(line) != mark);
-    prompt.iter().zip(said).take_while(|(prompt, said)| is_line(prompt, said)).count()
+fn matching_lines(prompt: &[String], output: &[&str], mark: &str) -> usize {
+    let output = output.iter().filter(|line| mask_numbers(line) != mark);
+    prompt.iter().zip(output).take_while(|(prompt, output)| is_line(prompt, output)).count()
 }
 
 fn mask_numbers(text: &str) -> String {
@@ -205,12 +205,12 @@ fn mask_numbers(text: &str) -> String {
 }
 
 /// With any text around it, or cut.
-fn is_line(prompt: &str, said: &str) -> bool {
+fn is_line(prompt: &str, output: &str) -> bool {
     let is_end =
-        said.strip_suffix(prompt).is_some_and(|before| !before.ends_with(char::is_alphanumeric));
+        output.strip_suffix(prompt).is_some_and(|before| !before.ends_with(char::is_alphanumeric));
     is_end
-        || prompt.len() >= MIN_CONTEXT_CHARS && said.contains(prompt)
-        || said.len() >= MIN_CONTEXT_CHARS && prompt.starts_with(said)
+        || prompt.len() >= MIN_CONTEXT_CHARS && output.contains(prompt)
+        || output.len() >= MIN_CONTEXT_CHARS && prompt.starts_with(output)
 }
 
 /// Splits at escaped line breaks, as in JSON and `$'…'`.
@@ -260,10 +260,10 @@ mod tests {
     const SHORT: &str = "When all is done answer <promise>COMPLETE</promise>";
     const TWO: &str = "Work.\nWhen all is done answer <promise>COMPLETE</promise>\n";
 
-    fn completes(prompt: &str, said: &str) -> bool {
+    fn completes(prompt: &str, output: &str) -> bool {
         let rule = CompletionRule::Promise("COMPLETE".into());
         let mut detector = CompletionDetector::new(&rule).with_prompt_echo(prompt);
-        for line in said.lines() {
+        for line in output.lines() {
             detector.push_text(line, false);
         }
         detector.finish().complete
@@ -340,10 +340,10 @@ mod tests {
 
     #[test]
     fn signal_ignored_as_echo_is_reported() {
-        let ignored = |said: &str| {
+        let ignored = |output: &str| {
             let rule = CompletionRule::Promise("COMPLETE".into());
             let mut detector = CompletionDetector::new(&rule).with_prompt_echo(BESIDE);
-            said.lines().for_each(|line| detector.push_text(line, false));
+            output.lines().for_each(|line| detector.push_text(line, false));
             detector.finish();
             detector.ignored_signal()
         };
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn promise_in_own_answer_completes() {
         for prompt in [ALONE, BESIDE, SHORT, TWO] {
-            for said in [
+            for output in [
                 TAG.to_owned(),
                 format!("\u{1b}[32m{TAG}\u{1b}[0m"),
                 format!("All is done. {TAG}"),
@@ -367,7 +367,7 @@ mod tests {
                 format!("{SHORT}, I was told.\nSo: {TAG}"),
                 format!("Not before that.\n{TAG}"),
             ] {
-                assert!(completes(prompt, &said), "{prompt}\n-- {said}");
+                assert!(completes(prompt, &output), "{prompt}\n-- {output}");
             }
         }
     }
