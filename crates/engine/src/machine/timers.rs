@@ -41,24 +41,22 @@ impl LoopMachine {
     /// In order of precedence: the first one that is due fires.
     fn timers(&self) -> impl Iterator<Item = Timer> {
         let run = self.run_deadline();
-        let run_is_over = Due::End(JobEnd::CutOff(EndCause::Budget));
+        // The cause is recorded for agents only.
+        let cut_off = Due::End(JobEnd::CutOff(EndCause::Budget));
         let rows: Vec<(Option<u64>, Due)> = match self.phase {
             Phase::Running { job, started, ending: None } => match job {
                 Job::Agent(agent) => self.agent_timers(&agent, started),
                 Job::Guardrail(index) => {
                     let limit = self.rules.guardrails.get(index).copied().flatten();
-                    vec![
-                        (add_limit(started, limit), Due::End(JobEnd::TimedOut)),
-                        (run, run_is_over),
-                    ]
+                    vec![(add_limit(started, limit), Due::End(JobEnd::TimedOut)), (run, cut_off)]
                 }
                 Job::ScmStatus | Job::CommitGuard { .. } | Job::ScmTask(_) => vec![
                     (add_limit(started, self.rules.scm_timeout_ms), Due::End(JobEnd::TimedOut)),
-                    (self.scm_deadline(), run_is_over),
+                    (self.scm_deadline(), cut_off),
                 ],
                 Job::StallCheck => vec![
-                    (add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), run_is_over),
-                    (run, run_is_over),
+                    (add_limit(started, Some(STALL_CHECK_TIMEOUT_MS)), cut_off),
+                    (run, cut_off),
                 ],
             },
             Phase::Waiting { until_mono, .. } => {
