@@ -62,6 +62,7 @@ pub fn entries<R: Read>(journal: R) -> Entries<R> {
         line: Vec::new(),
         unreadable: 0,
         wanted: |_, _| Want::Yes,
+        without_text: false,
         skipped_line: Vec::new(),
         deferred_lines: VecDeque::new(),
         state: ReadState::On,
@@ -75,6 +76,7 @@ pub struct Entries<R> {
     line: Vec<u8>,
     unreadable: u64,
     wanted: EventFilter,
+    without_text: bool,
     /// The beginning of the last line that nobody wanted.
     skipped_line: Vec<u8>,
     /// Lines of which it is not known yet whether anybody wants them.
@@ -156,6 +158,13 @@ impl<R> Entries<R> {
         Entries { wanted, ..self }
     }
 
+    /// Leaves the text out of entries that are nothing but text, which is most of a journal. The state of a run
+    /// depends only on when they were written.
+    #[must_use]
+    pub fn without_text(self) -> Self {
+        Entries { without_text: true, ..self }
+    }
+
     /// When and where the last event before the last entry happened that nobody wanted, or after it if there
     /// is none any more. Told once.
     pub fn take_skipped_stamp(&mut self) -> Option<Stamp> {
@@ -187,6 +196,11 @@ impl<R: Read> Iterator for Entries<R> {
                 continue;
             } else if self.is_deferred() {
                 continue;
+            }
+            if self.without_text
+                && let Some(entry) = skim::entry_without_text(&self.line)
+            {
+                return Some(entry);
             }
             if let Some(entry) = skim::entry(&mut self.line) {
                 return Some(entry);

@@ -11,8 +11,11 @@ mod iteration;
 mod notices;
 mod repository;
 mod resume;
+mod resume_point;
 mod steps;
 mod totals;
+
+use std::io::Read;
 
 use serde::Serialize;
 
@@ -22,11 +25,13 @@ pub use end::{Continuation, RunEnd};
 pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState};
 pub use notices::{LastWords, Listed, Notices, Repeated, Warning};
 pub use repository::{CommitRecord, RepositoryState};
-pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumePoint, StallSeen};
+pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumeFacts, StallSeen};
+pub use resume_point::ResumePoint;
 pub use totals::{Cost, FailureCount, Totals};
 
 use super::attempt;
 use super::event::{Entry, Event, Purpose, TodoItem, TodoStatus};
+use super::journal::Entries;
 
 /// Open items of an agent's plan that are kept.
 const MAX_PLAN: usize = 50;
@@ -39,7 +44,7 @@ pub struct RunState {
     pub activity: Activity,
     pub requests: Requests,
     pub totals: Totals,
-    pub resume: ResumePoint,
+    pub resume: ResumeFacts,
     /// In order; only the current one in a [live](RunState::live) state.
     pub iterations: Vec<IterationRecord>,
     pub repository: RepositoryState,
@@ -55,6 +60,8 @@ pub struct RunState {
     pub notices: Notices,
     /// `None` while the run goes on, or if it was killed.
     pub end: Option<RunEnd>,
+    /// Lines of the journal that cannot be read: the run may have done and used more.
+    pub unreadable: u64,
     #[serde(skip)]
     live: bool,
 }
@@ -101,6 +108,15 @@ impl RunState {
     /// not grow with the run.
     pub fn live() -> RunState {
         RunState { live: true, ..RunState::default() }
+    }
+
+    /// Reads a whole journal.
+    pub fn read<R: Read>(entries: Entries<R>) -> RunState {
+        let mut state = RunState::default();
+        let mut entries = entries.without_text();
+        entries.by_ref().for_each(|entry| state.apply(&entry));
+        state.unreadable = entries.unreadable();
+        state
     }
 
     /// Takes the next entry of the journal.

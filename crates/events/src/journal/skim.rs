@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use memchr::{memchr, memmem};
 
-use crate::event::{Entry, Event, Stamp};
+use crate::event::{Entry, Event, Stamp, Stream};
 
 /// The first bytes of a line. Within a text they would be escaped.
 const TIME_PREFIX: &[u8] = br#"{"time":""#;
@@ -81,6 +81,29 @@ pub(super) fn entry(line: &mut [u8]) -> Option<Entry<'static>> {
         }
     }
     serde_json::from_slice(line).ok()
+}
+
+static STDERR: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(br#""stream":"stderr""#));
+
+/// Returns the entry of a line that is nothing but text, without that text, and `None` for any other line. What an
+/// agent prints on standard error explains its failures, so it is not left out.
+pub(super) fn entry_without_text(line: &[u8]) -> Option<Entry<'static>> {
+    let head = EntryHeader::parse(line)?;
+    let text = "".into();
+    let event = match head.event {
+        "text" => Event::Text { text, joined: false, subagent: false },
+        "thinking" => Event::Thinking { text, joined: false, subagent: false },
+        "notice" => Event::Notice { text },
+        "note" => Event::Note { message: text },
+        "prompt" => Event::Prompt { bytes: 0, preview: text, feedback: false },
+        "output" if STDERR.find(line).is_none() => {
+            Event::Output { stream: Stream::Stdout, text, joined: false }
+        }
+        _ => return None,
+    };
+    looks_complete(line).then_some(())?;
+    Some(Entry { at: head.stamp()?, event })
 }
 
 /// Whether a line looks whole that nobody wants to read: it ends as a line does, and holds nothing that no

@@ -2,7 +2,7 @@
 
 use super::clock::millis_between;
 use super::{Activity, IterationRecord, Requests, RunEnd, RunState, TaskProgress, Wait, Warning};
-use crate::event::{Entry, Event, Stamp, Usage, WaitReason};
+use crate::event::{Entry, Event, Outcome, Stamp, Usage, WaitReason};
 
 impl RunState {
     /// Returns the working time so far. Pass `now_ms` for a run that is alive.
@@ -11,6 +11,16 @@ impl RunState {
             Some(end) => end.duration_ms,
             None => self.clock.active_until(now_ms),
         }
+    }
+
+    /// No entry was applied.
+    pub fn is_empty(&self) -> bool {
+        self.clock.previous_ms.is_none()
+    }
+
+    /// Returns how the run ended; `None` while it goes on, or if it was killed.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.end.as_ref().map(|end| end.outcome)
     }
 
     /// Notes that the run was alive at `time_ms`, according to something other than the journal.
