@@ -1,95 +1,64 @@
 //! A run as it was left: what its journal tells, and what the files beside it add to that.
 
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
-use ralph_events::progress::{ResumePoint, Tracker};
+use ralph_events::run_state::{Repeated, ResumePoint, RunState, Warning};
 use ralph_git::head_log::NewCommits;
-use ralph_report::run_table::RunSummary;
 use ralph_store::guardrail_logs;
 use ralph_store::runs::{FirstWords, RunDir};
-
-/// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
-const MAX_WARNINGS: usize = 1_000;
 
 /// A journal that was written so much later than its last event was written by somebody else: copied, or put
 /// back from a backup. Then its time tells nothing, nor do those of the files beside it.
 const FOREIGN_WRITE_MS: i64 = 10_000;
 
-/// A run as it was left.
+/// A run that can be resumed.
 #[derive(Debug, Clone)]
 pub struct ResumeState {
-    pub summary: RunSummary,
+    pub run: RunState,
     pub progress: ResumePoint,
-    /// What it was warned of before.
-    pub warnings: HashSet<String>,
-    /// It has done something, and nothing in its journal tells what.
+    /// The run has done something, and nothing in its journal can be read.
     pub is_lost: bool,
-    /// It was cut off before it had done anything.
+    /// The run was killed before it had done anything.
     pub is_new: bool,
-    /// The project that it began in, which may have been moved or copied since.
-    pub original_directory: Option<PathBuf>,
-    /// How much of the journal this was read from, at most.
+    /// An upper limit for how much of the journal was read.
     pub journal_size: u64,
 }
 
 impl ResumeState {
-    /// Reads all that is known of a run. Without a journal it had not begun yet.
+    /// Reads the journal and the files beside it. A run without a journal had not started yet.
     pub fn load(dir: &RunDir) -> ResumeState {
-        // Before it is read: what is written meanwhile is then found to have been.
+        // Taken before the journal is read, so entries written meanwhile are noticed.
         let journal_size = dir.journal_size();
-        let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
-        let (mut read_any, mut began_in, mut warned_of) = (false, None, HashSet::new());
-        if let Ok(mut entries) = dir.read_journal() {
-            for entry in entries.by_ref() {
-                read_any = true;
-                summary.fold(&entry);
-                if began_in.is_none()
-                    && let Event::RunStarted { directory, .. } = &entry.event
-                {
-                    began_in = Some(PathBuf::from(directory.as_ref()));
-                }
-                tracker.apply(&entry);
-                if let Event::Warning { message } = entry.event
-                    && warned_of.len() < MAX_WARNINGS
-                {
-                    warned_of.insert(message.into_owned());
-                }
-            }
-            summary.unreadable = entries.unreadable();
+        let mut run = dir.read_journal().map_or_else(|_| RunState::default(), RunState::read);
+        // The journal is written before anything else. If it is empty, no agent has run.
+        let is_lost = run.is_empty()
+            && (run.unreadable > 0 || dir.first_words() == FirstWords::Other || dir.has_spent());
+        let is_new = run.is_empty() && !is_lost;
+        if let Some(time_ms) = last_alive_ms(dir, run.clock.last_ms) {
+            run.alive_at(time_ms);
         }
-        // The journal begins before anything else does: without a word in it there must be nothing of an agent.
-        let is_lost = !read_any
-            && (summary.unreadable > 0
-                || dir.first_words() == FirstWords::Other
-                || dir.has_spent());
-        if let Some(time_ms) = last_alive_ms(dir, summary.last_ms) {
-            summary.note_alive(time_ms);
-            tracker.note_alive(time_ms);
-        }
-        ResumeState {
-            summary,
-            progress: tracker.finish(),
-            warnings: warned_of,
-            is_lost,
-            is_new: !read_any && !is_lost,
-            original_directory: began_in,
-            journal_size,
-        }
+        ResumeState { progress: run.resume_point(), run, is_lost, is_new, journal_size }
     }
 
-    /// It is a warning that is in the journal already.
+    /// The directory of the first start. The project may have been moved or copied since.
+    pub fn original_directory(&self) -> Option<&Path> {
+        self.run.info.began_in.as_deref().map(Path::new)
+    }
+
+    /// The journal contains this warning already.
     pub fn has_warned(&self, event: &Event<'_>) -> bool {
-        matches!(event, Event::Warning { message } if self.warnings.contains(message.as_ref()))
+        let Event::Warning { message } = event else { return false };
+        let known = |it: &Repeated<Warning>| matches!(&it.item, Warning::Message { message: known } if known == message);
+        self.run.notices.warnings.first.iter().any(known)
     }
 
     /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
     pub fn journal_warning(&self, budget: &Budget) -> Option<String> {
-        let words = journal::unreadable_message(self.summary.unreadable)?;
+        let words = journal::unreadable_message(self.run.unreadable)?;
         let mut kept: Vec<&str> = Vec::new();
         kept.extend(budget.cost_usd.map(|_| "cost"));
         kept.extend(budget.tokens.map(|_| "tokens"));
@@ -198,7 +167,7 @@ mod tests {
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 15);
         write("runs/r/guardrail_001_true.log", 40 * 60);
         let cut_off = left(ralph.path(), &[START, CHECK], at(600));
-        assert_eq!(cut_off.summary.duration_ms(None), cut_off.progress.active_ms, "one rule");
+        assert_eq!(cut_off.run.duration_ms(None), cut_off.progress.active_ms, "one rule");
         assert_eq!(minutes(cut_off), 40);
         // Another run has a guardrail of the same name.
         write("guardrail_001_true.log", 50 * 60);
@@ -208,7 +177,7 @@ mod tests {
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
         // A run that said when it ended was there until then.
         let ended = left(ralph.path(), &[START, CHECK, END], at(600));
-        assert_eq!((ended.summary.duration_ms(None), minutes(ended)), (600_000, 10));
+        assert_eq!((ended.run.duration_ms(None), minutes(ended)), (600_000, 10));
         // All of it was copied.
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
     }

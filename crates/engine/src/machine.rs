@@ -19,7 +19,7 @@ pub use ralph_events::run_state::AgentReport as Report;
 use super::rules::Rules;
 use super::stall::StallWatch;
 use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
-use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
+use ralph_events::run_state::{OpenIteration as Open, Pending, RateLimits as Limits, ResumePoint};
 use ralph_events::spending::Spending;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

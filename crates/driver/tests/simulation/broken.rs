@@ -7,7 +7,7 @@ use std::path::Path;
 use ralph_driver::world::{ControlRequest, Part, Record, World};
 use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
-use ralph_events::progress::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, ResumePoint};
 use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence};
 

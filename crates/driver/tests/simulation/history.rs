@@ -12,7 +12,7 @@ use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
-use ralph_events::progress::{ResumePoint, Tracker};
+use ralph_events::run_state::{ResumePoint, RunState};
 use ralph_git::ScmSpec;
 use ralph_report::Reporter;
 use ralph_tasks as tasks;
@@ -138,9 +138,9 @@ fn cut(journal: &mut Vec<u8>) {
 }
 
 fn progress(entries: &[(usize, Entry<'_>)]) -> ResumePoint {
-    let mut tracker = Tracker::default();
-    entries.iter().for_each(|(_, entry)| tracker.apply(entry));
-    tracker.finish()
+    let mut state = RunState::default();
+    entries.iter().for_each(|(_, entry)| state.apply(entry));
+    state.resume_point()
 }
 
 /// One process, from its start to its end or its death.

@@ -9,7 +9,7 @@ use ralph_events::event::{
     Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
 };
 use ralph_events::exit_code;
-use ralph_events::progress::Limits;
+use ralph_events::run_state::RateLimits as Limits;
 use ralph_events::text;
 
 /// A limit that ends at a full second has ended for everybody a moment later.

@@ -147,14 +147,14 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     session::refuse_links(&project, &left.dir)?;
     let id = &left.dir.id;
     if is_running(&left.dir) {
-        let pid = left.state.summary.pid;
+        let pid = left.state.run.info.pid;
         return Err(Error::input(format!("run {id} is still going on (process {pid})"))
             .hint("wait for it to end, or stop it first"));
     }
     if left.is_complete() {
         return left.print_nothing_to_do();
     }
-    if left.state.summary.command == "spawn" {
+    if left.state.run.info.command == "spawn" {
         return match find_worker(id) {
             Some(name) => resume_workers(&WorkerSelection::single(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
@@ -236,14 +236,15 @@ impl ResumableRun {
     }
 
     fn is_complete(&self) -> bool {
-        matches!(self.state.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+        matches!(self.state.run.outcome(), Some(Outcome::Complete | Outcome::CompleteScmFailed))
     }
 
     /// There is nothing to go on with.
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
-        let summary = &self.state.summary;
-        print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
-        Ok(summary.exit_code.unwrap_or(exit_code::SUCCESS))
+        let end = self.state.run.end.as_ref();
+        let message = end.map_or("", |end| end.message.as_str());
+        print(&format!("run {} is done: {message}\n", self.dir.id))?;
+        Ok(end.map_or(exit_code::SUCCESS, |end| end.exit_code))
     }
 
     /// What it has come to is known.
@@ -304,7 +305,7 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
         return Err(no_runs_error());
     }
     let mut lefts = runs.into_iter().rev().map(ResumableRun::read);
-    Ok(lefts.find(|left| !left.is_complete() && left.state.summary.command != "spawn"))
+    Ok(lefts.find(|left| !left.is_complete() && left.state.run.info.command != "spawn"))
 }
 
 /// Starts the run again, as it was started, with all that it had come to.
@@ -324,8 +325,7 @@ fn restart(
     })?;
     let (mut place, mut command) = (parsed.project, parsed.command);
     let mut directory = note.directory();
-    let moved_from =
-        found.original_directory.as_deref().filter(|began| !is_same_dir(began, project.root()));
+    let moved_from = found.original_directory().filter(|began| !is_same_dir(began, project.root()));
     if let Some(began) = moved_from {
         // The same place of this project, whatever is where the other one was.
         let below = directory.strip_prefix(began).map(|below| project.root().join(below));

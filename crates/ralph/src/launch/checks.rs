@@ -3,7 +3,7 @@
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
-use ralph_events::progress::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, ResumePoint};
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
 /// an error and not a decoration.
