@@ -8,7 +8,6 @@ pub mod html;
 mod iteration;
 mod overview;
 pub mod plain;
-mod reading;
 mod sections;
 mod words;
 
@@ -17,8 +16,6 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use ralph_events::event::{Class, EndCause, Exit, FailureKind, Outcome, Usage, WaitReason};
-
-pub use reading::Reading;
 
 /// Entries of a list that a person still reads; how many there were is told beside it.
 const MAX_LISTED: usize = 50;
@@ -196,15 +193,6 @@ pub struct IterationSummary {
     /// What was checked out afterwards, if that was something else than before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-}
-
-impl IterationSummary {
-    /// It goes on after it was cut off, and what its checks said then is not what they say now.
-    fn clear_checks(&mut self) {
-        self.guardrails.clear();
-        self.scm_failed.clear();
-        (self.ended, self.cut_off, self.vetoed) = (false, false, None);
-    }
 }
 
 /// A guardrail and what it said.

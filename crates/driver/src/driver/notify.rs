@@ -10,6 +10,7 @@ use crate::notify_command;
 use crate::world::World;
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
+use ralph_report::summary::Summary;
 
 /// A command that tells the user of something.
 pub(super) struct NotifyProcess {
@@ -69,10 +70,9 @@ impl<W: World> Driver<'_, W> {
 
     /// The event as it is in the journal, with what `ralph report` would tell of the run by now.
     fn notify_payload(&mut self, event: &Event<'_>) -> Vec<u8> {
-        let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
-        let mut facts = reading.facts(now_ms);
+        let mut facts = Summary::of(&self.world.run_state(), now_ms);
         // That is what is about to change.
         facts.untold = false;
         self.world.look_up(&mut facts);

@@ -25,9 +25,7 @@ use serde_json::Value;
 use ralph_events::event::{Class, Entry, Event, Outcome};
 use ralph_events::journal;
 use ralph_events::progress::Tracker;
-use ralph_events::run_state::{Activity, RunState};
-use ralph_report::run_table::RunSummary;
-use ralph_report::summary::{Reading, Summary};
+use ralph_events::run_state::RunState;
 use ralph_report::worker_lines::{KILL_REASON, WorkerOutcome, WorkerState, WorkerTracker};
 
 use crate::history;
@@ -37,24 +35,13 @@ struct Readers {
     state: RunState,
     live: RunState,
     tracker: Tracker,
-    summary: RunSummary,
-    reading: Reading,
     worker: WorkerTracker,
-    /// The run was resumed, or paused.
-    resumed: bool,
-    paused: bool,
     /// An attempt was cut off.
     agent_runs: bool,
     attempt_lost: bool,
     killed: bool,
     /// An attempt after the first one of an iteration could not be started.
     start_failed_later: bool,
-    /// Checks or SCM tasks followed a wait, or the run was cut off just after one: its end differs for good.
-    wait_differs: bool,
-    /// An iteration started after a wait; for `report` the wait lasts until the agent starts.
-    wait_over: bool,
-    last_ms: i64,
-    clock_set_back: bool,
 }
 
 /// Differences by the name of the figure: how many, and an example.
@@ -80,43 +67,24 @@ impl Readers {
             state: RunState::default(),
             live: RunState::live(),
             tracker: Tracker::default(),
-            summary: RunSummary::default(),
-            reading: Reading::default(),
             worker: WorkerTracker::new(WorkerState::default(), TimeZone::UTC),
-            resumed: false,
-            paused: false,
             agent_runs: false,
             attempt_lost: false,
             killed: false,
             start_failed_later: false,
-            wait_differs: false,
-            wait_over: false,
-            last_ms: i64::MIN,
-            clock_set_back: false,
         }
     }
 
     fn take(&mut self, entry: &Entry<'_>) {
-        let was_waiting = matches!(self.state.activity, Activity::Waiting { .. });
         self.state.apply(entry);
         self.live.apply(entry);
         self.tracker.apply(entry);
-        self.summary.fold(entry);
-        self.reading.fold(entry);
         self.worker.apply(entry.at, &entry.event);
         match &entry.event {
             Event::RunStarted { .. } => {
-                self.resumed = self.last_ms != i64::MIN;
-                self.wait_differs |= std::mem::take(&mut self.wait_over);
                 self.attempt_lost |= std::mem::take(&mut self.agent_runs);
             }
-            Event::Paused => self.paused = true,
-            Event::IterationStarted { .. } => self.wait_over |= was_waiting,
-            Event::AgentStarted { .. } => (self.agent_runs, self.wait_over) = (true, false),
-            Event::Retrying { .. } => self.wait_over = false,
-            Event::GuardrailStarted { .. } | Event::ScmStarted { .. } | Event::ScmEnded { .. } => {
-                self.wait_differs |= was_waiting;
-            }
+            Event::AgentStarted { .. } => self.agent_runs = true,
             Event::AgentEnded { .. } => self.agent_runs = false,
             Event::IterationEnded { class: Class::NotStarted, .. } => {
                 self.start_failed_later |= entry.at.attempt > 1;
@@ -124,19 +92,12 @@ impl Readers {
             Event::StopRequested { signal, .. } => self.killed |= signal == KILL_REASON,
             _ => {}
         }
-        self.clock_set_back |= entry.at.time_ms < self.last_ms;
-        self.last_ms = entry.at.time_ms;
     }
 
     fn compare(&self, differences: &mut Differences) {
         let mut closed = self.state.clone();
         closed.close();
-        self.compare_runs(&closed, differences);
         self.compare_worker(&closed, differences);
-        if !self.wait_over && !self.wait_differs {
-            self.compare_report(None, differences);
-            self.compare_report(Some(self.last_ms + 12_345), differences);
-        }
         self.compare_anything(differences);
     }
 
@@ -176,30 +137,6 @@ impl Readers {
         differences.same("outcome", &old.outcome, &outcome(closed));
     }
 
-    fn compare_runs(&self, closed: &RunState, differences: &mut Differences) {
-        let (old, info) = (&self.summary, &closed.info);
-        let names = (&old.id, &old.command, &old.directory, &old.agent, old.pid);
-        let new_names = (&info.run, &info.command, &info.directory, &info.agent, info.pid);
-        differences.same("runs: names", &names, &new_names);
-        let iterations = (closed.totals.iteration, info.max_iterations);
-        differences.same("runs: iterations", &(old.iterations, old.max_iterations), &iterations);
-        let times = (closed.clock.started_ms.unwrap_or(0), closed.clock.last_ms);
-        differences.same("runs: times", &(old.started_ms, old.last_ms), &times);
-        let end = closed.end.as_ref().map(|end| (end.outcome, end.exit_code));
-        differences.same("runs: end", &old.outcome.zip(old.exit_code), &end);
-        differences.same("runs: usage", &rounded(&old.usage()), &rounded(&self.state.usage()));
-        let estimated = self.state.cost().estimated;
-        differences.same(
-            "runs: estimate",
-            &rounded(&old.estimated_cost_usd()),
-            &rounded(&estimated),
-        );
-        if end.is_none() && !self.resumed && !self.clock_set_back {
-            let duration = closed.duration_ms(None);
-            differences.same("runs: duration", &old.duration_ms(None), &duration);
-        }
-    }
-
     fn compare_worker(&self, closed: &RunState, differences: &mut Differences) {
         let (old, totals) = (&self.worker.state, &closed.totals);
         let ended = (old.finished_iterations, old.finished_ms, old.cut_off_iterations);
@@ -225,20 +162,6 @@ impl Readers {
                 &rounded(&closed.cost().reported),
             );
         }
-    }
-
-    fn compare_report(&self, now_ms: Option<i64>, differences: &mut Differences) {
-        let mut old = self.reading.clone().facts(now_ms);
-        let mut new = Summary::of(&self.state, now_ms);
-        if old.outcome.is_none() {
-            (old.message, new.message) = (String::new(), String::new());
-            if self.resumed || self.paused || self.clock_set_back {
-                (old.duration_ms, new.duration_ms) = (0, 0);
-            }
-        }
-        let (old, new) = (rounded(&old), rounded(&new));
-        let (old, new) = differing(&old, &new);
-        differences.same("report", &old, &new);
     }
 }
 
@@ -276,16 +199,6 @@ fn rounded(value: &impl serde::Serialize) -> String {
     let mut value = serde_json::to_value(value).expect("plain data");
     round(&mut value);
     value.to_string()
-}
-
-/// The parts of two long texts around their first difference.
-fn differing(old: &str, new: &str) -> (String, String) {
-    let at = old.bytes().zip(new.bytes()).take_while(|(old, new)| old == new).count();
-    let part = |text: &str| {
-        let bytes = &text.as_bytes()[at.saturating_sub(100)..text.len().min(at + 200)];
-        String::from_utf8_lossy(bytes).into_owned()
-    };
-    if old == new { Default::default() } else { (part(old), part(new)) }
 }
 
 /// Compares all readers after every entry. Returns the number of cuts.

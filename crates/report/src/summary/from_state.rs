@@ -63,7 +63,7 @@ impl Summary {
             scm: scm(&state),
             left: left(&state),
             untold: end.is_some_and(|end| end.notify_pending),
-            unreadable: 0,
+            unreadable: state.unreadable,
             doing,
             iterations,
         }
