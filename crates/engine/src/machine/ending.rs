@@ -48,12 +48,16 @@ impl LoopMachine {
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
         if let Phase::Paused { since, again } = self.phase {
-            // A pause is on nobody's time.
-            let paused_ms = now.mono_ms.saturating_sub(since);
-            self.run_started = self.run_started.saturating_add(paused_ms);
-            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
+            self.exclude_pause(now, since);
             if again { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
+    }
+
+    /// Leaves a pause out of the time of the run and of its iteration.
+    fn exclude_pause(&mut self, now: Now, since: u64) {
+        let paused_ms = now.mono_ms.saturating_sub(since);
+        self.run_started = self.run_started.saturating_add(paused_ms);
+        self.iteration_started = self.iteration_started.saturating_add(paused_ms);
     }
 
     pub(super) fn request_stop(
@@ -102,6 +106,9 @@ impl LoopMachine {
 
     /// A stop that finds nothing running takes effect at once.
     pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
+        if let Phase::Paused { since, .. } = self.phase {
+            self.exclude_pause(now, since);
+        }
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             // What was to be tried again never was.
             self.class = Class::Interrupted;
