@@ -2,7 +2,6 @@
 
 mod skim;
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
@@ -61,11 +60,7 @@ pub fn entries<R: Read>(journal: R) -> Entries<R> {
         reader: BufReader::with_capacity(BUFFER, journal),
         line: Vec::new(),
         unreadable: 0,
-        wanted: |_, _| Want::Yes,
         without_text: false,
-        skipped_line: Vec::new(),
-        deferred_lines: VecDeque::new(),
-        state: ReadState::On,
     }
 }
 
@@ -75,44 +70,11 @@ pub struct Entries<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     unreadable: u64,
-    wanted: EventFilter,
     without_text: bool,
-    /// The beginning of the last line that nobody wanted.
-    skipped_line: Vec<u8>,
-    /// Lines of which it is not known yet whether anybody wants them.
-    deferred_lines: VecDeque<Vec<u8>>,
-    state: ReadState,
-}
-
-/// Whether somebody wants an event of this name, whose line this is.
-pub type EventFilter = fn(&str, &[u8]) -> Want;
-
-/// Whether somebody wants an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    Yes,
-    No,
-    /// Only if something is wanted with it later, or the journal goes no further.
-    Perhaps,
-    /// And those before it that were wanted perhaps.
-    WithThose,
-    /// And none of those.
-    WithoutThose,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadState {
-    On,
-    /// What was held comes first, then the line that was read.
-    Held,
-    /// What was held is the last.
-    Last,
 }
 
 /// How much is read at once.
 const BUFFER: usize = 64 * 1024;
-/// How many lines are held.
-const MAX_HELD: usize = 128;
 /// The longest line that is read. Events are limited so that none makes a longer line.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
@@ -152,25 +114,11 @@ impl<R> Entries<R> {
         self.unreadable
     }
 
-    /// The same without the events that nobody wants, which are hardly looked at: that is most of a journal.
-    #[must_use]
-    pub fn filter_kinds(self, wanted: EventFilter) -> Self {
-        Entries { wanted, ..self }
-    }
-
     /// Leaves the text out of entries that are nothing but text, which is most of a journal. The state of a run
     /// depends only on when they were written.
     #[must_use]
     pub fn without_text(self) -> Self {
         Entries { without_text: true, ..self }
-    }
-
-    /// When and where the last event before the last entry happened that nobody wanted, or after it if there
-    /// is none any more. Told once.
-    pub fn take_skipped_stamp(&mut self) -> Option<Stamp> {
-        let stamp = skim::EntryHeader::parse(&self.skipped_line).and_then(|head| head.stamp());
-        self.skipped_line.clear();
-        stamp
     }
 }
 
@@ -178,25 +126,7 @@ impl<R: Read> Iterator for Entries<R> {
     type Item = Entry<'static>;
 
     fn next(&mut self) -> Option<Entry<'static>> {
-        loop {
-            if self.state != ReadState::On {
-                if let Some(mut line) = self.deferred_lines.pop_front() {
-                    if let Some(entry) = skim::entry(&mut line) {
-                        return Some(entry);
-                    }
-                    self.unreadable += 1;
-                    continue;
-                }
-                if self.state == ReadState::Last {
-                    return None;
-                }
-                self.state = ReadState::On;
-            } else if !self.read_line() {
-                self.state = ReadState::Last;
-                continue;
-            } else if self.is_deferred() {
-                continue;
-            }
+        while self.read_line() {
             if self.without_text
                 && let Some(entry) = skim::entry_without_text(&self.line)
             {
@@ -209,6 +139,7 @@ impl<R: Read> Iterator for Entries<R> {
                 self.unreadable += 1;
             }
         }
+        None
     }
 }
 
@@ -227,44 +158,6 @@ impl<R: Read> Entries<R> {
                 }
             }
         }
-    }
-
-    /// Whether the line that was read is not to be read any further, for now or at all.
-    fn is_deferred(&mut self) -> bool {
-        let Some(head) = skim::EntryHeader::parse(&self.line) else { return false };
-        let want = (self.wanted)(head.event, &self.line);
-        match want {
-            Want::Yes => return false,
-            Want::WithoutThose => {
-                self.deferred_lines.clear();
-                return false;
-            }
-            Want::WithThose => {
-                self.state = ReadState::Held;
-                return true;
-            }
-            Want::No | Want::Perhaps => {}
-        }
-        if !skim::looks_complete(&self.line) {
-            return false;
-        }
-        self.skipped_line.clear();
-        self.skipped_line.extend_from_slice(&self.line[..head.len]);
-        if want == Want::Perhaps {
-            let mut line = Vec::new();
-            let held = |lines: &VecDeque<Vec<u8>>| lines.iter().map(Vec::len).sum::<usize>();
-            while self.deferred_lines.len() >= MAX_HELD
-                || held(&self.deferred_lines) + self.line.len() > MAX_LINE
-            {
-                let Some(oldest) = self.deferred_lines.pop_front() else { break };
-                line = oldest;
-            }
-            line.clear();
-            line.shrink_to(BUFFER);
-            line.extend_from_slice(&self.line);
-            self.deferred_lines.push_back(line);
-        }
-        true
     }
 }
 
@@ -297,6 +190,7 @@ pub fn complete_lines_len(file: &mut File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Stream;
 
     fn at(iteration: u32) -> Stamp {
         Stamp { time_ms: 1_794_774_472_123, iteration, attempt: 1 }
@@ -350,45 +244,31 @@ mod tests {
     }
 
     #[test]
-    fn skim_skips_unwanted_entries_and_holds_notes() {
+    fn entries_without_text_keep_times_and_count_damage() {
         let mut lines = LineEncoder::default();
-        let stop = |name: &'static str| Event::StopRequested { signal: name.into(), now: false };
-        let note = |name: &'static str| Event::Note { message: name.into() };
-        let steps = [
-            (1, note("dropped")),
-            (2, stop("without")),
-            (3, text("said")),
-            (4, note("taken")),
-            (5, Event::Paused),
-            (6, stop("with")),
-            (7, text("said")),
-            (8, note("last")),
+        let output =
+            |stream, text: &'static str| Event::Output { stream, text: text.into(), joined: false };
+        let events = [
+            (1, text("said")),
+            (2, output(Stream::Stdout, "\"stream\":\"stderr\"")),
+            (3, output(Stream::Stderr, "failed")),
+            (4, Event::Paused),
         ];
-        for (seconds, event) in &steps {
-            let at = Stamp { time_ms: seconds * 1000, ..at(1) };
-            lines.push(at, event);
+        for (seconds, event) in &events {
+            lines.push(Stamp { time_ms: seconds * 1000, ..at(1) }, event);
         }
         let mut bytes = b"{\"time\":\"2026-11-15T20:27:52.123Z\",\"iteration\":1,\"attempt\":1,\"event\":\"text\",\"te\n".to_vec();
         bytes.extend_from_slice(lines.bytes());
-        let mut entries = entries(&bytes[..]).filter_kinds(|event, line| match event {
-            "text" => Want::No,
-            "note" => Want::Perhaps,
-            "stop_requested" if memchr::memmem::find(line, b"\"without\"").is_some() => {
-                Want::WithoutThose
-            }
-            "stop_requested" => Want::WithThose,
-            _ => Want::Yes,
-        });
-        let mut told = Vec::new();
-        while let Some(entry) = entries.next() {
-            told.push((
-                entry.at.time_ms / 1000,
-                entries.take_skipped_stamp().map(|at| at.time_ms / 1000),
-            ));
-        }
-        // A note that is held does not come before what came after it, but before whatever wants it.
-        let expected = [(2, Some(1)), (5, Some(4)), (4, None), (6, None), (8, Some(8))];
-        assert_eq!(told, expected);
-        assert_eq!(entries.unreadable(), 1, "what nobody wants is damaged all the same");
+        let mut entries = entries(&bytes[..]).without_text();
+        let read: Vec<_> =
+            entries.by_ref().map(|entry| (entry.at.time_ms / 1000, entry.event)).collect();
+        let expected = [
+            (1, text("")),
+            (2, output(Stream::Stdout, "")),
+            (3, output(Stream::Stderr, "failed")),
+            (4, Event::Paused),
+        ];
+        assert_eq!(read, expected);
+        assert_eq!(entries.unreadable(), 1);
     }
 }

@@ -24,7 +24,6 @@ use serde_json::Value;
 
 use ralph_events::event::{Class, Entry, Event, Outcome};
 use ralph_events::journal;
-use ralph_events::progress::Tracker;
 use ralph_events::run_state::RunState;
 use ralph_report::worker_lines::{KILL_REASON, WorkerOutcome, WorkerState, WorkerTracker};
 
@@ -34,7 +33,6 @@ use crate::history;
 struct Readers {
     state: RunState,
     live: RunState,
-    tracker: Tracker,
     worker: WorkerTracker,
     /// An attempt was cut off.
     agent_runs: bool,
@@ -66,7 +64,6 @@ impl Readers {
         Readers {
             state: RunState::default(),
             live: RunState::live(),
-            tracker: Tracker::default(),
             worker: WorkerTracker::new(WorkerState::default(), TimeZone::UTC),
             agent_runs: false,
             attempt_lost: false,
@@ -78,7 +75,6 @@ impl Readers {
     fn take(&mut self, entry: &Entry<'_>) {
         self.state.apply(entry);
         self.live.apply(entry);
-        self.tracker.apply(entry);
         self.worker.apply(entry.at, &entry.event);
         match &entry.event {
             Event::RunStarted { .. } => {
@@ -106,35 +102,11 @@ impl Readers {
         let (mut closed, mut live) = (self.state.clone(), self.live.clone());
         closed.close();
         live.close();
-        self.compare_resume(&closed, differences);
         differences.same("live cost", &closed.cost(), &live.cost());
         differences.same("live resume point", &closed.resume, &live.resume);
         let mut again = closed.clone();
         again.close();
         differences.same("closed twice", &closed, &again);
-    }
-
-    fn compare_resume(&self, closed: &RunState, differences: &mut Differences) {
-        let old = self.tracker.clone().finish();
-        let new = &closed.resume;
-        differences.same("completed", &old.iterations, &new.completed);
-        differences.same("open", &old.open, &new.open);
-        differences.same("pending", &old.pending, &new.pending);
-        let failures = (old.failures, old.any_succeeded);
-        differences.same("failures", &failures, &(new.failures, new.any_succeeded));
-        differences.same("limits", &old.limits, &new.limits);
-        differences.same("feedback", &old.feedback, &new.feedback);
-        differences.same("last feedback", &old.last_feedback, &new.last_feedback);
-        differences.same("commit message", &old.commit_message, &new.commit_message);
-        differences.same("committing", &old.pending_commit, &new.committing);
-        differences.same("scm failed", &old.scm_failed, &new.scm_failed);
-        differences.same("stall", &(old.stall, old.stall_checked), &(new.stall, new.looked));
-        let tools = (closed.totals.tools, closed.totals.tool_errors);
-        differences.same("tools", &(old.tools, old.tool_errors), &tools);
-        differences.same("spending", &old.spending, &closed.totals.spending);
-        differences.same("head", &old.head, &closed.repository.head);
-        differences.same("active time", &old.active_ms, &closed.clock.active_ms);
-        differences.same("outcome", &old.outcome, &outcome(closed));
     }
 
     fn compare_worker(&self, closed: &RunState, differences: &mut Differences) {

@@ -29,8 +29,6 @@ pub(super) struct EntryHeader<'l> {
     pub(super) event: &'l str,
     /// Where the comma before the event is.
     join: usize,
-    /// How long all this is.
-    pub(super) len: usize,
 }
 
 impl<'l> EntryHeader<'l> {
@@ -48,8 +46,7 @@ impl<'l> EntryHeader<'l> {
         let rest = rest.strip_prefix(EVENT_PREFIX)?;
         let event = rest.get(..memchr(b'"', rest)?)?;
         let (time, event) = (std::str::from_utf8(time).ok()?, std::str::from_utf8(event).ok()?);
-        let len = join + EVENT_PREFIX.len() + event.len() + 1;
-        Some(EntryHeader { time, iteration, attempt, event, join, len })
+        Some(EntryHeader { time, iteration, attempt, event, join })
     }
 
     pub(super) fn stamp(&self) -> Option<Stamp> {
