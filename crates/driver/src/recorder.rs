@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::journal_quota::{JournalQuota, QuotaDecision};
 use ralph_events::event::{Event, Stamp, Stream};
 use ralph_events::journal::LineEncoder;
+use ralph_events::run_state::RunState;
 use ralph_report::Reporter;
 
 use super::world::{Record, World};
@@ -25,16 +26,18 @@ pub struct Recorder {
     lines: LineEncoder,
     ration: JournalQuota,
     reporters: Vec<Box<dyn Reporter>>,
+    /// The state of the run, which all reporters share.
+    run: RunState,
     /// Warnings of this run, and how often each was given.
     warnings: Vec<(String, u32)>,
 }
 
 impl Recorder {
-    /// `room` is what may be recorded of what agents print, in bytes.
-    pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
+    /// `room` is what may be recorded of what agents print, in bytes. `run` is the state of a run that is resumed.
+    pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64, run: RunState) -> Self {
         let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
         let (lines, ration) = (LineEncoder::default(), JournalQuota::new(room));
-        Recorder { at, lines, ration, reporters, warnings: Vec::new() }
+        Recorder { at, lines, ration, reporters, run: run.into_live(), warnings: Vec::new() }
     }
 
     /// Records an event. A warning that was given before is only counted; the counts are told before the run's end.
@@ -85,9 +88,10 @@ impl Recorder {
     }
 
     fn append_line(&mut self, event: &Event<'_>) -> usize {
+        self.run.apply_event(self.at, event);
         let line = self.lines.push(self.at, event);
         for reporter in &mut self.reporters {
-            reporter.event(self.at, event);
+            reporter.event(self.at, event, &self.run);
             reporter.line(line);
         }
         line.len()

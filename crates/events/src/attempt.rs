@@ -43,12 +43,6 @@ pub fn budget_exceeded_message(how_much: &str) -> String {
     format!("{BUDGET_EXCEEDED_PREFIX}{how_much}")
 }
 
-/// Whether a budget was used up when a run ended by it, from the words of that end. A wait that would outlast the
-/// run's time is not begun, and what is left of that time is left.
-pub fn is_used_up(words: &str) -> bool {
-    words.starts_with(BUDGET_EXCEEDED_PREFIX)
-}
-
 /// Returns the argument of [`used_up`], from the message it made.
 pub fn how_much_was_used_up(message: &str) -> Option<&str> {
     message.strip_prefix(BUDGET_EXCEEDED_PREFIX)

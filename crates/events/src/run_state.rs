@@ -30,7 +30,7 @@ pub use resume_point::ResumePoint;
 pub use totals::{Cost, FailureCount, Totals};
 
 use super::attempt;
-use super::event::{Entry, Event, Purpose, TodoItem, TodoStatus};
+use super::event::{Entry, Event, Purpose, Stamp, TodoItem, TodoStatus};
 use super::journal::Entries;
 
 /// Open items of an agent's plan that are kept.
@@ -107,7 +107,16 @@ impl RunState {
     /// A state for the process that owns the run: it forgets finished iterations and waits, so that its size does
     /// not grow with the run.
     pub fn live() -> RunState {
-        RunState { live: true, ..RunState::default() }
+        RunState::default().into_live()
+    }
+
+    /// Continues the state of a run in the process that resumes it.
+    #[must_use]
+    pub fn into_live(mut self) -> RunState {
+        self.live = true;
+        self.iterations.drain(..self.iterations.len().saturating_sub(1));
+        self.waits.drain(..self.waits.len().saturating_sub(1));
+        self
     }
 
     /// Reads a whole journal.
@@ -121,11 +130,16 @@ impl RunState {
 
     /// Takes the next entry of the journal.
     pub fn apply(&mut self, entry: &Entry<'_>) {
-        let (at, now) = (entry.at, entry.at.time_ms);
-        self.tick(entry);
-        self.trust_stamp(entry);
-        match &entry.event {
-            Event::RunStarted { .. } => self.run_started(now, &entry.event),
+        self.apply_event(entry.at, &entry.event);
+    }
+
+    /// Takes the next event of the run.
+    pub fn apply_event(&mut self, at: Stamp, event: &Event<'_>) {
+        let now = at.time_ms;
+        self.tick(at, event);
+        self.trust_stamp(at, event);
+        match event {
+            Event::RunStarted { .. } => self.run_started(now, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
                 self.resume.completed = self.resume.completed.max(*iterations);
                 self.totals.spending.at_least(usage);
@@ -209,9 +223,9 @@ impl RunState {
                 self.enter(Activity::Idle, now);
                 self.totals.attempt_ended(usage, *tools, *tool_errors);
                 self.notices.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
-                self.resume.agent_ended(&entry.event);
+                self.resume.agent_ended(event);
                 if let Some(current) = self.iterations.last_mut() {
-                    current.agent_ended(&entry.event);
+                    current.agent_ended(event);
                 }
             }
             Event::Retrying { class, message, failures, .. } => {
@@ -328,7 +342,7 @@ impl RunState {
                 self.clock.leave_idle(now);
                 self.end_pause(now);
             }
-            Event::RunEnded { .. } => self.run_ended(now, &entry.event),
+            Event::RunEnded { .. } => self.run_ended(now, event),
             Event::Notified { .. } => {
                 if let Some(end) = &mut self.end {
                     end.notify_pending = false;

@@ -26,6 +26,7 @@ pub mod worker_lines;
 use std::time::Duration;
 
 use ralph_events::event::{Event, Stamp, Stream};
+use ralph_events::run_state::RunState;
 
 /// Who waits for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,8 @@ pub enum Backpressure {
 /// `event` and `line` only prepare; what they prepared is shown by `flush`, which the driver calls
 /// once the journal holds those events.
 pub trait Reporter {
-    fn event(&mut self, at: Stamp, event: &Event<'_>);
+    /// `run` is the state of the run after the event.
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState);
     /// The same event as the journal's line, without the newline. Every event is handed over in both
     /// forms, so that a face that passes lines on need not write them anew.
     fn line(&mut self, _line: &[u8]) {}

@@ -8,6 +8,7 @@ use super::output::OutputStream;
 use super::width;
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
+use ralph_events::run_state::RunState;
 
 /// Has a terminal forget whatever an agent told it that it did not take back: another screen, the
 /// mouse, pasting, a hidden cursor, colours, margins.
@@ -61,7 +62,7 @@ impl PtyMirror {
 }
 
 impl Reporter for PtyMirror {
-    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+    fn event(&mut self, at: Stamp, event: &Event<'_>, _run: &RunState) {
         match event {
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.enter_raw_mode(),
             Event::AgentEnded { .. } | Event::RunEnded { .. } => self.restore_terminal(),

@@ -3,18 +3,21 @@
 use super::Reporter;
 use ralph_events::event::Entry;
 use ralph_events::json_writer;
+use ralph_events::run_state::RunState;
 
 /// Events between two flushes: enough to write in large pieces, few enough to be seen soon.
 const BATCH: usize = 256;
 
 /// Hands the events of a journal to a face as the run itself did.
 pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
+    let mut run = RunState::live();
     for (number, entry) in entries.enumerate() {
         // Writing plain data into memory cannot fail; if it did, the other form is still there.
         if let Ok(line) = json_writer::compact(&entry) {
             reporter.line(line.as_bytes());
         }
-        reporter.event(entry.at, &entry.event);
+        run.apply(&entry);
+        reporter.event(entry.at, &entry.event, &run);
         if (number + 1) % BATCH == 0 {
             reporter.flush();
         }

@@ -9,7 +9,7 @@ use super::width;
 use ralph_events::event::{Outcome, StallReason, Usage};
 use ralph_events::journal;
 use ralph_events::json_writer;
-use ralph_events::run_state::RunState;
+use ralph_events::run_state::{Cost, RunState};
 use ralph_events::text;
 
 /// A run in the list.
@@ -162,7 +162,7 @@ pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>)
 
 fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
     let run = &row.run;
-    let (info, cost) = (&run.info, run.cost());
+    let info = &run.info;
     let clean = |text: &str| {
         let mut out = Vec::new();
         width::push_one_line(text, 60, "...", &mut out);
@@ -179,16 +179,18 @@ fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] 
             max => format!("{}/{max}", run.totals.iteration),
         },
         text::format_duration(row.duration_ms(now_ms)),
-        match (cost.estimated, cost.reported) {
-            (Some(estimated), _) => format!("~{}", text::format_dollars(estimated)),
-            (None, Some(reported)) => text::format_dollars(reported),
-            (None, None) => "-".to_owned(),
-        },
+        cost_text(run.cost()).unwrap_or_else(|| "-".to_owned()),
         match run.usage().total_tokens() {
             0 => "-".to_owned(),
             tokens => text::format_count(tokens),
         },
     ]
+}
+
+/// Formats a cost; `~$2.50` if part of it is an estimate.
+pub fn cost_text(cost: Cost) -> Option<String> {
+    let estimated = cost.estimated.map(|dollars| format!("~{}", text::format_dollars(dollars)));
+    estimated.or_else(|| cost.reported.map(text::format_dollars))
 }
 
 fn started(ms: Option<i64>, zone: &TimeZone) -> String {

@@ -10,6 +10,7 @@ use super::Reporter;
 use crate::stream_merger::StreamMerger;
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 
 const DOUBLE: &str =
@@ -94,7 +95,7 @@ impl<S: Sink> SessionLog<S> {
 
     /// Counts what happened in a session before this one. It is written in the log of that session.
     pub fn count_previous(&mut self, entry: &Entry<'_>) {
-        self.event(entry.at, &entry.event);
+        self.write_event(entry.at, &entry.event);
         self.pending.clear();
     }
 
@@ -215,23 +216,7 @@ impl<S: Sink> SessionLog<S> {
         self.pending.extend_from_slice(summary.as_bytes());
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        let written = self.sink.write_all(&self.pending);
-        self.pending.clear();
-        written
-    }
-
-    fn record_warning(&mut self, result: &io::Result<()>) {
-        if let Err(err) = result
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            self.warning = Some(format!("the session log is not complete: {err}"));
-        }
-    }
-}
-
-impl<S: Sink> Reporter for SessionLog<S> {
-    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+    fn write_event(&mut self, at: Stamp, event: &Event<'_>) {
         match event {
             Event::RunStarted { command, .. } => {
                 self.mode = command.as_ref().to_owned();
@@ -329,6 +314,26 @@ impl<S: Sink> Reporter for SessionLog<S> {
         }
     }
 
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.sink.write_all(&self.pending);
+        self.pending.clear();
+        written
+    }
+
+    fn record_warning(&mut self, result: &io::Result<()>) {
+        if let Err(err) = result
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            self.warning = Some(format!("the session log is not complete: {err}"));
+        }
+    }
+}
+
+impl<S: Sink> Reporter for SessionLog<S> {
+    fn event(&mut self, at: Stamp, event: &Event<'_>, _run: &RunState) {
+        self.write_event(at, event);
+    }
+
     fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
         if self.bytes_left == 0 {
             return;
@@ -421,7 +426,7 @@ mod tests {
     fn session_log_of_checked_iteration_has_start_and_end() {
         let mut log = SessionLog::new(Vec::new(), TimeZone::UTC, 1_000);
         let mut tell = |iteration, event: Event<'_>| {
-            log.event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);
+            log.write_event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);
         };
         let usage = Usage::default();
         tell(

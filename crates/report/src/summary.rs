@@ -51,6 +51,9 @@ pub struct Summary {
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
+    /// The run ended because a budget was used up, not because a wait would outlast it.
+    #[serde(skip)]
+    pub budget_used_up: bool,
     /// What the agent printed last on its standard error, if the run ended because it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_words: Option<String>,

@@ -181,7 +181,7 @@ struct Watcher {
 }
 
 impl Reporter for Watcher {
-    fn event(&mut self, _at: Stamp, _event: &Event<'_>) {}
+    fn event(&mut self, _at: Stamp, _event: &Event<'_>, _run: &RunState) {}
 
     fn line(&mut self, line: &[u8]) {
         self.pending.extend_from_slice(line);

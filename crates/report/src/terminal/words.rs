@@ -1,6 +1,5 @@
 //! The words that the terminal face uses.
 
-use ralph_events::attempt::is_used_up;
 use ralph_events::event::{Class, EndCause, Exit, Outcome, Usage};
 use ralph_events::text;
 
@@ -108,7 +107,8 @@ pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
 pub(crate) struct RunEnding<'a> {
     pub(crate) run: &'a str,
     pub(crate) outcome: Outcome,
-    pub(crate) message: &'a str,
+    /// The run ended because a budget was used up, not because a wait would outlast it.
+    pub(crate) budget_used_up: bool,
     pub(crate) iterations: u32,
     pub(crate) max_iterations: u32,
     /// The last of them was not checked to its end.
@@ -131,7 +131,7 @@ impl RunEnding<'_> {
         let mut next = next_step(stuck, self.run)?;
         if let Some(time) = self.limit_ends {
             // There is nothing else to be looked into.
-            let time_is_left = stuck == Outcome::Budget && !is_used_up(self.message);
+            let time_is_left = stuck == Outcome::Budget && !self.budget_used_up;
             if stuck == Outcome::AgentFailed || time_is_left {
                 next = format!("then `ralph resume {}` goes on", self.run);
             }

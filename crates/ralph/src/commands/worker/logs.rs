@@ -16,6 +16,7 @@ use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event};
 use ralph_events::journal::{self, LineRead};
+use ralph_events::run_state::RunState;
 use ralph_process as process;
 use ralph_process::Interrupts;
 use ralph_process::trust;
@@ -59,7 +60,7 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
     let mut watch = worker.map(|worker| WorkerWatcher::new(worker).also_watch(path));
     let mut reader = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
-    let mut ended = false;
+    let (mut run, mut ended) = (RunState::live(), false);
     loop {
         // Asked before the end is seen: what it wrote last is then still to be read.
         let alive = worker.is_some_and(Worker::is_alive);
@@ -74,7 +75,8 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
                     Event::RunStarted { .. } => ended = false,
                     _ => {}
                 }
-                face.event(entry.at, &entry.event);
+                run.apply(&entry);
+                face.event(entry.at, &entry.event, &run);
                 face.flush();
             }
             line.clear();
