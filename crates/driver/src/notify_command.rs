@@ -33,7 +33,7 @@ pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const MAX_OUTPUT_BYTES: usize = 1024;
 
 /// The event as it is in the journal, with what `ralph report` tells of the run.
-pub(super) fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
+pub fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
     let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
     if let Ok(report) = json_writer::compact(facts)

@@ -62,7 +62,7 @@ impl PtyMirror {
 }
 
 impl Reporter for PtyMirror {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, _run: &RunState) {
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         match event {
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.enter_raw_mode(),
             Event::AgentEnded { .. } | Event::RunEnded { .. } => self.restore_terminal(),
@@ -71,7 +71,7 @@ impl Reporter for PtyMirror {
             }
             _ => {}
         }
-        for line in self.follower.apply(at, event).messages {
+        for line in self.follower.apply(at, event, run).messages {
             // What is said while an agent has the screen would be in the middle of that.
             if self.before.is_none() {
                 self.write_line(&line);

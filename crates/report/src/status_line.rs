@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::style::Marks;
+use super::style::{ASCII, Marks};
 use super::width;
 use crate::run_table::cost_text;
 use ralph_events::event::{Purpose, WaitReason};
@@ -57,6 +57,11 @@ impl StatusLine {
             pausing: false,
             line: String::new(),
         }
+    }
+
+    /// A line without emoji.
+    pub fn ascii(zone: fn() -> TimeZone) -> Self {
+        StatusLine::new(&ASCII, zone)
     }
 
     /// Takes the state of the run after an event at `now_ms`.
@@ -237,7 +242,7 @@ fn clock(ms: i64, zone: &TimeZone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::{ASCII, EMOJI};
+    use crate::style::EMOJI;
     use proptest::prelude::*;
     use ralph_events::event::{Event, Stamp, Usage};
 

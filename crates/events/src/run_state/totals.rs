@@ -59,7 +59,10 @@ impl RunState {
     /// Returns the cost of the run so far, including the running attempt.
     pub fn cost(&self) -> Cost {
         let reported = self.usage().cost_usd;
-        let with_estimate = self.totals.spending.budget_usage().cost_usd;
+        // The price of a running attempt corrects estimates only once it is settled.
+        let mut settled = self.totals.spending.clone();
+        settled.settle();
+        let with_estimate = settled.budget_usage().cost_usd;
         Cost { reported, estimated: with_estimate.filter(|cost| Some(*cost) != reported) }
     }
 

@@ -72,8 +72,8 @@ impl WorkerFiles {
 }
 
 impl Reporter for WorkerFiles {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, _run: &RunState) {
-        self.lines.extend(self.tracker.apply(at, event).log_lines);
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        self.lines.extend(self.tracker.apply(at, event, run).log_lines);
     }
 
     fn flush(&mut self) {

@@ -16,7 +16,7 @@ const MAX_PROCESSES: usize = 5;
 
 impl TerminalReporter {
     pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
-        if self.worker_event(at, event) {
+        if self.worker_event(at, event, run) {
             return;
         }
         let marks = self.marks;
@@ -178,9 +178,9 @@ impl TerminalReporter {
     }
 
     /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
-    fn worker_event(&mut self, at: Stamp, event: &Event<'_>) -> bool {
+    fn worker_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) -> bool {
         let Some(follower) = &mut self.worker_tracker else { return false };
-        let told = follower.apply(at, event).messages;
+        let told = follower.apply(at, event, run).messages;
         for line in &told {
             self.line(at, Paragraph::Run).untrusted(line).end();
         }
