@@ -30,8 +30,8 @@ pub fn retries_exhausted_message(failures: u32, last: &str) -> String {
     }
 }
 
-/// How the last attempt failed, from the words of [`gave_up`], which are all that a journal has of it.
-pub fn why_it_gave_up(words: &str) -> Option<&str> {
+/// Returns how the last attempt failed, from the message of a journal of ralph 0.1.0, which has nothing else.
+pub(crate) fn why_it_gave_up(words: &str) -> Option<&str> {
     let several = words.split_once(LAST_FAILURE_INFIX).map(|(_, last)| last);
     several.or_else(|| words.strip_prefix(FAILED_PREFIX))
 }
@@ -43,8 +43,8 @@ pub fn budget_exceeded_message(how_much: &str) -> String {
     format!("{BUDGET_EXCEEDED_PREFIX}{how_much}")
 }
 
-/// Returns the argument of [`used_up`], from the message it made.
-pub fn how_much_was_used_up(message: &str) -> Option<&str> {
+/// Returns the argument of [`budget_exceeded_message`], likewise.
+pub(crate) fn how_much_was_used_up(message: &str) -> Option<&str> {
     message.strip_prefix(BUDGET_EXCEEDED_PREFIX)
 }
 

@@ -75,8 +75,6 @@ pub struct RunInfo {
     /// The directory of the first start; the project may have been moved since.
     pub began_in: Option<String>,
     pub agent: String,
-    /// The model that the agent named last.
-    pub model: Option<String>,
     pub pid: u32,
     /// The beginning of the prompt, or the name of its file.
     pub prompt: String,
@@ -174,13 +172,15 @@ impl RunState {
                 }
             }
             Event::Session { model, .. } => {
-                if let Some(model) = model {
-                    self.info.model = Some(model.as_ref().to_owned());
+                if let (Some(model), Some(current)) = (model, self.iterations.last_mut()) {
+                    current.model = Some(model.as_ref().to_owned());
                 }
             }
             Event::Usage(usage) => self.running_usage(usage),
             Event::Result { usage, turns, .. } => {
-                self.totals.add_turns(*turns);
+                if let Some(current) = self.iterations.last_mut() {
+                    current.add_turns(*turns);
+                }
                 if let Some(usage) = usage {
                     self.running_usage(usage);
                 }

@@ -10,7 +10,7 @@ use super::Reporter;
 use crate::stream_merger::StreamMerger;
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
-use ralph_events::run_state::RunState;
+use ralph_events::run_state::{IterationRecord, RunState};
 use ralph_events::text;
 
 const DOUBLE: &str =
@@ -67,8 +67,6 @@ struct IterationStats {
     retry_due: bool,
     /// How the last attempt failed, until somebody is told.
     failure: Option<String>,
-    model: Option<String>,
-    turns: Option<u32>,
     /// What the agent said, piece by piece; only a stream has pieces that count.
     messages: u32,
     streams: bool,
@@ -95,7 +93,8 @@ impl<S: Sink> SessionLog<S> {
 
     /// Counts what happened in a session before this one. It is written in the log of that session.
     pub fn count_previous(&mut self, entry: &Entry<'_>) {
-        self.write_event(entry.at, &entry.event);
+        // Only the results of iterations are kept of it.
+        self.write_event(entry.at, &entry.event, &RunState::default());
         self.pending.clear();
     }
 
@@ -135,7 +134,14 @@ impl<S: Sink> SessionLog<S> {
         }
     }
 
-    fn iteration_ended(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage) {
+    fn iteration_ended(
+        &mut self,
+        at: Stamp,
+        status: &str,
+        duration_ms: u64,
+        usage: &Usage,
+        run: &RunState,
+    ) {
         // What was not even asked for was no iteration.
         let facts = std::mem::take(&mut self.facts);
         if facts.header.is_some() {
@@ -154,7 +160,7 @@ impl<S: Sink> SessionLog<S> {
         if let Some(failure) = failure {
             self.write_note(&format!("failed: {failure}"));
         }
-        self.footer(at, status, duration_ms, usage, facts);
+        self.footer(at, status, duration_ms, usage, facts, run.iterations.last());
     }
 
     fn footer(
@@ -164,6 +170,7 @@ impl<S: Sink> SessionLog<S> {
         duration_ms: u64,
         usage: &Usage,
         facts: IterationStats,
+        record: Option<&IterationRecord>,
     ) {
         self.end_output();
         let mut footer = format!(
@@ -178,8 +185,8 @@ impl<S: Sink> SessionLog<S> {
         let retries = (facts.retries > 0).then_some(facts.retries);
         let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
         let rows: [(&str, Option<String>); 6] = [
-            ("API Requests", facts.turns.map(|n| n.to_string())),
-            ("Model", facts.model),
+            ("API Requests", record.and_then(|it| it.turns).map(|n| n.to_string())),
+            ("Model", record.and_then(|it| it.model.clone())),
             ("Messages", messages.map(|n| n.to_string())),
             ("Cost", cost),
             ("Filter Errors", filter_errors.map(|n| n.to_string())),
@@ -216,7 +223,7 @@ impl<S: Sink> SessionLog<S> {
         self.pending.extend_from_slice(summary.as_bytes());
     }
 
-    fn write_event(&mut self, at: Stamp, event: &Event<'_>) {
+    fn write_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         match event {
             Event::RunStarted { command, .. } => {
                 self.mode = command.as_ref().to_owned();
@@ -235,20 +242,11 @@ impl<S: Sink> SessionLog<S> {
                 }
             }
             Event::IterationStarted { .. } => self.header(at),
-            Event::Session { model, .. } => {
-                self.facts.streams = true;
-                if let Some(model) = model {
-                    self.facts.model = Some(model.as_ref().to_owned());
-                }
-            }
             Event::Text { joined: false, subagent: false, .. } => self.facts.messages += 1,
-            Event::Usage(_) | Event::ToolStarted { .. } => self.facts.streams = true,
-            Event::Result { turns, .. } => {
-                self.facts.streams = true;
-                if let Some(turns) = turns {
-                    *self.facts.turns.get_or_insert(0) += turns;
-                }
-            }
+            Event::Session { .. }
+            | Event::Usage(_)
+            | Event::ToolStarted { .. }
+            | Event::Result { .. } => self.facts.streams = true,
             Event::Prompt { .. } => {
                 self.start_iteration();
                 self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
@@ -305,7 +303,7 @@ impl<S: Sink> SessionLog<S> {
                     ("success", true) => "interrupted",
                     (status, _) => status,
                 };
-                self.iteration_ended(at, status, *duration_ms, usage);
+                self.iteration_ended(at, status, *duration_ms, usage, run);
                 let restored = self.sink.restore();
                 self.record_warning(&restored);
             }
@@ -330,8 +328,8 @@ impl<S: Sink> SessionLog<S> {
 }
 
 impl<S: Sink> Reporter for SessionLog<S> {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, _run: &RunState) {
-        self.write_event(at, event);
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        self.write_event(at, event, run);
     }
 
     fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
@@ -425,8 +423,11 @@ mod tests {
     #[test]
     fn session_log_of_checked_iteration_has_start_and_end() {
         let mut log = SessionLog::new(Vec::new(), TimeZone::UTC, 1_000);
+        let mut run = RunState::live();
         let mut tell = |iteration, event: Event<'_>| {
-            log.write_event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);
+            let at = Stamp { time_ms: 0, iteration, attempt: 1 };
+            run.apply_event(at, &event);
+            log.write_event(at, &event, &run);
         };
         let usage = Usage::default();
         tell(

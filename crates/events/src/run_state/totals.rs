@@ -14,9 +14,6 @@ pub struct Totals {
     pub iteration: u32,
     pub tools: u32,
     pub tool_errors: u32,
-    /// API requests, where agents report them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turns: Option<u32>,
     pub failures: FailureCount,
     /// Iterations that ended, including one whose failure ended the run.
     pub iterations_ended: u32,
@@ -131,12 +128,6 @@ impl Totals {
         let class = last_class.unwrap_or(Class::NotStarted);
         if outcome == Outcome::AgentFailed && !self.failures.counted && is_failure(class) {
             self.attempt_failed(self.failures.consecutive.saturating_add(1));
-        }
-    }
-
-    pub(super) fn add_turns(&mut self, turns: Option<u32>) {
-        if let Some(turns) = turns {
-            self.turns = Some(self.turns.unwrap_or(0).saturating_add(turns));
         }
     }
 
