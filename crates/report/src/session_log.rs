@@ -160,7 +160,7 @@ impl<S: Sink> SessionLog<S> {
         if let Some(failure) = failure {
             self.write_note(&format!("failed: {failure}"));
         }
-        self.footer(at, status, duration_ms, usage, facts, run.iterations.last());
+        self.footer(at, status, duration_ms, usage, &facts, run.iterations.last());
     }
 
     fn footer(
@@ -169,7 +169,7 @@ impl<S: Sink> SessionLog<S> {
         status: &str,
         duration_ms: u64,
         usage: &Usage,
-        facts: IterationStats,
+        facts: &IterationStats,
         record: Option<&IterationRecord>,
     ) {
         self.end_output();
