@@ -1,5 +1,4 @@
-//! Telling `notify.command` of the end of a run: what it is given, and who was to be told and was not,
-//! because ralph was killed before.
+//! Runs `notify.command` for ends of runs, also for those whose process was killed before it could.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -26,13 +25,12 @@ use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
 
-/// How long whoever tells of an end waits for the command.
 pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of what it prints is kept, for the case that it fails.
+/// Bytes kept of its output, to explain a failure.
 pub(super) const MAX_OUTPUT_BYTES: usize = 1024;
 
-/// The event as it is in the journal, with what `ralph report` tells of the run.
+/// Returns the journal line of the event with the report of the run.
 pub fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
     let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
@@ -50,7 +48,7 @@ pub fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec
     message
 }
 
-/// How a command ended that did not do its work, with the last line that it printed.
+/// Describes a failed command with the last line it printed.
 pub(super) fn failure_message(exit: Exit, said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
@@ -58,11 +56,11 @@ pub(super) fn failure_message(exit: Exit, said: &[u8]) -> String {
     format!("{exit}{last}")
 }
 
-/// Tells of the runs of a project that have ended without anybody having been told, once each, and says so. `command`
-/// is for those of which it is not kept what they were to run.
+/// Runs the command for each ended run of a project that has not notified anybody. `command` is used for runs whose
+/// own command is not saved.
 ///
 /// # Errors
-/// Somebody asked to stop meanwhile.
+/// A signal asked to stop.
 pub fn send_missed(
     project: &Project,
     command: Option<&str>,
@@ -81,14 +79,14 @@ pub fn send_missed(
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {
                 return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
             }
-            // Somebody else is at it; and whoever cannot write there is about to be told so.
+            // Another process is doing it, or a later step reports that the directory cannot be written.
             Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// What the run was to run, as it is kept where no agent could write.
+/// Returns the command of the run, saved where no agent can write.
 fn saved_command(run: &RunDir) -> Option<String> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     run.read_start(home.as_deref()).ok().flatten()?;
@@ -97,10 +95,9 @@ fn saved_command(run: &RunDir) -> Option<String> {
     settings.pointer("/notify/command")?.as_str().map(str::to_owned)
 }
 
-/// Tells of one end, and notes that in the journal. What there is to say of it; nothing if somebody else was
-/// quicker.
+/// Notifies about one end and records it in the journal. Returns a message, or `None` if another process was first.
 fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<String>> {
-    // Nobody else can tell of it, or go on with it, while this is open.
+    // Keeps others from notifying or resuming while it is open.
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
@@ -137,7 +134,6 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     }))
 }
 
-/// What is said of a command that took too long.
 pub(super) const TIMED_OUT_MESSAGE: &str = "it did not end within 10 s";
 
 fn run_command(

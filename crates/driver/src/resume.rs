@@ -1,4 +1,4 @@
-//! A run as it was left: what its journal tells, and what the files beside it add to that.
+//! The state of a run that can be resumed, from its journal and the files beside it.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -11,11 +11,9 @@ use ralph_git::head_log::NewCommits;
 use ralph_store::guardrail_logs;
 use ralph_store::runs::{FirstWords, RunDir};
 
-/// A journal that was written so much later than its last event was written by somebody else: copied, or put
-/// back from a backup. Then its time tells nothing, nor do those of the files beside it.
+/// A journal modified this much later than its last event was copied or restored, so file times mean nothing.
 const FOREIGN_WRITE_MS: i64 = 10_000;
 
-/// A run that can be resumed.
 #[derive(Debug, Clone)]
 pub struct ResumeState {
     pub run: RunState,
@@ -56,7 +54,7 @@ impl ResumeState {
         self.run.notices.warnings.first.iter().any(known)
     }
 
-    /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
+    /// Warns about a damaged journal, with the limits of `budget` that it affects.
     pub fn journal_warning(&self, budget: &Budget) -> Option<String> {
         let words = journal::unreadable_message(self.run.unreadable)?;
         let mut kept: Vec<&str> = Vec::new();
@@ -75,15 +73,15 @@ impl ResumeState {
     }
 }
 
-/// Until when a run was there at least: whoever is killed cannot say it, but what it wrote last tells. What
-/// agents and guardrails print is in no event until later. `last_ms` is when its last event was.
+/// Returns the last time a run was alive, by the files it wrote: agents and guardrails print before an event says so.
+/// `last_ms` is the time of its last event.
 pub fn last_alive_ms(dir: &RunDir, last_ms: i64) -> Option<i64> {
     let times_are_its_own = modified_ms(&dir.journal())
         .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(FOREIGN_WRITE_MS));
     if !times_are_its_own {
         return None;
     }
-    // Only what is kept with the run: the well-known names beside it are those of whichever run was there last.
+    // Only files in the run's own directory: those beside it may belong to another run.
     let kept = dir.path.read_dir().into_iter().flatten().flatten();
     let logs =
         kept.filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
@@ -93,8 +91,7 @@ pub fn last_alive_ms(dir: &RunDir, last_ms: i64) -> Option<i64> {
     written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
 }
 
-/// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
-/// commit of its own that was being made then: that is there, or it is not.
+/// Returns the events for commits found at a resume. All are by others, except a commit that the run was making.
 pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'static>> {
     let NewCommits { head, mut commits } = moved;
     let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
@@ -122,7 +119,7 @@ pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'
     events
 }
 
-/// When a file was last written, in milliseconds since the Unix epoch.
+/// Returns the modification time in milliseconds since the Unix epoch.
 fn modified_ms(path: &Path) -> Option<i64> {
     in_ms(path.symlink_metadata().ok()?.modified().ok()?)
 }
@@ -172,13 +169,13 @@ mod tests {
         // Another run has a guardrail of the same name.
         write("guardrail_001_true.log", 50 * 60);
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
-        // Nobody has written anything tomorrow.
+        // A time in the future does not count.
         write("runs/r/guardrail_001_other.log", 100 * 365 * 24 * 60 * 60);
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
-        // A run that said when it ended was there until then.
+        // The recorded end counts.
         let ended = left(ralph.path(), &[START, CHECK, END], at(600));
         assert_eq!((ended.run.duration_ms(None), minutes(ended)), (600_000, 10));
-        // All of it was copied.
+        // All files were copied.
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
     }
 
@@ -190,7 +187,7 @@ mod tests {
             replaces: None,
             since: None,
         };
-        // What was being made, what is found, and of how many commits each event tells, and whose.
+        // The commit being made, the commits found, and for each event how many commits and whether by others.
         for (committing, found, told) in [
             (None, &[][..], &[(0, false)][..]),
             (None, &["mine"], &[(1, true)]),
@@ -241,7 +238,7 @@ mod tests {
             let found = ResumeState::load(&dir);
             let said = journal.escape_ascii();
             assert_eq!((found.is_lost, found.is_new), (is_lost, !is_lost), "{said}");
-            // An agent was there, and so there was a journal that told of it.
+            // An agent has run, so there was a journal.
             std::fs::write(&began, "x").unwrap();
             assert!(ResumeState::load(&dir).is_lost, "{said}");
             std::fs::remove_file(&began).unwrap();

@@ -1,28 +1,28 @@
-//! What became of an attempt, judged by everything that is known of it.
+//! The result of an attempt.
 //!
-//! The exit code alone lies: some agents exit 0 after an API error, some exit 0 when they were ended.
-//! So ralph's own deeds come first, then the agent's verdict on itself, then the exit code.
+//! Exit codes mislead: some agents exit 0 after an API error, or when they are ended. So what ralph did to the agent
+//! counts first, then the agent's own result, then the exit code.
 
 use super::event::{Class, EndCause, Exit, Failure, FailureKind};
 
-/// What is known of a finished attempt.
+/// The known facts about a finished attempt.
 #[derive(Debug, Clone, Default)]
 pub struct AttemptResult<'a> {
     pub exit: Option<Exit>,
     pub ended_by: Option<EndCause>,
-    /// The agent's own verdict, if it gave one: `Some(None)` is success.
+    /// The result that the agent reported; `Some(None)` is success.
     pub result: Option<Option<&'a Failure>>,
-    /// The agent said something, or used a tool.
+    /// The agent printed a text or used a tool.
     pub active: bool,
-    /// It said what completes the run, and that stands however it then left: also by hanging, or with
-    /// an exit code of its own. A signal or a failure that it told of is another matter.
+    /// The completion rule matched. That holds even if the agent then hangs or exits with an error, but not against a
+    /// signal or a reported failure.
     pub completed: bool,
 }
 
 const FAILED_PREFIX: &str = "the agent failed: ";
 const LAST_FAILURE_INFIX: &str = ", the last time: ";
 
-/// Why no attempt follows, in words, after so many that failed, the last one like this.
+/// The message of a run that gives up after failed attempts.
 pub fn retries_exhausted_message(failures: u32, last: &str) -> String {
     match failures {
         1 => format!("{FAILED_PREFIX}{last}"),
@@ -30,7 +30,7 @@ pub fn retries_exhausted_message(failures: u32, last: &str) -> String {
     }
 }
 
-/// Returns how the last attempt failed, from the message of a journal of ralph 0.1.0, which has nothing else.
+/// Returns how the last attempt failed, from the message in a journal of ralph 0.1.0.
 pub(crate) fn why_it_gave_up(words: &str) -> Option<&str> {
     let several = words.split_once(LAST_FAILURE_INFIX).map(|(_, last)| last);
     several.or_else(|| words.strip_prefix(FAILED_PREFIX))
@@ -38,17 +38,17 @@ pub(crate) fn why_it_gave_up(words: &str) -> Option<&str> {
 
 const BUDGET_EXCEEDED_PREFIX: &str = "the budget is used up: ";
 
-/// How a run ended that has used up so much.
+/// The message of a run whose budget is used up.
 pub fn budget_exceeded_message(how_much: &str) -> String {
     format!("{BUDGET_EXCEEDED_PREFIX}{how_much}")
 }
 
-/// Returns the argument of [`budget_exceeded_message`], likewise.
+/// Returns the argument of [`budget_exceeded_message`], for journals of ralph 0.1.0.
 pub(crate) fn how_much_was_used_up(message: &str) -> Option<&str> {
     message.strip_prefix(BUDGET_EXCEEDED_PREFIX)
 }
 
-/// When the limit ends that an attempt met, in milliseconds since the Unix epoch, if the agent told.
+/// Returns the end of the rate limit that an attempt met, in milliseconds since the Unix epoch.
 pub fn rate_limit_reset_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
     if !matches!(class, Class::RateLimited | Class::Overloaded) {
         return None;
@@ -56,7 +56,7 @@ pub fn rate_limit_reset_ms(class: Class, failure: Option<&Failure>) -> Option<i6
     failure?.resets_at.map(|seconds| seconds.saturating_mul(1000))
 }
 
-/// How an attempt ended, in words, where the agent itself told nothing.
+/// Describes the end of an attempt whose agent reported nothing.
 pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
     match (ended_by, exit) {
         (Some(EndCause::Inactivity), _) => "it printed nothing for the inactivity limit".to_owned(),
@@ -85,7 +85,7 @@ pub fn classify(facts: &AttemptResult<'_>) -> Class {
         Some(EndCause::Inactivity | EndCause::IterationTimeout) => return Class::TimedOut,
         Some(EndCause::SilentModel) => return Class::Failed,
         Some(EndCause::Budget | EndCause::IterationBudget) => return Class::Limited,
-        // It had given its result, so that the result counts and not the way it was ended.
+        // The agent had reported its result before it was ended.
         Some(EndCause::ResultGrace | EndCause::Refused) => {
             return classify_result(facts.result.flatten(), facts.active);
         }

@@ -1,4 +1,4 @@
-//! The append-only file of a run's events: the one source of truth of that run.
+//! The append-only file of a run's events: the one source of truth about the run.
 
 mod skim;
 
@@ -8,18 +8,17 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use crate::event::{Entry, Event, Stamp};
 use crate::json_writer;
 
-/// Turns events into lines. What is collected here goes to the file in one write, and only then to
-/// anybody's eyes.
+/// Encodes events as lines, collected for one write to the file.
 #[derive(Debug, Default)]
 pub struct LineEncoder {
     bytes: Vec<u8>,
-    /// The part of a line that tells when and where, for `stamp`: most events share it.
+    /// The beginning of a line with this `stamp`, which most events share.
     prefix: Vec<u8>,
     stamp: Option<Stamp>,
 }
 
 impl LineEncoder {
-    /// Adds the line of one event, and tells it without its newline.
+    /// Adds the line of an event and returns it without its newline.
     pub fn push(&mut self, at: Stamp, event: &Event<'_>) -> &[u8] {
         if self.stamp != Some(at) {
             self.stamp = Some(at);
@@ -32,11 +31,11 @@ impl LineEncoder {
         self.bytes.extend_from_slice(&self.prefix);
         let join = self.bytes.len();
         if serde_json::to_writer(&mut self.bytes, event).is_err() {
-            // Only a number that JSON does not know could do this, and none is made here.
+            // Unreachable: only a number that JSON lacks could fail.
             self.bytes.truncate(start);
             return &[];
         }
-        // Two objects become one: `{"time":…` and `{"event":…`.
+        // Joins two objects: `{"time":…` and `{"event":…`.
         self.bytes[join] = b',';
         json_writer::escape_from(&mut self.bytes, join);
         self.bytes.push(b'\n');
@@ -53,8 +52,7 @@ impl LineEncoder {
     }
 }
 
-/// Reads a journal from its beginning. A line that is torn, damaged or of a kind that this version does not
-/// know is skipped and counted by [`Entries::unreadable`]: the other lines are still worth reading.
+/// Reads a journal from its beginning. Lines that are torn, damaged or of an unknown kind are skipped and counted.
 pub fn entries<R: Read>(journal: R) -> Entries<R> {
     Entries {
         reader: BufReader::with_capacity(BUFFER, journal),
@@ -64,7 +62,7 @@ pub fn entries<R: Read>(journal: R) -> Entries<R> {
     }
 }
 
-/// The entries of a journal that can be read, in order.
+/// The readable entries of a journal, in order.
 #[derive(Debug)]
 pub struct Entries<R> {
     reader: BufReader<R>,
@@ -73,26 +71,23 @@ pub struct Entries<R> {
     without_text: bool,
 }
 
-/// How much is read at once.
 const BUFFER: usize = 64 * 1024;
-/// The longest line that is read. Events are limited so that none makes a longer line.
+/// The longest line that is read. Events are limited so that none exceeds it.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
-/// The result of reading one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineRead {
-    /// There is nothing more to read.
     End,
-    /// The line was added. It ends with a newline, unless the file ends before.
+    /// The line was added, with its newline unless the file ends before it.
     Line,
     /// The line was longer than [`MAX_LINE`] and was skipped.
     TooLong,
 }
 
-/// Adds the next line of a journal, or the rest of it, to `line`. Of a line that is too long nothing is kept.
+/// Adds the next line of a journal, or the rest of it, to `line`.
 ///
 /// # Errors
-/// What the file system said.
+/// The file cannot be read.
 pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<LineRead> {
     let room = (MAX_LINE + 1).saturating_sub(line.len());
     if reader.by_ref().take(room as u64).read_until(b'\n', line)? == 0 {
@@ -108,14 +103,13 @@ pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Li
 }
 
 impl<R> Entries<R> {
-    /// How many lines could not be read so far. A last one without its end is none of them: whoever writes
-    /// it is at it, or was cut off there, which is told otherwise.
+    /// Returns how many lines could not be read. An unfinished last line does not count.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
     /// Leaves the text out of entries that are nothing but text, which is most of a journal. The state of a run
-    /// depends only on when they were written.
+    /// depends only on their stamps.
     #[must_use]
     pub fn without_text(self) -> Self {
         Entries { without_text: true, ..self }
@@ -152,7 +146,7 @@ impl<R: Read> Entries<R> {
                 Ok(LineRead::Line) => return true,
                 Ok(LineRead::TooLong) => self.unreadable += 1,
                 Err(_) => {
-                    // Whatever follows, there is no way to get at it.
+                    // Nothing behind an error can be read.
                     self.unreadable += 1;
                     return false;
                 }
@@ -161,7 +155,7 @@ impl<R: Read> Entries<R> {
     }
 }
 
-/// What is said of so many lines that cannot be read; nothing if there are none.
+/// Describes unreadable lines; `None` if there are none.
 pub fn unreadable_message(lines: u64) -> Option<String> {
     match lines {
         0 => None,
@@ -170,7 +164,7 @@ pub fn unreadable_message(lines: u64) -> Option<String> {
     }
 }
 
-/// How much of a file is whole lines.
+/// Returns the length of the complete lines of a file.
 pub fn complete_lines_len(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut block = [0; 8192];

@@ -1,9 +1,8 @@
-//! What a run has used up, as far as agents tell, and a guess at what they did not tell.
+//! What a run has used, and an estimate of the cost that agents did not report.
 //!
-//! An agent names its cost with its result. One that is ended before, or that is still running, has
-//! told at most its tokens. A budget in dollars must count those, too, so they are priced as a large
-//! model's are, and that is corrected by what tokens have cost in this run so far. The guess is for
-//! budgets; where it is reported, it is called one.
+//! Agents report their cost with their result. Of an agent that is running, or was ended before, at most the tokens are
+//! known. Budgets in dollars must count those: they are priced like those of a large model, corrected by what tokens
+//! have cost in this run so far. Displays mark the estimate as one.
 
 use serde::Serialize;
 
@@ -11,34 +10,32 @@ use super::event::Usage;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Spending {
-    /// Of all attempts that have ended, and of those of this iteration.
+    /// Of all ended attempts, and of those in this iteration.
     total: Usage,
     iteration: Usage,
-    /// Of the attempt that is running, so far.
+    /// Of the running attempt.
     running: Usage,
-    /// What of `total` and of `iteration` no price was told for.
+    /// The parts of `total` and `iteration` without a reported price.
     unpriced: Usage,
     unpriced_in_iteration: Usage,
 }
 
 impl Spending {
-    /// An attempt is about to start, or did not come to start.
+    /// An attempt starts, or could not be started.
     pub fn start_attempt(&mut self) {
         self.running = Usage::default();
     }
 
-    /// An iteration is about to start.
     pub fn start_iteration(&mut self) {
         self.iteration = Usage::default();
         self.unpriced_in_iteration = Usage::default();
     }
 
-    /// All that the running attempt has used so far.
+    /// Sets what the running attempt has used so far.
     pub fn set_running(&mut self, usage: Usage) {
         self.running = usage;
     }
 
-    /// The attempt is over.
     pub fn end_attempt(&mut self, usage: &Usage) {
         self.running = Usage::default();
         self.total.add(usage);
@@ -49,15 +46,14 @@ impl Spending {
         }
     }
 
-    /// Ends an attempt without a final report: what it has used so far counts. Returns that usage.
+    /// Ends an attempt without a final report and returns its usage so far.
     pub fn settle(&mut self) -> Usage {
         let usage = self.running;
         self.end_attempt(&usage);
         usage
     }
 
-    /// Somebody has counted this in all. What is more than was counted here was told by something that
-    /// cannot be read any more.
+    /// Raises the total to what an entry states: earlier entries may be lost.
     pub fn at_least(&mut self, told: &Usage) {
         let missing = self.total.shortfall(told);
         self.total.add(&missing);
@@ -66,18 +62,18 @@ impl Spending {
         }
     }
 
-    /// The same of this iteration.
+    /// Does the same for the iteration.
     pub fn iteration_at_least(&mut self, told: &Usage) {
         let missing = self.iteration.shortfall(told);
         self.end_attempt(&missing);
     }
 
-    /// What was told of the run, and of this iteration.
+    /// Returns what ended attempts reported.
     pub fn reported(&self) -> Usage {
         self.total
     }
 
-    /// The same with what the running attempt has told so far.
+    /// Includes the running attempt.
     pub fn reported_so_far(&self) -> Usage {
         let mut told = self.total;
         told.add(&self.running);
@@ -88,17 +84,17 @@ impl Spending {
         self.iteration
     }
 
-    /// What budgets of the run are held against.
+    /// Returns the usage to compare with budgets of the run.
     pub fn budget_usage(&self) -> Usage {
         self.with_estimate(self.total, self.unpriced)
     }
 
-    /// What budgets of the iteration are held against.
+    /// Returns the usage to compare with budgets of the iteration.
     pub fn iteration_budget_usage(&self) -> Usage {
         self.with_estimate(self.iteration, self.unpriced_in_iteration)
     }
 
-    /// What tokens would cost of which no price was told.
+    /// Estimates the cost of tokens without a price.
     pub fn estimate(&self, unpriced: &Usage) -> f64 {
         list_price(unpriced) * self.price_correction()
     }
@@ -114,7 +110,7 @@ impl Spending {
         used
     }
 
-    /// What this run's tokens have cost, beside what they would cost by the list.
+    /// Returns the ratio of reported prices to list prices.
     fn price_correction(&self) -> f64 {
         let by_list = list_price(&self.total) - list_price(&self.unpriced);
         match self.total.cost_usd {
@@ -124,8 +120,8 @@ impl Spending {
     }
 }
 
-/// About what a large model costs today, in dollars. It need not be right: the first result corrects
-/// it. It must be there, or the first iteration could cost anything.
+/// About the price of a large model, in dollars. The first result corrects it; without it, the first iteration would
+/// have no limit.
 fn list_price(usage: &Usage) -> f64 {
     const PER_MILLION: f64 = 1e-6;
     PER_MILLION

@@ -12,10 +12,9 @@ use ralph_events::json_writer;
 use ralph_events::run_state::{Cost, RunState};
 use ralph_events::text;
 
-/// A run in the list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {
-    /// The name of its directory. The journal may have lost it.
+    /// The name of its directory: the journal may have lost it.
     pub id: String,
     pub run: RunState,
     /// The process of the run is alive.
@@ -23,7 +22,7 @@ pub struct RunRow {
 }
 
 impl RunRow {
-    /// How the run stands, in a word or two.
+    /// Names the state of the run.
     pub fn state_label(&self) -> &'static str {
         match self.run.outcome() {
             None if self.running => "running",
@@ -37,7 +36,6 @@ impl RunRow {
     }
 }
 
-/// An outcome as a column shows it.
 pub(super) fn outcome_label(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Complete => "complete",
@@ -53,7 +51,7 @@ pub(super) fn outcome_label(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What a run went on after, in words that follow "after".
+/// Completes "Goes on after …".
 pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         None => "it was cut off",
@@ -69,7 +67,7 @@ pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     }
 }
 
-/// The warning of an agent that prints nothing and runs no tool.
+/// The warning about an agent that is silent while none of its tools runs.
 pub(super) fn silence_warning(silent_ms: u64, limit_ms: u64) -> String {
     let (silent, limit) = (text::format_duration(silent_ms), text::format_duration(limit_ms));
     format!(
@@ -78,7 +76,7 @@ pub(super) fn silence_warning(silent_ms: u64, limit_ms: u64) -> String {
     )
 }
 
-/// What is said of a loop that seems to get nowhere.
+/// The warning about a loop that makes no progress.
 pub(super) fn stall_warning(reason: StallReason, iterations: u32, limit: Option<u32>) -> String {
     let mut words = match (reason, iterations) {
         (StallReason::Unchanged, 1) => {
@@ -98,8 +96,7 @@ pub(super) fn stall_warning(reason: StallReason, iterations: u32, limit: Option<
     words
 }
 
-/// A column: its title, whether it is aligned to the right, and its rank: a higher one is left out
-/// first where there is not enough room, and 0 never is.
+/// Title, right-aligned, rank. Columns with a higher rank are left out first; rank 0 always stays.
 type Column = (&'static str, bool, u8);
 
 const COLUMNS: [Column; 9] = [
@@ -114,8 +111,7 @@ const COLUMNS: [Column; 9] = [
     ("TOKENS", true, 6),
 ];
 
-/// The list as aligned columns, no wider than `room` where that is told; one line for each run, in the
-/// order given, after a line of titles.
+/// Formats the list as aligned columns, at most `room` columns wide.
 pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>) -> String {
     let cells: Vec<[String; COLUMNS.len()]> =
         rows.iter().map(|row| cells(row, zone, now_ms)).collect();
@@ -201,7 +197,7 @@ fn started(ms: Option<i64>, zone: &TimeZone) -> String {
     )
 }
 
-/// What is said below the list of runs whose journal is not whole.
+/// Notes below the list about damaged journals.
 pub fn damage_notes(rows: &[RunRow]) -> String {
     let note = |RunRow { id, run, .. }: &RunRow| {
         let damage = journal::unreadable_message(run.unreadable)?;
@@ -210,7 +206,7 @@ pub fn damage_notes(rows: &[RunRow]) -> String {
     rows.iter().filter_map(note).collect()
 }
 
-/// A run as `ralph runs --json` prints it.
+/// A row of `ralph runs --json`.
 #[derive(Debug, Serialize)]
 struct RunJsonRow<'a> {
     id: &'a str,
@@ -238,7 +234,7 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// The list for programs: one JSON object on a line for each run.
+/// Formats the list as JSON, one object per line.
 pub fn json(rows: &[RunRow], now_ms: i64) -> String {
     let mut out = String::new();
     for row in rows {
@@ -261,7 +257,7 @@ pub fn json(rows: &[RunRow], now_ms: i64) -> String {
             estimated_cost_usd: run.cost().estimated,
             unreadable_lines: run.unreadable,
         });
-        // Plain data cannot fail to be written into memory.
+        // Plain data cannot fail to serialize.
         out.push_str(&line.unwrap_or_default());
         out.push('\n');
     }
@@ -426,7 +422,7 @@ RUN              STARTED           OUTCOME   TIME   COST
         assert_eq!(at(10, Event::Paused), 10);
         assert_eq!(at(110, Event::Resumed { max_iterations: 5 }), 400);
         assert_eq!(at(120, Event::Paused), 20);
-        // Its process ends meanwhile, and another one takes over.
+        // Another process resumes the run.
         assert_eq!(at(300, started()), 220);
     }
 

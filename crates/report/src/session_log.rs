@@ -1,4 +1,4 @@
-//! The log of a session: what the agent printed, iteration by iteration, as a file for people.
+//! The log of a session for people: the agents' output, iteration by iteration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,18 +18,16 @@ const DOUBLE: &str =
 const SINGLE: &str =
     "--------------------------------------------------------------------------------";
 
-/// Where a log goes.
 pub trait Sink: Write {
-    /// Sees to it that what was written is still where it belongs.
+    /// Restores the file if it was removed.
     ///
     /// # Errors
-    /// It is lost.
+    /// The file is lost.
     fn restore(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Writes the log of a session.
 #[derive(Debug)]
 pub struct SessionLog<S> {
     sink: S,
@@ -38,11 +36,11 @@ pub struct SessionLog<S> {
     merger: StreamMerger,
     mode: String,
     facts: IterationStats,
-    /// How each iteration came out; one that a run was left in and begins again has a second end.
+    /// The last result of each iteration.
     ends: BTreeMap<u32, IterationResult>,
-    /// How much of what agents print still goes in.
+    /// Bytes of agents' output that still fit.
     bytes_left: u64,
-    /// The first thing that went wrong with the file, until somebody asks.
+    /// The first problem with the file, until it is reported.
     warning: Option<String>,
     has_failed: bool,
 }
@@ -54,28 +52,27 @@ enum IterationResult {
     Interrupted,
 }
 
-/// What the footer of an iteration tells.
+/// Figures for the footer of an iteration.
 #[derive(Debug, Default)]
 struct IterationStats {
-    /// The header, until there is something to put beneath it: what is found before an iteration keeps it
-    /// from beginning.
+    /// The header, until there is something to write below it.
     header: Option<String>,
     /// An agent was started.
     has_started: bool,
     retries: u32,
-    /// The attempt failed, and another is to come.
+    /// Another attempt follows the failed one.
     retry_due: bool,
-    /// How the last attempt failed, until somebody is told.
+    /// How the last attempt failed, until it is written.
     failure: Option<String>,
-    /// What the agent said, piece by piece; only a stream has pieces that count.
+    /// Texts of the agent; only those of a stream are counted.
     messages: u32,
     streams: bool,
-    /// Lines that the response filter failed for.
+    /// Lines on which the response filter failed.
     filter_errors: u64,
 }
 
 impl<S: Sink> SessionLog<S> {
-    /// `room` is how many bytes of what agents print go in.
+    /// `room` limits the bytes of agents' output.
     pub fn new(sink: S, zone: TimeZone, room: u64) -> Self {
         SessionLog {
             sink,
@@ -91,9 +88,9 @@ impl<S: Sink> SessionLog<S> {
         }
     }
 
-    /// Counts what happened in a session before this one. It is written in the log of that session.
+    /// Counts an entry of an earlier session, which has its own log.
     pub fn count_previous(&mut self, entry: &Entry<'_>) {
-        // Only the results of iterations are kept of it.
+        // Only the results of iterations are kept.
         self.write_event(entry.at, &entry.event, &RunState::default());
         self.pending.clear();
     }
@@ -105,7 +102,7 @@ impl<S: Sink> SessionLog<S> {
         )
     }
 
-    /// A line of ralph's own, on a line of its own.
+    /// Writes a line of ralph's own.
     fn write_note(&mut self, words: &str) {
         self.start_iteration();
         self.end_output();
@@ -127,7 +124,7 @@ impl<S: Sink> SessionLog<S> {
         ));
     }
 
-    /// There is something to tell of the iteration.
+    /// Writes the header before the first line of an iteration.
     fn start_iteration(&mut self) {
         if let Some(header) = self.facts.header.take() {
             self.pending.extend_from_slice(header.as_bytes());
@@ -142,7 +139,7 @@ impl<S: Sink> SessionLog<S> {
         usage: &Usage,
         run: &RunState,
     ) {
-        // What was not even asked for was no iteration.
+        // No agent was asked.
         let facts = std::mem::take(&mut self.facts);
         if facts.header.is_some() {
             return;
@@ -227,7 +224,7 @@ impl<S: Sink> SessionLog<S> {
         match event {
             Event::RunStarted { command, .. } => {
                 self.mode = command.as_ref().to_owned();
-                // An iteration that a session before this one left without an end is begun again.
+                // An iteration without an end in the earlier session starts again.
                 self.facts = IterationStats::default();
             }
             Event::RunContinued { iterations, unchecked, .. } => {
@@ -299,7 +296,7 @@ impl<S: Sink> SessionLog<S> {
                 usage,
             } => {
                 let status = match (status(*class, *guardrails_passed, *complete), cut_off) {
-                    // The run ended before everything had its turn.
+                    // The run ended before its checks were done.
                     ("success", true) => "interrupted",
                     (status, _) => status,
                 };
@@ -358,7 +355,7 @@ impl<S: Sink> Reporter for SessionLog<S> {
     }
 }
 
-/// Whether the agent is to blame for what became of an attempt.
+/// The agent caused the failure.
 fn is_agent_failure(class: Class) -> bool {
     match class {
         Class::Failed
@@ -375,7 +372,6 @@ fn is_agent_failure(class: Class) -> bool {
     }
 }
 
-/// What became of an iteration, in a word.
 fn status(class: Class, guardrails_passed: Option<bool>, complete: bool) -> &'static str {
     match class {
         _ if complete => "complete",

@@ -1,6 +1,6 @@
-//! The line beneath the text that says where the run is and what it is waiting for.
+//! The line below the text that shows where the run is and what it waits for.
 //!
-//! Where and when it is drawn is the business of [`super::screen`] and [`super::terminal`].
+//! [`super::screen`] and [`super::terminal`] draw it.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ use ralph_events::event::{Purpose, WaitReason};
 use ralph_events::run_state::{Activity, Clock, Cost, OpenTool, RunState};
 use ralph_events::text;
 
-/// What is kept of a tool's or a guardrail's description; no terminal shows more in one line.
+/// Characters kept of a description; no terminal shows more in one line.
 const MAX_DETAIL: usize = 200;
 
-/// The line, and the facts of the run that it shows.
+/// The line, and the facts it shows.
 #[derive(Debug)]
 pub struct StatusLine {
     marks: &'static Marks,
@@ -59,7 +59,6 @@ impl StatusLine {
         }
     }
 
-    /// A line without emoji.
     pub fn ascii(zone: fn() -> TimeZone) -> Self {
         StatusLine::new(&ASCII, zone)
     }
@@ -83,17 +82,17 @@ impl StatusLine {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// A second after it was last drawn, as long as there is something to show.
+    /// Returns when to redraw: a second after the last time.
     pub fn next_tick(&self) -> Option<i64> {
         self.shown.then_some(self.drawn_ms + 1000)
     }
 
-    /// The run is over, whatever the events said.
+    /// Hides the line for good.
     pub fn finish(&mut self) {
         self.shown = false;
     }
 
-    /// The line, no wider than `room` columns; empty when there is nothing to show.
+    /// Returns the line, at most `room` columns wide.
     pub fn render(&mut self, room: usize) -> &str {
         self.line.clear();
         if !self.shown {
@@ -101,7 +100,7 @@ impl StatusLine {
         }
         self.drawn_ms = self.now_ms;
         let (activity, ends) = self.format_activity();
-        // What matters least goes first when there is not enough room: tokens, then the cost.
+        // Tokens go first if room is short, then the cost.
         for figures in (0..=2).rev() {
             self.line.clear();
             self.format_head(figures);
@@ -157,7 +156,7 @@ impl StatusLine {
         }
     }
 
-    /// What is being waited for: a part that may be cut, and a part that may not.
+    /// Returns a part that may be cut and a part that may not.
     fn format_activity(&self) -> (String, String) {
         let since = |ms: i64| format!(" {}", format_span(self.now_ms - ms));
         match &self.activity {
@@ -211,13 +210,13 @@ fn one_line(text: &str) -> String {
     String::from_utf8(line).unwrap_or_default()
 }
 
-/// A time span in whole seconds: a line that changes more often is not redrawn for it.
+/// Formats a span in whole seconds, so the line changes at most once a second.
 fn format_span(ms: i64) -> String {
     let seconds = u64::try_from(ms / 1000).unwrap_or(0);
     if seconds < 60 { format!("{seconds}s") } else { text::format_duration(seconds * 1000) }
 }
 
-/// `12:34`, `1:02:03`. What is left is rounded up: at zero it is over.
+/// `12:34`, `1:02:03`, rounded up.
 fn countdown(ms: i64) -> String {
     let seconds = u64::try_from(ms).unwrap_or(0).div_ceil(1000);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -280,7 +279,6 @@ mod tests {
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![] }
     }
 
-    /// The status line of a run that is shown while it works.
     struct Shown {
         run: RunState,
         line: StatusLine,

@@ -1,4 +1,4 @@
-//! What is known of a worker, and what is said of its loop: both follow from the events of its run.
+//! The state of a worker, and the lines about its loop.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -8,10 +8,10 @@ use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp}
 use ralph_events::exit_code;
 use ralph_events::run_state::{Activity, Cost, RunState};
 
-/// The word in [`Event::StopRequested`] for `ralph kill`, which is no signal.
+/// The reason in [`Event::StopRequested`] for `ralph kill`.
 pub const KILL_REASON: &str = "ralph kill";
 
-/// What a program shows that could not be started, as shells have it.
+/// The exit code of shells for a program that cannot be started.
 const NOT_STARTED: i32 = 127;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,13 +34,11 @@ impl WorkerStatus {
         }
     }
 
-    /// Its loop has come to its end.
     pub fn has_ended(self) -> bool {
         matches!(self, WorkerStatus::Stopped | WorkerStatus::Failed)
     }
 }
 
-/// How a worker's loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerOutcome {
@@ -88,7 +86,7 @@ impl WorkerOutcome {
     }
 }
 
-/// A worker, as its `state.json` tells of it.
+/// The contents of a worker's `state.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
@@ -102,56 +100,53 @@ pub struct WorkerState {
     pub consecutive_failures: u32,
     pub total_failures: u32,
     pub done_pattern: Option<String>,
-    /// Seconds; 0 is none.
+    /// Seconds; 0 for none.
     pub inactivity_timeout: u64,
     /// The process of the loop.
     pub pid: Option<u32>,
     pub run_id: Option<String>,
-    /// Where it works.
     pub directory: String,
-    /// Its agent has a screen of its own.
+    /// The agent runs on a terminal of its own.
     pub interactive: bool,
-    /// What the loop ended with.
+    /// The exit code of the loop.
     pub exit_code: Option<u8>,
-    /// How it ended, in words.
     pub message: Option<String>,
     pub outcome: Option<WorkerOutcome>,
-    /// Iterations that came to their end, and how long they took in all.
+    /// Iterations that ended, and the time they took.
     pub finished_iterations: u32,
     pub finished_ms: u64,
-    /// Iterations that were begun and never came to one: somebody ended them, or the loop with them.
+    /// Iterations that were started and never ended.
     pub cut_off_iterations: u32,
-    /// The current iteration has been begun and has no end yet.
+    /// The current iteration has not ended.
     pub iteration_open: bool,
-    /// US dollars, as far as the agent tells them.
+    /// US dollars that the agent reported.
     pub cost_usd: Option<f64>,
-    /// The same with an estimate of what the agent does not tell.
+    /// The same with an estimate of what the agent does not report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
-    /// What was said of the loop last, and when.
+    /// The last line about the loop.
     pub last_event: Option<String>,
     pub last_event_time: Option<String>,
-    /// Nothing is done for the moment: a retry or a rate limit is waited for, or a person.
+    /// A retry, the end of a rate limit or a person is waited for.
     pub waiting: bool,
-    /// Since when it is paused, and how long it was before. That is no time of its work.
+    /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
-    /// When it came to its end.
     pub ended: Option<String>,
 }
 
 impl WorkerState {
-    /// How long an iteration takes.
+    /// Returns the average time of an iteration.
     pub fn average_ms(&self) -> Option<u64> {
         self.finished_ms.checked_div(u64::from(self.finished_iterations))
     }
 
-    /// How long it may still take to the limit, if the iterations to come are as those that were.
+    /// Returns the time up to the limit of iterations, by the average so far.
     pub fn remaining_ms(&self) -> Option<u64> {
         if self.status.has_ended() {
             return None;
         }
-        // The one that is under way is counted as a whole: how much of it is left nobody knows.
+        // The current iteration counts as a whole: nobody knows how much of it is left.
         let used_up = self.current_iteration.saturating_sub(u32::from(self.iteration_open));
         let left = self.max_iterations.saturating_sub(used_up);
         Some(self.average_ms()?.saturating_mul(u64::from(left)))
@@ -159,12 +154,12 @@ impl WorkerState {
 }
 
 impl WorkerState {
-    /// It has come to its end, and there is nothing left for it to do.
+    /// The loop has ended, and nothing is left to do.
     pub fn is_complete(&self) -> bool {
         self.status.has_ended() && self.outcome == Some(WorkerOutcome::Complete)
     }
 
-    /// How long it has been at work until `now`, pauses left out.
+    /// Returns the working time until `now`.
     pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
         let until = match &self.paused_since {
             Some(paused) => paused.parse().ok()?,
@@ -178,16 +173,16 @@ impl WorkerState {
     }
 }
 
-/// What is to be said of one event.
+/// The lines about one event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WorkerLines {
-    /// For whoever watches, behind `[ralph] NAME: `.
+    /// For the terminal, with the prefix `[ralph] NAME: `.
     pub messages: Vec<String>,
     /// For `iterations.log`.
     pub log_lines: Vec<String>,
 }
 
-/// Figures of a worker from before the journal of its run began: an earlier journal may be gone.
+/// Figures from before the journal of the run began: an earlier journal may be gone.
 #[derive(Debug, Clone, Default)]
 struct EarlierFigures {
     total_failures: u32,
@@ -199,10 +194,10 @@ struct EarlierFigures {
 }
 
 impl EarlierFigures {
-    /// What `state` counts and `run` does not.
+    /// Returns what `state` counts and `run` does not.
     fn of(state: &WorkerState, run: &RunState) -> EarlierFigures {
         let totals = &run.totals;
-        // `ralph kill` counts the open iteration of a loop that is gone, and its journal will count it, too.
+        // `ralph kill` counts the open iteration of a dead loop, and the journal will count it again.
         let counted_twice = u32::from(totals.iteration_open && !state.iteration_open);
         let reported = run.cost().reported.unwrap_or(0.0);
         let cost_usd = state.cost_usd.map(|cost| cost - reported).filter(|cost| *cost > 1e-9);
@@ -222,7 +217,7 @@ impl EarlierFigures {
     }
 }
 
-/// Keeps the state of a worker, and says in lines what its loop does.
+/// Keeps the state of a worker and writes lines about its loop.
 #[derive(Debug, Clone)]
 pub struct WorkerTracker {
     pub state: WorkerState,
@@ -232,9 +227,9 @@ pub struct WorkerTracker {
     /// Exit code of the last agent.
     exit: i32,
     killed: bool,
-    /// A line about the failure of the current iteration was written.
+    /// The failure of the current iteration has a line already.
     failure_reported: bool,
-    /// Iterations cut off, by the journal.
+    /// Cut-off iterations by the journal.
     cut_off: u32,
 }
 
@@ -311,7 +306,7 @@ impl WorkerTracker {
                 log(format!("[FAIL] {words}"));
                 say(words);
             }
-            // The failure that ends the loop is an end of its iteration all the same.
+            // A failure that ends the loop ends its iteration, too.
             Event::IterationEnded { cut_off: true, class, duration_ms, .. }
                 if !is_failure(*class) =>
             {
@@ -369,7 +364,7 @@ impl WorkerTracker {
         lines
     }
 
-    /// Copies the facts of the run into the state of the worker.
+    /// Copies facts of the run into the state of the worker.
     fn update(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         let time = self.time(at.time_ms);
         let (state, totals) = (&mut self.state, &run.totals);
@@ -381,7 +376,7 @@ impl WorkerTracker {
             && state.iteration_open
             && totals.cut_off == self.cut_off
         {
-            // The journal that had its start is gone.
+            // The journal with its start is gone.
             earlier.cut_off_iterations = earlier.cut_off_iterations.saturating_add(1);
         }
         self.cut_off = totals.cut_off;
@@ -410,7 +405,7 @@ impl WorkerTracker {
             _ => {}
         }
         match event {
-            // Somebody may change the limit in the file meanwhile: only these take another one over.
+            // The limit in the file may be edited meanwhile; only these events replace it.
             Event::RunStarted { .. } | Event::IterationStarted { .. } | Event::Resumed { .. } => {
                 state.max_iterations = run.info.max_iterations;
             }
@@ -441,7 +436,7 @@ impl WorkerTracker {
         self.update_status(run);
     }
 
-    /// `elapsed_ms` of the state gives the working time of the run.
+    /// Makes `elapsed_ms` return the working time of the run.
     fn update_clock(&mut self, now_ms: i64, run: &RunState) {
         let until = self.time(run.clock.idle_since_ms.unwrap_or(now_ms));
         let earlier_ms = self.earlier.as_ref().map_or(0, |earlier| earlier.active_ms);
@@ -538,7 +533,6 @@ impl WorkerTracker {
     }
 }
 
-/// A line of `iterations.log`.
 fn log_line(time: DateTime, words: &str) -> String {
     format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S"))
 }
@@ -551,24 +545,23 @@ fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
     }
 }
 
-/// How long it was from one moment of `state.json` to another.
+/// Returns the time between two moments of `state.json`.
 fn between_ms(from: &str, to: DateTime) -> Option<u64> {
     let from: DateTime = from.parse().ok()?;
     let span = to.duration_since(from).as_millis();
     u64::try_from(span).ok()
 }
 
-/// An iteration that came to this has failed.
 fn is_failure(class: Class) -> bool {
     matches!(class, Class::Failed | Class::NotStarted | Class::ContextExhausted)
 }
 
-/// A moment as `state.json` has it.
+/// Formats a time for `state.json`.
 fn format_time(time: DateTime) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
-/// `3m 42s`, with whatever is to stand between the two.
+/// Formats a duration: `3m 42s`, with `between` its parts.
 pub fn format_duration(ms: u64, between: &str) -> String {
     let seconds = ms / 1000;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -579,7 +572,7 @@ pub fn format_duration(ms: u64, between: &str) -> String {
     }
 }
 
-/// Whether a worker may be called this: it is the name of a window, a directory and a branch.
+/// Names become tmux windows, directories and branches.
 pub fn is_valid_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
