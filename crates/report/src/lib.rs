@@ -1,11 +1,10 @@
-//! The faces of a run. Each is a reader of the same events; nothing else prints.
+//! The faces of a run. Each reads the same events and [`RunState`]; nothing else prints.
 //!
-//! [`terminal`] is what a person sees in a terminal, with [`status_line`] as the line beneath it; [`json`] is
-//! the same events for programs; [`session_log`] is a file of what the agent printed; [`mirror`] is
-//! the screen of an agent that has one; [`replay`] shows a past run to any face; [`run_table`] is the list of past
-//! runs. What a face may print where, and in which signs, is decided by [`style`]; [`width`] keeps
-//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes to an
-//! [`output`]; with an `outbox` before it, nobody who does not read can stop a run.
+//! [`terminal`] is for people, with [`status_line`] below the text; [`json`] is for programs; [`session_log`] is a file
+//! of the agents' output; [`mirror`] shows an agent's own screen; [`replay`] shows a past run on any face; [`run_table`]
+//! lists past runs; [`summary`] reports on one. [`style`] selects signs and colors; [`width`] keeps agents' output from
+//! steering the terminal; only [`screen`] writes to an [`output`], without waiting for readers that are slow.
+//! This crate knows no files of ralph's, no processes and no engine.
 
 mod async_writer;
 pub mod json;
@@ -28,62 +27,55 @@ use std::time::Duration;
 use ralph_events::event::{Event, Stamp, Stream};
 use ralph_events::run_state::RunState;
 
-/// Who waits for whom.
+/// What happens if a reader is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backpressure {
-    /// Everything is shown, however long somebody takes to read it.
+    /// Everything is shown, however long it takes.
     WaitForReader,
-    /// A reader that stands still misses something, and is told how much.
+    /// A slow reader misses lines and is told how many.
     DropWhenSlow,
 }
 
-/// Shows events to somebody.
+/// Shows events.
 ///
-/// `event` and `line` only prepare; what they prepared is shown by `flush`, which the driver calls
-/// once the journal holds those events.
+/// `event` and `line` only prepare; `flush` shows what they prepared, once the journal holds it.
 pub trait Reporter {
     /// `run` is the state of the run after the event.
     fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState);
-    /// The same event as the journal's line, without the newline. Every event is handed over in both
-    /// forms, so that a face that passes lines on need not write them anew.
+    /// The same event as a line of the journal, without the newline.
     fn line(&mut self, _line: &[u8]) {}
-    /// The agent's bytes as they came. They only prepare, too.
+    /// The agent's raw bytes. Only prepares, too.
     fn raw_output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-    /// The line that the agent has begun and not ended, for those who can take it back: it comes again, as
-    /// an event, when it is whole. Empty if there is none.
+    /// A line that the agent has not ended, for faces that can replace it. It comes again as an event.
     fn partial_line(&mut self, _line: &[u8]) {}
-    /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
-    /// its work; or not any more.
+    /// A command of the user's shows the agent's work from now on, or no longer does.
     fn filtering_changed(&mut self, _at: Stamp, _on: bool) {}
-    /// That command is of no use: what it was given last, and has perhaps not shown, is shown in the usual
-    /// way, and so is what follows.
+    /// That command failed: what it may not have shown is shown in the usual way, as is everything after it.
     fn filter_failed(&mut self, _at: Stamp) {}
-    /// What that command printed.
+    /// Output of that command.
     fn filter_output(&mut self, _at: Stamp, _bytes: &[u8]) {}
-    /// What went wrong with this face since it was last asked, if a person should know.
+    /// Returns a problem of this face that a person should know about.
     fn take_warning(&mut self) -> Option<String> {
         None
     }
-    /// What this face has to keep and cannot, if the run must not continue without it.
+    /// Returns a problem without whose solution the run must not continue.
     fn take_failure(&mut self) -> Option<String> {
         None
     }
-    /// Shows what was prepared. Somebody who is gone (a closed pipe) is no reason to stop a run.
+    /// Shows what was prepared. A closed pipe does not stop a run.
     fn flush(&mut self);
-    /// When this face wants to be redrawn without an event, in milliseconds since the Unix epoch.
+    /// Returns when to redraw without an event, in milliseconds since the Unix epoch.
     fn next_tick(&self) -> Option<i64> {
         None
     }
     fn tick(&mut self, _now_ms: i64) {}
-    /// The terminal's size changed.
     fn resized(&mut self) {}
-    /// The last call: shows what is left and leaves the terminal as it was found.
+    /// Shows the rest and restores the terminal.
     fn finish(&mut self) {
         self.flush();
     }
-    /// After the last call: waits a moment for somebody who is slow to read, and says whether more
-    /// waiting is worth it. It is not once everything was read, or nothing was for `patience`; and
-    /// then it never is again.
+    /// Waits for a slow reader after `finish`. Returns whether to wait longer: not once everything was read, or nothing
+    /// was for `patience`.
     fn has_pending_output(&mut self, _patience: Duration) -> bool {
         false
     }
