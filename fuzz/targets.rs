@@ -18,8 +18,8 @@ use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Entry, Event, Exit, Stamp};
 use ralph_events::journal;
 use ralph_events::line_splitter::{Line, LineSplitter};
-use ralph_events::progress::Tracker;
-use ralph_report::summary::{Reading, html, plain};
+use ralph_events::run_state::RunState;
+use ralph_report::summary::{Summary, html, plain};
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{CommandAllowList, Context, ToolCall, Verdict};
 use ralph_tasks as tasks;
@@ -393,13 +393,10 @@ pub fn journal_reader(data: &[u8]) {
     assert_eq!(longer.len(), entries.len() + 1);
     assert_eq!(longer.last().map(|entry| &entry.event), Some(&last));
 
-    let (mut tracker, mut reading) = (Tracker::default(), Reading::default());
-    for entry in &entries {
-        tracker.apply(entry);
-        reading.fold(entry);
-    }
-    tracker.finish();
-    let facts = reading.facts(None);
+    let mut state = RunState::default();
+    entries.iter().for_each(|entry| state.apply(entry));
+    state.resume_point();
+    let facts = Summary::of(&state, None);
     serde_json::to_vec(&facts).unwrap();
     let zone = jiff::tz::TimeZone::UTC;
     let page = html::render(&facts, &zone);

@@ -63,13 +63,14 @@ pub fn run<W: World>(
         Some(tasks) if tasks.check_first => machine.with_initial_check(),
         _ => machine,
     };
-    // The command's name becomes a file name, which must not contain secrets.
+    let state = spec.progress.as_ref().map(|_| world.run_state()).unwrap_or_default();
+    // A log's name comes from the command, and must not tell a secret either.
     let commands: Vec<_> = spec.guardrails.iter().map(GuardrailSpec::shown_command).collect();
     let mut driver = Driver {
         spec,
         world,
         machine,
-        recorder: Recorder::new(reporters, spec.journal_bytes),
+        recorder: Recorder::new(reporters, spec.journal_bytes, state),
         task: ActiveTask::None,
         log_slugs: prompts::log_slugs(commands.iter().map(|command| &**command)),
         queue: VecDeque::new(),

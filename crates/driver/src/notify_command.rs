@@ -13,12 +13,13 @@ use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event, Exit, Stamp};
 use ralph_events::journal::LineEncoder;
 use ralph_events::json_writer;
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_git as git;
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
-use ralph_report::summary::{Reading, Summary};
+use ralph_report::summary::Summary;
 use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
@@ -28,7 +29,8 @@ pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const MAX_OUTPUT_BYTES: usize = 1024;
 
-pub(super) fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
+/// Returns the journal line of the event with the report of the run.
+pub fn payload(at: Stamp, event: &Event<'_>, facts: &Summary, late: bool) -> Vec<u8> {
     let mut lines = LineEncoder::default();
     let mut message = lines.push(at, event).to_vec();
     if let Ok(report) = json_writer::compact(facts)
@@ -95,7 +97,7 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
-    let mut facts = Reading::of(dir.read_journal()?).facts(None);
+    let mut facts = Summary::of(&RunState::read(dir.read_journal()?), None);
     (facts.run, facts.untold) = (dir.id.clone(), false);
     let root = project.root();
     commit_lookup::annotate_commits(&mut facts, root, &mut |words| git::run_git(words, root).ok());

@@ -1,4 +1,4 @@
-//! From an event to the journal and then to everybody who watches.
+//! Writes events to the journal, then hands them to the reporters.
 
 use std::io;
 use std::time::Duration;
@@ -6,38 +6,40 @@ use std::time::Duration;
 use crate::journal_quota::{JournalQuota, QuotaDecision};
 use ralph_events::event::{Event, Stamp, Stream};
 use ralph_events::journal::LineEncoder;
+use ralph_events::run_state::RunState;
 use ralph_report::Reporter;
 
 use super::world::{Record, World};
 
-/// How events came into the journal.
 #[derive(Debug)]
 pub enum WriteResult {
     Normal,
-    /// There was no more room than what was set aside, for this reason.
+    /// The disk is full, and reserved space was used.
     UsedReserve(io::Error),
 }
 
-/// Collects events and hands them on: to the journal first.
+/// Collects events for the journal and the reporters.
 #[expect(missing_debug_implementations, reason = "reporters are trait objects over terminals")]
 pub struct Recorder {
     pub at: Stamp,
     lines: LineEncoder,
     ration: JournalQuota,
     reporters: Vec<Box<dyn Reporter>>,
-    /// Warnings of this run, and how often each was given.
+    /// The state of the run, shared by all reporters.
+    run: RunState,
+    /// Warnings of this run, and how often each occurred.
     warnings: Vec<(String, u32)>,
 }
 
 impl Recorder {
-    /// `room` is what may be recorded of what agents print, in bytes.
-    pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
+    /// `room` limits the bytes recorded of agents' output. `run` is the state of a resumed run.
+    pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64, run: RunState) -> Self {
         let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
         let (lines, ration) = (LineEncoder::default(), JournalQuota::new(room));
-        Recorder { at, lines, ration, reporters, warnings: Vec::new() }
+        Recorder { at, lines, ration, reporters, run: run.into_live(), warnings: Vec::new() }
     }
 
-    /// Records an event. A warning that was given before is only counted; the counts are told before the run's end.
+    /// Records an event. Repeated warnings are counted, and the counts recorded before the end of the run.
     pub fn record(&mut self, event: &Event<'_>) {
         match event {
             Event::Warning { message } if self.is_repeated(message) => return,
@@ -72,7 +74,7 @@ impl Recorder {
     }
 
     fn is_repeated(&mut self, message: &str) -> bool {
-        /// More different warnings than this are given each time.
+        /// More different warnings than this are repeated.
         const MAX_COUNTED_WARNINGS: usize = 1000;
         if let Some((_, times)) = self.warnings.iter_mut().find(|(known, _)| known == message) {
             *times += 1;
@@ -85,17 +87,18 @@ impl Recorder {
     }
 
     fn append_line(&mut self, event: &Event<'_>) -> usize {
+        self.run.apply_event(self.at, event);
         let line = self.lines.push(self.at, event);
         for reporter in &mut self.reporters {
-            reporter.event(self.at, event);
+            reporter.event(self.at, event, &self.run);
             reporter.line(line);
         }
         line.len()
     }
 
-    /// Writes what was collected, then shows it. It is shown even when it could not be written: the
-    /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
-    /// would fill a disk any further: then these words may have what was set aside for the last ones.
+    /// Writes the collected events, then shows them, even if they could not be written: then the terminal is the only
+    /// place that has them. `may_be_last` allows the use of reserved space; set it when nothing runs that could fill the
+    /// disk.
     pub fn flush(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<WriteResult> {
         let mut written = if self.lines.bytes().is_empty() {
             Ok(WriteResult::Normal)
@@ -121,52 +124,51 @@ impl Recorder {
         written
     }
 
-    /// The agent's bytes as they came, for those who show them.
+    /// Passes on the agent's raw bytes.
     pub fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.raw_output(stream, bytes);
         }
     }
 
-    /// A line of the agent's that has not ended: only to be looked at. It is recorded once it has.
+    /// Shows a line that the agent has not ended. It is recorded once it has.
     pub fn partial_line(&mut self, line: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.partial_line(line);
         }
     }
 
-    /// Whether the user's own filter makes what is shown of the agent's work.
+    /// The user's filter shows the agent's work, or no longer does.
     pub fn filtering_changed(&mut self, on: bool) {
         for reporter in &mut self.reporters {
             reporter.filtering_changed(self.at, on);
         }
     }
 
-    /// That filter is of no use any more.
+    /// The user's filter has failed.
     pub fn filter_failed(&mut self) {
         for reporter in &mut self.reporters {
             reporter.filter_failed(self.at);
         }
     }
 
-    /// What that filter printed. It is in no journal: it is only another look at what is.
+    /// Shows output of the user's filter. The journal does not contain it.
     pub fn filter_output(&mut self, bytes: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.filter_output(self.at, bytes);
         }
     }
 
-    /// What went wrong with those who watch.
     pub fn reporter_warning(&mut self) -> Option<String> {
         self.reporters.iter_mut().find_map(|reporter| reporter.take_warning())
     }
 
-    /// What cannot be kept of the run, so that it must end.
+    /// Returns a failure of a reporter that must end the run.
     pub fn reporter_failure(&mut self) -> Option<String> {
         self.reporters.iter_mut().find_map(|reporter| reporter.take_failure())
     }
 
-    /// When somebody wants to be redrawn, by the wall clock.
+    /// Returns when a reporter wants to redraw, by the wall clock.
     pub fn next_tick(&self) -> Option<i64> {
         self.reporters.iter().filter_map(|reporter| reporter.next_tick()).min()
     }
@@ -183,14 +185,14 @@ impl Recorder {
         }
     }
 
-    /// Nothing is recorded after this.
+    /// Nothing may be recorded after this.
     pub fn finish(&mut self) {
         for reporter in &mut self.reporters {
             reporter.finish();
         }
     }
 
-    /// Waits a moment for those who are slow to read, and says whether more waiting is worth it.
+    /// Waits for slow readers and returns whether output is still pending.
     pub fn has_pending_output(&mut self, patience: Duration) -> bool {
         self.reporters.iter_mut().any(|reporter| reporter.has_pending_output(patience))
     }

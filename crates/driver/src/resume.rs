@@ -1,95 +1,62 @@
-//! A run as it was left: what its journal tells, and what the files beside it add to that.
+//! The state of a run that can be resumed, from its journal and the files beside it.
 
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
-use ralph_events::progress::{ResumePoint, Tracker};
+use ralph_events::run_state::{Repeated, ResumePoint, RunState, Warning};
 use ralph_git::head_log::NewCommits;
-use ralph_report::run_table::RunSummary;
 use ralph_store::guardrail_logs;
 use ralph_store::runs::{FirstWords, RunDir};
 
-/// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
-const MAX_WARNINGS: usize = 1_000;
-
-/// A journal that was written so much later than its last event was written by somebody else: copied, or put
-/// back from a backup. Then its time tells nothing, nor do those of the files beside it.
+/// A journal modified this much later than its last event was copied or restored, so file times mean nothing.
 const FOREIGN_WRITE_MS: i64 = 10_000;
 
-/// A run as it was left.
 #[derive(Debug, Clone)]
 pub struct ResumeState {
-    pub summary: RunSummary,
+    pub run: RunState,
     pub progress: ResumePoint,
-    /// What it was warned of before.
-    pub warnings: HashSet<String>,
-    /// It has done something, and nothing in its journal tells what.
+    /// The run has done something, and nothing in its journal can be read.
     pub is_lost: bool,
-    /// It was cut off before it had done anything.
+    /// The run was killed before it had done anything.
     pub is_new: bool,
-    /// The project that it began in, which may have been moved or copied since.
-    pub original_directory: Option<PathBuf>,
-    /// How much of the journal this was read from, at most.
+    /// An upper limit for how much of the journal was read.
     pub journal_size: u64,
 }
 
 impl ResumeState {
-    /// Reads all that is known of a run. Without a journal it had not begun yet.
+    /// Reads the journal and the files beside it. A run without a journal had not started yet.
     pub fn load(dir: &RunDir) -> ResumeState {
-        // Before it is read: what is written meanwhile is then found to have been.
+        // Taken before the journal is read, so entries written meanwhile are noticed.
         let journal_size = dir.journal_size();
-        let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
-        let (mut read_any, mut began_in, mut warned_of) = (false, None, HashSet::new());
-        if let Ok(mut entries) = dir.read_journal() {
-            for entry in entries.by_ref() {
-                read_any = true;
-                summary.fold(&entry);
-                if began_in.is_none()
-                    && let Event::RunStarted { directory, .. } = &entry.event
-                {
-                    began_in = Some(PathBuf::from(directory.as_ref()));
-                }
-                tracker.apply(&entry);
-                if let Event::Warning { message } = entry.event
-                    && warned_of.len() < MAX_WARNINGS
-                {
-                    warned_of.insert(message.into_owned());
-                }
-            }
-            summary.unreadable = entries.unreadable();
+        let mut run = dir.read_journal().map_or_else(|_| RunState::default(), RunState::read);
+        // The journal is written before anything else. If it is empty, no agent has run.
+        let is_lost = run.is_empty()
+            && (run.unreadable > 0 || dir.first_words() == FirstWords::Other || dir.has_spent());
+        let is_new = run.is_empty() && !is_lost;
+        if let Some(time_ms) = last_alive_ms(dir, run.clock.last_ms) {
+            run.alive_at(time_ms);
         }
-        // The journal begins before anything else does: without a word in it there must be nothing of an agent.
-        let is_lost = !read_any
-            && (summary.unreadable > 0
-                || dir.first_words() == FirstWords::Other
-                || dir.has_spent());
-        if let Some(time_ms) = last_alive_ms(dir, summary.last_ms) {
-            summary.note_alive(time_ms);
-            tracker.note_alive(time_ms);
-        }
-        ResumeState {
-            summary,
-            progress: tracker.finish(),
-            warnings: warned_of,
-            is_lost,
-            is_new: !read_any && !is_lost,
-            original_directory: began_in,
-            journal_size,
-        }
+        ResumeState { progress: run.resume_point(), run, is_lost, is_new, journal_size }
     }
 
-    /// It is a warning that is in the journal already.
+    /// The directory of the first start. The project may have been moved or copied since.
+    pub fn original_directory(&self) -> Option<&Path> {
+        self.run.info.began_in.as_deref().map(Path::new)
+    }
+
+    /// The journal contains this warning already.
     pub fn has_warned(&self, event: &Event<'_>) -> bool {
-        matches!(event, Event::Warning { message } if self.warnings.contains(message.as_ref()))
+        let Event::Warning { message } = event else { return false };
+        let known = |it: &Repeated<Warning>| matches!(&it.item, Warning::Message { message: known } if known == message);
+        self.run.notices.warnings.first.iter().any(known)
     }
 
-    /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
+    /// Warns about a damaged journal, with the limits of `budget` that it affects.
     pub fn journal_warning(&self, budget: &Budget) -> Option<String> {
-        let words = journal::unreadable_message(self.summary.unreadable)?;
+        let words = journal::unreadable_message(self.run.unreadable)?;
         let mut kept: Vec<&str> = Vec::new();
         kept.extend(budget.cost_usd.map(|_| "cost"));
         kept.extend(budget.tokens.map(|_| "tokens"));
@@ -106,15 +73,15 @@ impl ResumeState {
     }
 }
 
-/// Until when a run was there at least: whoever is killed cannot say it, but what it wrote last tells. What
-/// agents and guardrails print is in no event until later. `last_ms` is when its last event was.
+/// Returns the last time a run was alive, by the files it wrote: agents and guardrails print before an event says so.
+/// `last_ms` is the time of its last event.
 pub fn last_alive_ms(dir: &RunDir, last_ms: i64) -> Option<i64> {
     let times_are_its_own = modified_ms(&dir.journal())
         .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(FOREIGN_WRITE_MS));
     if !times_are_its_own {
         return None;
     }
-    // Only what is kept with the run: the well-known names beside it are those of whichever run was there last.
+    // Only files in the run's own directory: those beside it may belong to another run.
     let kept = dir.path.read_dir().into_iter().flatten().flatten();
     let logs =
         kept.filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
@@ -124,8 +91,7 @@ pub fn last_alive_ms(dir: &RunDir, last_ms: i64) -> Option<i64> {
     written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
 }
 
-/// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
-/// commit of its own that was being made then: that is there, or it is not.
+/// Returns the events for commits found at a resume. All are by others, except a commit that the run was making.
 pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'static>> {
     let NewCommits { head, mut commits } = moved;
     let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
@@ -153,7 +119,7 @@ pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'
     events
 }
 
-/// When a file was last written, in milliseconds since the Unix epoch.
+/// Returns the modification time in milliseconds since the Unix epoch.
 fn modified_ms(path: &Path) -> Option<i64> {
     in_ms(path.symlink_metadata().ok()?.modified().ok()?)
 }
@@ -198,18 +164,18 @@ mod tests {
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 15);
         write("runs/r/guardrail_001_true.log", 40 * 60);
         let cut_off = left(ralph.path(), &[START, CHECK], at(600));
-        assert_eq!(cut_off.summary.duration_ms(None), cut_off.progress.active_ms, "one rule");
+        assert_eq!(cut_off.run.duration_ms(None), cut_off.progress.active_ms, "one rule");
         assert_eq!(minutes(cut_off), 40);
         // Another run has a guardrail of the same name.
         write("guardrail_001_true.log", 50 * 60);
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
-        // Nobody has written anything tomorrow.
+        // A time in the future does not count.
         write("runs/r/guardrail_001_other.log", 100 * 365 * 24 * 60 * 60);
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
-        // A run that said when it ended was there until then.
+        // The recorded end counts.
         let ended = left(ralph.path(), &[START, CHECK, END], at(600));
-        assert_eq!((ended.summary.duration_ms(None), minutes(ended)), (600_000, 10));
-        // All of it was copied.
+        assert_eq!((ended.run.duration_ms(None), minutes(ended)), (600_000, 10));
+        // All files were copied.
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
     }
 
@@ -221,7 +187,7 @@ mod tests {
             replaces: None,
             since: None,
         };
-        // What was being made, what is found, and of how many commits each event tells, and whose.
+        // The commit being made, the commits found, and for each event how many commits and whether by others.
         for (committing, found, told) in [
             (None, &[][..], &[(0, false)][..]),
             (None, &["mine"], &[(1, true)]),
@@ -272,7 +238,7 @@ mod tests {
             let found = ResumeState::load(&dir);
             let said = journal.escape_ascii();
             assert_eq!((found.is_lost, found.is_new), (is_lost, !is_lost), "{said}");
-            // An agent was there, and so there was a journal that told of it.
+            // An agent has run, so there was a journal.
             std::fs::write(&began, "x").unwrap();
             assert!(ResumeState::load(&dir).is_lost, "{said}");
             std::fs::remove_file(&began).unwrap();

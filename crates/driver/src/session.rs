@@ -8,10 +8,10 @@ use ralph_events::env_names::RUN_ID;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Event, Leftover};
 use ralph_events::redact::redact_command;
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_process as process;
 use ralph_process::{Interrupts, System};
-use ralph_report::run_table::RunSummary;
 use ralph_store::active_marker;
 use ralph_store::home;
 use ralph_store::journal_copies::{self, Removed};
@@ -377,19 +377,16 @@ fn open_files(
 
 fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
-    let mut summary = RunSummary::default();
     let path = project.runs_dir().join(run).join("events.jsonl");
-    if let Ok(entries) = runs::read_journal(&path) {
-        entries.for_each(|entry| summary.fold(&entry));
-    }
-    if summary.outcome.is_some() {
+    let state = runs::read_journal(&path).map_or_else(|_| RunState::default(), RunState::read);
+    if state.end.is_some() {
         return None;
     }
     let mut message = format!("the last run, {run}, was cut off");
-    if summary.iterations > 0 {
-        message.push_str(&format!(" in iteration {}", summary.iterations));
+    if state.totals.iteration > 0 {
+        message.push_str(&format!(" in iteration {}", state.totals.iteration));
     }
-    if let Some(cost) = summary.usage().cost_usd {
+    if let Some(cost) = state.cost().reported {
         message.push_str(&format!(", having cost {}", text::format_dollars(cost)));
     }
     message.push_str(&format!(" (process {} is gone)", before.pid));

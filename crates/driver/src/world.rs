@@ -10,9 +10,10 @@ use std::time::Duration;
 use ralph_engine::machine::Now;
 use ralph_events::event::Entry;
 use ralph_events::journal;
+use ralph_events::run_state::RunState;
 use ralph_process::trust::{self, OutsideCommand};
 use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
-use ralph_report::summary::{Reading, Summary};
+use ralph_report::summary::Summary;
 use ralph_sandbox as sandbox;
 use ralph_sandbox::proxy::Refusal;
 use ralph_sandbox::{Backend, Sandbox, SandboxTrace};
@@ -192,9 +193,9 @@ pub trait World {
     }
     /// Passes every journal entry, from the first.
     fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
-    /// The journal's summary, for the report.
-    fn reading(&mut self) -> Reading {
-        Reading::default()
+    /// Reads the journal.
+    fn run_state(&mut self) -> RunState {
+        RunState::default()
     }
     /// Adds what git knows about the commits.
     fn look_up(&mut self, _facts: &mut Summary) {}
@@ -814,9 +815,9 @@ impl World for RealWorld {
         }
     }
 
-    fn reading(&mut self) -> Reading {
+    fn run_state(&mut self) -> RunState {
         let journal = self.files.read_journal().map(journal::entries);
-        journal.map_or_else(|_| Reading::default(), Reading::of)
+        journal.map_or_else(|_| RunState::default(), RunState::read)
     }
 
     fn look_up(&mut self, facts: &mut Summary) {

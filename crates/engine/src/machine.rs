@@ -23,7 +23,7 @@ use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, WaitReason};
-use ralph_events::progress::{Limits, Open, Pending, ResumePoint};
+use ralph_events::run_state::{OpenIteration as Open, Pending, RateLimits as Limits, ResumePoint};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 

@@ -28,8 +28,8 @@ pub fn retries_exhausted_message(failures: u32, last: &str) -> String {
     }
 }
 
-/// How the last attempt failed, from the words of [`gave_up`], which are all that a journal has of it.
-pub fn why_it_gave_up(words: &str) -> Option<&str> {
+/// Returns how the last attempt failed, from the message in a journal of ralph 0.1.0.
+pub(crate) fn why_it_gave_up(words: &str) -> Option<&str> {
     let several = words.split_once(LAST_FAILURE_INFIX).map(|(_, last)| last);
     several.or_else(|| words.strip_prefix(FAILED_PREFIX))
 }
@@ -40,14 +40,8 @@ pub fn budget_exceeded_message(how_much: &str) -> String {
     format!("{BUDGET_EXCEEDED_PREFIX}{how_much}")
 }
 
-/// Whether a budget was used up when a run ended by it, from the words of that end. A wait that would outlast the
-/// run's time is not begun, and what is left of that time is left.
-pub fn is_used_up(words: &str) -> bool {
-    words.starts_with(BUDGET_EXCEEDED_PREFIX)
-}
-
-/// Returns the argument of [`used_up`], from the message it made.
-pub fn how_much_was_used_up(message: &str) -> Option<&str> {
+/// Returns the argument of [`budget_exceeded_message`], for journals of ralph 0.1.0.
+pub(crate) fn how_much_was_used_up(message: &str) -> Option<&str> {
     message.strip_prefix(BUDGET_EXCEEDED_PREFIX)
 }
 

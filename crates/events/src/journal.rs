@@ -1,26 +1,24 @@
-//! The append-only file of a run's events: the one source of truth of that run.
+//! The append-only file of a run's events: the one source of truth about the run.
 
 mod skim;
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use crate::event::{Entry, Event, Stamp};
 use crate::json_writer;
 
-/// Turns events into lines. What is collected here goes to the file in one write, and only then to
-/// anybody's eyes.
+/// Encodes events as lines, collected for one write to the file.
 #[derive(Debug, Default)]
 pub struct LineEncoder {
     bytes: Vec<u8>,
-    /// The part of a line that tells when and where, for `stamp`: most events share it.
+    /// The beginning of a line with this `stamp`, which most events share.
     prefix: Vec<u8>,
     stamp: Option<Stamp>,
 }
 
 impl LineEncoder {
-    /// Adds the line of one event, and tells it without its newline.
+    /// Adds the line of an event and returns it without its newline.
     pub fn push(&mut self, at: Stamp, event: &Event<'_>) -> &[u8] {
         if self.stamp != Some(at) {
             self.stamp = Some(at);
@@ -33,11 +31,11 @@ impl LineEncoder {
         self.bytes.extend_from_slice(&self.prefix);
         let join = self.bytes.len();
         if serde_json::to_writer(&mut self.bytes, event).is_err() {
-            // Only a number that JSON does not know could do this, and none is made here.
+            // Unreachable: only a number that JSON lacks could fail.
             self.bytes.truncate(start);
             return &[];
         }
-        // Two objects become one: `{"time":…` and `{"event":…`.
+        // Joins two objects: `{"time":…` and `{"event":…`.
         self.bytes[join] = b',';
         json_writer::escape_from(&mut self.bytes, join);
         self.bytes.push(b'\n');
@@ -54,81 +52,42 @@ impl LineEncoder {
     }
 }
 
-/// Reads a journal from its beginning. A line that is torn, damaged or of a kind that this version does not
-/// know is skipped and counted by [`Entries::unreadable`]: the other lines are still worth reading.
+/// Reads a journal from its beginning. Lines that are torn, damaged or of an unknown kind are skipped and counted.
 pub fn entries<R: Read>(journal: R) -> Entries<R> {
     Entries {
         reader: BufReader::with_capacity(BUFFER, journal),
         line: Vec::new(),
         unreadable: 0,
-        wanted: |_, _| Want::Yes,
-        skipped_line: Vec::new(),
-        deferred_lines: VecDeque::new(),
-        state: ReadState::On,
+        without_text: false,
     }
 }
 
-/// The entries of a journal that can be read, in order.
+/// The readable entries of a journal, in order.
 #[derive(Debug)]
 pub struct Entries<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     unreadable: u64,
-    wanted: EventFilter,
-    /// The beginning of the last line that nobody wanted.
-    skipped_line: Vec<u8>,
-    /// Lines of which it is not known yet whether anybody wants them.
-    deferred_lines: VecDeque<Vec<u8>>,
-    state: ReadState,
+    without_text: bool,
 }
 
-/// Whether somebody wants an event of this name, whose line this is.
-pub type EventFilter = fn(&str, &[u8]) -> Want;
-
-/// Whether somebody wants an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    Yes,
-    No,
-    /// Only if something is wanted with it later, or the journal goes no further.
-    Perhaps,
-    /// And those before it that were wanted perhaps.
-    WithThose,
-    /// And none of those.
-    WithoutThose,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadState {
-    On,
-    /// What was held comes first, then the line that was read.
-    Held,
-    /// What was held is the last.
-    Last,
-}
-
-/// How much is read at once.
 const BUFFER: usize = 64 * 1024;
-/// How many lines are held.
-const MAX_HELD: usize = 128;
-/// The longest line that is read. Events are limited so that none makes a longer line.
+/// The longest line that is read. Events are limited so that none exceeds it.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
-/// The result of reading one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineRead {
-    /// There is nothing more to read.
     End,
-    /// The line was added. It ends with a newline, unless the file ends before.
+    /// The line was added, with its newline unless the file ends before it.
     Line,
     /// The line was longer than [`MAX_LINE`] and was skipped.
     TooLong,
 }
 
-/// Adds the next line of a journal, or the rest of it, to `line`. Of a line that is too long nothing is kept.
+/// Adds the next line of a journal, or the rest of it, to `line`.
 ///
 /// # Errors
-/// What the file system said.
+/// The file cannot be read.
 pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<LineRead> {
     let room = (MAX_LINE + 1).saturating_sub(line.len());
     if reader.by_ref().take(room as u64).read_until(b'\n', line)? == 0 {
@@ -144,24 +103,16 @@ pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Li
 }
 
 impl<R> Entries<R> {
-    /// How many lines could not be read so far. A last one without its end is none of them: whoever writes
-    /// it is at it, or was cut off there, which is told otherwise.
+    /// Returns how many lines could not be read. An unfinished last line does not count.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// The same without the events that nobody wants, which are hardly looked at: that is most of a journal.
+    /// Leaves the text out of entries that are nothing but text, which is most of a journal. The state of a run
+    /// depends only on their stamps.
     #[must_use]
-    pub fn filter_kinds(self, wanted: EventFilter) -> Self {
-        Entries { wanted, ..self }
-    }
-
-    /// When and where the last event before the last entry happened that nobody wanted, or after it if there
-    /// is none any more. Told once.
-    pub fn take_skipped_stamp(&mut self) -> Option<Stamp> {
-        let stamp = skim::EntryHeader::parse(&self.skipped_line).and_then(|head| head.stamp());
-        self.skipped_line.clear();
-        stamp
+    pub fn without_text(self) -> Self {
+        Entries { without_text: true, ..self }
     }
 }
 
@@ -169,24 +120,11 @@ impl<R: Read> Iterator for Entries<R> {
     type Item = Entry<'static>;
 
     fn next(&mut self) -> Option<Entry<'static>> {
-        loop {
-            if self.state != ReadState::On {
-                if let Some(mut line) = self.deferred_lines.pop_front() {
-                    if let Some(entry) = skim::entry(&mut line) {
-                        return Some(entry);
-                    }
-                    self.unreadable += 1;
-                    continue;
-                }
-                if self.state == ReadState::Last {
-                    return None;
-                }
-                self.state = ReadState::On;
-            } else if !self.read_line() {
-                self.state = ReadState::Last;
-                continue;
-            } else if self.is_deferred() {
-                continue;
+        while self.read_line() {
+            if self.without_text
+                && let Some(entry) = skim::entry_without_text(&self.line)
+            {
+                return Some(entry);
             }
             if let Some(entry) = skim::entry(&mut self.line) {
                 return Some(entry);
@@ -195,6 +133,7 @@ impl<R: Read> Iterator for Entries<R> {
                 self.unreadable += 1;
             }
         }
+        None
     }
 }
 
@@ -207,54 +146,16 @@ impl<R: Read> Entries<R> {
                 Ok(LineRead::Line) => return true,
                 Ok(LineRead::TooLong) => self.unreadable += 1,
                 Err(_) => {
-                    // Whatever follows, there is no way to get at it.
+                    // Nothing behind an error can be read.
                     self.unreadable += 1;
                     return false;
                 }
             }
         }
     }
-
-    /// Whether the line that was read is not to be read any further, for now or at all.
-    fn is_deferred(&mut self) -> bool {
-        let Some(head) = skim::EntryHeader::parse(&self.line) else { return false };
-        let want = (self.wanted)(head.event, &self.line);
-        match want {
-            Want::Yes => return false,
-            Want::WithoutThose => {
-                self.deferred_lines.clear();
-                return false;
-            }
-            Want::WithThose => {
-                self.state = ReadState::Held;
-                return true;
-            }
-            Want::No | Want::Perhaps => {}
-        }
-        if !skim::looks_complete(&self.line) {
-            return false;
-        }
-        self.skipped_line.clear();
-        self.skipped_line.extend_from_slice(&self.line[..head.len]);
-        if want == Want::Perhaps {
-            let mut line = Vec::new();
-            let held = |lines: &VecDeque<Vec<u8>>| lines.iter().map(Vec::len).sum::<usize>();
-            while self.deferred_lines.len() >= MAX_HELD
-                || held(&self.deferred_lines) + self.line.len() > MAX_LINE
-            {
-                let Some(oldest) = self.deferred_lines.pop_front() else { break };
-                line = oldest;
-            }
-            line.clear();
-            line.shrink_to(BUFFER);
-            line.extend_from_slice(&self.line);
-            self.deferred_lines.push_back(line);
-        }
-        true
-    }
 }
 
-/// What is said of so many lines that cannot be read; nothing if there are none.
+/// Describes unreadable lines; `None` if there are none.
 pub fn unreadable_message(lines: u64) -> Option<String> {
     match lines {
         0 => None,
@@ -263,7 +164,7 @@ pub fn unreadable_message(lines: u64) -> Option<String> {
     }
 }
 
-/// How much of a file is whole lines.
+/// Returns the length of the complete lines of a file.
 pub fn complete_lines_len(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut block = [0; 8192];
@@ -283,6 +184,7 @@ pub fn complete_lines_len(file: &mut File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Stream;
 
     fn at(iteration: u32) -> Stamp {
         Stamp { time_ms: 1_794_774_472_123, iteration, attempt: 1 }
@@ -336,45 +238,31 @@ mod tests {
     }
 
     #[test]
-    fn skim_skips_unwanted_entries_and_holds_notes() {
+    fn entries_without_text_keep_times_and_count_damage() {
         let mut lines = LineEncoder::default();
-        let stop = |name: &'static str| Event::StopRequested { signal: name.into(), now: false };
-        let note = |name: &'static str| Event::Note { message: name.into() };
-        let steps = [
-            (1, note("dropped")),
-            (2, stop("without")),
-            (3, text("said")),
-            (4, note("taken")),
-            (5, Event::Paused),
-            (6, stop("with")),
-            (7, text("said")),
-            (8, note("last")),
+        let output =
+            |stream, text: &'static str| Event::Output { stream, text: text.into(), joined: false };
+        let events = [
+            (1, text("said")),
+            (2, output(Stream::Stdout, "\"stream\":\"stderr\"")),
+            (3, output(Stream::Stderr, "failed")),
+            (4, Event::Paused),
         ];
-        for (seconds, event) in &steps {
-            let at = Stamp { time_ms: seconds * 1000, ..at(1) };
-            lines.push(at, event);
+        for (seconds, event) in &events {
+            lines.push(Stamp { time_ms: seconds * 1000, ..at(1) }, event);
         }
         let mut bytes = b"{\"time\":\"2026-11-15T20:27:52.123Z\",\"iteration\":1,\"attempt\":1,\"event\":\"text\",\"te\n".to_vec();
         bytes.extend_from_slice(lines.bytes());
-        let mut entries = entries(&bytes[..]).filter_kinds(|event, line| match event {
-            "text" => Want::No,
-            "note" => Want::Perhaps,
-            "stop_requested" if memchr::memmem::find(line, b"\"without\"").is_some() => {
-                Want::WithoutThose
-            }
-            "stop_requested" => Want::WithThose,
-            _ => Want::Yes,
-        });
-        let mut told = Vec::new();
-        while let Some(entry) = entries.next() {
-            told.push((
-                entry.at.time_ms / 1000,
-                entries.take_skipped_stamp().map(|at| at.time_ms / 1000),
-            ));
-        }
-        // A note that is held does not come before what came after it, but before whatever wants it.
-        let expected = [(2, Some(1)), (5, Some(4)), (4, None), (6, None), (8, Some(8))];
-        assert_eq!(told, expected);
-        assert_eq!(entries.unreadable(), 1, "what nobody wants is damaged all the same");
+        let mut entries = entries(&bytes[..]).without_text();
+        let read: Vec<_> =
+            entries.by_ref().map(|entry| (entry.at.time_ms / 1000, entry.event)).collect();
+        let expected = [
+            (1, text("")),
+            (2, output(Stream::Stdout, "")),
+            (3, output(Stream::Stderr, "failed")),
+            (4, Event::Paused),
+        ];
+        assert_eq!(read, expected);
+        assert_eq!(entries.unreadable(), 1);
     }
 }

@@ -14,7 +14,6 @@ pub mod exit_code;
 pub mod journal;
 pub mod json_writer;
 pub mod line_splitter;
-pub mod progress;
 pub mod redact;
 pub mod run_state;
 pub mod spending;

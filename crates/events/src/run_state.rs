@@ -11,8 +11,11 @@ mod iteration;
 mod notices;
 mod repository;
 mod resume;
+mod resume_point;
 mod steps;
 mod totals;
+
+use std::io::Read;
 
 use serde::Serialize;
 
@@ -22,11 +25,13 @@ pub use end::{Continuation, RunEnd};
 pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState};
 pub use notices::{LastWords, Listed, Notices, Repeated, Warning};
 pub use repository::{CommitRecord, RepositoryState};
-pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumePoint, StallSeen};
+pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumeFacts, StallSeen};
+pub use resume_point::ResumePoint;
 pub use totals::{Cost, FailureCount, Totals};
 
 use super::attempt;
-use super::event::{Entry, Event, Purpose, TodoItem, TodoStatus};
+use super::event::{Entry, Event, Purpose, Stamp, TodoItem, TodoStatus};
+use super::journal::Entries;
 
 /// Open items of an agent's plan that are kept.
 const MAX_PLAN: usize = 50;
@@ -39,7 +44,7 @@ pub struct RunState {
     pub activity: Activity,
     pub requests: Requests,
     pub totals: Totals,
-    pub resume: ResumePoint,
+    pub resume: ResumeFacts,
     /// In order; only the current one in a [live](RunState::live) state.
     pub iterations: Vec<IterationRecord>,
     pub repository: RepositoryState,
@@ -55,6 +60,8 @@ pub struct RunState {
     pub notices: Notices,
     /// `None` while the run goes on, or if it was killed.
     pub end: Option<RunEnd>,
+    /// Lines of the journal that cannot be read: the run may have done and used more.
+    pub unreadable: u64,
     #[serde(skip)]
     live: bool,
 }
@@ -68,8 +75,6 @@ pub struct RunInfo {
     /// The directory of the first start; the project may have been moved since.
     pub began_in: Option<String>,
     pub agent: String,
-    /// The model that the agent named last.
-    pub model: Option<String>,
     pub pid: u32,
     /// The beginning of the prompt, or the name of its file.
     pub prompt: String,
@@ -100,16 +105,39 @@ impl RunState {
     /// A state for the process that owns the run: it forgets finished iterations and waits, so that its size does
     /// not grow with the run.
     pub fn live() -> RunState {
-        RunState { live: true, ..RunState::default() }
+        RunState::default().into_live()
+    }
+
+    /// Continues the state of a run in the process that resumes it.
+    #[must_use]
+    pub fn into_live(mut self) -> RunState {
+        self.live = true;
+        self.iterations.drain(..self.iterations.len().saturating_sub(1));
+        self.waits.drain(..self.waits.len().saturating_sub(1));
+        self
+    }
+
+    /// Reads a whole journal.
+    pub fn read<R: Read>(entries: Entries<R>) -> RunState {
+        let mut state = RunState::default();
+        let mut entries = entries.without_text();
+        entries.by_ref().for_each(|entry| state.apply(&entry));
+        state.unreadable = entries.unreadable();
+        state
     }
 
     /// Takes the next entry of the journal.
     pub fn apply(&mut self, entry: &Entry<'_>) {
-        let (at, now) = (entry.at, entry.at.time_ms);
-        self.tick(entry);
-        self.trust_stamp(entry);
-        match &entry.event {
-            Event::RunStarted { .. } => self.run_started(now, &entry.event),
+        self.apply_event(entry.at, &entry.event);
+    }
+
+    /// Takes the next event of the run.
+    pub fn apply_event(&mut self, at: Stamp, event: &Event<'_>) {
+        let now = at.time_ms;
+        self.tick(at, event);
+        self.trust_stamp(at, event);
+        match event {
+            Event::RunStarted { .. } => self.run_started(now, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
                 self.resume.completed = self.resume.completed.max(*iterations);
                 self.totals.spending.at_least(usage);
@@ -144,13 +172,15 @@ impl RunState {
                 }
             }
             Event::Session { model, .. } => {
-                if let Some(model) = model {
-                    self.info.model = Some(model.as_ref().to_owned());
+                if let (Some(model), Some(current)) = (model, self.iterations.last_mut()) {
+                    current.model = Some(model.as_ref().to_owned());
                 }
             }
             Event::Usage(usage) => self.running_usage(usage),
             Event::Result { usage, turns, .. } => {
-                self.totals.add_turns(*turns);
+                if let Some(current) = self.iterations.last_mut() {
+                    current.add_turns(*turns);
+                }
                 if let Some(usage) = usage {
                     self.running_usage(usage);
                 }
@@ -193,9 +223,9 @@ impl RunState {
                 self.enter(Activity::Idle, now);
                 self.totals.attempt_ended(usage, *tools, *tool_errors);
                 self.notices.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
-                self.resume.agent_ended(&entry.event);
+                self.resume.agent_ended(event);
                 if let Some(current) = self.iterations.last_mut() {
-                    current.agent_ended(&entry.event);
+                    current.agent_ended(event);
                 }
             }
             Event::Retrying { class, message, failures, .. } => {
@@ -312,7 +342,7 @@ impl RunState {
                 self.clock.leave_idle(now);
                 self.end_pause(now);
             }
-            Event::RunEnded { .. } => self.run_ended(now, &entry.event),
+            Event::RunEnded { .. } => self.run_ended(now, event),
             Event::Notified { .. } => {
                 if let Some(end) = &mut self.end {
                     end.notify_pending = false;

@@ -43,7 +43,7 @@ impl Spending {
         }
     }
 
-    /// Ends an attempt without a final report: what it has used so far counts. Returns that usage.
+    /// Ends an attempt without a final report and returns its usage so far.
     pub fn settle(&mut self) -> Usage {
         let usage = self.running;
         self.end_attempt(&usage);

@@ -1,8 +1,7 @@
 //! What ralph knows of a task list before a run: from the last run's ledger, or from git.
 
 use ralph_events::error::Error;
-use ralph_events::event::Event;
-use ralph_events::journal::Want;
+use ralph_events::run_state::{RunState, TaskProgress};
 use ralph_git::file_history::{HistoryExtent, file_versions};
 use ralph_store::project::Project;
 use ralph_store::{home, runs};
@@ -294,13 +293,7 @@ fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, HistoryEx
 fn journal_mismatch_warning(project: &Project, list: &TaskList) -> Option<String> {
     let runs = runs::list(&project.runs_dir()).ok()?;
     runs.iter().rev().find_map(|run| {
-        let entries = run.read_journal().ok()?;
-        let wanted = |name: &str, _: &[u8]| if name == "tasks" { Want::Yes } else { Want::No };
-        let last = entries.filter_kinds(wanted).filter_map(|entry| match entry.event {
-            Event::Tasks { total, problems, .. } => Some((total, problems)),
-            _ => None,
-        });
-        let (total, problems) = last.last()?;
+        let TaskProgress { total, problems, .. } = RunState::read(run.read_journal().ok()?).tasks?;
         let is_more = total as usize > list.stories.len();
         let why = match problems.first() {
             Some(problem) => problem.clone(),

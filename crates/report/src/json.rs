@@ -7,6 +7,7 @@ use super::output::{OutputStream, OutputTarget};
 use super::screen::TerminalOutput;
 use super::{Backpressure, Reporter};
 use ralph_events::event::{Event, Stamp};
+use ralph_events::run_state::RunState;
 
 /// Large enough for most runs: a program cannot guess missing events.
 const QUEUE_BYTES: usize = 64 << 20;
@@ -43,7 +44,7 @@ fn omitted_event(events: u64, out: &mut Vec<u8>) {
 }
 
 impl Reporter for JsonReporter {
-    fn event(&mut self, _at: Stamp, _event: &Event<'_>) {}
+    fn event(&mut self, _at: Stamp, _event: &Event<'_>, _run: &RunState) {}
 
     fn line(&mut self, line: &[u8]) {
         if !self.screen.is_closed() {

@@ -24,6 +24,7 @@ pub mod worker_lines;
 use std::time::Duration;
 
 use ralph_events::event::{Event, Stamp, Stream};
+use ralph_events::run_state::RunState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backpressure {
@@ -37,8 +38,9 @@ pub enum Backpressure {
 ///
 /// `event` and `line` only prepare; `flush` shows it, once the journal has the events.
 pub trait Reporter {
-    fn event(&mut self, at: Stamp, event: &Event<'_>);
-    /// The same event as a journal line, without the newline, for views that pass lines on.
+    /// `run` is the state of the run after the event.
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState);
+    /// The same event as a line of the journal, without the newline.
     fn line(&mut self, _line: &[u8]) {}
     /// The agent's raw bytes.
     fn raw_output(&mut self, _stream: Stream, _bytes: &[u8]) {}

@@ -7,6 +7,7 @@ use super::output::OutputStream;
 use super::width;
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
+use ralph_events::run_state::RunState;
 
 /// Undoes an agent's terminal settings: alternate screen, mouse, paste mode, hidden cursor, colours, margins.
 const RESET: &[u8] =
@@ -58,7 +59,7 @@ impl PtyMirror {
 }
 
 impl Reporter for PtyMirror {
-    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         match event {
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.enter_raw_mode(),
             Event::AgentEnded { .. } | Event::RunEnded { .. } => self.restore_terminal(),
@@ -67,8 +68,8 @@ impl Reporter for PtyMirror {
             }
             _ => {}
         }
-        for line in self.follower.apply(at, event).messages {
-            // A message would disturb the agent's screen.
+        for line in self.follower.apply(at, event, run).messages {
+            // What is said while an agent has the screen would be in the middle of that.
             if self.before.is_none() {
                 self.write_line(&line);
             }

@@ -1,16 +1,19 @@
 use super::Reporter;
 use ralph_events::event::Entry;
 use ralph_events::json_writer;
+use ralph_events::run_state::RunState;
 
 const BATCH: usize = 256;
 
 /// Passes a journal's events to a view, as the run did.
 pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
+    let mut run = RunState::live();
     for (number, entry) in entries.enumerate() {
         if let Ok(line) = json_writer::compact(&entry) {
             reporter.line(line.as_bytes());
         }
-        reporter.event(entry.at, &entry.event);
+        run.apply(&entry);
+        reporter.event(entry.at, &entry.event, &run);
         if (number + 1) % BATCH == 0 {
             reporter.flush();
         }

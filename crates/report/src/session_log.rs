@@ -1,4 +1,4 @@
-//! The log of a session: what the agent printed, iteration by iteration, as a file for people.
+//! The log of a session for people: the agents' output, iteration by iteration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,6 +10,7 @@ use super::Reporter;
 use crate::stream_merger::StreamMerger;
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
+use ralph_events::run_state::{IterationRecord, RunState};
 use ralph_events::text;
 
 const DOUBLE: &str =
@@ -17,18 +18,16 @@ const DOUBLE: &str =
 const SINGLE: &str =
     "--------------------------------------------------------------------------------";
 
-/// Where a log goes.
 pub trait Sink: Write {
-    /// Sees to it that what was written is still where it belongs.
+    /// Restores the file if it was removed.
     ///
     /// # Errors
-    /// It is lost.
+    /// The file is lost.
     fn restore(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Writes the log of a session.
 #[derive(Debug)]
 pub struct SessionLog<S> {
     sink: S,
@@ -37,11 +36,11 @@ pub struct SessionLog<S> {
     merger: StreamMerger,
     mode: String,
     facts: IterationStats,
-    /// How each iteration came out; one that a run was left in and begins again has a second end.
+    /// The last result of each iteration.
     ends: BTreeMap<u32, IterationResult>,
-    /// How much of what agents print still goes in.
+    /// Bytes of agents' output that still fit.
     bytes_left: u64,
-    /// The first thing that went wrong with the file, until somebody asks.
+    /// The first problem with the file, until it is reported.
     warning: Option<String>,
     has_failed: bool,
 }
@@ -53,30 +52,27 @@ enum IterationResult {
     Interrupted,
 }
 
-/// What the footer of an iteration tells.
+/// Figures for the footer of an iteration.
 #[derive(Debug, Default)]
 struct IterationStats {
-    /// The header, until there is something to put beneath it: what is found before an iteration keeps it
-    /// from beginning.
+    /// The header, until there is something to write below it.
     header: Option<String>,
     /// An agent was started.
     has_started: bool,
     retries: u32,
-    /// The attempt failed, and another is to come.
+    /// Another attempt follows the failed one.
     retry_due: bool,
-    /// How the last attempt failed, until somebody is told.
+    /// How the last attempt failed, until it is written.
     failure: Option<String>,
-    model: Option<String>,
-    turns: Option<u32>,
-    /// What the agent said, piece by piece; only a stream has pieces that count.
+    /// Texts of the agent; only those of a stream are counted.
     messages: u32,
     streams: bool,
-    /// Lines that the response filter failed for.
+    /// Lines on which the response filter failed.
     filter_errors: u64,
 }
 
 impl<S: Sink> SessionLog<S> {
-    /// `room` is how many bytes of what agents print go in.
+    /// `room` limits the bytes of agents' output.
     pub fn new(sink: S, zone: TimeZone, room: u64) -> Self {
         SessionLog {
             sink,
@@ -92,9 +88,10 @@ impl<S: Sink> SessionLog<S> {
         }
     }
 
-    /// Counts what happened in a session before this one. It is written in the log of that session.
+    /// Counts an entry of an earlier session, which has its own log.
     pub fn count_previous(&mut self, entry: &Entry<'_>) {
-        self.event(entry.at, &entry.event);
+        // Only the results of iterations are kept.
+        self.write_event(entry.at, &entry.event, &RunState::default());
         self.pending.clear();
     }
 
@@ -105,7 +102,7 @@ impl<S: Sink> SessionLog<S> {
         )
     }
 
-    /// A line of ralph's own, on a line of its own.
+    /// Writes a line of ralph's own.
     fn write_note(&mut self, words: &str) {
         self.start_iteration();
         self.end_output();
@@ -127,15 +124,22 @@ impl<S: Sink> SessionLog<S> {
         ));
     }
 
-    /// There is something to tell of the iteration.
+    /// Writes the header before the first line of an iteration.
     fn start_iteration(&mut self) {
         if let Some(header) = self.facts.header.take() {
             self.pending.extend_from_slice(header.as_bytes());
         }
     }
 
-    fn iteration_ended(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage) {
-        // What was not even asked for was no iteration.
+    fn iteration_ended(
+        &mut self,
+        at: Stamp,
+        status: &str,
+        duration_ms: u64,
+        usage: &Usage,
+        run: &RunState,
+    ) {
+        // No agent was asked.
         let facts = std::mem::take(&mut self.facts);
         if facts.header.is_some() {
             return;
@@ -153,7 +157,7 @@ impl<S: Sink> SessionLog<S> {
         if let Some(failure) = failure {
             self.write_note(&format!("failed: {failure}"));
         }
-        self.footer(at, status, duration_ms, usage, facts);
+        self.footer(at, status, duration_ms, usage, &facts, run.iterations.last());
     }
 
     fn footer(
@@ -162,7 +166,8 @@ impl<S: Sink> SessionLog<S> {
         status: &str,
         duration_ms: u64,
         usage: &Usage,
-        facts: IterationStats,
+        facts: &IterationStats,
+        record: Option<&IterationRecord>,
     ) {
         self.end_output();
         let mut footer = format!(
@@ -177,8 +182,8 @@ impl<S: Sink> SessionLog<S> {
         let retries = (facts.retries > 0).then_some(facts.retries);
         let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
         let rows: [(&str, Option<String>); 6] = [
-            ("API Requests", facts.turns.map(|n| n.to_string())),
-            ("Model", facts.model),
+            ("API Requests", record.and_then(|it| it.turns).map(|n| n.to_string())),
+            ("Model", record.and_then(|it| it.model.clone())),
             ("Messages", messages.map(|n| n.to_string())),
             ("Cost", cost),
             ("Filter Errors", filter_errors.map(|n| n.to_string())),
@@ -215,27 +220,11 @@ impl<S: Sink> SessionLog<S> {
         self.pending.extend_from_slice(summary.as_bytes());
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        let written = self.sink.write_all(&self.pending);
-        self.pending.clear();
-        written
-    }
-
-    fn record_warning(&mut self, result: &io::Result<()>) {
-        if let Err(err) = result
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            self.warning = Some(format!("the session log is not complete: {err}"));
-        }
-    }
-}
-
-impl<S: Sink> Reporter for SessionLog<S> {
-    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+    fn write_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         match event {
             Event::RunStarted { command, .. } => {
                 self.mode = command.as_ref().to_owned();
-                // An iteration that a session before this one left without an end is begun again.
+                // An iteration without an end in the earlier session starts again.
                 self.facts = IterationStats::default();
             }
             Event::RunContinued { iterations, unchecked, .. } => {
@@ -250,20 +239,11 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 }
             }
             Event::IterationStarted { .. } => self.header(at),
-            Event::Session { model, .. } => {
-                self.facts.streams = true;
-                if let Some(model) = model {
-                    self.facts.model = Some(model.as_ref().to_owned());
-                }
-            }
             Event::Text { joined: false, subagent: false, .. } => self.facts.messages += 1,
-            Event::Usage(_) | Event::ToolStarted { .. } => self.facts.streams = true,
-            Event::Result { turns, .. } => {
-                self.facts.streams = true;
-                if let Some(turns) = turns {
-                    *self.facts.turns.get_or_insert(0) += turns;
-                }
-            }
+            Event::Session { .. }
+            | Event::Usage(_)
+            | Event::ToolStarted { .. }
+            | Event::Result { .. } => self.facts.streams = true,
             Event::Prompt { .. } => {
                 self.start_iteration();
                 self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
@@ -316,17 +296,37 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 usage,
             } => {
                 let status = match (status(*class, *guardrails_passed, *complete), cut_off) {
-                    // The run ended before everything had its turn.
+                    // The run ended before its checks were done.
                     ("success", true) => "interrupted",
                     (status, _) => status,
                 };
-                self.iteration_ended(at, status, *duration_ms, usage);
+                self.iteration_ended(at, status, *duration_ms, usage, run);
                 let restored = self.sink.restore();
                 self.record_warning(&restored);
             }
             Event::RunEnded { .. } => self.summary(event),
             _ => {}
         }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.sink.write_all(&self.pending);
+        self.pending.clear();
+        written
+    }
+
+    fn record_warning(&mut self, result: &io::Result<()>) {
+        if let Err(err) = result
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            self.warning = Some(format!("the session log is not complete: {err}"));
+        }
+    }
+}
+
+impl<S: Sink> Reporter for SessionLog<S> {
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        self.write_event(at, event, run);
     }
 
     fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
@@ -355,7 +355,7 @@ impl<S: Sink> Reporter for SessionLog<S> {
     }
 }
 
-/// Whether the agent is to blame for what became of an attempt.
+/// The agent caused the failure.
 fn is_agent_failure(class: Class) -> bool {
     match class {
         Class::Failed
@@ -372,7 +372,6 @@ fn is_agent_failure(class: Class) -> bool {
     }
 }
 
-/// What became of an iteration, in a word.
 fn status(class: Class, guardrails_passed: Option<bool>, complete: bool) -> &'static str {
     match class {
         _ if complete => "complete",
@@ -420,8 +419,11 @@ mod tests {
     #[test]
     fn session_log_of_checked_iteration_has_start_and_end() {
         let mut log = SessionLog::new(Vec::new(), TimeZone::UTC, 1_000);
+        let mut run = RunState::live();
         let mut tell = |iteration, event: Event<'_>| {
-            log.event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);
+            let at = Stamp { time_ms: 0, iteration, attempt: 1 };
+            run.apply_event(at, &event);
+            log.write_event(at, &event, &run);
         };
         let usage = Usage::default();
         tell(

@@ -1,62 +1,38 @@
-//! The line beneath the text that says where the run is and what it is waiting for.
+//! The line below the text that shows where the run is and what it waits for.
 //!
-//! It is a fold of events and of the clock into one line of text; where and when it is drawn is the
-//! business of [`super::screen`] and [`super::terminal`].
+//! [`super::screen`] and [`super::terminal`] draw it.
 
 use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::style::Marks;
+use super::style::{ASCII, Marks};
 use super::width;
-use ralph_events::event::{Event, Purpose, Stamp, Usage, WaitReason};
+use crate::run_table::cost_text;
+use ralph_events::event::{Purpose, WaitReason};
+use ralph_events::run_state::{Activity, Clock, Cost, OpenTool, RunState};
 use ralph_events::text;
 
-/// What the run is busy with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StatusActivity {
-    Idle,
-    Agent(Purpose),
-    Guardrail,
-    Scm,
-    Waiting { reason: WaitReason, until_ms: i64 },
-    Paused,
-}
-
-/// A tool call that has not ended.
-#[derive(Debug)]
-struct OpenTool {
-    id: String,
-    call: String,
-    since_ms: i64,
-}
-
-/// Tool calls that are remembered at once; an agent that never ends its calls must not fill memory.
-const MAX_TOOLS: usize = 64;
-
-/// What is kept of a tool's or a guardrail's description; no terminal shows more in one line.
+/// Characters kept of a description; no terminal shows more in one line.
 const MAX_DETAIL: usize = 200;
 
-/// Where the run is, as far as its events tell.
+/// The line, and the facts it shows.
 #[derive(Debug)]
 pub struct StatusLine {
     marks: &'static Marks,
     zone: fn() -> TimeZone,
-    /// `None` before the run and after it: then there is nothing to show.
-    started_ms: Option<i64>,
+    /// `false` before the run and after it.
+    shown: bool,
     now_ms: i64,
     drawn_ms: i64,
     iteration: u32,
     max_iterations: u32,
-    /// How many stories pass, and how many there are; none if it is not about stories.
+    /// Stories done, and all stories.
     stories: (u32, u32),
-    /// What ended attempts used, and what the current one has used so far.
-    spent: Usage,
-    current: Usage,
-    doing: StatusActivity,
-    since_ms: i64,
-    detail: String,
-    tools: Vec<OpenTool>,
+    clock: Clock,
+    cost: Cost,
+    tokens: u64,
+    activity: Activity,
     stopping: bool,
     pausing: bool,
     line: String,
@@ -67,144 +43,67 @@ impl StatusLine {
         StatusLine {
             marks,
             zone,
-            started_ms: None,
+            shown: false,
             now_ms: 0,
             drawn_ms: 0,
             iteration: 0,
             max_iterations: 0,
             stories: (0, 0),
-            spent: Usage::default(),
-            current: Usage::default(),
-            doing: StatusActivity::Idle,
-            since_ms: 0,
-            detail: String::new(),
-            tools: Vec::new(),
+            clock: Clock::default(),
+            cost: Cost::default(),
+            tokens: 0,
+            activity: Activity::Idle,
             stopping: false,
             pausing: false,
             line: String::new(),
         }
     }
 
-    pub fn event(&mut self, at: Stamp, event: &Event<'_>) {
-        self.now_ms = self.now_ms.max(at.time_ms);
-        match event {
-            Event::RunStarted { max_iterations, .. } => {
-                self.started_ms.get_or_insert(at.time_ms);
-                self.max_iterations = *max_iterations;
-                self.set_activity(StatusActivity::Idle, "");
-            }
-            Event::RunContinued { usage, duration_ms, unchecked, .. } => {
-                self.iteration = unchecked.unwrap_or(self.iteration);
-                self.started_ms = Some(at.time_ms.saturating_sub_unsigned(*duration_ms));
-                self.spent = *usage;
-                self.current = Usage::default();
-            }
-            Event::IterationStarted { max_iterations } => {
-                self.started_ms.get_or_insert(at.time_ms);
-                self.iteration = at.iteration;
-                self.max_iterations = *max_iterations;
-                self.set_activity(StatusActivity::Idle, "");
-            }
-            Event::AgentStarted { purpose, .. } => {
-                self.tools.clear();
-                self.set_activity(StatusActivity::Agent(*purpose), "");
-            }
-            Event::ToolStarted { id, name, summary, .. } => {
-                self.since_ms = self.now_ms;
-                if self.tools.len() < MAX_TOOLS {
-                    let mut call = Vec::new();
-                    width::push_one_line(name, MAX_DETAIL, "", &mut call);
-                    if !summary.is_empty() {
-                        call.push(b'(');
-                        width::push_one_line(summary, MAX_DETAIL, "", &mut call);
-                        call.push(b')');
-                    }
-                    self.tools.push(OpenTool {
-                        id: id.as_ref().to_owned(),
-                        call: String::from_utf8(call).unwrap_or_default(),
-                        since_ms: self.now_ms,
-                    });
-                }
-            }
-            Event::ToolEnded { id, .. } => {
-                self.since_ms = self.now_ms;
-                self.tools.retain(|tool| tool.id != id.as_ref());
-            }
-            // How long the agent has been silent is what one wants to know of it.
-            Event::Text { .. }
-            | Event::Thinking { .. }
-            | Event::Notice { .. }
-            | Event::Retracted { .. }
-            | Event::LeftOut { .. }
-            | Event::Output { .. }
-            | Event::Todo { .. } => self.since_ms = self.now_ms,
-            Event::Usage(usage) => self.current = *usage,
-            Event::AgentEnded { usage, .. } => {
-                self.spent.add(usage);
-                self.current = Usage::default();
-                self.tools.clear();
-                self.set_activity(StatusActivity::Idle, "");
-            }
-            Event::Waiting { reason, until_ms } => self
-                .set_activity(StatusActivity::Waiting { reason: *reason, until_ms: *until_ms }, ""),
-            Event::GuardrailStarted { command, .. } => {
-                self.set_activity(StatusActivity::Guardrail, command)
-            }
-            Event::ScmStarted { task, .. } => self.set_activity(StatusActivity::Scm, task),
-            Event::GuardrailEnded { .. } | Event::ScmEnded { .. } => {
-                self.set_activity(StatusActivity::Idle, "");
-            }
-            Event::Tasks { done, total, .. } => self.stories = (*done, *total),
-            Event::StopRequested { .. } => self.stopping = true,
-            Event::PauseRequested => self.pausing = true,
-            Event::Paused => self.set_activity(StatusActivity::Paused, ""),
-            Event::Resumed { max_iterations } => {
-                self.pausing = false;
-                self.max_iterations = *max_iterations;
-                if matches!(self.doing, StatusActivity::Paused) {
-                    self.set_activity(StatusActivity::Idle, "");
-                }
-            }
-            Event::RunEnded { .. } => self.started_ms = None,
-            _ => {}
-        }
+    pub fn ascii(zone: fn() -> TimeZone) -> Self {
+        StatusLine::new(&ASCII, zone)
     }
 
-    fn set_activity(&mut self, doing: StatusActivity, detail: &str) {
-        self.doing = doing;
-        self.since_ms = self.now_ms;
-        let mut bytes = std::mem::take(&mut self.detail).into_bytes();
-        bytes.clear();
-        width::push_one_line(detail, MAX_DETAIL, "", &mut bytes);
-        self.detail = String::from_utf8(bytes).unwrap_or_default();
+    /// Takes the state of the run after an event at `now_ms`.
+    pub fn update(&mut self, now_ms: i64, run: &RunState) {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.shown = run.end.is_none();
+        self.iteration = run.totals.iteration;
+        self.max_iterations = run.info.max_iterations;
+        self.stories = run.tasks.as_ref().map_or((0, 0), |tasks| (tasks.done, tasks.total));
+        self.clock.clone_from(&run.clock);
+        self.cost = run.cost();
+        self.tokens = run.usage().total_tokens();
+        self.activity.clone_from(&run.activity);
+        self.stopping = run.requests.stop.is_some();
+        self.pausing = run.requests.pause;
     }
 
     pub fn tick(&mut self, now_ms: i64) {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// A second after it was last drawn, as long as there is something to show.
+    /// Returns when to redraw: a second after the last time.
     pub fn next_tick(&self) -> Option<i64> {
-        self.started_ms.map(|_| self.drawn_ms + 1000)
+        self.shown.then_some(self.drawn_ms + 1000)
     }
 
-    /// The run is over, whatever the events said.
+    /// Hides the line for good.
     pub fn finish(&mut self) {
-        self.started_ms = None;
+        self.shown = false;
     }
 
-    /// The line, no wider than `room` columns; empty when there is nothing to show.
+    /// Returns the line, at most `room` columns wide.
     pub fn render(&mut self, room: usize) -> &str {
         self.line.clear();
-        let Some(started_ms) = self.started_ms else {
+        if !self.shown {
             return &self.line;
-        };
+        }
         self.drawn_ms = self.now_ms;
         let (activity, ends) = self.format_activity();
-        // What matters least goes first when there is not enough room: tokens, then the cost.
+        // Tokens go first if room is short, then the cost.
         for figures in (0..=2).rev() {
             self.line.clear();
-            self.format_head(started_ms, figures);
+            self.format_head(figures);
             let head = width::display_width(&self.line);
             let whole = width::display_width(&activity) + width::display_width(&ends);
             let least = whole.min(16 + width::display_width(&ends));
@@ -226,7 +125,7 @@ impl StatusLine {
         &self.line
     }
 
-    fn format_head(&mut self, started_ms: i64, figures: u8) {
+    fn format_head(&mut self, figures: u8) {
         let separator = self.marks.separator;
         let line = &mut self.line;
         if self.iteration > 0 {
@@ -239,48 +138,48 @@ impl StatusLine {
         if let (done, total @ 1..) = self.stories {
             let _ = write!(line, "{done}/{total} stories{separator}");
         }
-        line.push_str(&format_span(self.now_ms - started_ms));
+        let active_ms = self.clock.active_until(Some(self.now_ms));
+        line.push_str(&format_span(i64::try_from(active_ms).unwrap_or(i64::MAX)));
         line.push_str(separator);
-        let mut usage = self.spent;
-        usage.add(&self.current);
         if figures >= 1
-            && let Some(cost) = usage.cost_usd
+            && let Some(cost) = cost_text(self.cost)
         {
-            let _ = write!(line, "{}{separator}", text::format_dollars(cost));
+            let _ = write!(line, "{cost}{separator}");
         }
-        if figures >= 2 && usage.total_tokens() > 0 {
-            let _ = write!(line, "{} tokens{separator}", text::format_count(usage.total_tokens()));
+        if figures >= 2 && self.tokens > 0 {
+            let _ = write!(line, "{} tokens{separator}", text::format_count(self.tokens));
         }
         if self.stopping {
             let _ = write!(line, "stopping{separator}");
-        } else if self.pausing && !matches!(self.doing, StatusActivity::Paused) {
+        } else if self.pausing && !matches!(self.activity, Activity::Paused { .. }) {
             let _ = write!(line, "pausing{separator}");
         }
     }
 
-    /// What is being waited for: a part that may be cut, and a part that may not.
+    /// Returns a part that may be cut and a part that may not.
     fn format_activity(&self) -> (String, String) {
         let since = |ms: i64| format!(" {}", format_span(self.now_ms - ms));
-        match self.doing {
-            StatusActivity::Idle => ("working".to_owned(), String::new()),
-            StatusActivity::Agent(Purpose::CommitMessage) => {
-                ("commit message".to_owned(), since(self.since_ms))
-            }
-            StatusActivity::Agent(Purpose::Work) => match self.tools.as_slice() {
-                [] => ("agent thinking".to_owned(), since(self.since_ms)),
-                [tool] => (tool.call.clone(), since(tool.since_ms)),
-                [tool, others @ ..] => (
-                    tool.call.clone(),
-                    format!("{} and {} more", since(tool.since_ms), others.len()),
-                ),
+        match &self.activity {
+            Activity::Idle | Activity::Ended => ("working".to_owned(), String::new()),
+            Activity::Agent(agent) => match (agent.purpose, agent.tools.as_slice()) {
+                (Purpose::CommitMessage, _) => {
+                    ("commit message".to_owned(), since(agent.last_output_ms))
+                }
+                (Purpose::Work, []) => ("agent thinking".to_owned(), since(agent.last_output_ms)),
+                (Purpose::Work, [tool]) => (tool_call(tool), since(tool.since_ms)),
+                (Purpose::Work, [tool, others @ ..]) => {
+                    (tool_call(tool), format!("{} and {} more", since(tool.since_ms), others.len()))
+                }
             },
-            StatusActivity::Guardrail => {
-                (format!("guardrail `{}`", self.detail), since(self.since_ms))
+            Activity::Guardrail { command, since_ms } => {
+                (format!("guardrail `{}`", one_line(command)), since(*since_ms))
             }
-            StatusActivity::Paused => ("paused".to_owned(), since(self.since_ms)),
-            StatusActivity::Scm => (format!("SCM {}", self.detail), since(self.since_ms)),
-            StatusActivity::Waiting { reason, until_ms } => {
-                let left = until_ms - self.now_ms;
+            Activity::Scm { task, since_ms } => {
+                (format!("SCM {}", one_line(task)), since(*since_ms))
+            }
+            Activity::Paused { since_ms } => ("paused".to_owned(), since(*since_ms)),
+            Activity::Waiting { reason, until_ms } => {
+                let left = *until_ms - self.now_ms;
                 match reason {
                     WaitReason::Backoff => {
                         ("back-off".to_owned(), format!(" {}", format_span(left)))
@@ -289,7 +188,7 @@ impl StatusLine {
                         String::new(),
                         format!(
                             "rate limit until {} ({} left)",
-                            clock(until_ms, &(self.zone)()),
+                            clock(*until_ms, &(self.zone)()),
                             countdown(left)
                         ),
                     ),
@@ -299,13 +198,25 @@ impl StatusLine {
     }
 }
 
-/// A time span in whole seconds: a line that changes more often is not redrawn for it.
+/// `Bash(cargo test)`.
+fn tool_call(tool: &OpenTool) -> String {
+    let name = one_line(&tool.name);
+    if tool.summary.is_empty() { name } else { format!("{name}({})", one_line(&tool.summary)) }
+}
+
+fn one_line(text: &str) -> String {
+    let mut line = Vec::new();
+    width::push_one_line(text, MAX_DETAIL, "", &mut line);
+    String::from_utf8(line).unwrap_or_default()
+}
+
+/// Formats a span in whole seconds, so the line changes at most once a second.
 fn format_span(ms: i64) -> String {
     let seconds = u64::try_from(ms / 1000).unwrap_or(0);
     if seconds < 60 { format!("{seconds}s") } else { text::format_duration(seconds * 1000) }
 }
 
-/// `12:34`, `1:02:03`. What is left is rounded up: at zero it is over.
+/// `12:34`, `1:02:03`, rounded up.
 fn countdown(ms: i64) -> String {
     let seconds = u64::try_from(ms).unwrap_or(0).div_ceil(1000);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -330,9 +241,9 @@ fn clock(ms: i64, zone: &TimeZone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::{ASCII, EMOJI};
+    use crate::style::EMOJI;
     use proptest::prelude::*;
-    use ralph_events::run_state::{Activity, RunState};
+    use ralph_events::event::{Event, Stamp, Usage};
 
     fn at(time_ms: i64) -> Stamp {
         Stamp { time_ms, iteration: 2, attempt: 1 }
@@ -368,8 +279,28 @@ mod tests {
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![] }
     }
 
-    fn started() -> StatusLine {
-        let mut status = StatusLine::new(&EMOJI, || TimeZone::UTC);
+    struct Shown {
+        run: RunState,
+        line: StatusLine,
+    }
+
+    impl Shown {
+        fn new(marks: &'static Marks) -> Shown {
+            Shown { run: RunState::live(), line: StatusLine::new(marks, || TimeZone::UTC) }
+        }
+
+        fn event(&mut self, at: Stamp, event: &Event<'_>) {
+            self.run.apply_event(at, event);
+            self.line.update(at.time_ms, &self.run);
+        }
+
+        fn render(&mut self, room: usize) -> &str {
+            self.line.render(room)
+        }
+    }
+
+    fn started() -> Shown {
+        let mut status = Shown::new(&EMOJI);
         status.event(at(0), &Event::IterationStarted { max_iterations: 10 });
         status
     }
@@ -378,52 +309,13 @@ mod tests {
         Event::Usage(Usage { cost_usd: Some(cost), input_tokens: tokens, ..Usage::default() })
     }
 
-    /// The status line ignores the usage of a `result`, which the end of its agent repeats. Nothing else differs.
-    #[test]
-    fn run_state_of_recorded_run_agrees_with_status_line() {
-        let journal = include_bytes!("testdata/run.jsonl").as_slice();
-        let mut status = StatusLine::new(&EMOJI, || TimeZone::UTC);
-        let mut state = RunState::default();
-        for entry in ralph_events::journal::entries(journal) {
-            status.event(entry.at, &entry.event);
-            state.apply(&entry);
-            let mut usage = status.spent;
-            usage.add(&status.current);
-            assert_eq!(usage.total_tokens(), state.usage().total_tokens(), "{entry:?}");
-            let cost = |usage: Usage| usage.cost_usd.map(text::format_dollars);
-            assert_eq!(cost(usage), state.cost().reported.map(text::format_dollars), "{entry:?}");
-            let figures = (status.iteration, status.max_iterations, status.stories);
-            let tasks = state.tasks.as_ref().map_or((0, 0), |tasks| (tasks.done, tasks.total));
-            assert_eq!(figures, (state.totals.iteration, state.info.max_iterations, tasks));
-            assert_eq!(status.started_ms.is_none(), state.end.is_some());
-            let calls = status.tools.iter().map(|tool| (tool.id.clone(), tool.since_ms));
-            let calls: Vec<_> = calls.collect();
-            let (doing, tools) = match &state.activity {
-                Activity::Idle => (StatusActivity::Idle, Vec::new()),
-                Activity::Agent(agent) => {
-                    let tools = agent.tools.iter().map(|tool| (tool.id.clone(), tool.since_ms));
-                    (StatusActivity::Agent(agent.purpose), tools.collect())
-                }
-                Activity::Guardrail { .. } => (StatusActivity::Guardrail, Vec::new()),
-                Activity::Scm { .. } => (StatusActivity::Scm, Vec::new()),
-                Activity::Waiting { reason, until_ms } => {
-                    (StatusActivity::Waiting { reason: *reason, until_ms: *until_ms }, Vec::new())
-                }
-                Activity::Paused { .. } => (StatusActivity::Paused, Vec::new()),
-                // Nothing is shown any more.
-                Activity::Ended => continue,
-            };
-            assert_eq!((status.doing, calls), (doing, tools), "{entry:?}");
-        }
-    }
-
     #[test]
     fn status_line_shows_current_activity() {
         let mut status = started();
         let mut shows = |time: i64, event: Option<Event<'_>>, expected: &str| {
             match event {
                 Some(event) => status.event(at(time), &event),
-                None => status.tick(time),
+                None => status.line.tick(time),
             }
             let line = status.render(79);
             assert_eq!(line, expected, "at {time}");
@@ -471,7 +363,7 @@ mod tests {
         shows(
             49_950_500,
             Some(Event::StopRequested { signal: "SIGINT".into(), now: false }),
-            "iteration 2/10 · 13h52m · $1.23 · 450K tokens · stopping · back-off 2s",
+            "iteration 2/10 · 13h52m · $1.23 · 450K tokens · stopping · working",
         );
     }
 
@@ -487,6 +379,7 @@ mod tests {
     #[test]
     fn status_line_counts_ended_attempt_once() {
         let mut status = started();
+        status.event(at(0), &agent());
         status.event(at(0), &usage(1.0, 1000));
         let spent = Usage { cost_usd: Some(1.5), input_tokens: 2000, ..Usage::default() };
         status.event(
@@ -509,23 +402,25 @@ mod tests {
                 commit_message: None,
             },
         );
+        status.event(at(0), &agent());
         status.event(at(0), &usage(0.25, 500));
-        assert_eq!(status.render(79), "iteration 2/10 · 0s · $1.75 · 2.5K tokens · working");
+        let expected = "iteration 2/10 · 0s · $1.75 · 2.5K tokens · agent thinking 0s";
+        assert_eq!(status.render(79), expected);
     }
 
     #[test]
     fn status_line_requests_tick_only_while_shown() {
-        let mut status = StatusLine::new(&ASCII, || TimeZone::UTC);
-        assert_eq!(status.next_tick(), None);
+        let mut status = Shown::new(&ASCII);
+        assert_eq!(status.line.next_tick(), None);
         assert_eq!(status.render(79), "");
         status.event(at(5_000), &Event::IterationStarted { max_iterations: 0 });
         assert_eq!(status.render(79), "iteration 2 | 0s | working");
-        assert_eq!(status.next_tick(), Some(6_000));
-        status.tick(6_100);
+        assert_eq!(status.line.next_tick(), Some(6_000));
+        status.line.tick(6_100);
         status.render(79);
-        assert_eq!(status.next_tick(), Some(7_100));
-        status.finish();
-        assert_eq!((status.next_tick(), status.render(79)), (None, ""));
+        assert_eq!(status.line.next_tick(), Some(7_100));
+        status.line.finish();
+        assert_eq!((status.line.next_tick(), status.render(79)), (None, ""));
     }
 
     #[test]

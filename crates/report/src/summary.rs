@@ -1,14 +1,12 @@
-//! `ralph report`: what a night of work came to, folded from a run's journal.
+//! `ralph report`: the facts of a run, taken from its [`RunState`](ralph_events::run_state::RunState).
 //!
-//! [`Facts`] are everything that there is to tell, as plain data and as JSON; [`plain`] draws them for
-//! the terminal and as Markdown, [`html`] as a page that needs nothing else.
+//! [`Summary`] is plain data and serializes to JSON; [`plain`] renders it as text and Markdown, [`html`] as a page.
 
 mod from_state;
 pub mod html;
 mod iteration;
 mod overview;
 pub mod plain;
-mod reading;
 mod sections;
 mod words;
 
@@ -18,108 +16,102 @@ use serde::Serialize;
 
 use ralph_events::event::{Class, EndCause, Exit, FailureKind, Outcome, Usage, WaitReason};
 
-pub use reading::Reading;
-
-/// Entries of a list that a person still reads; how many there were is told beside it.
+/// Entries that a list keeps; the rest is counted.
 const MAX_LISTED: usize = 50;
 
-/// What is told of a run.
+/// The facts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
     pub run: String,
     pub command: String,
     pub directory: String,
     pub agent: String,
-    /// What was asked: the beginning of the prompt, or its file.
+    /// The beginning of the prompt, or the name of its file.
     pub asked: String,
-    /// What completes the run, in words.
+    /// The completion rule, in words.
     pub completion: String,
-    /// Nothing if that cannot be read.
+    /// `None` if the start cannot be read.
     pub started_ms: Option<i64>,
-    /// The last that was heard of it.
+    /// The last time the run was alive.
     pub ended_ms: Option<i64>,
     pub duration_ms: u64,
-    /// The commit that was checked out when it began.
+    /// The commit that was checked out at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-    /// The branch at the start, and the one at the end if that is another.
+    /// The branch at the start, and the one at the end if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_branch: Option<String>,
-    /// What a run that has not ended is about; nothing if nobody is at it any more.
+    /// `None` if the run has ended or its process is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<RunActivity>,
-    /// `None` for a run that goes on, or that was cut off.
+    /// `None` for a run that goes on or was killed.
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
-    /// What the agent printed last on its standard error, if the run ended because it failed.
+    /// The run ended because a budget was used up, not because a wait would outlast it.
+    #[serde(skip)]
+    pub budget_used_up: bool,
+    /// The last line on standard error, if the agent's failure ended the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_words: Option<String>,
-    /// What asked an interrupted run to stop: a signal, or `ralph kill`.
+    /// The signal or command that interrupted the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
-    /// When the limit ends that the run did not wait for.
+    /// The end of a rate limit that the run did not wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ends_ms: Option<i64>,
     pub max_iterations: u32,
-    /// What agents told.
+    /// What agents reported.
     #[serde(flatten)]
     pub usage: Usage,
-    /// With what they did not tell, as budgets count it; nothing if they told all of it.
+    /// With an estimate of what they did not report; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
     pub iterations: Vec<IterationSummary>,
-    /// What `git log` shows from the commit at the beginning to the last; nothing if nobody could ask.
+    /// Commits that `git log` shows for the run; `None` if git cannot say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shown: Option<CommitRangeCounts>,
-    /// There is no repository any more in which one could look at the commits.
+    /// The repository is gone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repository_gone: bool,
-    /// What was committed where the run works while nothing of it was at work.
+    /// Commits that appeared while the run was not working.
     pub others: Vec<CommitSummary>,
-    /// When it went on after it had been left.
     pub continued: Vec<ContinuationSummary>,
     pub waits: Vec<Wait>,
-    /// What the agent was not allowed to do.
+    /// Refused tool calls and connections.
     pub denied: CappedList,
     pub warnings: CappedList,
-    /// The SCM tasks that have failed, in whichever iteration.
+    /// SCM tasks that have failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm: Vec<ScmTaskSummary>,
     pub left: RemainingWork,
-    /// `notify.command` was to be told of the end, and is not known to have been.
+    /// `notify.command` has not been run for this end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub untold: bool,
-    /// Lines of the journal that nobody can read any more.
+    /// Lines of the journal that cannot be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub unreadable: u64,
 }
 
-/// What a run does that has not ended.
+/// What a live run is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunActivity {
     Working,
-    /// Until then.
-    Waiting {
-        until_ms: i64,
-    },
-    /// Since then.
-    Paused {
-        since_ms: i64,
-    },
+    Waiting { until_ms: i64 },
+    Paused { since_ms: i64 },
 }
 
-/// The first entries of a list that differ, and how many there were in all.
+/// The first different entries of a list, and the number of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CappedList {
     pub total: u32,
     pub first: Vec<CountedText>,
 }
 
-/// Something that was told, once or more often.
+/// An entry, and how often it occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CountedText {
     pub text: String,
@@ -136,42 +128,41 @@ impl CappedList {
         }
     }
 
-    /// How many are in no entry of the list.
+    /// Returns how many are not in the list.
     pub fn omitted_count(&self) -> u32 {
         let listed = self.first.iter().fold(0_u32, |sum, told| sum.saturating_add(told.times));
         self.total.saturating_sub(listed)
     }
 }
 
-/// One iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct IterationSummary {
     pub number: u32,
     pub started_ms: i64,
     pub duration_ms: u64,
-    /// How much of that was waited, for a limit or before another attempt.
+    /// How much of that was spent waiting.
     pub waited_ms: u64,
-    /// How often it was begun: once more after each time that it was cut off.
+    /// How often it was started: again after each time it was cut off.
     pub begun: u32,
-    /// It has come to an end, if only to that of the run.
+    /// It has ended, if only with the run.
     pub ended: bool,
-    /// It is being worked on, waited for or paused right now.
+    /// It is the current iteration of a live run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub under_way: bool,
-    /// Its work was not checked to the end.
+    /// Its checks were not finished.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
-    /// How its last attempt ended; `None` if it did not.
+    /// How its last attempt ended.
     pub class: Option<Class>,
-    /// By what the agent was ended there, if it was, and what it told of a failure.
+    /// Why ralph ended that agent, and the failure it reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<EndCause>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureKind>,
-    /// All that was said there was the prompt.
+    /// That agent only repeated its prompt.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeats_prompt: bool,
-    /// All of them, whenever it was begun.
+    /// Attempts of all starts.
     pub attempts: u32,
     #[serde(flatten)]
     pub usage: Usage,
@@ -184,35 +175,24 @@ pub struct IterationSummary {
     /// Why a completion did not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vetoed: Option<String>,
-    /// The SCM tasks that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_failed: Vec<ScmFailureSummary>,
-    /// Those that were done since its agent last ended.
+    /// SCM tasks that succeeded since the last agent started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_done: Vec<String>,
     /// Why attempts failed.
     pub failures: Vec<String>,
     pub commits: Vec<CommitSummary>,
-    /// What was checked out afterwards, if that was something else than before.
+    /// The commit checked out afterwards, if it is a different one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
 }
 
-impl IterationSummary {
-    /// It goes on after it was cut off, and what its checks said then is not what they say now.
-    fn clear_checks(&mut self) {
-        self.guardrails.clear();
-        self.scm_failed.clear();
-        (self.ended, self.cut_off, self.vetoed) = (false, false, None);
-    }
-}
-
-/// A guardrail and what it said.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GuardrailSummary {
     pub command: String,
     pub passed: bool,
-    /// It was ended with the run, and says nothing.
+    /// It was stopped with the run, so its result means nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
     pub exit: Option<Exit>,
@@ -220,40 +200,38 @@ pub struct GuardrailSummary {
 }
 
 impl GuardrailSummary {
-    /// It found something wrong.
     pub fn failed(&self) -> bool {
         !self.passed && !self.cut_off
     }
 }
 
-/// An SCM task that failed, and what was said of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScmFailureSummary {
     pub task: String,
     pub why: String,
 }
 
-/// What became of an SCM task that has failed.
+/// An SCM task that has failed at least once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScmTaskSummary {
     pub task: String,
     /// The iterations in which it failed.
     pub iterations: Vec<u32>,
-    /// Why it failed the last time.
+    /// Why it failed last.
     pub why: String,
-    /// It has succeeded since, with what was left then.
+    /// It has succeeded since.
     pub made_good: bool,
 }
 
-/// A run goes on.
+/// A resume of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ContinuationSummary {
     pub time_ms: i64,
-    /// How it had ended; `None` if it was cut off.
+    /// How the run had ended; `None` if it was killed.
     pub after: Option<Outcome>,
-    /// The iteration that was begun again.
+    /// The iteration that started again.
     pub cut_off: Option<u32>,
-    /// The iteration whose work was there and had only to be checked.
+    /// The iteration that only had to be checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unchecked: Option<u32>,
 }
@@ -264,64 +242,62 @@ pub struct Wait {
     pub iteration: u32,
     pub reason: WaitReason,
     pub from_ms: i64,
-    /// Until when it was to be.
+    /// The planned end.
     pub until_ms: i64,
-    /// Until when it was; nothing while it lasts, or if nobody knows because the run was cut off.
+    /// The actual end; `None` while it lasts, or if the run was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<i64>,
 }
 
-/// A commit, whoever made it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CommitSummary {
     pub id: String,
-    /// When it was seen.
+    /// When ralph saw it.
     pub time_ms: i64,
     pub subject: String,
-    /// It came with all that is between that commit and this one.
+    /// It stands for all commits after this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// No branch has it any more: history was written anew.
+    /// No branch has it any more: history was rewritten.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
-    /// It is checked out, or came before what is, and no branch, no tag and no remote has it.
+    /// Only a detached `HEAD` has it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_branch: bool,
 }
 
-/// How many commits are in the range that somebody would look at, and how many of them iterations made.
+/// Commits in the range of the run, and those of them that iterations made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CommitRangeCounts {
     pub commits: u32,
     pub own: u32,
 }
 
-/// What is left to do, as far as anybody said.
+/// The work that is left.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RemainingWork {
-    /// What the next prompt would carry.
+    /// Feedback for the next prompt.
     pub feedback: Vec<String>,
-    /// What is open in the plan that the agent keeps for itself.
+    /// Open items of the agent's own plan.
     pub plan: Vec<String>,
-    /// Stories that pass, of all.
+    /// Stories done, and all stories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stories: Option<(u32, u32)>,
-    /// What is wrong with the list, so that the work is not complete whatever passes.
+    /// Problems of the task list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// The story that is next.
+    /// The next story.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub story: Option<String>,
 }
 
 impl Summary {
-    /// The commits of the run, first things first.
+    /// Returns the commits of the run in order.
     pub fn commits(&self) -> impl DoubleEndedIterator<Item = &CommitSummary> {
         self.iterations.iter().flat_map(|iteration| &iteration.commits)
     }
 
-    /// Puts commits in the place of those that came with others, as `ask` tells of what is in the second and not
-    /// in the first; whatever was told by itself is not told again.
+    /// Replaces commits that stand for others with those commits. `ask` lists the commits between two.
     pub fn expand_commits(
         &mut self,
         mut ask: impl FnMut(&str, &str) -> Option<Vec<(String, String)>>,
@@ -346,7 +322,7 @@ impl Summary {
         }
     }
 
-    /// Notes which commits no branch has any more.
+    /// Marks commits that no branch has any more.
     pub fn mark_unreachable(&mut self, gone: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.others) {
@@ -354,7 +330,7 @@ impl Summary {
         }
     }
 
-    /// Notes which commits are only where `HEAD` is.
+    /// Marks commits that only `HEAD` has.
     pub fn mark_detached(&mut self, unnamed: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.others) {
@@ -362,21 +338,21 @@ impl Summary {
         }
     }
 
-    /// From which commit to which one would look to see what was done.
+    /// Returns the first and last commit of a range that shows the work.
     pub fn commit_range(&self) -> Option<(&str, &str)> {
         let last = self.commits().rfind(|commit| !commit.gone);
         let last = last.or_else(|| self.commits().next_back())?;
         Some((self.head.as_deref()?, &last.id))
     }
 
-    /// Notes which commits are in that range.
+    /// Counts the commits in that range.
     pub fn count_range(&mut self, ids: &HashSet<&str>) {
         let own = self.commits().filter(|commit| ids.contains(commit.id.as_str())).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         self.shown = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
     }
 
-    /// The iteration that is under way, or was when the run was cut off.
+    /// Returns the current iteration, or the one in which the run was killed.
     fn open_iteration(&self) -> Option<u32> {
         self.iterations.last().filter(|last| !last.ended).map(|last| last.number)
     }

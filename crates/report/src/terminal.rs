@@ -27,9 +27,9 @@ use super::status_line::StatusLine;
 use super::style::{Marks, Style};
 use super::{Backpressure, Reporter};
 use crate::worker_lines::WorkerTracker;
-use ralph_events::attempt;
-use ralph_events::event::{Class, Event, Purpose, Stamp, Stream};
+use ralph_events::event::{Event, Purpose, Stamp, Stream};
 use ralph_events::line_splitter::LineSplitter;
+use ralph_events::run_state::RunState;
 pub use words::next_step;
 pub(super) use words::{RunEnding, cut_short_message};
 
@@ -81,14 +81,7 @@ pub struct TerminalReporter {
     filter_backlog: FilterBacklog,
     /// The last line on standard output is blank, or there is none.
     blank: bool,
-    run: String,
-    max_iterations: u32,
-    /// The last rate limit, and when it ends.
-    is_rate_limited: bool,
-    limit_ends_ms: Option<i64>,
-    /// SCM tasks that the last iteration reached.
-    scm_done: Vec<String>,
-    /// Task list problems, as last shown.
+    /// What is wrong with the task list, as it was last told.
     task_problems: Vec<String>,
     purpose: Purpose,
     /// Waiting or paused.
@@ -129,11 +122,6 @@ impl TerminalReporter {
             filter: None,
             filter_backlog: FilterBacklog::default(),
             blank: true,
-            run: String::new(),
-            max_iterations: 0,
-            is_rate_limited: false,
-            limit_ends_ms: None,
-            scm_done: Vec::new(),
             task_problems: Vec::new(),
             purpose: Purpose::Work,
             idle: false,
@@ -200,33 +188,19 @@ impl TerminalReporter {
 }
 
 impl Reporter for TerminalReporter {
-    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         if let Some(status) = &mut self.status {
-            status.event(at, event);
+            status.update(at.time_ms, run);
         }
         if self.screen.is_closed() {
             return;
         }
         match event {
-            Event::RunStarted { run, max_iterations, streams_text, plain_text, .. } => {
-                self.run = run.as_ref().to_owned();
-                self.max_iterations = *max_iterations;
+            Event::RunStarted { streams_text, plain_text, .. } => {
                 self.streams_fragments = *streams_text;
                 self.folds_stderr = !*plain_text && !self.style.verbose;
             }
-            Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
-            Event::AgentStarted { purpose, .. } => {
-                self.purpose = *purpose;
-                if *purpose == Purpose::Work {
-                    self.scm_done.clear();
-                }
-                (self.is_rate_limited, self.limit_ends_ms) = (false, None);
-            }
-            Event::AgentEnded { class, failure, .. } => {
-                self.is_rate_limited = matches!(class, Class::RateLimited | Class::Overloaded);
-                self.limit_ends_ms = attempt::rate_limit_reset_ms(*class, failure.as_ref());
-            }
-            Event::ScmEnded { task, ok: true, .. } => self.scm_done.push(task.as_ref().to_owned()),
+            Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
             _ => {}
         }
         match event {
@@ -247,9 +221,9 @@ impl Reporter for TerminalReporter {
             }
         } else {
             if self.style.verbose {
-                self.details(at, event);
+                self.details(at, event, run);
             }
-            self.run_event(at, event);
+            self.run_event(at, event, run);
         }
         if let Event::AgentEnded { .. } = event {
             self.purpose = Purpose::Work;

@@ -1,16 +1,17 @@
-//! What is known of a worker, and what is said of its loop: both follow from the events of its run.
+//! The state of a worker, and the lines about its loop.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, Usage};
+use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp};
 use ralph_events::exit_code;
+use ralph_events::run_state::{Activity, Cost, RunState};
 
-/// The word in [`Event::StopRequested`] for `ralph kill`, which is no signal.
+/// The reason in [`Event::StopRequested`] for `ralph kill`.
 pub const KILL_REASON: &str = "ralph kill";
 
-/// What a program shows that could not be started, as shells have it.
+/// The exit code of shells for a program that cannot be started.
 const NOT_STARTED: i32 = 127;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,13 +34,11 @@ impl WorkerStatus {
         }
     }
 
-    /// Its loop has come to its end.
     pub fn has_ended(self) -> bool {
         matches!(self, WorkerStatus::Stopped | WorkerStatus::Failed)
     }
 }
 
-/// How a worker's loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerOutcome {
@@ -87,7 +86,7 @@ impl WorkerOutcome {
     }
 }
 
-/// A worker, as its `state.json` tells of it.
+/// The contents of a worker's `state.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
@@ -101,53 +100,53 @@ pub struct WorkerState {
     pub consecutive_failures: u32,
     pub total_failures: u32,
     pub done_pattern: Option<String>,
-    /// Seconds; 0 is none.
+    /// Seconds; 0 for none.
     pub inactivity_timeout: u64,
     /// The process of the loop.
     pub pid: Option<u32>,
     pub run_id: Option<String>,
-    /// Where it works.
     pub directory: String,
-    /// Its agent has a screen of its own.
+    /// The agent runs on a terminal of its own.
     pub interactive: bool,
-    /// What the loop ended with.
+    /// The exit code of the loop.
     pub exit_code: Option<u8>,
-    /// How it ended, in words.
     pub message: Option<String>,
     pub outcome: Option<WorkerOutcome>,
-    /// Iterations that came to their end, and how long they took in all.
+    /// Iterations that ended, and the time they took.
     pub finished_iterations: u32,
     pub finished_ms: u64,
-    /// Iterations that were begun and never came to one: somebody ended them, or the loop with them.
+    /// Iterations that were started and never ended.
     pub cut_off_iterations: u32,
-    /// The current iteration has been begun and has no end yet.
+    /// The current iteration has not ended.
     pub iteration_open: bool,
-    /// US dollars, as far as the agent tells them.
+    /// US dollars that the agent reported.
     pub cost_usd: Option<f64>,
-    /// What was said of the loop last, and when.
+    /// The same with an estimate of what the agent does not report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_cost_usd: Option<f64>,
+    /// The last line about the loop.
     pub last_event: Option<String>,
     pub last_event_time: Option<String>,
-    /// Nothing is done for the moment: a retry or a rate limit is waited for, or a person.
+    /// A retry, the end of a rate limit or a person is waited for.
     pub waiting: bool,
-    /// Since when it is paused, and how long it was before. That is no time of its work.
+    /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
-    /// When it came to its end.
     pub ended: Option<String>,
 }
 
 impl WorkerState {
-    /// How long an iteration takes.
+    /// Returns the average time of an iteration.
     pub fn average_ms(&self) -> Option<u64> {
         self.finished_ms.checked_div(u64::from(self.finished_iterations))
     }
 
-    /// How long it may still take to the limit, if the iterations to come are as those that were.
+    /// Returns the time up to the limit of iterations, by the average so far.
     pub fn remaining_ms(&self) -> Option<u64> {
         if self.status.has_ended() {
             return None;
         }
-        // The one that is under way is counted as a whole: how much of it is left nobody knows.
+        // The current iteration counts as a whole: nobody knows how much of it is left.
         let used_up = self.current_iteration.saturating_sub(u32::from(self.iteration_open));
         let left = self.max_iterations.saturating_sub(used_up);
         Some(self.average_ms()?.saturating_mul(u64::from(left)))
@@ -155,12 +154,12 @@ impl WorkerState {
 }
 
 impl WorkerState {
-    /// It has come to its end, and there is nothing left for it to do.
+    /// The loop has ended, and nothing is left to do.
     pub fn is_complete(&self) -> bool {
         self.status.has_ended() && self.outcome == Some(WorkerOutcome::Complete)
     }
 
-    /// How long it has been at work until `now`, pauses left out.
+    /// Returns the working time until `now`.
     pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
         let until = match &self.paused_since {
             Some(paused) => paused.parse().ok()?,
@@ -169,38 +168,69 @@ impl WorkerState {
         Some(between_ms(&self.started, until)?.saturating_sub(self.paused_ms))
     }
 
-    fn end_pause(&mut self, now: DateTime) {
-        let paused_ms = self.paused_since.take().and_then(|since| between_ms(&since, now));
-        self.paused_ms = self.paused_ms.saturating_add(paused_ms.unwrap_or(0));
-    }
-
-    /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
-    fn close_open_iteration(&mut self) -> bool {
-        let open = std::mem::take(&mut self.iteration_open);
-        self.cut_off_iterations = self.cut_off_iterations.saturating_add(u32::from(open));
-        open
+    pub fn cost(&self) -> Cost {
+        Cost { reported: self.cost_usd, estimated: self.estimated_cost_usd }
     }
 }
 
-/// What is to be said of one event.
+/// The lines about one event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WorkerLines {
-    /// For whoever watches, behind `[ralph] NAME: `.
+    /// For the terminal, with the prefix `[ralph] NAME: `.
     pub messages: Vec<String>,
     /// For `iterations.log`.
     pub log_lines: Vec<String>,
 }
 
-/// Follows a worker's run.
+/// Figures from before the journal of the run began: an earlier journal may be gone.
+#[derive(Debug, Clone, Default)]
+struct EarlierFigures {
+    total_failures: u32,
+    finished_iterations: u32,
+    finished_ms: u64,
+    cut_off_iterations: u32,
+    cost_usd: Option<f64>,
+    active_ms: u64,
+}
+
+impl EarlierFigures {
+    /// Returns what `state` counts and `run` does not.
+    fn of(state: &WorkerState, run: &RunState) -> EarlierFigures {
+        let totals = &run.totals;
+        // `ralph kill` counts the open iteration of a dead loop, and the journal will count it again.
+        let counted_twice = u32::from(totals.iteration_open && !state.iteration_open);
+        let reported = run.cost().reported.unwrap_or(0.0);
+        let cost_usd = state.cost_usd.map(|cost| cost - reported).filter(|cost| *cost > 1e-9);
+        let until = state.paused_since.as_ref().and_then(|time| time.parse().ok());
+        let elapsed_ms = until.and_then(|until| state.elapsed_ms(until)).unwrap_or(0);
+        EarlierFigures {
+            total_failures: state.total_failures.saturating_sub(totals.failures.total),
+            finished_iterations: state.finished_iterations.saturating_sub(totals.iterations_ended),
+            finished_ms: state.finished_ms.saturating_sub(totals.ended_ms),
+            cut_off_iterations: state
+                .cut_off_iterations
+                .saturating_sub(totals.cut_off)
+                .saturating_sub(counted_twice),
+            cost_usd,
+            active_ms: if run.clock.active_ms == 0 { elapsed_ms } else { 0 },
+        }
+    }
+}
+
+/// Keeps the state of a worker and writes lines about its loop.
 #[derive(Debug, Clone)]
 pub struct WorkerTracker {
     pub state: WorkerState,
     zone: TimeZone,
+    /// Known from the first event on.
+    earlier: Option<EarlierFigures>,
+    /// Exit code of the last agent.
     exit: i32,
-    class: Class,
     killed: bool,
-    /// The iteration has failed, and that has been told.
+    /// The failure of the current iteration has a line already.
     failure_reported: bool,
+    /// Cut-off iterations by the journal.
+    cut_off: u32,
 }
 
 impl WorkerTracker {
@@ -208,99 +238,62 @@ impl WorkerTracker {
         WorkerTracker {
             state,
             zone,
+            earlier: None,
             exit: 0,
-            class: Class::NotStarted,
             killed: false,
             failure_reported: false,
+            cut_off: 0,
         }
     }
 
-    fn time(&self, at: Stamp) -> DateTime {
-        let time = jiff::Timestamp::from_millisecond(at.time_ms).unwrap_or_default();
+    fn time(&self, time_ms: i64) -> DateTime {
+        let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
         self.zone.to_datetime(time)
     }
 
-    /// Takes the next event.
-    pub fn apply(&mut self, at: Stamp, event: &Event<'_>) -> WorkerLines {
-        let mut told = WorkerLines::default();
+    /// Takes the next event, and the state of the run after it.
+    pub fn apply(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) -> WorkerLines {
+        let was_open = self.state.iteration_open;
+        self.update(at, event, run);
+        let mut lines = WorkerLines::default();
         let name = self.state.worker_name.clone();
-        let time = self.time(at);
+        let time = self.time(at.time_ms);
         let iteration = at.iteration;
-        let mut say = |words: String| told.messages.push(format!("[ralph] {name}: {words}"));
-        let mut log = |words: String| {
-            told.log_lines.push(format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S")));
-        };
-        let state = &mut self.state;
+        let mut say = |words: String| lines.messages.push(format!("[ralph] {name}: {words}"));
+        let mut log = |words: String| lines.log_lines.push(log_line(time, &words));
         match event {
-            Event::Waiting { .. } | Event::DialogOpened { .. } => state.waiting = true,
-            Event::DialogClosed
-            | Event::AgentEnded { .. }
-            | Event::IterationStarted { .. }
-            | Event::AgentStarted { .. }
-            | Event::PauseRequested
-            | Event::RunEnded { .. } => state.waiting = false,
-            _ => {}
-        }
-        match event {
-            Event::RunStarted { run, pid, max_iterations, .. } => {
-                state.end_pause(time);
-                state.run_id = Some(run.clone().into_owned());
-                state.pid = Some(*pid);
-                state.max_iterations = *max_iterations;
-                state.status = WorkerStatus::Running;
-                (state.exit_code, state.message, state.outcome) = (None, None, None);
-                if state.started.is_empty() {
-                    state.started = format_time(time);
-                }
-                state.ended = None;
-            }
             Event::RunContinued { unchecked, .. } => {
                 let (word, words) = if let Some(iteration) = unchecked {
-                    // Its agent had come to its end, and so will the iteration.
-                    if !std::mem::replace(&mut state.iteration_open, true) {
-                        state.cut_off_iterations = state.cut_off_iterations.saturating_sub(1);
-                    }
                     ("CHECK", format!("checking what iteration {iteration} did"))
-                } else if state.close_open_iteration() {
-                    let iteration = state.current_iteration;
+                } else if was_open {
+                    let iteration = self.state.current_iteration;
                     ("CUT", format!("iteration {iteration} was cut off with its loop"))
                 } else {
-                    return told;
+                    return lines;
                 };
                 log(format!("[{word}] {words}"));
                 say(words);
             }
             Event::IterationStarted { max_iterations } => {
-                state.current_iteration = iteration;
-                state.iteration_open = true;
-                state.max_iterations = *max_iterations;
-                state.last_iteration_started = Some(format_time(time));
                 self.failure_reported = false;
-                (self.exit, self.class) = (NOT_STARTED, Class::NotStarted);
+                self.exit = NOT_STARTED;
                 say(format!("starting iteration {iteration}/{max_iterations}"));
                 log(format!("[START] iteration {iteration}/{max_iterations}"));
             }
-            Event::AgentEnded { purpose: Purpose::CommitMessage, usage, .. } => {
-                state.cost_usd = add(state.cost_usd, usage.cost_usd);
-            }
-            Event::AgentEnded { purpose: Purpose::Work, exit, ended_by, class, usage, .. } => {
-                state.cost_usd = add(state.cost_usd, usage.cost_usd);
-                self.class = *class;
+            Event::AgentEnded { purpose: Purpose::Work, exit, ended_by, class, .. } => {
                 self.exit = match exit {
                     Some(Exit::Code(code)) => *code,
                     Some(Exit::Signal(signal)) => 128 + signal,
                     None => NOT_STARTED,
                 };
                 if *ended_by == Some(EndCause::Inactivity) && *class == Class::TimedOut {
-                    let words =
-                        format!("inactivity timeout ({}s), restarting", state.inactivity_timeout);
+                    let limit = self.state.inactivity_timeout;
+                    let words = format!("inactivity timeout ({limit}s), restarting");
                     log(format!("[TIMEOUT] {words}"));
                     say(words);
                 }
             }
             Event::Retrying { delay_ms, failures, max_failures, .. } => {
-                state.consecutive_failures = *failures;
-                state.total_failures = state.total_failures.saturating_add(1);
                 self.failure_reported = true;
                 let next = match delay_ms {
                     Some(delay_ms) => format!("retrying in {}", format_duration(*delay_ms, " ")),
@@ -313,11 +306,10 @@ impl WorkerTracker {
                 log(format!("[FAIL] {words}"));
                 say(words);
             }
-            // The failure that ends the loop is an end of its iteration all the same.
+            // A failure that ends the loop ends its iteration, too.
             Event::IterationEnded { cut_off: true, class, duration_ms, .. }
                 if !is_failure(*class) =>
             {
-                state.close_open_iteration();
                 let words = format!(
                     "iteration {iteration} was cut off after {}",
                     format_duration(*duration_ms, " ")
@@ -327,21 +319,16 @@ impl WorkerTracker {
             }
             Event::IterationEnded { class, duration_ms, .. } => {
                 let exit = self.exit;
-                state.iteration_open = false;
-                state.finished_iterations = state.finished_iterations.saturating_add(1);
-                state.finished_ms = state.finished_ms.saturating_add(*duration_ms);
                 log(format!(
                     "[END] iteration {iteration} exit={exit} duration={}",
                     format_duration(*duration_ms, "")
                 ));
-                if !self.failure_reported && !is_failure(*class) {
-                    state.consecutive_failures = 0;
-                    if *class != Class::TimedOut {
-                        say(format!(
-                            "iteration {iteration} completed (exit: {exit}, duration: {})",
-                            format_duration(*duration_ms, " ")
-                        ));
-                    }
+                let succeeded = !self.failure_reported && !is_failure(*class);
+                if succeeded && *class != Class::TimedOut {
+                    say(format!(
+                        "iteration {iteration} completed (exit: {exit}, duration: {})",
+                        format_duration(*duration_ms, " ")
+                    ));
                 }
             }
             Event::DialogOpened { dialog } => {
@@ -353,30 +340,17 @@ impl WorkerTracker {
                 log("[CONTINUE] the dialog was answered".to_owned());
                 say("the dialog was answered".to_owned());
             }
-            // At once: what is running only comes to its end.
             Event::PauseRequested => {
-                state.status = WorkerStatus::Paused;
                 log("[PAUSE] paused".to_owned());
                 say("paused".to_owned());
             }
-            // Its agent has come to its end.
-            Event::Paused => state.paused_since = Some(format_time(time)),
-            Event::Resumed { max_iterations } => {
-                state.end_pause(time);
-                state.status = WorkerStatus::Running;
-                state.max_iterations = *max_iterations;
+            Event::Resumed { .. } => {
                 log("[RESUME] resumed".to_owned());
                 say("resumed".to_owned());
             }
-            Event::StopRequested { signal, .. } => self.killed |= signal == KILL_REASON,
-            Event::RunEnded { outcome, exit_code, message, iterations, .. } => {
-                let words = self.finish(*outcome, *iterations, message);
-                let state = &mut self.state;
-                state.exit_code = Some(*exit_code);
-                state.message = Some(message.clone().into_owned());
-                state.ended = Some(format_time(time));
-                state.paused_since.get_or_insert_with(|| format_time(time));
-                let word = match state.status {
+            Event::RunEnded { outcome, message, iterations, .. } => {
+                let words = self.describe_end(*outcome, *iterations, message, run);
+                let word = match self.state.status {
                     WorkerStatus::Failed => "FAIL",
                     WorkerStatus::Paused => "PAUSE",
                     _ => "DONE",
@@ -386,59 +360,154 @@ impl WorkerTracker {
             }
             _ => {}
         }
-        if let Some(said) = told.messages.last() {
-            let prefix = format!("[ralph] {name}: ");
-            let words = said.strip_prefix(&prefix).unwrap_or(said);
+        self.remember_last(&lines, time);
+        lines
+    }
+
+    /// Copies facts of the run into the state of the worker.
+    fn update(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        let time = self.time(at.time_ms);
+        let (state, totals) = (&mut self.state, &run.totals);
+        let earlier = self.earlier.get_or_insert_with(|| EarlierFigures::of(state, run));
+        if let Event::StopRequested { signal, .. } = event {
+            self.killed |= signal == KILL_REASON;
+        }
+        if let Event::RunContinued { unchecked: None, .. } = event
+            && state.iteration_open
+            && totals.cut_off == self.cut_off
+        {
+            // The journal with its start is gone.
+            earlier.cut_off_iterations = earlier.cut_off_iterations.saturating_add(1);
+        }
+        self.cut_off = totals.cut_off;
+        state.current_iteration = state.current_iteration.max(totals.iteration);
+        state.total_failures = earlier.total_failures.saturating_add(totals.failures.total);
+        state.finished_iterations =
+            earlier.finished_iterations.saturating_add(totals.iterations_ended);
+        state.finished_ms = earlier.finished_ms.saturating_add(totals.ended_ms);
+        state.cut_off_iterations = earlier.cut_off_iterations.saturating_add(totals.cut_off);
+        let cost = run.cost();
+        state.cost_usd = add(earlier.cost_usd, cost.reported);
+        state.estimated_cost_usd =
+            cost.estimated.map(|cost| cost + earlier.cost_usd.unwrap_or(0.0));
+        state.waiting = run.activity.is_waiting() && !run.requests.pause;
+        match event {
+            Event::RunStarted { run: id, pid, .. } => {
+                state.run_id = Some(id.as_ref().to_owned());
+                state.pid = Some(*pid);
+                if state.started.is_empty() {
+                    state.started = format_time(time);
+                }
+            }
+            Event::IterationStarted { .. } => {
+                state.last_iteration_started = Some(format_time(time));
+            }
+            _ => {}
+        }
+        match event {
+            // The limit in the file may be edited meanwhile; only these events replace it.
+            Event::RunStarted { .. } | Event::IterationStarted { .. } | Event::Resumed { .. } => {
+                state.max_iterations = run.info.max_iterations;
+            }
+            _ => {}
+        }
+        match event {
+            Event::RunContinued { .. }
+            | Event::IterationStarted { .. }
+            | Event::IterationEnded { .. } => state.iteration_open = totals.iteration_open,
+            _ => {}
+        }
+        match event {
+            Event::Retrying { .. }
+            | Event::IterationEnded { .. }
+            | Event::RunEnded { outcome: Outcome::AgentFailed, .. } => {
+                state.consecutive_failures = totals.failures.consecutive;
+            }
+            _ => {}
+        }
+        match event {
+            Event::RunStarted { .. }
+            | Event::RunContinued { .. }
+            | Event::Paused
+            | Event::Resumed { .. }
+            | Event::RunEnded { .. } => self.update_clock(at.time_ms, run),
+            _ => {}
+        }
+        self.update_status(run);
+    }
+
+    /// Makes `elapsed_ms` return the working time of the run.
+    fn update_clock(&mut self, now_ms: i64, run: &RunState) {
+        let until = self.time(run.clock.idle_since_ms.unwrap_or(now_ms));
+        let earlier_ms = self.earlier.as_ref().map_or(0, |earlier| earlier.active_ms);
+        let worked_ms = run.duration_ms(None).saturating_add(earlier_ms);
+        let state = &mut self.state;
+        let wall_ms = between_ms(&state.started, until).unwrap_or(0);
+        state.paused_ms = wall_ms.saturating_sub(worked_ms);
+        state.paused_since = run.clock.idle_since_ms.map(|_| format_time(until));
+    }
+
+    fn update_status(&mut self, run: &RunState) {
+        let ended = run.end.as_ref().map(|end| format_time(self.time(end.time_ms)));
+        let state = &mut self.state;
+        // A loop that a signal interrupted can be resumed.
+        let over =
+            run.end.as_ref().filter(|end| end.outcome != Outcome::Interrupted || self.killed);
+        state.outcome = over.map(|end| WorkerOutcome::of(end.outcome));
+        let paused = run.requests.pause || matches!(run.activity, Activity::Paused { .. });
+        state.status = match state.outcome {
+            Some(outcome) => outcome.status(),
+            None if paused || run.end.is_some() => WorkerStatus::Paused,
+            None => WorkerStatus::Running,
+        };
+        state.exit_code = run.end.as_ref().map(|end| end.exit_code);
+        state.message = run.end.as_ref().map(|end| end.message.clone());
+        state.ended = ended;
+    }
+
+    fn remember_last(&mut self, lines: &WorkerLines, time: DateTime) {
+        if let Some(last) = lines.messages.last() {
+            let prefix = format!("[ralph] {}: ", self.state.worker_name);
+            let words = last.strip_prefix(&prefix).unwrap_or(last);
             self.state.last_event = Some(words.to_owned());
             self.state.last_event_time = Some(format_time(time));
         }
-        told
     }
 
-    /// Its loop is gone, and somebody ends the worker in the place of it: the same is written as if the
-    /// loop had done it.
+    /// Ends a worker whose loop is gone, with the lines that the loop would have written.
     pub fn mark_killed(&mut self, time_ms: i64) -> WorkerLines {
-        let iterations = self.state.current_iteration;
-        let at = Stamp { time_ms, iteration: iterations, attempt: 0 };
-        let mut told = WorkerLines::default();
-        let cut_off = self.state.close_open_iteration();
-        if cut_off {
-            let time = self.time(at).strftime("%Y-%m-%dT%H:%M:%S").to_string();
-            told.log_lines
-                .push(format!("{time} [CUT] iteration {iterations} was cut off with its loop"));
+        let time = self.time(time_ms);
+        let mut lines = WorkerLines::default();
+        let state = &mut self.state;
+        if std::mem::take(&mut state.iteration_open) {
+            state.cut_off_iterations = state.cut_off_iterations.saturating_add(1);
+            let iteration = state.current_iteration;
+            let words = format!("[CUT] iteration {iteration} was cut off with its loop");
+            lines.log_lines.push(log_line(time, &words));
         }
-        self.killed = true;
-        let end = self.apply(
-            at,
-            &Event::RunEnded {
-                branch: None,
-                last_failure: None,
-                used_up: None,
-                outcome: Outcome::Interrupted,
-                exit_code: exit_code::INTERRUPTED,
-                message: "interrupted".into(),
-                iterations,
-                cut_off,
-                duration_ms: 0,
-                usage: Usage::default(),
-                tools: 0,
-                tool_errors: 0,
-                notify: false,
-            },
-        );
-        told.messages.extend(end.messages);
-        told.log_lines.extend(end.log_lines);
-        told
+        state.outcome = Some(WorkerOutcome::Killed);
+        state.status = WorkerOutcome::Killed.status();
+        state.exit_code = Some(exit_code::INTERRUPTED);
+        state.message = Some("interrupted".to_owned());
+        state.waiting = false;
+        state.ended = Some(format_time(time));
+        state.paused_since.get_or_insert_with(|| format_time(time));
+        lines.log_lines.push(log_line(time, "[DONE] killed"));
+        lines.messages.push(format!("[ralph] {}: killed", state.worker_name));
+        self.remember_last(&lines, time);
+        lines
     }
 
-    /// The run is over: how is it with the worker, and what is said of it?
-    fn finish(&mut self, outcome: Outcome, iterations: u32, message: &str) -> String {
-        let state = &mut self.state;
+    fn describe_end(
+        &self,
+        outcome: Outcome,
+        iterations: u32,
+        message: &str,
+        run: &RunState,
+    ) -> String {
+        let state = &self.state;
         let s = if iterations == 1 { "" } else { "s" };
-        // A loop that a signal interrupted can be resumed.
-        let is_over = outcome != Outcome::Interrupted || self.killed;
-        state.outcome = is_over.then(|| WorkerOutcome::of(outcome));
-        state.status = state.outcome.map_or(WorkerStatus::Paused, WorkerOutcome::status);
+        let last_class = run.iterations.last().and_then(|last| last.class);
         match outcome {
             Outcome::LimitReached => {
                 let cut_off = match state.cut_off_iterations {
@@ -455,15 +524,17 @@ impl WorkerTracker {
                     if iterations == 1 { "the only".into() } else { format!("all {iterations}") };
                 format!("{which} iteration{s} failed, stopping loop")
             }
-            Outcome::AgentFailed if is_failure(self.class) => {
-                state.consecutive_failures = state.consecutive_failures.saturating_add(1);
-                state.total_failures = state.total_failures.saturating_add(1);
+            Outcome::AgentFailed if last_class.is_none_or(is_failure) => {
                 format!("{} consecutive failures, stopping loop", state.consecutive_failures)
             }
             Outcome::Interrupted if self.killed => "killed".to_owned(),
             _ => message.to_owned(),
         }
     }
+}
+
+fn log_line(time: DateTime, words: &str) -> String {
+    format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
 fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
@@ -474,24 +545,23 @@ fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
     }
 }
 
-/// How long it was from one moment of `state.json` to another.
+/// Returns the time between two moments of `state.json`.
 fn between_ms(from: &str, to: DateTime) -> Option<u64> {
     let from: DateTime = from.parse().ok()?;
     let span = to.duration_since(from).as_millis();
     u64::try_from(span).ok()
 }
 
-/// An iteration that came to this has failed.
 fn is_failure(class: Class) -> bool {
     matches!(class, Class::Failed | Class::NotStarted | Class::ContextExhausted)
 }
 
-/// A moment as `state.json` has it.
+/// Formats a time for `state.json`.
 fn format_time(time: DateTime) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
-/// `3m 42s`, with whatever is to stand between the two.
+/// Formats a duration: `3m 42s`, with `between` its parts.
 pub fn format_duration(ms: u64, between: &str) -> String {
     let seconds = ms / 1000;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -502,7 +572,7 @@ pub fn format_duration(ms: u64, between: &str) -> String {
     }
 }
 
-/// Whether a worker may be called this: it is the name of a window, a directory and a branch.
+/// Names become tmux windows, directories and branches.
 pub fn is_valid_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -9,6 +9,7 @@ use crate::notify_command;
 use crate::world::World;
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
+use ralph_report::summary::Summary;
 
 pub(super) struct NotifyProcess {
     child: ChildId,
@@ -62,11 +63,10 @@ impl<W: World> Driver<'_, W> {
 
     /// The journal event, with the run's report.
     fn notify_payload(&mut self, event: &Event<'_>) -> Vec<u8> {
-        let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
-        let mut facts = reading.facts(now_ms);
-        // This call sends it.
+        let mut facts = Summary::of(&self.world.run_state(), now_ms);
+        // That is what is about to change.
         facts.untold = false;
         self.world.look_up(&mut facts);
         notify_command::payload(self.recorder.at, event, &facts, false)

@@ -9,7 +9,7 @@ use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{ControlRequest, Part, Record, World};
 use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
-use ralph_events::progress::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, ResumePoint};
 use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use ralph_sandbox::proxy::Refusal;

@@ -12,7 +12,7 @@ use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
-use ralph_events::progress::{ResumePoint, Tracker};
+use ralph_events::run_state::{ResumePoint, RunState};
 use ralph_git::ScmSpec;
 use ralph_report::Reporter;
 use ralph_tasks as tasks;
@@ -139,9 +139,9 @@ fn cut(journal: &mut Vec<u8>) {
 }
 
 fn progress(entries: &[(usize, Entry<'_>)]) -> ResumePoint {
-    let mut tracker = Tracker::default();
-    entries.iter().for_each(|(_, entry)| tracker.apply(entry));
-    tracker.finish()
+    let mut state = RunState::default();
+    entries.iter().for_each(|(_, entry)| state.apply(entry));
+    state.resume_point()
 }
 
 /// One process, from its start to its end or its death.
@@ -182,7 +182,7 @@ struct Watcher {
 }
 
 impl Reporter for Watcher {
-    fn event(&mut self, _at: Stamp, _event: &Event<'_>) {}
+    fn event(&mut self, _at: Stamp, _event: &Event<'_>, _run: &RunState) {}
 
     fn line(&mut self, line: &[u8]) {
         self.pending.extend_from_slice(line);

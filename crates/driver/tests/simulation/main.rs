@@ -5,7 +5,7 @@
 //! `RALPH_SIMULATION_HISTORIES=1000000` that many. `scripts/simulate` does either.
 
 mod broken;
-mod folds;
+mod faces;
 mod history;
 mod promises;
 mod rng;

@@ -7,7 +7,7 @@ use super::timers::WALL_CLOCK_CHECK_MS;
 use super::{Action, AgentRun, Job, LoopMachine, Now, Phase, RefusedHost, Report};
 use ralph_events::event::{Class, Event, Failure, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::exit_code;
-use ralph_events::progress::Limits;
+use ralph_events::run_state::RateLimits as Limits;
 use ralph_events::text;
 
 /// Limits that reset at a full second may last a moment longer.

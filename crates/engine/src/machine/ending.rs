@@ -48,9 +48,7 @@ impl LoopMachine {
         let max_iterations = self.rules.max_iterations;
         out.push(Action::Emit(Event::Resumed { max_iterations }));
         if let Phase::Paused { since, retry } = self.phase {
-            let paused_ms = now.mono_ms.saturating_sub(since);
-            self.clock.started = self.clock.started.saturating_add(paused_ms);
-            self.iteration.started = self.iteration.started.saturating_add(paused_ms);
+            self.exclude_pause(now, since);
             if retry { self.retry(now, out) } else { self.next_iteration(now, out) }
         }
     }
@@ -72,6 +70,13 @@ impl LoopMachine {
     /// Since the start or the end of the last pause.
     pub fn was_signalled(&self) -> bool {
         self.steering.signals > 0
+    }
+
+    /// Leaves a pause out of the time of the run and of its iteration.
+    fn exclude_pause(&mut self, now: Now, since: u64) {
+        let paused_ms = now.mono_ms.saturating_sub(since);
+        self.clock.started = self.clock.started.saturating_add(paused_ms);
+        self.iteration.started = self.iteration.started.saturating_add(paused_ms);
     }
 
     pub(super) fn request_stop(
@@ -107,6 +112,9 @@ impl LoopMachine {
     }
 
     pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
+        if let Phase::Paused { since, .. } = self.phase {
+            self.exclude_pause(now, since);
+        }
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             // The retry never happened.
             self.iteration.class = Class::Interrupted;

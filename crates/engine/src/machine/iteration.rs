@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use super::{Now, RefusedHost};
 use ralph_events::event::{Class, Feedback};
-use ralph_events::progress::Open;
+use ralph_events::run_state::OpenIteration as Open;
 
 /// The current iteration, or the last one: number and class are needed between iterations. Number 0 precedes the
 /// first one.

@@ -1,7 +1,7 @@
 //! The state of a run beyond one iteration.
 
 use ralph_events::event::Feedback;
-use ralph_events::progress::{Limits, Open, Pending};
+use ralph_events::run_state::{OpenIteration as Open, Pending, RateLimits as Limits};
 use ralph_events::spending::Spending;
 
 /// The time that counts against the budget: all processes of the run, without pauses.

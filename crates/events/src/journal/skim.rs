@@ -1,42 +1,37 @@
-//! Reading a line without a look at all of it.
+//! Reads lines without parsing all of them.
 //!
-//! A journal is nearly all agents' words, and most who read one want none of them. Every line begins in
-//! the same way, as [`super::Lines`] writes it, so that when, where and what is known from its first
-//! bytes; and what follows is an event by itself, which is read in one go, while serde reads an entry
-//! by way of a map for each of its two parts.
+//! A journal is mostly text of agents. Every line starts in the same way, so its stamp and kind are known from its
+//! first bytes. The rest is an event by itself, which serde reads faster than a flattened entry.
 
 use std::sync::LazyLock;
 
 use memchr::{memchr, memmem};
 
-use crate::event::{Entry, Event, Stamp};
+use crate::event::{Entry, Event, Stamp, Stream};
 
-/// The first bytes of a line. Within a text they would be escaped.
+/// The first bytes of a line. Inside a text they would be escaped.
 const TIME_PREFIX: &[u8] = br#"{"time":""#;
 
-/// What comes before the name of an event.
 const EVENT_PREFIX: &[u8] = br#","event":""#;
 
 static SECOND_ENTRY: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(TIME_PREFIX));
 
-/// What a line begins with.
+/// The beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryHeader<'l> {
     time: &'l str,
     iteration: u32,
     attempt: u32,
     pub(super) event: &'l str,
-    /// Where the comma before the event is.
+    /// The position of the comma before the event.
     join: usize,
-    /// How long all this is.
-    pub(super) len: usize,
 }
 
 impl<'l> EntryHeader<'l> {
-    /// Nothing if it begins in another way.
+    /// Returns `None` for a line that starts in another way.
     pub(super) fn parse(line: &'l [u8]) -> Option<EntryHeader<'l>> {
-        // No beginning is longer: two numbers, and the name of an event.
+        // Longer than any beginning: two numbers and the name of an event.
         let start = &line[..line.len().min(160)];
         let rest = start.strip_prefix(TIME_PREFIX)?;
         let (time, rest) = rest.split_at_checked(memchr(b'"', rest)?)?;
@@ -48,8 +43,7 @@ impl<'l> EntryHeader<'l> {
         let rest = rest.strip_prefix(EVENT_PREFIX)?;
         let event = rest.get(..memchr(b'"', rest)?)?;
         let (time, event) = (std::str::from_utf8(time).ok()?, std::str::from_utf8(event).ok()?);
-        let len = join + EVENT_PREFIX.len() + event.len() + 1;
-        Some(EntryHeader { time, iteration, attempt, event, join, len })
+        Some(EntryHeader { time, iteration, attempt, event, join })
     }
 
     pub(super) fn stamp(&self) -> Option<Stamp> {
@@ -65,13 +59,13 @@ fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
 }
 
-/// The entry of a line, which is changed meanwhile.
+/// Parses a line. Overwrites one byte of it.
 pub(super) fn entry(line: &mut [u8]) -> Option<Entry<'static>> {
     if let Some((at, join)) =
         EntryHeader::parse(line).and_then(|head| Some((head.stamp()?, head.join)))
     {
         let (_, event) = line.split_at_mut(join);
-        // The second part of an object is an object by itself.
+        // With a brace for the comma, the rest is an object.
         let comma = event.first_mut().map(|byte| std::mem::replace(byte, b'{'));
         if let Ok(event) = serde_json::from_slice::<Event<'static>>(event) {
             return Some(Entry { at, event });
@@ -83,11 +77,33 @@ pub(super) fn entry(line: &mut [u8]) -> Option<Entry<'static>> {
     serde_json::from_slice(line).ok()
 }
 
-/// Whether a line looks whole that nobody wants to read: it ends as a line does, and holds nothing that no
-/// line does.
+static STDERR: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(br#""stream":"stderr""#));
+
+/// Returns the entry of a line that is nothing but text, without that text. Standard error is kept: it explains
+/// failures.
+pub(super) fn entry_without_text(line: &[u8]) -> Option<Entry<'static>> {
+    let head = EntryHeader::parse(line)?;
+    let text = "".into();
+    let event = match head.event {
+        "text" => Event::Text { text, joined: false, subagent: false },
+        "thinking" => Event::Thinking { text, joined: false, subagent: false },
+        "notice" => Event::Notice { text },
+        "note" => Event::Note { message: text },
+        "prompt" => Event::Prompt { bytes: 0, preview: text, feedback: false },
+        "output" if STDERR.find(line).is_none() => {
+            Event::Output { stream: Stream::Stdout, text, joined: false }
+        }
+        _ => return None,
+    };
+    looks_complete(line).then_some(())?;
+    Some(Entry { at: head.stamp()?, event })
+}
+
+/// Checks a line that is not parsed for damage.
 pub(super) fn looks_complete(line: &[u8]) -> bool {
     let Some(object) = line.strip_suffix(b"}\n") else { return false };
-    // A file system gives zeros for what it has lost. A line that another one goes on in was torn.
+    // A file system returns zeros for lost blocks. A line that contains the start of another was torn.
     let inner = object.get(1..).unwrap_or_default();
     memchr(0, object).is_none()
         && SECOND_ENTRY.find(inner).is_none()

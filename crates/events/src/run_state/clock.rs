@@ -54,8 +54,8 @@ impl Clock {
         }
     }
 
-    /// Working time up to `now_ms`, or up to the last entry.
-    pub(super) fn active_until(&self, now_ms: Option<i64>) -> u64 {
+    /// Returns the working time up to `now_ms`, or up to the last entry.
+    pub fn active_until(&self, now_ms: Option<i64>) -> u64 {
         let since_last = match (now_ms, self.previous_ms, self.idle_since_ms) {
             (Some(now_ms), Some(previous_ms), None) => millis_between(previous_ms, now_ms),
             _ => 0,

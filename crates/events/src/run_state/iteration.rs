@@ -34,6 +34,10 @@ pub struct IterationRecord {
     pub usage: Usage,
     /// The part of `usage` without a reported price.
     pub unpriced: Usage,
+    /// API requests since it was last started, where the agent reports them.
+    pub turns: Option<u32>,
+    /// The model that an agent named last since then.
+    pub model: Option<String>,
     pub tools: u32,
     pub tool_errors: u32,
     pub denied: u32,
@@ -88,6 +92,7 @@ impl IterationRecord {
         self.starts = self.starts.saturating_add(1);
         self.recheck(now_ms);
         (self.class, self.ended_by, self.failure) = (None, None, None);
+        (self.turns, self.model) = (None, None);
         self.scm_done.clear();
     }
 
@@ -141,6 +146,12 @@ impl IterationRecord {
             self.ended_by = *ended_by;
             self.failure = failure.as_ref().map(|failure| failure.kind);
             self.repeats_prompt = *repeats_prompt;
+        }
+    }
+
+    pub(super) fn add_turns(&mut self, turns: Option<u32>) {
+        if let Some(turns) = turns {
+            self.turns = Some(self.turns.unwrap_or(0).saturating_add(turns));
         }
     }
 

@@ -6,9 +6,9 @@ use super::clock::millis_between;
 use crate::attempt::describe_end;
 use crate::event::{Class, Event, Failure, Feedback, Outcome, Purpose, Stamp, Usage, WaitReason};
 
-/// Where a resumed run continues.
+/// The part of the state that only a resume needs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct ResumePoint {
+pub struct ResumeFacts {
     /// Iterations that are finished.
     pub completed: u32,
     /// The iteration that was started and not finished.
@@ -176,7 +176,7 @@ pub struct StallSeen {
     pub same_failures: u32,
 }
 
-impl ResumePoint {
+impl ResumeFacts {
     /// Opens the iteration named by an entry, if its start is missing from the journal. Returns whether it did.
     pub(super) fn trust_stamp(&mut self, at: Stamp) -> bool {
         let known = self.open.is_some_and(|open| open.iteration >= at.iteration);

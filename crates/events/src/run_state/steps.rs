@@ -2,7 +2,7 @@
 
 use super::clock::millis_between;
 use super::{Activity, IterationRecord, Requests, RunEnd, RunState, TaskProgress, Wait, Warning};
-use crate::event::{Entry, Event, Stamp, Usage, WaitReason};
+use crate::event::{Event, Outcome, Stamp, Usage, WaitReason};
 
 impl RunState {
     /// Returns the working time so far. Pass `now_ms` for a run that is alive.
@@ -11,6 +11,16 @@ impl RunState {
             Some(end) => end.duration_ms,
             None => self.clock.active_until(now_ms),
         }
+    }
+
+    /// No entry was applied.
+    pub fn is_empty(&self) -> bool {
+        self.clock.previous_ms.is_none()
+    }
+
+    /// Returns how the run ended; `None` while it goes on, or if it was killed.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.end.as_ref().map(|end| end.outcome)
     }
 
     /// Notes that the run was alive at `time_ms`, according to something other than the journal.
@@ -42,9 +52,9 @@ impl RunState {
     }
 
     /// Lets the time pass that lies between the previous entry and this one.
-    pub(super) fn tick(&mut self, entry: &Entry<'_>) {
-        let now = entry.at.time_ms;
-        if let Event::RunStarted { .. } = entry.event {
+    pub(super) fn tick(&mut self, at: Stamp, event: &Event<'_>) {
+        let now = at.time_ms;
+        if let Event::RunStarted { .. } = event {
             self.close();
             self.clock.start(now);
         } else {
@@ -53,11 +63,10 @@ impl RunState {
     }
 
     /// Every entry names its iteration. Starts and ends that are missing from the journal follow from that.
-    pub(super) fn trust_stamp(&mut self, entry: &Entry<'_>) {
-        let at = entry.at;
+    pub(super) fn trust_stamp(&mut self, at: Stamp, event: &Event<'_>) {
         self.totals.iteration = self.totals.iteration.max(at.iteration);
         self.resume.completed = self.resume.completed.max(at.iteration.saturating_sub(1));
-        if let Event::IterationStarted { .. } = entry.event {
+        if let Event::IterationStarted { .. } = event {
             return;
         }
         if self.resume.trust_stamp(at) {

@@ -1,6 +1,7 @@
-//! What single events do to the state. `tests/simulation/folds.rs` compares whole journals with the older readers.
+//! What single events do to the state. `faces.rs` of the simulation checks whole journals.
 
 mod resume;
+mod resume_point;
 
 use super::*;
 use crate::event::{

@@ -14,9 +14,6 @@ pub struct Totals {
     pub iteration: u32,
     pub tools: u32,
     pub tool_errors: u32,
-    /// API requests, where agents report them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turns: Option<u32>,
     pub failures: FailureCount,
     /// Iterations that ended, including one whose failure ended the run.
     pub iterations_ended: u32,
@@ -59,7 +56,10 @@ impl RunState {
     /// Returns the cost of the run so far, including the running attempt.
     pub fn cost(&self) -> Cost {
         let reported = self.usage().cost_usd;
-        let with_estimate = self.totals.spending.budget_usage().cost_usd;
+        // The price of a running attempt corrects estimates only once it is settled.
+        let mut settled = self.totals.spending.clone();
+        settled.settle();
+        let with_estimate = settled.budget_usage().cost_usd;
         Cost { reported, estimated: with_estimate.filter(|cost| Some(*cost) != reported) }
     }
 
@@ -128,12 +128,6 @@ impl Totals {
         let class = last_class.unwrap_or(Class::NotStarted);
         if outcome == Outcome::AgentFailed && !self.failures.counted && is_failure(class) {
             self.attempt_failed(self.failures.consecutive.saturating_add(1));
-        }
-    }
-
-    pub(super) fn add_turns(&mut self, turns: Option<u32>) {
-        if let Some(turns) = turns {
-            self.turns = Some(self.turns.unwrap_or(0).saturating_add(turns));
         }
     }
 

@@ -7,8 +7,9 @@ use ralph_driver::commit_lookup::annotate_commits;
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
+use ralph_events::run_state::RunState;
 use ralph_git as git;
-use ralph_report::summary::{Reading, html, plain};
+use ralph_report::summary::{Summary, html, plain};
 use ralph_store::project::Project;
 
 use super::runs::{locate_run, read_journal};
@@ -51,12 +52,12 @@ pub fn report(
     args: &ReportArgs,
 ) -> Result<u8, Error> {
     let (project, dir) = locate_run(own, args.run.as_deref())?;
-    let mut reading = Reading::of(read_journal(&dir)?);
-    if let Some(time_ms) = resume::last_alive_ms(&dir, reading.last_ms()) {
-        reading.note_alive(time_ms);
+    let mut state = RunState::read(read_journal(&dir)?);
+    if let Some(time_ms) = resume::last_alive_ms(&dir, state.clock.last_ms) {
+        state.alive_at(time_ms);
     }
     let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
-    let mut facts = reading.facts(running_at);
+    let mut facts = Summary::of(&state, running_at);
     // A run in progress may be about to send the notification.
     facts.untold &= running_at.is_none();
     if facts.run.is_empty() {

@@ -142,14 +142,14 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     session::refuse_links(&project, &run.dir)?;
     let id = &run.dir.id;
     if is_running(&run.dir) {
-        let pid = run.state.summary.pid;
+        let pid = run.state.run.info.pid;
         return Err(Error::input(format!("run {id} is still going on (process {pid})"))
             .hint("wait for it to end, or stop it first"));
     }
     if run.is_complete() {
         return run.print_nothing_to_do();
     }
-    if run.state.summary.command == "spawn" {
+    if run.state.run.info.command == "spawn" {
         return match find_worker(id) {
             Some(name) => resume_workers(&WorkerSelection::single(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
@@ -226,13 +226,14 @@ impl ResumableRun {
     }
 
     fn is_complete(&self) -> bool {
-        matches!(self.state.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+        matches!(self.state.run.outcome(), Some(Outcome::Complete | Outcome::CompleteScmFailed))
     }
 
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
-        let summary = &self.state.summary;
-        print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
-        Ok(summary.exit_code.unwrap_or(exit_code::SUCCESS))
+        let end = self.state.run.end.as_ref();
+        let message = end.map_or("", |end| end.message.as_str());
+        print(&format!("run {} is done: {message}\n", self.dir.id))?;
+        Ok(end.map_or(exit_code::SUCCESS, |end| end.exit_code))
     }
 
     /// Refuses a run that started but whose journal cannot be read.
@@ -292,7 +293,7 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
         return Err(no_runs_error());
     }
     let mut candidates = runs.into_iter().rev().map(ResumableRun::read);
-    Ok(candidates.find(|run| !run.is_complete() && run.state.summary.command != "spawn"))
+    Ok(candidates.find(|run| !run.is_complete() && run.state.run.info.command != "spawn"))
 }
 
 fn restart(
@@ -313,10 +314,8 @@ fn restart(
     })?;
     let (mut place, mut command) = (parsed.project, parsed.command);
     let mut directory = record.directory();
-    let moved_from = state
-        .original_directory
-        .as_deref()
-        .filter(|original| !is_same_dir(original, project.root()));
+    let moved_from =
+        state.original_directory().filter(|original| !is_same_dir(original, project.root()));
     if let Some(original) = moved_from {
         // The project was moved: use the same subdirectory here.
         let below = directory.strip_prefix(original).map(|below| project.root().join(below));

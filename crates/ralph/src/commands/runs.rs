@@ -11,8 +11,9 @@ use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
+use ralph_events::run_state::RunState;
 use ralph_report::output::OutputStream;
-use ralph_report::run_table::{RunRow, RunSummary, damage_notes, json, table};
+use ralph_report::run_table::{RunRow, damage_notes, json, table};
 use ralph_report::style::{Capabilities, Style};
 use ralph_report::{Backpressure, replay};
 use ralph_store::home;
@@ -76,14 +77,13 @@ pub(super) fn list_runs(project: &Project) -> Result<Vec<RunDir>, Error> {
 }
 
 fn run_row(dir: &RunDir) -> RunRow {
-    let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
-    run.id.clone_from(&dir.id);
-    if run.outcome.is_none()
-        && let Some(time_ms) = resume::last_alive_ms(dir, run.last_ms)
+    let mut run = dir.read_journal().map_or_else(|_| RunState::default(), RunState::read);
+    if run.end.is_none()
+        && let Some(time_ms) = resume::last_alive_ms(dir, run.clock.last_ms)
     {
-        run.note_alive(time_ms);
+        run.alive_at(time_ms);
     }
-    RunRow { run, running: dir.is_running() }
+    RunRow { id: dir.id.clone(), run, running: dir.is_running() }
 }
 
 pub fn replay(

@@ -3,7 +3,7 @@
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
-use ralph_events::progress::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, ResumePoint};
 
 /// Refuses a budget that nothing is counted against, because users rely on it.
 pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {

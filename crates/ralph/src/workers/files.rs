@@ -3,6 +3,7 @@
 use super::control::SharedState;
 use super::store::{StoredState, Worker};
 use ralph_events::event::{Event, Stamp};
+use ralph_events::run_state::RunState;
 use ralph_report::Reporter;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 
@@ -68,8 +69,8 @@ impl WorkerFiles {
 }
 
 impl Reporter for WorkerFiles {
-    fn event(&mut self, at: Stamp, event: &Event<'_>) {
-        self.lines.extend(self.tracker.apply(at, event).log_lines);
+    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        self.lines.extend(self.tracker.apply(at, event, run).log_lines);
     }
 
     fn flush(&mut self) {

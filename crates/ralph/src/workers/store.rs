@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::worktree::Worktree;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
+use ralph_events::run_state::RunState;
 use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
 use ralph_store::home::ralph_home;
 use ralph_store::journal_copies;
@@ -415,8 +416,10 @@ impl Worker {
         let state = self.load_start_state()?;
         let journal = journal_of(&state)?;
         let mut tracker = WorkerTracker::new(state, jiff::tz::TimeZone::system());
-        for entry in runs::read_journal(&journal).ok()? {
-            tracker.apply(entry.at, &entry.event);
+        let mut run = RunState::live();
+        for entry in runs::read_journal(&journal).ok()?.without_text() {
+            run.apply(&entry);
+            tracker.apply(entry.at, &entry.event, &run);
         }
         Some(tracker.state)
     }

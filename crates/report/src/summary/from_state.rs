@@ -48,6 +48,7 @@ impl Summary {
             exit_code: end.map(|end| end.exit_code),
             message: end.map(|end| end.message.clone()).unwrap_or_default(),
             last_words: end.and_then(|end| last_words(&state, end)),
+            budget_used_up: end.is_some_and(|end| end.used_up.is_some()),
             stopped_by: end.and_then(|end| end.stopped_by.clone()),
             limit_ends_ms: limit_ends_ms(&state, doing),
             max_iterations: info.max_iterations,
@@ -63,7 +64,7 @@ impl Summary {
             scm: scm(&state),
             left: left(&state),
             untold: end.is_some_and(|end| end.notify_pending),
-            unreadable: 0,
+            unreadable: state.unreadable,
             doing,
             iterations,
         }

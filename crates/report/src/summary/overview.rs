@@ -73,7 +73,7 @@ fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
     let ending = RunEnding {
         run: &facts.run,
         outcome,
-        message: &facts.message,
+        budget_used_up: facts.budget_used_up,
         iterations: last.map_or(0, |last| last.number),
         max_iterations: facts.max_iterations,
         cut_off: last.is_some_and(|last| last.cut_off || !last.ended),

@@ -11,6 +11,7 @@ use super::*;
 use ralph_events::event::{
     self, Entry, Event, FailAction, Failure, Feedback, Purpose, Stamp, TodoItem, TodoStatus,
 };
+use ralph_events::run_state::RunState;
 
 fn at(time_ms: i64, iteration: u32, event: Event<'static>) -> Entry<'static> {
     Entry { at: Stamp { time_ms, iteration, attempt: 1 }, event }
@@ -119,11 +120,11 @@ fn dollars(cost: f64) -> Usage {
 
 /// What is told of events at these seconds and in these iterations.
 fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Summary {
-    let mut reading = Reading::default();
+    let mut state = RunState::default();
     for (seconds, iteration, event) in events {
-        reading.fold(&at(seconds * 1000, iteration, event));
+        state.apply(&at(seconds * 1000, iteration, event));
     }
-    reading.facts(now_s.map(|now| now * 1000))
+    Summary::of(&state, now_s.map(|now| now * 1000))
 }
 
 fn terminal(facts: &Summary) -> String {
@@ -134,11 +135,12 @@ fn terminal(facts: &Summary) -> String {
 fn night() -> Summary {
     let feedback = Feedback { action: FailAction::Append, message: "tests <b>fail</b>".into() };
     let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
-    let mut reading = Reading::default();
+    let mut state = RunState::default();
     for entry in [
         at(1_794_774_000_000, 0, run_started()),
         at(1_794_774_000_000, 0, repository("000base0", Vec::new(), false)),
         at(1_794_774_000_900, 1, iteration_started()),
+        at(1_794_774_001_000, 1, agent_started()),
         at(
             1_794_774_002_000,
             1,
@@ -204,9 +206,9 @@ fn night() -> Summary {
             },
         ),
     ] {
-        reading.fold(&entry);
+        state.apply(&entry);
     }
-    reading.facts(None)
+    Summary::of(&state, None)
 }
 
 #[test]
@@ -392,18 +394,21 @@ fn skimmed_journal_yields_same_summary_as_full_read() {
         // Cut off here, and gone on with from the beginning.
         for rest in [&lines[..0], &lines[..1], &lines[..]] {
             let text = [&lines[..end], rest].concat().concat();
-            let mut reading = Reading::default();
+            let mut state = RunState::default();
             for line in text.lines() {
-                reading.fold(&serde_json::from_str(line).unwrap());
+                state.apply(&serde_json::from_str(line).unwrap());
             }
-            let skimmed = Reading::of(ralph_events::journal::entries(text.as_bytes()));
-            assert_eq!(skimmed.facts(None), reading.facts(None), "{text}");
+            let skimmed = RunState::read(ralph_events::journal::entries(text.as_bytes()));
+            assert_eq!(skimmed, state, "{text}");
         }
     }
     // An iteration whose beginning is lost is one all the same.
     let lost: String =
         lines.iter().copied().filter(|line| !line.contains("iteration_started")).collect();
-    let of = |text: &str| Reading::of(ralph_events::journal::entries(text.as_bytes())).facts(None);
+    let of = |text: &str| {
+        let entries = ralph_events::journal::entries(text.as_bytes());
+        Summary::of(&RunState::read(entries), None)
+    };
     assert_eq!(of(&lost).iterations.len(), of(journal).iterations.len());
     let damaged = journal.replacen("\"event\":\"text\"", "\"event\":\"te\0xt\"", 1);
     let facts = of(&damaged);

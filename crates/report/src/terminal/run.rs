@@ -8,13 +8,14 @@ use super::{MAX_DETAIL, MAX_PROMPT, Paragraph, TerminalReporter};
 use crate::run_table::{continued_after_text, silence_warning, stall_warning};
 use crate::style::TextRole;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 
 const MAX_PROCESSES: usize = 5;
 
 impl TerminalReporter {
-    pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>) {
-        if self.worker_event(at, event) {
+    pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        if self.worker_event(at, event, run) {
             return;
         }
         let marks = self.marks;
@@ -103,7 +104,7 @@ impl TerminalReporter {
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
             Event::FeedbackSet { parts } if loud => {
                 for part in parts {
-                    let last = at.iteration >= self.max_iterations;
+                    let last = at.iteration >= run.info.max_iterations;
                     let mut pen = self.line(at, Paragraph::Run);
                     pen.mark(marks.retry, TextRole::Caution, "Not done");
                     // After the last iteration nothing follows.
@@ -170,15 +171,15 @@ impl TerminalReporter {
             }
             Event::Resumed { .. } => self.write_stderr(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
-            Event::RunEnded { .. } => self.run_ended(at, event),
+            Event::RunEnded { .. } => self.run_ended(at, event, run),
             _ => {}
         }
     }
 
-    /// Prints a worker's exact messages; returns whether nothing else is needed.
-    fn worker_event(&mut self, at: Stamp, event: &Event<'_>) -> bool {
+    /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
+    fn worker_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) -> bool {
         let Some(follower) = &mut self.worker_tracker else { return false };
-        let told = follower.apply(at, event).messages;
+        let told = follower.apply(at, event, run).messages;
         for line in &told {
             self.line(at, Paragraph::Run).untrusted(line).end();
         }
@@ -448,7 +449,7 @@ impl TerminalReporter {
         }
     }
 
-    fn run_ended(&mut self, at: Stamp, event: &Event<'_>) {
+    fn run_ended(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         let Event::RunEnded {
             outcome,
             message,
@@ -478,12 +479,15 @@ impl TerminalReporter {
             let words = format!("iterations: {iterations}");
             figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
         }
-        // A budget message with an estimate.
-        if *outcome == Outcome::Budget && message.contains("about $") {
+        // A budget counts estimates, too, which the reported cost lacks.
+        if *outcome == Outcome::Budget && run.cost().estimated.is_some() {
             figures = figures.replacen("cost: ", "cost told: ", 1);
         }
+        let last = run.iterations.last();
+        let last_class = last.and_then(|last| last.class);
+        let met_rate_limit = matches!(last_class, Some(Class::RateLimited | Class::Overloaded));
         let words = match outcome {
-            Outcome::AgentFailed if self.is_rate_limited => "Run stopped by a limit of the agent's",
+            Outcome::AgentFailed if met_rate_limit => "Run stopped by a limit of the agent's",
             outcome => describe_outcome(*outcome),
         };
         let mut pen = self.line(at, Paragraph::End);
@@ -502,16 +506,16 @@ impl TerminalReporter {
             pen.text(": ").untrusted(message);
         }
         pen.text(" ").text(&figures).end();
-        let limit_ends = self.limit_ends_ms.filter(|ms| *ms > at.time_ms);
+        let limit_ends = run.notices.limit_ends_ms.filter(|ms| *ms > at.time_ms);
         let limit_ends = limit_ends.map(|ms| self.format_time(at, ms));
         let ending = RunEnding {
-            run: &self.run,
+            run: &run.info.run,
             outcome: *outcome,
-            message,
+            budget_used_up: run.end.as_ref().is_some_and(|end| end.used_up.is_some()),
             iterations: *iterations,
-            max_iterations: self.max_iterations,
+            max_iterations: run.info.max_iterations,
             cut_off: *cut_off,
-            scm_done: &self.scm_done,
+            scm_done: last.map_or(&[], |last| &last.scm_done),
             limit_ends: limit_ends.as_deref(),
         };
         if !self.style.quiet

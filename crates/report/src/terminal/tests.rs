@@ -6,6 +6,7 @@ use ralph_events::event::{
     Class, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome, Stream,
     TodoItem, TodoStatus, Usage, WaitReason,
 };
+use ralph_events::run_state::RunState;
 
 const START: i64 = 1_794_774_472_000;
 
@@ -22,11 +23,17 @@ fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
     let (out, err) = (Sink::default(), Sink::default());
     let screen = TerminalOutput::fake(out.output(), err.output(), false, None);
     let mut human = TerminalReporter::new(style, || TimeZone::UTC, screen);
+    let mut run = RunState::live();
     for event in events {
-        human.event(at(START), event);
+        show(&mut human, &mut run, at(START), event);
     }
     human.finish();
     (out.text(), err.text())
+}
+
+fn show(human: &mut TerminalReporter, run: &mut RunState, at: Stamp, event: &Event<'_>) {
+    run.apply_event(at, event);
+    human.event(at, event, run);
 }
 
 fn out(style: Style, events: &[Event<'_>]) -> String {
@@ -438,13 +445,14 @@ fn status_line_stays_below_text_and_is_removed() {
     // Of an agent whose texts come in pieces.
     human.streams_fragments = true;
     assert_eq!(human.next_tick(), None);
-    human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
+    let mut run = RunState::live();
+    show(&mut human, &mut run, at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
     assert_eq!(sink.take(), ["=== Iteration 1/3 ===\niteration 1/3 | 0s | working\r"]);
     assert_eq!(human.next_tick(), Some(START + 1000));
-    human.event(at(START + 100), &said("He", false));
+    show(&mut human, &mut run, at(START + 100), &said("He", false));
     human.flush();
-    human.event(at(START + 200), &said("llo", true));
+    show(&mut human, &mut run, at(START + 200), &said("llo", true));
     human.flush();
     assert_eq!(
         sink.take(),
@@ -464,7 +472,8 @@ fn display_without_status_line_needs_no_tick() {
     let screen =
         TerminalOutput::fake(Sink::default().output(), Sink::default().output(), false, None);
     let mut human = TerminalReporter::new(emoji(), || TimeZone::UTC, screen);
-    human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
+    let mut run = RunState::live();
+    show(&mut human, &mut run, at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
     assert_eq!(human.next_tick(), None);
 }

@@ -4,11 +4,13 @@ use super::pen::LineWriter;
 use super::words::format_progress;
 use super::{MAX_DETAIL, MAX_PROMPT, TerminalReporter};
 use ralph_events::event::{Event, Exit, Stamp};
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 
 impl TerminalReporter {
-    pub(super) fn details(&mut self, at: Stamp, event: &Event<'_>) {
-        let max = self.max_iterations;
+    /// The details that `--verbose` adds.
+    pub(super) fn details(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+        let max = run.info.max_iterations;
         match event {
             Event::RunStarted { run, version, directory, pid, .. } => {
                 let mut pen = self.detail(at);

@@ -1,6 +1,5 @@
 //! Wording of the terminal view.
 
-use ralph_events::attempt::is_used_up;
 use ralph_events::event::{Class, EndCause, Exit, Outcome, Usage};
 use ralph_events::text;
 
@@ -107,7 +106,8 @@ pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
 pub(crate) struct RunEnding<'a> {
     pub(crate) run: &'a str,
     pub(crate) outcome: Outcome,
-    pub(crate) message: &'a str,
+    /// The run ended because a budget was used up, not because a wait would outlast it.
+    pub(crate) budget_used_up: bool,
     pub(crate) iterations: u32,
     pub(crate) max_iterations: u32,
     pub(crate) cut_off: bool,
@@ -126,7 +126,8 @@ impl RunEnding<'_> {
         let stuck = if used_up { Outcome::LimitReached } else { self.outcome };
         let mut next = next_step(stuck, self.run)?;
         if let Some(time) = self.limit_ends {
-            let time_is_left = stuck == Outcome::Budget && !is_used_up(self.message);
+            // There is nothing else to be looked into.
+            let time_is_left = stuck == Outcome::Budget && !self.budget_used_up;
             if stuck == Outcome::AgentFailed || time_is_left {
                 next = format!("then `ralph resume {}` goes on", self.run);
             }

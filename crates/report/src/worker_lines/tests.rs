@@ -1,7 +1,20 @@
 use super::*;
 use ralph_events::event::{Usage, WaitReason};
 
-fn follower() -> WorkerTracker {
+/// A tracker with the state of its run.
+struct Follower {
+    tracker: WorkerTracker,
+    run: RunState,
+}
+
+impl Follower {
+    fn apply(&mut self, at: Stamp, event: &Event<'_>) -> WorkerLines {
+        self.run.apply_event(at, event);
+        self.tracker.apply(at, event, &self.run)
+    }
+}
+
+fn follower() -> Follower {
     let state = WorkerState {
         worker_name: "agent".into(),
         max_iterations: 100,
@@ -9,7 +22,7 @@ fn follower() -> WorkerTracker {
         inactivity_timeout: 60,
         ..WorkerState::default()
     };
-    WorkerTracker::new(state, TimeZone::UTC)
+    Follower { tracker: WorkerTracker::new(state, TimeZone::UTC), run: RunState::live() }
 }
 
 fn at(iteration: u32) -> Stamp {
@@ -70,10 +83,7 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
 }
 
 /// All that is said of these events, and all that is logged without its time.
-fn tell(
-    follower: &mut WorkerTracker,
-    events: &[(u32, Event<'static>)],
-) -> (Vec<String>, Vec<String>) {
+fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<String>, Vec<String>) {
     let mut all = (Vec::new(), Vec::new());
     for (iteration, event) in events {
         let told = follower.apply(at(*iteration), event);
@@ -121,8 +131,8 @@ fn iteration_start_and_end_are_reported() {
             "[START] iteration 5/100",
         ]
     );
-    assert_eq!(follower.state.current_iteration, 5);
-    let started = follower.state.last_iteration_started.as_deref();
+    assert_eq!(follower.tracker.state.current_iteration, 5);
+    let started = follower.tracker.state.last_iteration_started.as_deref();
     assert_eq!(started, Some("2024-01-15T10:30:00.123000"));
 }
 
@@ -156,7 +166,7 @@ fn worker_stops_after_five_consecutive_failures() {
     );
     assert_eq!(said[1], "[ralph] agent: 5 consecutive failures, stopping loop");
     assert_eq!(logged[2], "[FAIL] 5 consecutive failures, stopping loop");
-    let state = &follower.state;
+    let state = &follower.tracker.state;
     assert_eq!((state.consecutive_failures, state.total_failures), (5, 3));
     assert_eq!((state.status, state.exit_code), (WorkerStatus::Failed, Some(1)));
 }
@@ -165,7 +175,10 @@ fn worker_stops_after_five_consecutive_failures() {
 fn success_resets_failures_and_inactivity_is_no_failure() {
     let mut follower = follower();
     tell(&mut follower, &[(1, retrying(1, 1_000)), (1, iteration_ended(Class::Failed, 1))]);
-    assert_eq!(follower.state.consecutive_failures, 1, "the end of a failed one is no success");
+    assert_eq!(
+        follower.tracker.state.consecutive_failures, 1,
+        "the end of a failed one is no success"
+    );
     let (said, _) = tell(
         &mut follower,
         &[
@@ -176,7 +189,10 @@ fn success_resets_failures_and_inactivity_is_no_failure() {
     );
     assert_eq!(said[1], "[ralph] agent: inactivity timeout (60s), restarting");
     assert_eq!(said.len(), 2);
-    assert_eq!((follower.state.consecutive_failures, follower.state.total_failures), (0, 1));
+    assert_eq!(
+        (follower.tracker.state.consecutive_failures, follower.tracker.state.total_failures),
+        (0, 1)
+    );
 }
 
 fn run_started() -> Event<'static> {
@@ -226,11 +242,11 @@ fn iteration_checked_after_resume_ends_normally() {
         }
         let (_, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(Some(1)))]);
         assert_eq!(logged, ["[CHECK] checking what iteration 1 did"]);
-        let state = &follower.state;
+        let state = &follower.tracker.state;
         assert_eq!((state.iteration_open, state.cut_off_iterations), (true, 0), "{stopped}");
         let (said, _) = tell(&mut follower, &[(1, iteration_ended(Class::Answered, 4_000))]);
         assert_eq!(said, ["[ralph] agent: iteration 1 completed (exit: 0, duration: 4s)"]);
-        assert_eq!(follower.state.finished_iterations, 1);
+        assert_eq!(follower.tracker.state.finished_iterations, 1);
     }
 }
 
@@ -263,14 +279,18 @@ fn cut_off_iteration_is_neither_success_nor_failure() {
     let (said, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(None))]);
     assert_eq!(said, ["[ralph] agent: iteration 3 was cut off with its loop"]);
     assert_eq!(logged, ["[CUT] iteration 3 was cut off with its loop"]);
-    let state = &follower.state;
+    let state = &follower.tracker.state;
     assert_eq!((state.finished_iterations, state.cut_off_iterations), (1, 2));
     assert_eq!((state.consecutive_failures, state.total_failures), (1, 1));
     assert_eq!((state.average_ms(), state.remaining_ms()), (Some(4_000), Some(4_000)));
     tell(&mut follower, &[(4, start())]);
-    assert_eq!(follower.state.remaining_ms(), Some(4_000), "the one under way is still to come");
+    assert_eq!(
+        follower.tracker.state.remaining_ms(),
+        Some(4_000),
+        "the one under way is still to come"
+    );
     tell(&mut follower, &[(4, iteration_ended(Class::Answered, 1))]);
-    assert_eq!(follower.state.remaining_ms(), Some(0));
+    assert_eq!(follower.tracker.state.remaining_ms(), Some(0));
     let (said, _) = tell(&mut follower, &[(4, run_ended(Outcome::LimitReached, 0, 4))]);
     assert_eq!(said, ["[ralph] agent: loop complete after 4 iterations, 2 of them cut off"]);
 }
@@ -288,11 +308,10 @@ fn run_outcome_decides_worker_status() {
         (None, Outcome::Budget, WorkerStatus::Stopped, "the message"),
     ] {
         let mut follower = follower();
-        follower.class = Class::Answered;
         tell(&mut follower, &before.map(|event| (3, event)).into_iter().collect::<Vec<_>>());
         let (said, _) = tell(&mut follower, &[(3, run_ended(outcome, 9, 3))]);
         assert_eq!(said, [format!("[ralph] agent: {words}")], "{outcome:?}");
-        assert_eq!(follower.state.status, status, "{outcome:?}");
+        assert_eq!(follower.tracker.state.status, status, "{outcome:?}");
     }
 }
 
@@ -300,9 +319,12 @@ fn run_outcome_decides_worker_status() {
 fn pause_shows_immediately_and_resume_sets_new_limit() {
     let mut follower = follower();
     tell(&mut follower, &[(1, Event::PauseRequested)]);
-    assert_eq!(follower.state.status, WorkerStatus::Paused);
+    assert_eq!(follower.tracker.state.status, WorkerStatus::Paused);
     tell(&mut follower, &[(1, Event::Resumed { max_iterations: 70 })]);
-    assert_eq!((follower.state.status, follower.state.max_iterations), (WorkerStatus::Running, 70));
+    assert_eq!(
+        (follower.tracker.state.status, follower.tracker.state.max_iterations),
+        (WorkerStatus::Running, 70)
+    );
 }
 
 #[test]
@@ -310,7 +332,7 @@ fn worker_state_of_other_version_is_readable() {
     let state: WorkerState =
         serde_json::from_str(r#"{"worker_name":"a","status":"paused","later":1}"#).unwrap();
     assert_eq!((state.worker_name.as_str(), state.status), ("a", WorkerStatus::Paused));
-    let json = serde_json::to_value(follower().state).unwrap();
+    let json = serde_json::to_value(follower().tracker.state).unwrap();
     for key in ["prompt_file", "done_pattern", "last_iteration_started", "pid", "run_id"] {
         assert!(json.get(key).is_some(), "{key}");
     }
@@ -333,12 +355,16 @@ fn worker_elapsed_time_excludes_pauses() {
     let mut at = |seconds: i64, event: &Event<'static>| {
         follower.apply(Stamp { time_ms: seconds * 1_000, iteration: 1, attempt: 1 }, event);
         let now = jiff::Timestamp::from_second(1_000).unwrap();
-        follower.state.elapsed_ms(TimeZone::UTC.to_datetime(now)).unwrap() / 1_000
+        follower.tracker.state.elapsed_ms(TimeZone::UTC.to_datetime(now)).unwrap() / 1_000
     };
     assert_eq!(at(0, &run_started()), 1_000);
     assert_eq!(at(5, &Event::PauseRequested), 1_000, "its agent still works");
     assert_eq!(at(10, &Event::Paused), 10);
     assert_eq!(at(110, &Event::Resumed { max_iterations: 5 }), 900);
-    assert_eq!(at(120, &run_ended(Outcome::LimitReached, 0, 1)), 20);
+    let mut end = run_ended(Outcome::LimitReached, 0, 1);
+    if let Event::RunEnded { duration_ms, .. } = &mut end {
+        *duration_ms = 20_000;
+    }
+    assert_eq!(at(120, &end), 20);
     assert_eq!(at(200, &run_started()), 820, "nor does the time after an end count");
 }

@@ -185,6 +185,24 @@ fn pause_uses_no_budget_time_and_resume_can_raise_limit() {
 }
 
 #[test]
+fn duration_of_run_stopped_while_paused_excludes_pause() {
+    let mut run = Loop::start(rules());
+    run.after(2_000).agent(failed(Class::Failed)).give(Input::Pause);
+    assert!(run.machine.is_paused());
+    run.after(1_000_000).give(Input::Stop { signal: "SIGTERM", now: false });
+    let ended = run.actions.iter().find_map(|action| match action {
+        Action::Emit(Event::RunEnded { duration_ms, .. }) => Some(*duration_ms),
+        _ => None,
+    });
+    assert_eq!(ended, Some(2_000));
+    let iteration = run.actions.iter().find_map(|action| match action {
+        Action::Emit(Event::IterationEnded { duration_ms, .. }) => Some(*duration_ms),
+        _ => None,
+    });
+    assert_eq!(iteration, Some(2_000));
+}
+
+#[test]
 fn pause_can_be_cancelled_or_stopped() {
     let mut run = Loop::start(rules());
     run.give(Input::Pause).give(Input::Resume { max_iterations: None }).agent(answered());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::stall::Seen;
-use ralph_events::progress::{Open, Pending};
+use ralph_events::run_state::{OpenIteration as Open, Pending};
 
 fn resumed(rules: Rules, progress: ResumePoint) -> Loop {
     Loop::of(LoopMachine::resumed(rules, progress))

@@ -8,6 +8,7 @@ use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::text;
+use ralph_report::run_table::cost_text;
 use ralph_report::width::display_width;
 use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
 
@@ -147,7 +148,7 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
         of_state(|state| elapsed_ms(state).map(rough_duration)),
         of_state(|state| state.average_ms().map(rough_duration)),
         of_state(|state| state.remaining_ms().map(rough_duration)),
-        of_state(|state| state.cost_usd.map(text::format_dollars)),
+        of_state(|state| cost_text(state.cost())),
         of_state(|state| {
             state.last_event.as_deref().map(|words| text::truncate(words, 40, "…").into_owned())
         }),
@@ -265,7 +266,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
         ("Elapsed", elapsed_ms.map(rough_duration)),
         ("Average iteration", state.average_ms().map(rough_duration)),
         ("Left at most, about", state.remaining_ms().map(rough_duration)),
-        ("Cost", state.cost_usd.map(text::format_dollars)),
+        ("Cost", cost_text(state.cost())),
         ("Last event", last),
         ("Directory", directory),
     ];

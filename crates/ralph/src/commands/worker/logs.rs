@@ -16,6 +16,7 @@ use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event};
 use ralph_events::journal::{self, LineRead};
+use ralph_events::run_state::RunState;
 use ralph_process as process;
 use ralph_process::Interrupts;
 use ralph_process::trust;
@@ -61,7 +62,7 @@ fn follow(
     let mut watch = worker.map(|worker| WorkerWatcher::new(worker).also_watch(path));
     let mut reader = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
-    let mut ended = false;
+    let (mut run, mut ended) = (RunState::live(), false);
     loop {
         // Asked first: the last entries are still read.
         let alive = worker.is_some_and(Worker::is_alive);
@@ -75,7 +76,8 @@ fn follow(
                     Event::RunStarted { .. } => ended = false,
                     _ => {}
                 }
-                reporter.event(entry.at, &entry.event);
+                run.apply(&entry);
+                reporter.event(entry.at, &entry.event, &run);
                 reporter.flush();
             }
             line.clear();

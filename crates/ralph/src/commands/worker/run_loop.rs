@@ -15,7 +15,7 @@ use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
-use ralph_events::progress::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, ResumePoint};
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;

@@ -6,7 +6,7 @@ use ralph_events::event::{
     Class, Commit, Entry, Event, Exit, FailAction, Failure, FailureKind, Feedback, Outcome,
     Purpose, StallReason, Stamp, Stream, TodoItem, TodoStatus, Usage, WaitReason,
 };
-use ralph_events::progress::{ResumePoint, Tracker};
+use ralph_events::run_state::{ResumePoint, RunState};
 
 /// Journals of runs that start, work, pause, fail, are killed and are resumed, as the engine writes them.
 pub(super) fn plausible() -> impl Strategy<Value = Vec<Entry<'static>>> {
@@ -40,7 +40,7 @@ struct Writer {
     choices: std::vec::IntoIter<u16>,
     exhausted: bool,
     entries: Vec<Entry<'static>>,
-    tracker: Tracker,
+    state: RunState,
     at: Stamp,
     /// Entries until the process is killed.
     left: u32,
@@ -58,7 +58,7 @@ impl Writer {
             choices: choices.into_iter(),
             exhausted: false,
             entries: Vec::new(),
-            tracker: Tracker::default(),
+            state: RunState::default(),
             at: Stamp { time_ms: START_MS, iteration: 0, attempt: 0 },
             left: 0,
             used: Usage::default(),
@@ -85,7 +85,7 @@ impl Writer {
         }
         self.left -= 1;
         let entry = Entry { at: self.at, event };
-        self.tracker.apply(&entry);
+        self.state.apply(&entry);
         self.entries.push(entry);
     }
 
@@ -95,7 +95,7 @@ impl Writer {
     }
 
     fn progress(&self) -> ResumePoint {
-        self.tracker.clone().finish()
+        self.state.resume_point()
     }
 
     /// One process, until the run ends or the process is killed.

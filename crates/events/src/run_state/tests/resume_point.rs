@@ -1,12 +1,14 @@
-use super::*;
-use crate::event::{FailAction, Stamp};
+//! The resume point of whole journals.
+
+use super::super::*;
+use crate::event::{Class, FailAction, Feedback, Outcome, Stamp, Usage};
 
 fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> ResumePoint {
-    let mut tracker = Tracker::default();
+    let mut state = RunState::default();
     for (time_ms, iteration, attempt, event) in events {
-        tracker.apply(&Entry { at: Stamp { time_ms, iteration, attempt }, event });
+        state.apply(&Entry { at: Stamp { time_ms, iteration, attempt }, event });
     }
-    tracker.finish()
+    state.resume_point()
 }
 
 fn run_started() -> Event<'static> {
@@ -115,7 +117,7 @@ fn progress_keeps_cut_off_iteration_open_and_its_usage() {
         (70, 2, 1, Event::Usage(usage(7))),
     ]);
     assert_eq!(progress.iterations, 1);
-    assert_eq!(progress.open, Some(Open { iteration: 2, attempts: 1, worked_ms: 10 }));
+    assert_eq!(progress.open, Some(OpenIteration { iteration: 2, attempts: 1, worked_ms: 10 }));
     assert_eq!(progress.feedback, parts);
     assert_eq!(progress.spending.reported().input_tokens, 107);
     assert_eq!((progress.tools, progress.tool_errors), (2, 1));
@@ -163,7 +165,7 @@ fn progress_reopens_iteration_that_was_cut_off() {
         };
         let (cut, whole) = (ends(true), ends(false));
         assert_eq!(cut.iterations, 0, "{class:?}");
-        assert_eq!(cut.open, Some(Open { iteration: 1, attempts: 1, worked_ms: 1 }));
+        assert_eq!(cut.open, Some(OpenIteration { iteration: 1, attempts: 1, worked_ms: 1 }));
         // One that failed is used up where the next iteration is the next attempt.
         assert_eq!((whole.iterations, whole.open), (1, None), "{class:?}");
     }
