@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ralph_agents::filter::{FilterAnswer, FilteredReader};
 use ralph_agents::{Emit, OutputReader};
 use ralph_engine::completion::{CompletionDetector, CompletionResult};
-use ralph_engine::machine::{Input, Report};
+use ralph_engine::machine::{AgentReport, Input};
 use ralph_engine::prompt;
 use ralph_events::attempt::{AttemptResult, classify, describe_end};
 use ralph_events::event::{
@@ -93,7 +93,7 @@ struct AttemptSummary {
 
 pub(super) struct AttemptEnd {
     pub(super) ended: Event<'static>,
-    pub(super) report: Report,
+    pub(super) report: AgentReport,
     pub(super) commit_message: Option<String>,
     /// The agent only repeated its prompt.
     pub(super) repeats_prompt: bool,
@@ -380,7 +380,7 @@ impl AgentProcess {
             found: verdict.signal.clone().filter(|_| is_answer).map(Into::into),
             commit_message: commit_message.clone().map(Into::into),
         };
-        let report = Report {
+        let report = AgentReport {
             class,
             failure,
             exit: describe_end(exit, self.ended_by),

@@ -16,14 +16,14 @@ pub use messages::{
     Action, CommitGuardResult, GateVerdict, Input, Now, RefusedHost, ScmStatus, StopSignal,
     UncheckedChange,
 };
-pub use ralph_events::run_state::AgentReport as Report;
+pub use ralph_events::run_state::AgentReport;
 
 use super::rules::Rules;
 use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, WaitReason};
-use ralph_events::run_state::{OpenIteration as Open, Pending, RateLimits as Limits, ResumePoint};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
@@ -114,7 +114,7 @@ impl LoopMachine {
             }
             // The work so far is checked, as if the agent had just met its limit.
             (Pending::Nothing, Some(open)) if is_budget_exhausted(&rules, &spending, open) => {
-                Pending::Unchecked(Box::new(Report::of(Class::Limited)))
+                Pending::Unchecked(Box::new(AgentReport::of(Class::Limited)))
             }
             (pending, _) => pending,
         };
@@ -126,7 +126,8 @@ impl LoopMachine {
             progress.outcome,
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
         );
-        let (failures, limits) = if gave_up { (0, Limits::default()) } else { (failures, limits) };
+        let (failures, limits) =
+            if gave_up { (0, RateLimits::default()) } else { (failures, limits) };
         LoopMachine {
             iteration: match reopened {
                 Some(open) => Iteration::reopened(open, commit_message.is_some()),
@@ -358,7 +359,7 @@ impl LoopMachine {
 }
 
 /// Whether an iteration that was cut off had used up its budget.
-fn is_budget_exhausted(rules: &Rules, spending: &Spending, open: Open) -> bool {
+fn is_budget_exhausted(rules: &Rules, spending: &Spending, open: OpenIteration) -> bool {
     rules
         .iteration_budget
         .exceeded(&spending.iteration_budget_usage(), &spending.iteration(), open.worked_ms)

@@ -2,7 +2,7 @@
 //! fingerprint.
 
 use ralph_events::event::{Feedback, StallReason};
-pub use ralph_events::run_state::StallSeen as Seen;
+pub use ralph_events::run_state::StallSeen;
 
 /// When to warn about a stalled loop and when to stop it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,7 +73,12 @@ impl StallWatch {
     }
 
     /// `counts` if an iteration has ended since the last check.
-    pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], counts: bool) -> StallWatch {
+    pub fn resumed(
+        rule: StallRule,
+        seen: StallSeen,
+        feedback: &[Feedback],
+        counts: bool,
+    ) -> StallWatch {
         StallWatch {
             seen: seen.fingerprint,
             unchanged: seen.unchanged,
@@ -85,8 +90,12 @@ impl StallWatch {
         }
     }
 
-    pub fn snapshot(&self) -> Seen {
-        Seen { fingerprint: self.seen, unchanged: self.unchanged, same_failures: self.failures }
+    pub fn snapshot(&self) -> StallSeen {
+        StallSeen {
+            fingerprint: self.seen,
+            unchanged: self.unchanged,
+            same_failures: self.failures,
+        }
     }
 
     pub fn needs_check(&self) -> bool {
@@ -243,7 +252,7 @@ mod tests {
     #[test]
     fn stall_check_continues_counting_after_resume() {
         let rule = StallRule::stop_after(3);
-        let seen = Seen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
+        let seen = StallSeen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
         // Iterations that were killed neither count nor reset the count.
         let mut watch = StallWatch::resumed(rule, seen, &[], false);
         assert_eq!(watch.record_fingerprint(Some(7)), StallDecision::Continue);
@@ -265,7 +274,7 @@ mod tests {
             watch.record_fingerprint(Some(7)),
             StallDecision::Stop { reason: UNCHANGED, iterations: 3 }
         );
-        let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
+        let seen = StallSeen { fingerprint: None, unchanged: 0, same_failures: 2 };
         let mut watch = StallWatch::resumed(rule, seen, &fail("red\nOutput file: log_001"), false);
         watch.record_guardrails(&fail("red\nOutput file: log_002"));
         let reason = StallReason::SameFailure;

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 
 use super::super::rules::RetryScope;
 use super::timers::WALL_CLOCK_CHECK_MS;
-use super::{Action, AgentRun, Job, LoopMachine, Now, Phase, RefusedHost, Report};
+use super::{Action, AgentReport, AgentRun, Job, LoopMachine, Now, Phase, RefusedHost};
 use ralph_events::event::{Class, Event, Failure, Feedback, Outcome, Purpose, WaitReason};
 use ralph_events::exit_code;
-use ralph_events::run_state::RateLimits as Limits;
+use ralph_events::run_state::RateLimits;
 use ralph_events::text;
 
 /// Limits that reset at a full second may last a moment longer.
@@ -100,7 +100,7 @@ impl LoopMachine {
         }
     }
 
-    pub(super) fn agent_ended(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
+    pub(super) fn agent_ended(&mut self, now: Now, report: AgentReport, out: &mut Vec<Action>) {
         let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else {
             return;
         };
@@ -122,7 +122,12 @@ impl LoopMachine {
     }
 
     /// Decides what follows an attempt whose usage is already counted.
-    pub(super) fn classify_attempt(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
+    pub(super) fn classify_attempt(
+        &mut self,
+        now: Now,
+        report: AgentReport,
+        out: &mut Vec<Action>,
+    ) {
         self.iteration.class = report.class;
         // Only an attempt that ended normally with an answer can complete anything.
         self.iteration.complete = report.complete && report.class == Class::Answered;
@@ -131,7 +136,7 @@ impl LoopMachine {
             return self.finish_stopped(now, out);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
-            self.retries.limits = Limits::default();
+            self.retries.limits = RateLimits::default();
         }
         let failure_message = report.failure.as_ref().map(|failure| failure.message.clone());
         match report.class {

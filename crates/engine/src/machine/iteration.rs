@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use super::{Now, RefusedHost};
 use ralph_events::event::{Class, Feedback};
-use ralph_events::run_state::OpenIteration as Open;
+use ralph_events::run_state::OpenIteration;
 
 /// The current iteration, or the last one: number and class are needed between iterations. Number 0 precedes the
 /// first one.
@@ -56,7 +56,7 @@ impl Iteration {
         Iteration { number, is_open: true, started: now.mono_ms, ..Iteration::default() }
     }
 
-    pub(super) fn reopened(open: Open, has_message: bool) -> Iteration {
+    pub(super) fn reopened(open: OpenIteration, has_message: bool) -> Iteration {
         Iteration {
             number: open.iteration,
             attempt: open.attempts,

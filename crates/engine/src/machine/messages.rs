@@ -2,7 +2,7 @@
 
 use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
 
-use ralph_events::run_state::AgentReport as Report;
+use ralph_events::run_state::AgentReport;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
@@ -38,7 +38,7 @@ pub enum Input {
     Refused,
     /// The number of background tasks of the agent.
     BackgroundTasks(u32),
-    AgentEnded(Box<Report>),
+    AgentEnded(Box<AgentReport>),
     GuardrailEnded {
         failed: Option<Feedback>,
     },

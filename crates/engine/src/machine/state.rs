@@ -1,7 +1,7 @@
 //! The state of a run beyond one iteration.
 
 use ralph_events::event::Feedback;
-use ralph_events::run_state::{OpenIteration as Open, Pending, RateLimits as Limits};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits};
 use ralph_events::spending::Spending;
 
 /// The time that counts against the budget: all processes of the run, without pauses.
@@ -42,7 +42,7 @@ pub(super) struct Retries {
     pub(super) failures: u32,
     /// An iteration has ended without a failure.
     pub(super) any_succeeded: bool,
-    pub(super) limits: Limits,
+    pub(super) limits: RateLimits,
 }
 
 /// Requests to stop or pause the run.
@@ -67,7 +67,7 @@ pub(super) enum StopMode {
 pub(super) struct Continuation {
     pub(super) pending: Pending,
     /// The iteration that was cut off. It starts again under its number.
-    pub(super) cut_off: Option<Open>,
+    pub(super) cut_off: Option<OpenIteration>,
 }
 
 /// Messages for the next prompt.

@@ -44,8 +44,8 @@ fn rules() -> Rules {
     }
 }
 
-fn answered() -> Report {
-    Report {
+fn answered() -> AgentReport {
+    AgentReport {
         class: Class::Answered,
         failure: None,
         exit: "exit code 0".into(),
@@ -59,18 +59,18 @@ fn answered() -> Report {
     }
 }
 
-fn done() -> Report {
-    Report { complete: true, found: Some("DONE".into()), ..answered() }
+fn done() -> AgentReport {
+    AgentReport { complete: true, found: Some("DONE".into()), ..answered() }
 }
 
-fn failed(class: Class) -> Report {
-    Report { class, exit: "exit code 1".into(), ..answered() }
+fn failed(class: Class) -> AgentReport {
+    AgentReport { class, exit: "exit code 1".into(), ..answered() }
 }
 
-fn limited(resets_at: Option<i64>) -> Report {
+fn limited(resets_at: Option<i64>) -> AgentReport {
     let failure =
         Failure { kind: FailureKind::RateLimit, message: "hit your limit".into(), resets_at };
-    Report { failure: Some(failure), ..failed(Class::RateLimited) }
+    AgentReport { failure: Some(failure), ..failed(Class::RateLimited) }
 }
 
 fn spent(cost: f64) -> Usage {
@@ -110,14 +110,14 @@ impl Loop {
         self
     }
 
-    fn agent(&mut self, report: Report) -> &mut Self {
+    fn agent(&mut self, report: AgentReport) -> &mut Self {
         if self.asked(&Action::CollectBriefing) {
             self.give(Input::Briefed { feedback: Vec::new() });
         }
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
-    fn asked_for_message(&mut self, report: Report, look: CommitGuardResult) -> &mut Self {
+    fn asked_for_message(&mut self, report: AgentReport, look: CommitGuardResult) -> &mut Self {
         assert!(self.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", self.actions);
         self.agent(report);
         assert_eq!(self.actions, [Action::CheckStaged]);
@@ -215,7 +215,7 @@ fn guardrail_timeout_ends_guardrail() {
 fn only_answered_attempt_completes() {
     for class in [Class::Empty, Class::Limited, Class::TimedOut] {
         let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
-        run.agent(Report { class, ..done() });
+        run.agent(AgentReport { class, ..done() });
         assert!(run.starts_agent(), "{class:?}");
     }
 }

@@ -20,7 +20,7 @@ fn failures_back_off_then_end_run() {
 fn permanent_failure_is_not_retried() {
     let message = "claude refuses as root".to_owned();
     let failure = Failure { kind: FailureKind::Usage, message, resets_at: None };
-    let report = Report { failure: Some(failure), ..failed(Class::Failed) };
+    let report = AgentReport { failure: Some(failure), ..failed(Class::Failed) };
     let next = RetryScope::NextIteration { failures: 5 };
     for scope in [rules().retry.scope, next] {
         let mut run = Loop::start(Rules { retry: Retry { scope, ..rules().retry }, ..rules() });
@@ -44,14 +44,14 @@ fn run_end_names_last_failure_and_used_up_budget() {
     let failure =
         Failure { kind: FailureKind::Usage, message: "bad flag".to_owned(), resets_at: None };
     let mut run = Loop::start(rules());
-    run.agent(Report { failure: Some(failure), ..failed(Class::Failed) });
+    run.agent(AgentReport { failure: Some(failure), ..failed(Class::Failed) });
     let (last_failure, used_up, message) = end(&run).expect("an end");
     assert_eq!((last_failure.as_deref(), used_up), (Some("bad flag"), None));
     assert!(message.ends_with("bad flag"), "{message}");
 
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
-    run.agent(Report { usage: spent(2.0), ..answered() });
+    run.agent(AgentReport { usage: spent(2.0), ..answered() });
     let (last_failure, used_up, message) = end(&run).expect("an end");
     assert_eq!(last_failure, None);
     assert!(used_up.is_some_and(|used_up| message.ends_with(&used_up)), "{message}");
@@ -111,7 +111,7 @@ fn limit_after_only_failed_iterations_is_failure() {
     assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 1)));
     // One success is enough, also before a resume; inactivity is no failure.
     let mut run = Loop::start(Rules { inactivity_fails: false, ..limited() });
-    run.agent(Report { class: Class::TimedOut, ..answered() }).agent(failed(Class::Failed));
+    run.agent(AgentReport { class: Class::TimedOut, ..answered() }).agent(failed(Class::Failed));
     assert_eq!(run.outcome(), Some((Outcome::LimitReached, 0)));
     for (any_succeeded, expected) in
         [(true, (Outcome::LimitReached, 0)), (false, (Outcome::AgentFailed, 1))]

@@ -123,7 +123,7 @@ impl World {
     }
 }
 
-fn report(choice: u8, complete: bool) -> Report {
+fn report(choice: u8, complete: bool) -> AgentReport {
     let class = [
         Class::Answered,
         Class::Answered,
@@ -143,7 +143,14 @@ fn report(choice: u8, complete: bool) -> Report {
         resets_at: (choice > 127).then(|| i64::from(choice) * 10_000),
     });
     let usage = spent(0.1);
-    Report { class, failure, usage, complete, has_message: choice.is_multiple_of(2), ..answered() }
+    AgentReport {
+        class,
+        failure,
+        usage,
+        complete,
+        has_message: choice.is_multiple_of(2),
+        ..answered()
+    }
 }
 
 proptest! {

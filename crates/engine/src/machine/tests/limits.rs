@@ -62,7 +62,7 @@ fn silent_model_limit_spares_tools_background_tasks_and_results() {
 #[test]
 fn inactivity_ends_iteration_when_not_a_failure() {
     let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
-    run.agent(Report { class: Class::TimedOut, ..done() });
+    run.agent(AgentReport { class: Class::TimedOut, ..done() });
     assert_eq!((run.machine.iteration(), run.starts_agent()), (2, true));
 }
 
@@ -118,7 +118,7 @@ fn limits_do_not_discard_answer_already_given() {
             .give(Input::ResultSeen)
             .give(Input::UsageReported(spent(2.0)));
         assert!(!run.actions.iter().any(|action| matches!(action, Action::EndAgent(_))));
-        run.agent(Report { usage: spent(2.0), ..done() });
+        run.agent(AgentReport { usage: spent(2.0), ..done() });
         assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     }
 }
@@ -126,7 +126,7 @@ fn limits_do_not_discard_answer_already_given() {
 #[test]
 fn limited_attempt_is_checked_but_not_complete() {
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
-    run.agent(Report { class: Class::Limited, ..done() });
+    run.agent(AgentReport { class: Class::Limited, ..done() });
     assert!(run.asked(&Action::RunGuardrail(0)));
     assert!(!run.machine.agent_finished_normally());
     run.give(Input::GuardrailEnded { failed: None });
@@ -137,16 +137,19 @@ fn limited_attempt_is_checked_but_not_complete() {
 fn cost_budget_ends_agent_and_run() {
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
-    run.agent(Report { usage: spent(0.6), ..answered() });
+    run.agent(AgentReport { usage: spent(0.6), ..answered() });
     run.give(Input::AgentStarted).give(Input::UsageReported(spent(0.3)));
     assert_eq!(run.actions, []);
     run.give(Input::UsageReported(spent(0.4)));
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
-    run.give(Input::AgentEnded(Box::new(Report { usage: spent(0.4), ..failed(Class::Limited) })));
+    run.give(Input::AgentEnded(Box::new(AgentReport {
+        usage: spent(0.4),
+        ..failed(Class::Limited)
+    })));
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
 
     let mut run = Loop::start(Rules { budget, ..rules() });
-    run.agent(Report { usage: spent(2.0), ..done() });
+    run.agent(AgentReport { usage: spent(2.0), ..done() });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
@@ -158,7 +161,7 @@ fn run_continues_when_reported_cost_is_below_estimate() {
         let mut run = Loop::start(Rules { budget, ..rules() });
         run.give(Input::AgentStarted).give(Input::UsageReported(tokens(None)));
         assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
-        let report = Report { usage: tokens(told), ..failed(Class::Limited) };
+        let report = AgentReport { usage: tokens(told), ..failed(Class::Limited) };
         run.give(Input::AgentEnded(Box::new(report)));
         let expected = ends.then_some((Outcome::Budget, 3));
         let warns = |action: &Action| matches!(action, Action::Emit(Event::Warning { message }) if message.contains("goes on"));
@@ -284,7 +287,7 @@ fn work_is_committed_after_budget_is_used_up() {
     let iteration_money = Rules { scm: scm.clone(), iteration_budget: money, ..rules() };
     for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
         let mut run = Loop::start(rules);
-        run.agent(Report { usage: spent(1.5), ..done() })
+        run.agent(AgentReport { usage: spent(1.5), ..done() })
             .give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
     }
@@ -318,7 +321,7 @@ fn commit_message_attempt_obeys_budgets_and_work_is_kept() {
         (limits(none, none), None, IterationTimeout),
     ] {
         let mut run = Loop::start(rules.clone());
-        run.agent(Report { usage: spent(0.5), ..done() })
+        run.agent(AgentReport { usage: spent(0.5), ..done() })
             .give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
         assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{rules:?}");
         run.give(Input::AgentStarted);
@@ -327,7 +330,7 @@ fn commit_message_attempt_obeys_budgets_and_work_is_kept() {
             None => run.until_deadline(),
         };
         assert_eq!(run.actions, [Action::EndAgent(cause)], "{rules:?}");
-        run.give(Input::AgentEnded(Box::new(Report {
+        run.give(Input::AgentEnded(Box::new(AgentReport {
             usage: used.unwrap_or_default(),
             ..failed(Class::Limited)
         })));
@@ -343,7 +346,7 @@ fn commit_message_attempt_obeys_budgets_and_work_is_kept() {
 fn iteration_over_budget_is_not_retried() {
     let iteration_budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { iteration_budget, ..rules() });
-    run.agent(Report { usage: spent(1.5), ..failed(Class::Failed) }).until_deadline();
+    run.agent(AgentReport { usage: spent(1.5), ..failed(Class::Failed) }).until_deadline();
     assert_eq!((run.machine.iteration(), run.starts_agent()), (2, true));
 }
 
@@ -352,8 +355,8 @@ fn missing_cost_is_estimated_from_earlier_tokens() {
     let tokens = |cost_usd| Usage { cost_usd, input_tokens: 1_000, ..Usage::default() };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
-    run.agent(Report { usage: tokens(Some(0.4)), ..answered() });
-    run.agent(Report { usage: tokens(None), ..failed(Class::TimedOut) }).until_deadline();
+    run.agent(AgentReport { usage: tokens(Some(0.4)), ..answered() });
+    run.agent(AgentReport { usage: tokens(None), ..failed(Class::TimedOut) }).until_deadline();
     run.give(Input::AgentStarted).give(Input::UsageReported(tokens(None)));
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
 }

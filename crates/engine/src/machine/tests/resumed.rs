@@ -1,19 +1,19 @@
 //! Continuing a run that was cut off.
 
 use super::*;
-use crate::stall::Seen;
-use ralph_events::run_state::{OpenIteration as Open, Pending};
+use crate::stall::StallSeen;
+use ralph_events::run_state::{OpenIteration, Pending};
 
 fn resumed(rules: Rules, progress: ResumePoint) -> Loop {
     Loop::of(LoopMachine::resumed(rules, progress))
 }
 
 fn cut_off(pending: Pending) -> ResumePoint {
-    let open = Some(Open { iteration: 2, attempts: 1, worked_ms: 1_000 });
+    let open = Some(OpenIteration { iteration: 2, attempts: 1, worked_ms: 1_000 });
     ResumePoint { iterations: 1, open, pending, ..ResumePoint::default() }
 }
 
-fn ended(report: Report) -> Pending {
+fn ended(report: AgentReport) -> Pending {
     Pending::Ended(Box::new(report))
 }
 
@@ -21,7 +21,7 @@ fn checked(complete: bool) -> Pending {
     Pending::Checked { class: Class::Answered, complete, found: None }
 }
 
-fn unchecked(report: Report) -> Pending {
+fn unchecked(report: AgentReport) -> Pending {
     Pending::Unchecked(Box::new(report))
 }
 
@@ -108,7 +108,7 @@ fn resume_counts_earlier_failures_and_rate_limit_waits() {
     assert!(run.starts_agent());
     assert_eq!(run.machine.position(), (2, 2));
     let in_an_hour = Some(1_003_600);
-    let limits = Limits { count: 1, waited_ms: 10_000, waiting: None };
+    let limits = RateLimits { count: 1, waited_ms: 10_000, waiting: None };
     let progress = ResumePoint { limits, ..cut_off(ended(limited(in_an_hour))) };
     // Earlier waits count, so a run cannot wait forever by being cut off.
     assert_eq!(resumed(rules(), progress.clone()).outcome(), Some((Outcome::AgentFailed, 4)));
@@ -144,7 +144,7 @@ fn resume_keeps_failure_count_unless_run_gave_up() {
 
 #[test]
 fn resume_counts_interrupted_wait_by_its_duration() {
-    let limits = |until_ms| Limits {
+    let limits = |until_ms| RateLimits {
         count: 1,
         waited_ms: 0,
         waiting: Some((1_000_000_000 - 1_000_000, until_ms)),
@@ -185,7 +185,7 @@ fn resumed_iteration_keeps_its_remaining_budget() {
 #[test]
 fn resume_of_stalled_run_stops_unless_repository_changed() {
     let rules = Rules { stall: StallRule::stop_after(2), ..rules() };
-    let seen = Seen { fingerprint: Some(7), unchanged: 2, same_failures: 0 };
+    let seen = StallSeen { fingerprint: Some(7), unchanged: 2, same_failures: 0 };
     let progress =
         ResumePoint { iterations: 2, stall: seen, stall_checked: true, ..ResumePoint::default() };
     let mut run = resumed(rules.clone(), progress.clone());
@@ -261,7 +261,7 @@ fn resume_commits_open_answer_with_saved_message() {
 #[test]
 fn resumed_answer_counts_once_for_stall_detection() {
     let rules = Rules { guardrails: vec![None, None], stall: StallRule::stop_after(3), ..rules() };
-    let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
+    let seen = StallSeen { fingerprint: None, unchanged: 0, same_failures: 2 };
     for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit_code::BUDGET)))] {
         let progress = ResumePoint {
             stall: seen,
@@ -303,7 +303,7 @@ fn resume_continues_all_counters() {
     assert!(run.asked_to_retry(2), "{:?}", run.actions);
 
     let mut run = begin(progress());
-    run.agent(Report { usage: spent(0.4), ..answered() });
+    run.agent(AgentReport { usage: spent(0.4), ..answered() });
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
     assert!(run.actions.iter().any(|action| matches!(
         action,

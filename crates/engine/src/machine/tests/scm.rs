@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn commit_message_is_requested_only_for_dirty_tree() {
     let scm = vec![ScmTaskKind::Commit, ScmTaskKind::Other];
-    let message = Report { has_message: true, ..answered() };
+    let message = AgentReport { has_message: true, ..answered() };
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
     assert!(run.asked(&Action::CheckScmStatus));
@@ -23,7 +23,7 @@ fn commit_message_is_requested_only_for_dirty_tree() {
 
 #[test]
 fn changes_made_during_commit_message_are_not_committed() {
-    let message = || Report { has_message: true, ..answered() };
+    let message = || AgentReport { has_message: true, ..answered() };
     let unseen =
         || UncheckedChange { reason: "a was changed".into(), feedback: feedback("look at a") };
     let vetoed = Action::Emit(Event::Vetoed { reason: "a was changed".into() });
@@ -33,7 +33,7 @@ fn changes_made_during_commit_message_are_not_committed() {
         gates,
         ..rules()
     };
-    let dirty = |run: &mut Loop, report: Report| {
+    let dirty = |run: &mut Loop, report: AgentReport| {
         run.agent(report).give(Input::GuardrailEnded { failed: None });
         run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     };
@@ -108,7 +108,7 @@ fn failed_commit_is_fed_back_and_its_message_reused() {
     let refused =
         || Input::ScmTaskEnded { ok: false, feedback: Some(feedback("the hook says no")) };
     let look = |has_message| Input::ScmStatus(ScmStatus::Dirty { has_message });
-    let message = Report { has_message: true, ..answered() };
+    let message = AgentReport { has_message: true, ..answered() };
     let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
     run.agent(answered())
         .give(look(false))
