@@ -8,7 +8,7 @@ use ralph_events::event::{Event, Stamp, Stream};
 use ralph_events::journal::LineEncoder;
 use ralph_report::Reporter;
 
-use super::world::{Record, World};
+use super::world::Journal;
 
 /// How events came into the journal.
 #[derive(Debug)]
@@ -96,11 +96,15 @@ impl Recorder {
     /// Writes what was collected, then shows it. It is shown even when it could not be written: the
     /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
     /// would fill a disk any further: then these words may have what was set aside for the last ones.
-    pub fn flush(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<WriteResult> {
+    pub fn flush(
+        &mut self,
+        world: &mut impl Journal,
+        may_be_last: bool,
+    ) -> io::Result<WriteResult> {
         let mut written = if self.lines.bytes().is_empty() {
             Ok(WriteResult::Normal)
         } else {
-            world.append(Record::Journal, self.lines.bytes()).map(|()| WriteResult::Normal)
+            world.append(self.lines.bytes()).map(|()| WriteResult::Normal)
         };
         let is_full = |err: &io::Error| {
             matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -109,7 +113,7 @@ impl Recorder {
             && let Err(err) = &mut written
             && is_full(err)
             && world.make_room()
-            && world.append(Record::Journal, self.lines.bytes()).is_ok()
+            && world.append(self.lines.bytes()).is_ok()
         {
             let err = std::mem::replace(err, io::ErrorKind::StorageFull.into());
             written = Ok(WriteResult::UsedReserve(err));
