@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Uncommitted,
+    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::Entry;
@@ -35,23 +35,13 @@ impl Processes for NullWorld {
         Now { mono_ms: self.system.now_ms(), wall_ms }
     }
 
-    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.system.start(launch)
-    }
-
-    fn start_inside(&mut self, _part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start(launch)
-    }
-
-    fn start_on_terminal(
-        &mut self,
-        _launch: &Launch<'_>,
-    ) -> io::Result<(ChildId, u32, TerminalSize)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.system.start_with_stdin_pipe(launch)
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
+        let started = match part {
+            Part::ScreenAgent => return Err(io::ErrorKind::Unsupported.into()),
+            Part::Filter => self.system.start_with_stdin_pipe(launch),
+            Part::Agent | Part::Check | Part::Scm | Part::Notify => self.system.start(launch),
+        };
+        started.map(Started::new)
     }
 
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {

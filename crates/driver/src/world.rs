@@ -56,31 +56,42 @@ pub trait ControlSource {
     fn obstacle(&mut self) -> Option<String>;
 }
 
-/// Decides where a program runs.
+/// Decides where a program runs, and what its standard input is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Agent,
+    /// An agent on a pseudo-terminal of our size. Fed bytes are typed there.
+    ScreenAgent,
     /// A guardrail: it executes files that the agent wrote. Without a sandbox it uses the user's `PATH`.
     Check,
     /// git or another SCM: inside the sandbox if guardrails are, otherwise found in trusted directories only.
     Scm,
+    /// The user's notify command: outside the sandbox, found in trusted directories only.
+    Notify,
+    /// A filter of the agent's output: as `Notify`, and its standard input is fed.
+    Filter,
+}
+
+/// A child that has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started {
+    pub child: ChildId,
+    pub pid: u32,
+    /// The size of its terminal, for [`Part::ScreenAgent`].
+    pub terminal: Option<TerminalSize>,
+}
+
+impl Started {
+    pub fn new((child, pid): (ChildId, u32)) -> Self {
+        Started { child, pid, terminal: None }
+    }
 }
 
 /// Children, their input and output, the clock and signals.
 pub trait Processes {
     fn now(&self) -> Now;
-    /// Starts a child outside the sandbox and returns its pid. The program must be in a trusted directory.
-    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// Starts a child, inside the sandbox if this part belongs there.
-    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
-    /// Starts an agent on a pseudo-terminal of our size, inside the sandbox if there is one. Fed bytes are typed
-    /// there.
-    fn start_on_terminal(
-        &mut self,
-        launch: &Launch<'_>,
-    ) -> io::Result<(ChildId, u32, TerminalSize)>;
-    /// Starts a child whose standard input is fed.
-    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started>;
     /// Writes to the child's input; returns whether there was room.
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
     /// Writes a line to the child and waits for its answer. Everything else waits meanwhile.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Driver;
 use crate::notify_command;
-use crate::world::World;
+use crate::world::{Part, Started, World};
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
 
@@ -57,8 +57,8 @@ impl<W: World> Driver<'_, W> {
         let directory = if is_there { &self.spec.directory } else { Path::new("/") };
         let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);
         let of_end = matches!(event, Event::RunEnded { .. });
-        match self.world.start(&Launch { stdin: &message, ..launch }) {
-            Ok((child, _)) => self.notifiers.push(NotifyProcess {
+        match self.world.start(Part::Notify, &Launch { stdin: &message, ..launch }) {
+            Ok(Started { child, .. }) => self.notifiers.push(NotifyProcess {
                 child,
                 output: Vec::new(),
                 is_for_run_end: of_end,

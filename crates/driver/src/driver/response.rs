@@ -3,7 +3,7 @@
 
 use crate::response_filter;
 use crate::run_spec::RunSpec;
-use crate::world::Processes;
+use crate::world::{Part, Processes};
 use ralph_agents::filter::FilterAnswer;
 use ralph_events::env_names;
 use ralph_process::{ChildId, Launch};
@@ -91,5 +91,5 @@ fn spawn<W: Processes>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<
         keep_background: false,
         term_on_parent_death: false,
     };
-    world.start_fed(&launch).map(|(child, _)| Some(child))
+    world.start(Part::Filter, &launch).map(|started| Some(started.child))
 }

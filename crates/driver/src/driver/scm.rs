@@ -134,7 +134,7 @@ impl<W: World> Driver<'_, W> {
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
         let launch = Launch { term_on_parent_death: true, ..launch };
-        self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
+        self.world.start(Part::Scm, &launch).map(|started| started.child)
     }
 
     /// Retries a command that met another git's lock, when it is time.

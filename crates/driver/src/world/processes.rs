@@ -8,7 +8,7 @@ use ralph_process::{ChildId, Launch, Occurrence, TerminalSize};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::Sandbox;
 
-use super::{ActiveSandbox, Part, Processes, RealWorld};
+use super::{ActiveSandbox, Part, Processes, RealWorld, Started};
 
 impl RealWorld {
     /// Reports keys typed into our terminal from now on.
@@ -25,48 +25,8 @@ impl RealWorld {
         self.sandbox =
             Some(ActiveSandbox { sandbox, checks, child: None, pending_traces: Vec::new() });
     }
-}
 
-impl Processes for RealWorld {
-    fn now(&self) -> Now {
-        let wall = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let wall_ms = wall.tv_sec.saturating_mul(1000).saturating_add(wall.tv_nsec / 1_000_000);
-        Now { mono_ms: self.system.now_ms(), wall_ms }
-    }
-
-    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        let command = OutsideCommand::find(launch.program, launch.env)?;
-        self.system.start(&command.launch(launch))
-    }
-
-    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        match &mut self.sandbox {
-            Some(cell) if part == Part::Agent || cell.checks => {
-                let started =
-                    sandbox::start(cell.sandbox.as_mut(), &mut self.system, launch, None)?;
-                cell.child = Some(started.0);
-                Ok(started)
-            }
-            _ => match part {
-                Part::Agent => self.system.start(launch),
-                // The shell is ours, the command the user's.
-                Part::Check => {
-                    let shell = trust::outside_program(launch.program)?;
-                    self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
-                }
-                Part::Scm => {
-                    self.check_links_before_write()?;
-                    let args = self.scm_args_without_agent_hooks(launch)?;
-                    self.start(&Launch { args: &args, ..launch.clone() })
-                }
-            },
-        }
-    }
-
-    fn start_on_terminal(
-        &mut self,
-        launch: &Launch<'_>,
-    ) -> io::Result<(ChildId, u32, TerminalSize)> {
+    fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<Started> {
         let size = terminal_size();
         let system = &mut self.system;
         let (child, pid) = match &mut self.sandbox {
@@ -78,12 +38,49 @@ impl Processes for RealWorld {
             }
             None => system.start_on_terminal(launch, size)?,
         };
-        Ok((child, pid, size))
+        Ok(Started { child, pid, terminal: Some(size) })
+    }
+}
+
+impl Processes for RealWorld {
+    fn now(&self) -> Now {
+        let wall = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let wall_ms = wall.tv_sec.saturating_mul(1000).saturating_add(wall.tv_nsec / 1_000_000);
+        Now { mono_ms: self.system.now_ms(), wall_ms }
     }
 
-    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        let command = OutsideCommand::find(launch.program, launch.env)?;
-        self.system.start_with_stdin_pipe(&command.launch(launch))
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
+        if let Some(cell) = &mut self.sandbox
+            && (part == Part::Agent || cell.checks && matches!(part, Part::Check | Part::Scm))
+        {
+            let started = sandbox::start(cell.sandbox.as_mut(), &mut self.system, launch, None)?;
+            cell.child = Some(started.0);
+            return Ok(Started::new(started));
+        }
+        let started = match part {
+            Part::Agent => self.system.start(launch),
+            Part::ScreenAgent => return self.start_on_terminal(launch),
+            // The shell is ours, the command the user's.
+            Part::Check => {
+                let shell = trust::outside_program(launch.program)?;
+                self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
+            }
+            Part::Scm => {
+                self.check_links_before_write()?;
+                let args = self.scm_args_without_agent_hooks(launch)?;
+                let command = OutsideCommand::find(launch.program, launch.env)?;
+                self.system.start(&command.launch(&Launch { args: &args, ..launch.clone() }))
+            }
+            Part::Notify => {
+                let command = OutsideCommand::find(launch.program, launch.env)?;
+                self.system.start(&command.launch(launch))
+            }
+            Part::Filter => {
+                let command = OutsideCommand::find(launch.program, launch.env)?;
+                self.system.start_with_stdin_pipe(&command.launch(launch))
+            }
+        };
+        started.map(Started::new)
     }
 
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {

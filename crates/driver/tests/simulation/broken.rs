@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Uncommitted, World,
+    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Started, Uncommitted,
+    World,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::{Entry, Exit};
@@ -161,13 +162,13 @@ impl<W: World> Processes for Through<'_, W> {
         self.world.now()
     }
 
-    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        let started = self.world.start_inside(part, launch)?;
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
+        let started = self.world.start(part, launch)?;
         if part == Part::Check && launch.program == "sh" {
-            self.guardrails.push(started.0);
+            self.guardrails.push(started.child);
         }
         if launch.args.iter().any(|word| word == "--no-renames") {
-            self.staged = Some(started.0);
+            self.staged = Some(started.child);
         }
         Ok(started)
     }
@@ -215,9 +216,6 @@ impl<W: World> Processes for Through<'_, W> {
     }
 
     forward! {
-        fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
-        fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, TerminalSize)>;
-        fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
         fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
         fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>>;
         fn close_input(&mut self, child: ChildId);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Uncommitted,
+    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
@@ -202,7 +202,7 @@ impl SimWorld {
         io::ErrorKind::StorageFull.into()
     }
 
-    fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+    fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<Started> {
         if !self.children.is_empty() {
             self.truth.borrow_mut().violated("two things run at once");
         }
@@ -324,7 +324,7 @@ impl SimWorld {
             }
         }
         self.children.push(child);
-        Ok((id, 1000 + self.next_child as u32))
+        Ok(Started::new((id, 1000 + self.next_child as u32)))
     }
 
     fn work(&mut self, child: &mut Child, bad: bool) {
@@ -513,36 +513,22 @@ impl Processes for SimWorld {
         self.now
     }
 
-    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_inside(Part::Check, launch)
-    }
-
-    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
         let kind = match part {
+            Part::ScreenAgent | Part::Filter => return Err(io::ErrorKind::Unsupported.into()),
             Part::Agent if launch.stdin == COMMIT_MESSAGE_PROMPT.as_bytes() => Kind::CommitMessage,
             Part::Agent => Kind::Work,
-            Part::Check if launch.program == "sh" => {
+            Part::Check | Part::Notify if launch.program == "sh" => {
                 let command = launch.args[1].to_string_lossy().into_owned();
                 let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
                 Kind::Guardrail(index.unwrap_or(usize::MAX))
             }
             Part::Scm if launch.args.iter().any(|word| word == "--no-renames") => Kind::Staged,
             Part::Scm if launch.args.iter().any(|word| word == "status") => Kind::Look,
-            Part::Scm | Part::Check => Kind::Scm,
+            Part::Scm | Part::Check | Part::Notify => Kind::Scm,
         };
         // A child of a process that dies at once has started all the same.
         self.effect(|_| (), |world| world.launch(kind, launch))
-    }
-
-    fn start_on_terminal(
-        &mut self,
-        _launch: &Launch<'_>,
-    ) -> io::Result<(ChildId, u32, TerminalSize)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn start_fed(&mut self, _launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn feed(&mut self, _child: ChildId, _bytes: &[u8]) -> bool {
