@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Started, Uncommitted,
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, Started,
+    Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::Entry;
@@ -76,12 +77,8 @@ impl Processes for NullWorld {
 }
 
 impl Files for NullWorld {
-    fn exists(&mut self, path: &Path) -> bool {
-        path.exists()
-    }
-
-    fn is_file(&mut self, path: &Path) -> bool {
-        self.exists(path)
+    fn kind(&mut self, path: &Path) -> PathKind {
+        if path.exists() { PathKind::File } else { PathKind::Missing }
     }
 
     fn read(&mut self, _path: &Path) -> io::Result<Vec<u8>> {

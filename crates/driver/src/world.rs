@@ -37,6 +37,21 @@ pub struct Uncommitted {
     pub submodules: Vec<String>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    /// Also if it cannot be looked up.
+    Missing,
+    File,
+    /// A directory or a special file.
+    Other,
+}
+
+impl PathKind {
+    pub fn exists(self) -> bool {
+        self != PathKind::Missing
+    }
+}
+
 /// A request to a run from another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlRequest {
@@ -114,8 +129,8 @@ pub trait Processes {
 
 /// Files outside the journal: prompts, task lists, logs, and their fingerprints.
 pub trait Files {
-    fn exists(&mut self, path: &Path) -> bool;
-    fn is_file(&mut self, path: &Path) -> bool;
+    /// The kind of a path's target: links are followed.
+    fn kind(&mut self, path: &Path) -> PathKind;
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     /// Reads a task list, which may be written at the same time.
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;

@@ -75,7 +75,7 @@ impl<W: World> Driver<'_, W> {
         for promised in
             self.spec.required_outputs.iter().filter(|_| exit_code == exit_code::SUCCESS)
         {
-            if !self.world.exists(&promised.file) {
+            if !self.world.kind(&promised.file).exists() {
                 let message = promised.message.as_str().into();
                 self.recorder.record(&Event::Warning { message });
             }

@@ -226,8 +226,9 @@ impl<W: World> Driver<'_, W> {
     /// When to check a lock again that seems stale but is too new to be removed.
     fn stale_lock_retry_at(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
         let (lock, until_ms) = run.stale_lock.as_ref()?;
-        let goes_on =
-            now.mono_ms < *until_ms && !self.machine.was_signalled() && self.world.exists(lock);
+        let goes_on = now.mono_ms < *until_ms
+            && !self.machine.was_signalled()
+            && self.world.kind(lock).exists();
         goes_on.then(|| now.mono_ms.saturating_add(STALE_LOCK_CHECK_MS).min(*until_ms))
     }
 

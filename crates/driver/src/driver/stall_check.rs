@@ -105,7 +105,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn repository_root(&mut self) -> PathBuf {
         let directory = &self.spec.directory;
-        let top = directory.ancestors().find(|above| self.world.exists(&above.join(".git")));
+        let top = directory.ancestors().find(|above| self.world.kind(&above.join(".git")).exists());
         top.unwrap_or(directory).to_owned()
     }
 }

@@ -11,7 +11,7 @@ use ralph_store::save::{save_atomically, save_privately, with_parent_dir};
 use ralph_store::{private_files, safe_fs, user_files};
 use ralph_tasks::documents;
 
-use super::{Files, RealWorld};
+use super::{Files, PathKind, RealWorld};
 
 impl RealWorld {
     /// Refuses to write if the project is no longer where the run started.
@@ -31,12 +31,12 @@ impl RealWorld {
 }
 
 impl Files for RealWorld {
-    fn exists(&mut self, path: &Path) -> bool {
-        path.exists()
-    }
-
-    fn is_file(&mut self, path: &Path) -> bool {
-        path.is_file()
+    fn kind(&mut self, path: &Path) -> PathKind {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => PathKind::File,
+            Ok(_) => PathKind::Other,
+            Err(_) => PathKind::Missing,
+        }
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {

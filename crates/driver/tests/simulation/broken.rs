@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Started, Uncommitted,
-    World,
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, Started,
+    Uncommitted, World,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::{Entry, Exit};
@@ -227,8 +227,7 @@ impl<W: World> Processes for Through<'_, W> {
 
 impl<W: World> Files for Through<'_, W> {
     forward! {
-        fn exists(&mut self, path: &Path) -> bool;
-        fn is_file(&mut self, path: &Path) -> bool;
+        fn kind(&mut self, path: &Path) -> PathKind;
         fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
         fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
         fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, Processes, Repository, Started, Uncommitted,
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, Started,
+    Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
@@ -641,12 +642,11 @@ impl Processes for SimWorld {
 }
 
 impl Files for SimWorld {
-    fn exists(&mut self, path: &Path) -> bool {
-        path != Path::new(INDEX_LOCK) || self.lock().is_some()
-    }
-
-    fn is_file(&mut self, path: &Path) -> bool {
-        self.exists(path)
+    fn kind(&mut self, path: &Path) -> PathKind {
+        match path == Path::new(INDEX_LOCK) && self.lock().is_none() {
+            true => PathKind::Missing,
+            false => PathKind::File,
+        }
     }
 
     fn read(&mut self, _path: &Path) -> io::Result<Vec<u8>> {
