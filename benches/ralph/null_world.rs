@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, Started,
-    Uncommitted,
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
+    Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::Entry;
@@ -189,11 +189,7 @@ impl Control for NullWorld {
         Ok(Vec::new())
     }
 
-    fn lost(&mut self) -> Option<String> {
-        None
-    }
-
-    fn stuck(&mut self) -> Option<String> {
+    fn obstacle(&mut self, _next: RunStep) -> Option<String> {
         None
     }
 }

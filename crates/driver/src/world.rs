@@ -71,6 +71,16 @@ pub trait ControlSource {
     fn obstacle(&mut self) -> Option<String>;
 }
 
+/// A step of the run that something may stand in the way of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunStep {
+    /// Start an agent. Not possible if no requests can arrive any more, or the project is gone.
+    StartAgent,
+    /// Read or execute anything in the project. Not possible if a planted file cannot be removed, or the project
+    /// or its repository is known to be gone.
+    UseProject,
+}
+
 /// Decides where a program runs, and what its standard input is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -195,11 +205,8 @@ pub trait Control {
     ///
     /// # Errors The journal is lost.
     fn cleanup(&mut self) -> io::Result<Vec<String>>;
-    /// Returns why no further agent may start: no requests can arrive any more, or the project is gone.
-    fn lost(&mut self) -> Option<String>;
-    /// Returns why the run cannot continue, and what to do about it: a planted file that cannot be removed, or a
-    /// missing project or repository. Nothing there may be read or executed any more.
-    fn stuck(&mut self) -> Option<String>;
+    /// Returns why the run cannot take this step, and what to do about it.
+    fn obstacle(&mut self, next: RunStep) -> Option<String>;
 }
 
 /// Everything outside the engine.

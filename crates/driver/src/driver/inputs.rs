@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{ActiveTask, Driver};
-use crate::world::{ControlRequest, World};
+use crate::world::{ControlRequest, RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
@@ -68,7 +68,7 @@ impl<W: World> Driver<'_, W> {
         }
         if let Err(err) = kept {
             self.raw_log_failed = true;
-            if self.world.stuck().is_some() {
+            if self.world.obstacle(RunStep::UseProject).is_some() {
                 // There is more to be said when it has ended.
                 return;
             }

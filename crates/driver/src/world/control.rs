@@ -8,7 +8,7 @@ use ralph_sandbox::proxy::Refusal;
 use ralph_store::dir_identity::DirChange;
 use ralph_store::safe_fs;
 
-use super::{Control, ControlRequest, ControlSource, RealWorld};
+use super::{Control, ControlRequest, ControlSource, RealWorld, RunStep};
 
 impl RealWorld {
     /// Accepts requests announced at `door`.
@@ -32,7 +32,16 @@ impl RealWorld {
             .filter(|trace| trace.is_not_restored())
     }
 
-    pub(super) fn project_gone_message(&self) -> Option<String> {
+    /// Why nothing in the project may be read or executed any more.
+    pub(super) fn project_obstacle(&self) -> Option<String> {
+        let words: Vec<String> = self.unresolved_traces().map(SandboxTrace::to_string).collect();
+        let trace = (!words.is_empty()).then(|| words.join("\n"));
+        let obstacle = trace.or_else(|| self.link_error.clone());
+        let gone = self.project_gone_message().or_else(|| self.repository_gone_message());
+        obstacle.or(gone)
+    }
+
+    fn project_gone_message(&self) -> Option<String> {
         let path = self.project_dir.path().display();
         let now = match self.project_change {
             DirChange::Unchanged => return None,
@@ -83,7 +92,7 @@ impl Control for RealWorld {
             .iter_mut()
             .flat_map(|cell| cell.pending_traces.extract_if(.., |t| !t.is_not_restored()));
         restored.extend(traces.map(|trace| trace.to_string()));
-        // `stuck` reports the error, if there is one.
+        // `obstacle` reports the error, if there is one.
         let _ = self.check_links();
         restored.append(&mut self.link_warnings);
         if self.unresolved_traces().next().is_some() {
@@ -98,18 +107,15 @@ impl Control for RealWorld {
         Ok(restored)
     }
 
-    fn lost(&mut self) -> Option<String> {
-        let lost = self.control.as_mut().and_then(|control| control.obstacle());
-        lost.or_else(|| {
-            self.check_project_in_place().err().and_then(|_| self.project_gone_message())
-        })
-    }
-
-    fn stuck(&mut self) -> Option<String> {
-        let words: Vec<String> = self.unresolved_traces().map(SandboxTrace::to_string).collect();
-        let stuck = (!words.is_empty()).then(|| words.join("\n"));
-        let stuck = stuck.or_else(|| self.link_error.clone());
-        let gone = self.project_gone_message().or_else(|| self.repository_gone_message());
-        stuck.or(gone)
+    fn obstacle(&mut self, next: RunStep) -> Option<String> {
+        match next {
+            RunStep::StartAgent => {
+                let lost = self.control.as_mut().and_then(|control| control.obstacle());
+                lost.or_else(|| {
+                    self.check_project_in_place().err().and_then(|_| self.project_gone_message())
+                })
+            }
+            RunStep::UseProject => self.project_obstacle(),
+        }
     }
 }

@@ -18,7 +18,7 @@ use ralph_report::summary::Summary;
 use ralph_sandbox::Backend;
 use ralph_store::{home, project_record};
 
-use super::{ActiveSandbox, Control, RealWorld, Repository, Uncommitted};
+use super::{ActiveSandbox, RealWorld, Repository, Uncommitted};
 use crate::commit_lookup;
 
 /// How long git may take to look up commits.
@@ -191,7 +191,7 @@ impl Repository for RealWorld {
     }
 
     fn no_branch(&mut self) -> Option<DetachedReason> {
-        branch::detached_reason(self.project.root()).filter(|_| self.stuck().is_none())
+        branch::detached_reason(self.project.root()).filter(|_| self.project_obstacle().is_none())
     }
 
     fn read_only_git_args(&mut self) -> Vec<OsString> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, Started,
-    Uncommitted, World,
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
+    Started, Uncommitted, World,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::{Entry, Exit};
@@ -292,7 +292,6 @@ impl<W: World> Control for Through<'_, W> {
         fn requests(&mut self) -> Vec<ControlRequest>;
         fn refusals(&mut self) -> Vec<Refusal>;
         fn cleanup(&mut self) -> io::Result<Vec<String>>;
-        fn lost(&mut self) -> Option<String>;
-        fn stuck(&mut self) -> Option<String>;
+        fn obstacle(&mut self, next: RunStep) -> Option<String>;
     }
 }

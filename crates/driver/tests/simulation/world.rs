@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, Started,
-    Uncommitted,
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
+    Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
@@ -787,11 +787,7 @@ impl Control for SimWorld {
         Ok(Vec::new())
     }
 
-    fn lost(&mut self) -> Option<String> {
-        None
-    }
-
-    fn stuck(&mut self) -> Option<String> {
+    fn obstacle(&mut self, _next: RunStep) -> Option<String> {
         None
     }
 }
