@@ -38,7 +38,7 @@ impl Processes for NullWorld {
 
     fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
         let started = match part {
-            Part::ScreenAgent => return Err(io::ErrorKind::Unsupported.into()),
+            Part::InteractiveAgent => return Err(io::ErrorKind::Unsupported.into()),
             Part::Filter => self.system.start_with_stdin_pipe(launch),
             Part::Agent | Part::Check | Part::Scm | Part::Notify => self.system.start(launch),
         };

@@ -1,8 +1,8 @@
 //! The machine decides, the driver does.
 //!
 //! One loop, one wait: everything that can happen (output, the end of a process, a signal, a deadline)
-//! comes out of [`World::wait`] and goes into the machine as an [`Input`]. What the machine answers is
-//! carried out here, and nowhere else.
+//! comes out of [`wait`](super::world::Processes::wait) and goes into the machine as an [`Input`]. What the machine
+//! answers is carried out here, and nowhere else.
 
 mod agent;
 mod commit_guard;

@@ -86,7 +86,7 @@ pub enum RunStep {
 pub enum Part {
     Agent,
     /// An agent on a pseudo-terminal of our size. Fed bytes are typed there.
-    ScreenAgent,
+    InteractiveAgent,
     /// A guardrail: it executes files that the agent wrote. Without a sandbox it uses the user's `PATH`.
     Check,
     /// git or another SCM: inside the sandbox if guardrails are, otherwise found in trusted directories only.
@@ -102,7 +102,7 @@ pub enum Part {
 pub struct Started {
     pub child: ChildId,
     pub pid: u32,
-    /// The size of its terminal, for [`Part::ScreenAgent`].
+    /// The size of its terminal, for [`Part::InteractiveAgent`].
     pub terminal: Option<TerminalSize>,
 }
 

@@ -20,7 +20,7 @@ impl<W: World> Driver<'_, W> {
     ) -> Result<(), Input> {
         let spec = self.spec;
         let launch = Launch { stdin: b"", ..launch.clone() };
-        let started = self.world.start(Part::ScreenAgent, &launch).map_err(|err| {
+        let started = self.world.start(Part::InteractiveAgent, &launch).map_err(|err| {
             let message = not_started_message(spec, &err, PromptVia::Stdin, prompt.len());
             Input::AgentNotStarted { message }
         })?;

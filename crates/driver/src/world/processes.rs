@@ -59,7 +59,7 @@ impl Processes for RealWorld {
         }
         let started = match part {
             Part::Agent => self.system.start(launch),
-            Part::ScreenAgent => return self.start_on_terminal(launch),
+            Part::InteractiveAgent => return self.start_on_terminal(launch),
             // The shell is ours, the command the user's.
             Part::Check => {
                 let shell = trust::outside_program(launch.program)?;

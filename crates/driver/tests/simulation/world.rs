@@ -516,7 +516,7 @@ impl Processes for SimWorld {
 
     fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
         let kind = match part {
-            Part::ScreenAgent | Part::Filter => return Err(io::ErrorKind::Unsupported.into()),
+            Part::InteractiveAgent | Part::Filter => return Err(io::ErrorKind::Unsupported.into()),
             Part::Agent if launch.stdin == COMMIT_MESSAGE_PROMPT.as_bytes() => Kind::CommitMessage,
             Part::Agent => Kind::Work,
             Part::Check | Part::Notify if launch.program == "sh" => {
